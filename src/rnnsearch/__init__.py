@@ -1,0 +1,30 @@
+"""rnnsearch: train, align, translate with and explain attention-based recurrent translation models.
+
+import rnnsearch
+translator = rnnsearch.load("runs/en-de")
+print(translator.translate("A man sits on a bench.").text)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rnnsearch.errors import RnnsearchError
+    from rnnsearch.translate import Translation, Translator, load
+
+__version__ = "0.1.0"
+__all__ = ["RnnsearchError", "Translation", "Translator", "__version__", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    """Public names are imported when they are first used: `rnnsearch --help` needs no torch."""
+    if name == "RnnsearchError":
+        from rnnsearch.errors import RnnsearchError
+
+        return RnnsearchError
+    if name in ("Translation", "Translator", "load"):
+        from rnnsearch import translate
+
+        return getattr(translate, name)
+    raise AttributeError(f"module 'rnnsearch' has no attribute {name!r}")

@@ -1,0 +1,5 @@
+"""`python -m rnnsearch`."""
+
+from rnnsearch.cli import main
+
+main()

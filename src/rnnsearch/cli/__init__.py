@@ -1,0 +1,29 @@
+"""The command line: one typed function a command, thin over the Python API.
+
+Results go to stdout, progress and messages to stderr. Exit 0: done; 1: the user's input or set-up is at
+fault, in one sentence; 2: wrong usage; 130: interrupted, state saved.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def main() -> None:
+    """The `rnnsearch` command."""
+    from rnnsearch.cli.app import app
+    from rnnsearch.errors import Interrupted, RnnsearchError
+
+    try:
+        app()
+    except Interrupted as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(130)
+    except RnnsearchError as error:
+        sys.stderr.write("".join(f"rnnsearch: {line}\n" for line in str(error).splitlines()))
+        sys.exit(1)
+    except BrokenPipeError:
+        # the reader of our output has gone (`| head`): leave without a word, stdout closed for good
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

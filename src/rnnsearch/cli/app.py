@@ -1,0 +1,41 @@
+"""The commands and their help. Each command imports what it needs when it runs."""
+
+from __future__ import annotations
+
+import typer
+
+from rnnsearch.cli import data, demo, evaluate, inspect, train, translate
+
+app = typer.Typer(
+    name="rnnsearch",
+    help="Train, align, translate with and explain attention-based recurrent translation models.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+app.command("demo")(demo.demo)
+app.add_typer(data.app, name="data")
+app.command("prepare")(train.prepare)
+app.command("train")(train.train)
+app.command("translate")(translate.translate)
+app.command("score")(translate.score)
+app.command("align")(translate.align)
+app.command("evaluate")(evaluate.evaluate)
+app.command("inspect")(inspect.inspect)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from rnnsearch import __version__
+
+        typer.echo(f"rnnsearch {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    """Train, align, translate with and explain attention-based recurrent translation models."""

@@ -1,0 +1,48 @@
+"""`rnnsearch evaluate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rnnsearch.cli.io import both_lines, input_lines, output
+
+
+def evaluate(
+    model: Annotated[Path, typer.Argument(help="A model folder.", show_default=False)],
+    source: Annotated[Path, typer.Argument(help="The test set's source text.", show_default=False)],
+    reference: Annotated[Path, typer.Argument(help="Its reference translations.", show_default=False)],
+    alignments: Annotated[
+        Path | None, typer.Option(help="Gold word alignments (Pharaoh; i-j sure, ipj possible): adds AER.")
+    ] = None,
+    baseline: Annotated[
+        Path | None, typer.Option(help="Another system's translations: adds a paired bootstrap against them.")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="A folder for translations, scores, plots, heat maps and report.html.")
+    ] = None,
+    output_file: Annotated[Path | None, typer.Option("-o", "--output", help="Write the scores here (JSON).")] = None,
+    beam: Annotated[int | None, typer.Option(min=1, help="Beam width.  [default: the model's]")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
+) -> None:
+    """Translate a test set and score it: BLEU, chrF and TER with signatures, without unknown words, by length."""
+    import json
+
+    from rnnsearch.assess import assess, write_assessment
+    from rnnsearch.text.alignments import read_pharaoh
+    from rnnsearch.translate import load
+
+    translator = load(model, device)
+    sources, references = both_lines(source, reference)
+    other = (baseline.name, list(input_lines(baseline))) if baseline else None
+    gold = (str(alignments), read_pharaoh(alignments)) if alignments else None
+    assessment = assess(translator, sources, references, model.name, translator.options(beam), other, gold)
+    typer.echo(assessment.evaluation.to_text())
+    if output_file is not None:
+        with output(output_file) as out:
+            out.write(json.dumps(assessment.evaluation.as_dict(), indent=1, ensure_ascii=False) + "\n")
+    if report is not None:
+        page = write_assessment(report, translator, model, assessment, source.name)
+        typer.echo(f"report: {page}")

@@ -1,0 +1,134 @@
+"""`rnnsearch prepare` and `train`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rnnsearch.cli.io import console, say
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+    from rnnsearch.config import RunConfig
+    from rnnsearch.data.prepared import Prepared
+
+RunFile = Annotated[Path, typer.Argument(help="A run file (TOML); see examples/.", show_default=False)]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override an option, as in --set training.seed=2; repeatable."),
+]
+
+
+def prepare(run_file: RunFile, settings: Settings = None) -> None:
+    """Clean a corpus, learn its vocabulary and write memory-mapped ids."""
+    config = checked(run_file, settings)
+    report(prepared_data(config, run_folder(config, run_file), again=True))
+
+
+def train(
+    run_file: RunFile,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint, if there is one.")] = False,
+    settings: Settings = None,
+) -> None:
+    """Train a model (preparing its corpus first where that is not done); Ctrl-C saves, --resume goes on."""
+    config = checked(run_file, settings)
+    folder = run_folder(config, run_file)
+    run(config, folder, resume)
+    say(f"The model is in {folder}. Next: rnnsearch translate {folder}, rnnsearch inspect {folder}")
+
+
+def checked(run_file: Path, settings: list[str] | None) -> RunConfig:
+    """The resolved config. Errors: ConfigError with every fault, of types and of names and combinations together."""
+    from rnnsearch import config as run_config
+    from rnnsearch.errors import ConfigError
+
+    config = run_config.load(run_file, settings or ())
+    from rnnsearch.training.run import check
+
+    faults = check(config)
+    if faults:
+        raise ConfigError([f"{run_file}: {fault}" for fault in faults])
+    return config
+
+
+def run_folder(config: RunConfig, run_file: Path) -> Path:
+    """Where a run lives: `folder`, relative to the run file, else `runs/<name>` here."""
+    if config.folder is not None:
+        return config.base / config.folder
+    return Path("runs") / (config.name or run_file.stem)
+
+
+def prepared_data(config: RunConfig, folder: Path, again: bool = False) -> Prepared:
+    """The run's prepared data, made now where it is not there (or `again`)."""
+    from rnnsearch.data.prepare import prepare as make
+    from rnnsearch.data.prepared import FACTS, Prepared
+
+    place = config.base / config.data.prepared if config.data.prepared is not None else folder / "data"
+    if (place / FACTS).is_file() and not again:
+        return Prepared.open(place, config)
+    with DownloadBar() as bar:
+        prepared = make(config, place, progress=bar)
+    say(f"prepared {prepared.facts['pairs']:,} training pairs in {place}")
+    return prepared
+
+
+def report(prepared: Prepared) -> None:
+    """Say what was left out of the corpus and why, with examples, and what the vocabulary covers."""
+    facts, cleaning = prepared.facts, prepared.report
+    say(f"{cleaning['read']:,} pairs read, {cleaning['kept']:,} kept")
+    for reason, row in cleaning["rejected"].items():
+        say(f"  {row['count']:,} left out: {reason}; for example")
+        for example in row["examples"]:
+            say(f"    {example}")
+    if facts["left_out_by_split"]:
+        say(f"  {facts['left_out_by_split']:,} left out: they share a sentence with the dev or test set")
+    for warning in prepared.warnings:
+        say(f"warning: {warning}")
+    for side in ("source", "target"):
+        unknown, symbols = facts["unknown"][side], facts["symbols"][side]
+        say(f"{side}: {symbols:,} symbols of {facts['vocabulary'][side]:,} kinds, {unknown:.2%} unknown")
+
+
+def run(config: RunConfig, folder: Path, resume: bool) -> str:
+    """Prepare where needed, print the config, train; returns why training ended."""
+    from rnnsearch import config as run_config
+    from rnnsearch.training.progress import Screen
+    from rnnsearch.training.run import train as train_run
+
+    prepared = prepared_data(config, folder)
+    for warning in prepared.warnings:
+        say(f"warning: {warning}")
+    say(run_config.dump(config))
+    with Screen(console()) as screen:
+        return train_run(config, prepared, folder, screen, resume)
+
+
+class DownloadBar:
+    """A progress bar over the bytes of a download; silent where nothing is downloaded."""
+
+    def __init__(self) -> None:
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            console=console(),
+        )
+        self.task: TaskID | None = None
+
+    def __enter__(self) -> DownloadBar:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.bar.stop()
+
+    def __call__(self, done: int, total: int | None) -> None:
+        if self.task is None:
+            self.bar.start()
+            self.task = self.bar.add_task("downloading", total=total)
+        self.bar.update(self.task, completed=done, total=total)

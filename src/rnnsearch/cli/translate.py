@@ -1,0 +1,170 @@
+"""`rnnsearch translate`, `score` and `align`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import ExitStack
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+import typer
+
+from rnnsearch.cli.io import both_lines, chunks, input_lines, output
+
+if TYPE_CHECKING:
+    from rnnsearch.translate import Translation, Translator
+
+Model = Annotated[Path, typer.Argument(help="A model folder, as `rnnsearch train` makes it.", show_default=False)]
+Output = Annotated[Path | None, typer.Option("-o", "--output", help="Write here instead of standard output.")]
+SourceFile = Annotated[Path, typer.Argument(help="Source text, one sentence a line.", show_default=False)]
+TargetFile = Annotated[Path, typer.Argument(help="Target text, line by line.", show_default=False)]
+CHUNK_BATCHES = 16
+"""Batches of lines read and sorted by length together."""
+
+
+class Format(StrEnum):
+    """How a translation is written."""
+
+    text = "text"
+    json = "json"
+    nbest = "nbest"
+
+
+class Unit(StrEnum):
+    """What alignments count."""
+
+    words = "words"
+    symbols = "symbols"
+
+
+def translate(
+    model: Model,
+    input: Annotated[Path | None, typer.Option("-i", "--input", help="Read here, not from standard input.")] = None,
+    output_file: Output = None,
+    beam: Annotated[int | None, typer.Option(min=1, help="Beam width; 1 is greedy.  [default: the model's]")] = None,
+    n_best: Annotated[int, typer.Option(min=1, help="Translations a sentence (formats json and nbest).")] = 1,
+    format: Annotated[
+        Format, typer.Option(help="text; json (a line a sentence, with everything); nbest.")
+    ] = Format.text,
+    alignments: Annotated[Path | None, typer.Option(help="Write Pharaoh alignments (source-target) here.")] = None,
+    unit: Annotated[Unit, typer.Option(help="What the alignments count.")] = Unit.words,
+    length_penalty: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="Score = log-probability / length ** this.  [default: the model's]"),
+    ] = None,
+    max_length: Annotated[int | None, typer.Option(min=1, help="Most symbols of a translation.")] = None,
+    ban_unknown: Annotated[bool, typer.Option("--ban-unknown", help="Never produce <unk>.")] = False,
+    batch: Annotated[int | None, typer.Option(min=1, help="Sentences a batch.  [default: the model's]")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.  [default: all cores]")] = None,
+) -> None:
+    """Translate raw text: one line in is one line out."""
+    if n_best > 1 and format is Format.text:
+        raise typer.BadParameter("--n-best needs --format json or nbest: text has one line a sentence")
+    translator = _load(model, device, threads)
+    options = translator.options(beam, n_best, length_penalty, max_length, ban_unknown)
+    size = batch or translator.config.search.batch_sentences
+    at_once = 1 if input is None and sys.stdin.isatty() else CHUNK_BATCHES * size
+    number = 0
+    with ExitStack() as stack:
+        out = stack.enter_context(output(output_file))
+        links = stack.enter_context(output(alignments)) if alignments else None
+        for lines in chunks(input_lines(input), at_once):
+            for best in translator.n_best(lines, options, size):
+                _write(out, format, number, best)
+                if links:
+                    links.write(_pharaoh(best[0], unit))
+                number += 1
+            out.flush()
+
+
+def score(
+    model: Model,
+    source: SourceFile,
+    target: TargetFile,
+    output_file: Output = None,
+    format: Annotated[
+        Format, typer.Option(help="text (log-probability, nats) or json (with everything).")
+    ] = Format.text,
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
+) -> None:
+    """Score given translations: log p(target | source), one line a pair."""
+    if format is Format.nbest:
+        raise typer.BadParameter("--format must be text or json here")
+    translator = _load(model, device, None)
+    sources, targets = both_lines(source, target)
+    with output(output_file) as out:
+        for pair in translator.score(sources, targets):
+            out.write((_json(pair) if format is Format.json else f"{pair.log_prob:.6f}") + "\n")
+
+
+def align(
+    model: Model,
+    source: SourceFile,
+    target: TargetFile,
+    output_file: Output = None,
+    unit: Annotated[Unit, typer.Option(help="What the alignments count.")] = Unit.words,
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
+) -> None:
+    """Align given translations by attention: Pharaoh `source-target` links, zero-based, one line a pair."""
+    translator = _load(model, device, None)
+    translator.require_attention()
+    sources, targets = both_lines(source, target)
+    with output(output_file) as out:
+        out.writelines(_pharaoh(pair, unit) for pair in translator.score(sources, targets))
+
+
+def _load(model: Path, device: str, threads: int | None) -> Translator:
+    import torch
+
+    from rnnsearch.translate import load
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    return load(model, device)
+
+
+def _write(out: TextIO, format: Format, number: int, best: list[Translation]) -> None:
+    if format is Format.text:
+        out.write(_one_line(best[0].text) + "\n")
+    elif format is Format.json:
+        out.write(_json(best[0], best) + "\n")
+    else:
+        for t in best:
+            out.write(f"{number} ||| {_one_line(t.text)} ||| log_prob={t.log_prob:.6f} ||| {t.score:.6f}\n")
+
+
+def _one_line(text: str) -> str:
+    """A model may spell any character; a line feed in the output would break one line in, one line out."""
+    return text.replace("\n", " ").replace("\r", " ")
+
+
+def _pharaoh(translation: Translation, unit: Unit) -> str:
+    from rnnsearch.text.alignments import format_pharaoh
+
+    return format_pharaoh(translation.alignment if unit is Unit.words else translation.token_alignment) + "\n"
+
+
+def _json(translation: Translation, best: list[Translation] | None = None) -> str:
+    row = _fields(translation)
+    if best is not None and len(best) > 1:
+        row["n_best"] = [_fields(t) for t in best]
+    return json.dumps(row, ensure_ascii=False)
+
+
+def _fields(t: Translation) -> dict[str, Any]:
+    return {
+        "source": t.source,
+        "text": t.text,
+        "score": t.score,
+        "log_prob": t.log_prob,
+        "finished": t.finished,
+        "tokens": t.tokens,
+        "token_scores": [round(s, 6) for s in t.token_scores],
+        "source_tokens": t.source_tokens,
+        "alignment": t.alignment,
+        "token_alignment": t.token_alignment,
+        "attention": None if t.attention is None else [[round(float(a), 5) for a in row] for row in t.attention],
+    }

@@ -1,0 +1,390 @@
+"""The run file: what a run is made of, checked for types and ranges. Imports no torch.
+
+A run file is TOML. It may name a preset, whose tables it overrides key by key; where an override
+changes a table's `type`, the preset's other keys of that table are dropped, for they belong to the
+other type. Names and combinations (which cell, which score, which option with which class) are
+checked by `models.build.check` and `training.check` against the classes' own tables.
+
+`None` stands for "not given". A class that needs an option says so; one that has no use for a given
+option refuses it: nothing is ever ignored.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+
+from rnnsearch.errors import ConfigError, did_you_mean
+
+Size = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0.0, lt=1.0)]
+Positive = Annotated[float, Field(gt=0.0)]
+Language = Annotated[str, Field(pattern=r"^[a-z]{2,3}([-_][A-Za-z0-9]+)*$")]
+
+
+class Table(BaseModel):
+    """A table of the run file: unknown keys are refused, values are not coerced from text."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class CleaningConfig(Table):
+    """`[data.cleaning]`: which sentence pairs are left out of training. Lengths count words."""
+
+    min_words: Count = 1
+    max_words: Size = 100
+    max_ratio: Annotated[float, Field(ge=1.0)] = 4.0
+    """The longer side may have at most this many times the words of the shorter, plus a slack of 5 words."""
+    drop_duplicates: bool = True
+    drop_identical: bool = True
+    """Pairs whose two sides are the same text (of at least two words)."""
+
+
+class DataConfig(Table):
+    """`[data]`: the corpus. Paths are relative to the run file."""
+
+    source: Language
+    target: Language
+    corpus: str | None = None
+    """A corpus of `rnnsearch data list`."""
+    train: list[str] | None = None
+    """Files of training pairs: TSV files, or pairs of text files written `source_file|target_file`."""
+    dev: str | None = None
+    test: str | None = None
+    dev_size: Count = 1000
+    test_size: Count = 1000
+    """Sentences split off where no dev / test file is given; no source or target sentence is shared."""
+    prepared: str | None = None
+    """Where the prepared ids go; without it, `<run folder>/data`."""
+    cleaning: CleaningConfig = CleaningConfig()
+
+    @model_validator(mode="after")
+    def _one_corpus(self) -> DataConfig:
+        if (self.corpus is None) == (self.train is None):
+            raise ValueError("must name exactly one of `corpus` (see `rnnsearch data list`) and `train` (files)")
+        if self.corpus is not None and (self.dev is not None or self.test is not None):
+            raise ValueError("`dev` and `test` have no effect with `corpus`: a listed corpus brings its own split")
+        if self.source == self.target:
+            raise ValueError(f"source and target must be two languages; got {self.source} twice")
+        return self
+
+
+class TextConfig(Table):
+    """`[text]`: how raw text becomes symbols."""
+
+    type: Literal["words", "bpe"] = "bpe"
+    vocabulary: Annotated[int, Field(ge=8)] = 8000
+    """Symbols a side, the special ones included; with `joint`, of both sides together."""
+    joint: bool | None = None
+    """One segmentation and vocabulary for both languages (bpe only)."""
+    min_count: Size = 1
+    """A symbol rarer than this in the training text stays out of the vocabulary."""
+
+
+class EncoderConfig(Table):
+    """`[model.encoder]`"""
+
+    type: str
+    cell: str
+    size: Size
+    """Units a direction."""
+
+
+class AttentionConfig(Table):
+    """`[model.attention]`"""
+
+    score: str = "additive"
+    size: Size | None = None
+    """Units of the alignment model's hidden layer."""
+    window: str = "global"
+    normaliser: str = "softmax"
+
+
+class DecoderConfig(Table):
+    """`[model.decoder]`"""
+
+    type: str
+    cell: str | None = None
+    size: Size
+    maxout: Size | None = None
+    """Units of the maxout layer after pairs are pooled (l in the paper)."""
+    first: Literal["bos", "zero"] = "bos"
+    """What stands before the first target word: a learned BOS embedding, or zeros (the papers)."""
+
+
+class DropoutConfig(Table):
+    """`[model.dropout]`: shares of units set to zero in training, drawn once a batch."""
+
+    embedding: Share = 0.0
+    annotations: Share = 0.0
+    readout: Share = 0.0
+    word: Share = 0.0
+    """Share of whole words whose embedding is zeroed."""
+
+
+class InitConfig(Table):
+    """`[model.init]`"""
+
+    type: Literal["glorot", "normal", "uniform"] = "glorot"
+    scale: Positive | None = None
+    """Standard deviation (normal) or bound (uniform)."""
+    alignment_scale: Positive | None = None
+    """Standard deviation of the alignment model's W_a and U_a, whose v_a is then zero (normal only)."""
+    recurrent: Literal["orthogonal", "same"] = "orthogonal"
+
+
+class ModelConfig(Table):
+    """`[model]`"""
+
+    embedding: Size
+    encoder: EncoderConfig
+    attention: AttentionConfig | None = None
+    decoder: DecoderConfig
+    dropout: DropoutConfig = DropoutConfig()
+    init: InitConfig = InitConfig()
+    tie: Literal["none", "target", "all"] = "none"
+    """`target`: target embedding = output rows; `all`: source embedding too (needs `text.joint`)."""
+
+
+class OptimiserConfig(Table):
+    """`[training.optimiser]`"""
+
+    type: str = "adam"
+    learning_rate: Positive | None = None
+    momentum: Share | None = None
+    rho: Share | None = None
+    epsilon: Positive | None = None
+    beta1: Share | None = None
+    beta2: Share | None = None
+    weight_decay: Annotated[float, Field(ge=0.0)] | None = None
+
+
+class ScheduleConfig(Table):
+    """`[training.schedule]`: how the learning rate moves."""
+
+    type: str = "constant"
+    warmup: Count | None = None
+    """Updates of linear rise at the beginning."""
+    start: Annotated[float, Field(ge=0.0)] | None = None
+    """Epoch after which `halving` begins."""
+    every: Positive | None = None
+    """Epochs between halvings."""
+    factor: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
+    patience: Count | None = None
+    """Evaluations without a better dev score before `plateau` lowers the rate."""
+    minimum: Positive | None = None
+
+
+class BatchConfig(Table):
+    """`[training.batch]`: exactly one of `tokens` and `sentences`."""
+
+    tokens: Size | None = None
+    """Budget of a batch: rows times the longer side's padded length."""
+    sentences: Size | None = None
+    sort_batches: Size = 100
+    """Batches drawn at random together and sorted by length (20 in Bahdanau et al.)."""
+    accumulate: Size = 1
+    """Batches whose gradients are summed before one update."""
+
+    @model_validator(mode="after")
+    def _one_budget(self) -> BatchConfig:
+        if (self.tokens is None) == (self.sentences is None):
+            raise ValueError("must give exactly one of `tokens` and `sentences`")
+        return self
+
+
+class TrainingConfig(Table):
+    """`[training]`"""
+
+    batch: BatchConfig = BatchConfig(tokens=4000)
+    optimiser: OptimiserConfig = OptimiserConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    max_length: Size | None = None
+    """Training pairs with more symbols than this on either side are left out (30 / 50 in the papers)."""
+    max_epochs: Positive | None = None
+    max_updates: Size | None = None
+    max_minutes: Positive | None = None
+    """Minutes of training, over all resumed sessions together; evaluation is not counted."""
+    normalise: Literal["sentences", "tokens"] = "sentences"
+    """Loss summed over words and averaged over sentences (the papers), or averaged over words."""
+    label_smoothing: Share = 0.0
+    clip_norm: Positive | None = None
+    clip_value: Positive | None = None
+    precision: Literal["fp32", "bf16"] = "fp32"
+    evaluate_every: Size | None = None
+    """Updates between dev evaluations; without it, once an epoch."""
+    metric: Literal["nll", "bleu"] = "nll"
+    """What `best` means on the dev set: the lowest NLL or the highest BLEU."""
+    dev_bleu: bool = True
+    """Translate the dev set (greedy) at each evaluation."""
+    patience: Size | None = None
+    """Evaluations without a better dev score before training stops."""
+    checkpoint_every: Size | None = None
+    """Updates between kept numbered checkpoints; without it, none is kept besides best and last."""
+    save_minutes: Positive = 10.0
+    """Minutes between saves of `last`, besides those at evaluations."""
+    average: Count = 0
+    """Final model = mean of the weights of the last this many evaluations (0: the best alone)."""
+    seed: Count = 1
+    threads: Size | None = None
+    device: str = "auto"
+    tensorboard: bool = False
+
+    @model_validator(mode="after")
+    def _ends(self) -> TrainingConfig:
+        if self.max_epochs is None and self.max_updates is None and self.max_minutes is None and self.patience is None:
+            raise ValueError("must say when to stop: max_epochs, max_updates, max_minutes or patience")
+        if self.metric == "bleu" and not self.dev_bleu:
+            raise ValueError('metric = "bleu" needs dev_bleu = true')
+        return self
+
+
+class SearchConfig(Table):
+    """`[search]`: the defaults of `translate`, kept in the model folder."""
+
+    beam: Size = 5
+    length_penalty: Annotated[float, Field(ge=0.0)] = 1.0
+    """Score = log-probability / length ** this (0: the plain sum; 1: the mean a symbol)."""
+    max_ratio: Positive = 2.0
+    """A translation has at most this many symbols a source symbol, plus `max_extra`."""
+    max_extra: Count = 20
+    batch_sentences: Size = 64
+
+
+class RunConfig(Table):
+    """A whole run file, resolved."""
+
+    name: str | None = None
+    folder: str | None = None
+    """The run's folder; without it, `runs/<name>` or, without a name, `runs/<run file's stem>`."""
+    data: DataConfig
+    text: TextConfig = TextConfig()
+    model: ModelConfig
+    training: TrainingConfig
+    search: SearchConfig = SearchConfig()
+    _base: Path = PrivateAttr(default=Path())
+
+    @property
+    def base(self) -> Path:
+        """The folder that relative paths are relative to: the run file's."""
+        return self._base
+
+
+def preset_names() -> list[str]:
+    """The presets' names, sorted."""
+    files = resources.files("rnnsearch") / "presets"
+    return sorted(f.name.removesuffix(".toml") for f in files.iterdir() if f.name.endswith(".toml"))
+
+
+def preset(name: str) -> dict[str, Any]:
+    """A preset's tables. Errors: ConfigError for an unknown name."""
+    known = preset_names()
+    if name not in known:
+        raise ConfigError([f'preset must be one of {", ".join(known)}; got "{name}"{did_you_mean(name, known)}'])
+    text = (resources.files("rnnsearch") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
+    return _with_preset(tomllib.loads(text))
+
+
+ALTERNATIVES = ({"tokens", "sentences"}, {"corpus", "train"})
+"""Options of which a table has one: giving it anew drops the others of the base."""
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`over` laid on `base`, table by table; a table whose `type` changes replaces the base's whole table."""
+    dropped = {key for group in ALTERNATIVES if group & over.keys() for key in group - over.keys()}
+    merged = {key: value for key, value in base.items() if key not in dropped}
+    for key, value in over.items():
+        old = merged.get(key)
+        if isinstance(value, Mapping) and isinstance(old, Mapping):
+            changed = "type" in value and "type" in old and value["type"] != old["type"]
+            merged[key] = dict(value) if changed else merge(old, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _with_preset(tables: Mapping[str, Any]) -> dict[str, Any]:
+    rest = {k: v for k, v in tables.items() if k != "preset"}
+    return merge(preset(str(tables["preset"])), rest) if "preset" in tables else rest
+
+
+def parse_setting(setting: str) -> dict[str, Any]:
+    """`training.batch.tokens=4096` as nested tables. The value is TOML; bare words are text.
+
+    Errors: ConfigError where there is no `=` or the key is empty.
+    """
+    key, equals, text = setting.partition("=")
+    if not equals or not all(part.strip() for part in key.split(".")):
+        raise ConfigError([f'--set must be key=value, such as training.seed=2; got "{setting}"'])
+    try:
+        value: Any = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    for part in reversed(key.split(".")):
+        value = {part.strip(): value}
+    return dict(value)
+
+
+def resolve(tables: Mapping[str, Any], settings: Iterable[str] = (), base: Path = Path()) -> RunConfig:
+    """The resolved config of a run file's tables and `--set` overrides.
+
+    Errors: ConfigError with every fault, each with its dotted path.
+    """
+    for setting in settings:
+        tables = merge(tables, parse_setting(setting))
+    try:
+        config = RunConfig.model_validate(_with_preset(tables))
+    except ValidationError as error:
+        raise ConfigError([_fault(e) for e in error.errors()]) from None
+    config._base = base
+    return config
+
+
+def load(path: Path, settings: Iterable[str] = ()) -> RunConfig:
+    """Read and resolve a run file. Errors: ConfigError naming the file, the line or the dotted paths."""
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError([f"{path}: no such run file"]) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError([f"{path}: cannot be read: {error}"]) from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError([f"{path}: is not TOML: {error}"]) from None
+    try:
+        return resolve(tables, settings, path.parent)
+    except ConfigError as error:
+        raise ConfigError([f"{path}: {fault}" for fault in error.faults]) from None
+
+
+def dump(config: BaseModel) -> str:
+    """A config as TOML that `resolve` reads back to the same config; options not given are left out."""
+    return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
+
+
+def _fault(error: Any) -> str:
+    path = ".".join(str(part) for part in error["loc"]) or "run file"
+    if error["type"] == "extra_forbidden":
+        known = _keys_at(error["loc"][:-1])
+        key = str(error["loc"][-1])
+        return f"{path}: there is no such option{did_you_mean(key, known)}"
+    if error["type"] == "missing":
+        return f"{path}: must be given"
+    message = error["msg"].removeprefix("Value error, ")
+    given = "" if isinstance(error["input"], dict) else f"; got {error['input']!r}"
+    return f"{path}: {message[0].lower() + message[1:]}{given}"
+
+
+def _keys_at(location: tuple[Any, ...]) -> list[str]:
+    """The options of the table at a dotted path."""
+    table: type[BaseModel] = RunConfig
+    for part in location:
+        kinds = getattr(table.model_fields[part].annotation, "__args__", (table.model_fields[part].annotation,))
+        table = next(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel))
+    return list(table.model_fields)

@@ -1,0 +1,1 @@
+"""Corpora: reading, cleaning, splitting, downloading; prepared ids on disk; batches."""

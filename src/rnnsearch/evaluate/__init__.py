@@ -1,0 +1,1 @@
+"""What a trained system is worth: scores, plots, heat maps, alignments in the terminal, a report."""

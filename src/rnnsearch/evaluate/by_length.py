@@ -1,0 +1,161 @@
+"""BLEU by source length, as in the figure of Bahdanau et al. (figure 2): are long sentences lost?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from rnnsearch.errors import DataError
+from rnnsearch.evaluate.figures import LIGHT, MARKERS, Theme, fonts, legend, paint, save
+from rnnsearch.metrics.bleu_chrf_ter import check_lines, corpus_bleu
+
+_FEW = 200
+"""Below this many sentences, buckets hold equal shares of them instead of equal ranges of lengths."""
+_LEAST = 10
+"""A bucket with fewer sentences is joined to its shorter neighbour: its BLEU would be noise."""
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """The sentences whose source has between `low` and `high` words, both included."""
+
+    low: int
+    high: int
+    sentences: int
+    mean_length: float
+    """Mean source words of the bucket's sentences."""
+    bleu: float
+
+    @property
+    def label(self) -> str:
+        """`11–15`, or `11` for one length alone."""
+        return str(self.low) if self.low == self.high else f"{self.low}–{self.high}"
+
+
+def source_lengths(sources: Sequence[str]) -> list[int]:
+    """Whitespace-separated words of each sentence."""
+    return [len(source.split()) for source in sources]
+
+
+def length_ranges(lengths: Sequence[int], width: int | None = None) -> list[tuple[int, int]]:
+    """Ranges of lengths, both ends included, that share out all sentences.
+
+    Ranges are `width` words wide; without a width, 2, 5 or 10 by how long the sentences are, or, for
+    fewer than 200 sentences, up to four ranges of about equal numbers of sentences. Ranges of fewer than
+    10 sentences are joined to the range before (the first: to the one after).
+    """
+    if width is not None and width < 1:
+        raise DataError(f"the width of a length bucket must be at least 1 word; got {width}")
+    if not lengths:
+        return []
+    array = np.asarray(lengths)
+    if width is None and len(array) < _FEW:
+        shares = max(1, min(4, len(array) // _LEAST))
+        tops = [int(top) for top in np.quantile(array, np.arange(1, shares + 1) / shares, method="lower")]
+    else:
+        step = width or _width(array)
+        tops = list(range(step, int(array.max()) + step, step)) or [0]
+    return _joined(sorted(set(tops)), array)
+
+
+def _width(lengths: np.ndarray[tuple[int], np.dtype[np.int_]]) -> int:
+    """The finest of the usual widths that keeps nearly all sentences within eight buckets."""
+    usual = float(np.quantile(lengths, 0.98))
+    return next((width for width in (2, 5) if usual <= 8 * width), 10)
+
+
+def _joined(tops: list[int], lengths: np.ndarray[tuple[int], np.dtype[np.int_]]) -> list[tuple[int, int]]:
+    ranges: list[tuple[int, int]] = []
+    low = min(int(lengths.min()), 1)
+    for top in tops:
+        count = int(((lengths >= low) & (lengths <= top)).sum())
+        begun = int((lengths < low).sum())
+        if count < _LEAST and ranges:
+            ranges[-1] = (ranges[-1][0], top)
+        elif count >= _LEAST or begun + count == len(lengths):
+            ranges.append((low, top))
+        else:
+            continue
+        low = top + 1
+    longest = int(lengths.max())
+    return [*ranges[:-1], (ranges[-1][0], longest)]
+
+
+def bleu_by_length(
+    sources: Sequence[str],
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    width: int | None = None,
+    language: str = "",
+) -> list[Bucket]:
+    """BLEU of each bucket of source lengths (see `length_ranges`), shortest first.
+
+    The buckets depend on the sources alone, so they are the same for every system. BLEU with the
+    tokeniser of the target `language`.
+    Errors: DataError for different numbers of lines, or none.
+    """
+    check_lines(hypotheses, references)
+    check_lines(sources, references, "sources")
+    lengths = np.asarray(source_lengths(sources))
+    buckets = []
+    for low, high in length_ranges(lengths.tolist(), width):
+        inside = np.flatnonzero((lengths >= low) & (lengths <= high)).tolist()
+        if inside:
+            bleu = corpus_bleu([hypotheses[n] for n in inside], [references[n] for n in inside], language)
+            buckets.append(Bucket(low, high, len(inside), float(lengths[inside].mean()), bleu))
+    return buckets
+
+
+def plot(systems: Mapping[str, Sequence[Bucket]], theme: Theme = LIGHT, title: str | None = None) -> Figure:
+    """BLEU against source length, one line a system, over bars of how many sentences each bucket holds."""
+    figure = Figure(figsize=(5.2, 3.5), layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
+    for n, buckets in enumerate(systems.values()):
+        colour, marker = theme.series[n % len(theme.series)], MARKERS[n % len(MARKERS)]
+        lengths, bleu = [b.mean_length for b in buckets], [b.bleu for b in buckets]
+        above.plot(lengths, bleu, color=colour, marker=marker, markersize=5, linewidth=2)
+    _count_bars(below, next(iter(systems.values()), ()), theme)
+    for axes in (above, below):
+        paint(figure, axes, theme)
+    above.set_ylim(bottom=0)
+    above.set_ylabel("BLEU", color=theme.text)
+    below.set_ylabel("sentences", color=theme.text, fontsize=9)
+    below.set_xlabel("source length (words)", color=theme.text)
+    below.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+    below.yaxis.set_major_locator(MaxNLocator(nbins=2, integer=True))
+    above.tick_params(labelbottom=False)
+    legend(above, theme, list(systems))
+    if title:
+        above.set_title(title, loc="left", color=theme.text, fontfamily=fonts(), parse_math=False)
+    return figure
+
+
+def _count_bars(axes: Axes, buckets: Sequence[Bucket], theme: Theme) -> None:
+    """How many sentences each bucket holds, as bars as wide as the bucket."""
+    edges = [b.low - 0.5 for b in buckets]
+    widths = [b.high - b.low + 1.0 for b in buckets]
+    if len(buckets) > 1:
+        # One sentence of 300 words must not squeeze all others into a corner.
+        widths[-1] = min(widths[-1], max(widths[-2], 2 * (buckets[-1].mean_length - buckets[-1].low) + 1))
+    counts = [b.sentences for b in buckets]
+    bars = axes.bar(edges, counts, widths, align="edge", color=theme.muted, alpha=0.45)
+    for bar in bars:
+        bar.set_edgecolor(theme.background)
+
+
+def write_plot(systems: Mapping[str, Sequence[Bucket]], folder: Path, title: str | None = None) -> list[Path]:
+    """The plot as `bleu-by-length.png` and `.svg` in a folder; returns the files' paths.
+
+    Errors: RnnsearchError where they cannot be written.
+    """
+    figure = plot(systems, title=title)
+    paths = [folder / "bleu-by-length.png", folder / "bleu-by-length.svg"]
+    for path in paths:
+        save(figure, path)
+    return paths

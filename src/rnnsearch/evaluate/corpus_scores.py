@@ -1,0 +1,204 @@
+"""What one system scores on one test set, in the shape of the table of Bahdanau et al."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rnnsearch.errors import DataError
+from rnnsearch.evaluate.by_length import Bucket, bleu_by_length
+from rnnsearch.metrics.alignment_error import AlignmentScores
+from rnnsearch.metrics.bleu_chrf_ter import Score, check_lines, corpus_scores, looks_tokenised
+from rnnsearch.metrics.significance import Comparison, paired_bootstrap
+
+_TOKENISED = (
+    "The references look tokenised (most full stops stand alone): do not compare these scores with those of plain text."
+)
+
+
+@dataclass(frozen=True)
+class NoUnknown:
+    """Translations for the table's second column, "No UNK".
+
+    It scores only the sentences without unknown words in source and reference, translated with UNK banned
+    in search.
+    """
+
+    mask: Sequence[bool]
+    """One a sentence of the test set: True where neither source nor reference has an unknown word."""
+    hypotheses: Sequence[str]
+    """The translations of those sentences alone, in order, made with UNK banned."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One system's scores on one test set."""
+
+    name: str
+    sentences: int
+    scores: tuple[Score, ...]
+    """BLEU, chrF and TER over all sentences."""
+    note: str = ""
+    """What a reader of the scores must know; empty where there is nothing."""
+    no_unk_sentences: int | None = None
+    """How many sentences have no unknown word; None where that column was not asked for."""
+    no_unk_scores: tuple[Score, ...] = ()
+    """Scores over those; empty where there are none."""
+    lengths: tuple[Bucket, ...] = ()
+    """BLEU by source length."""
+    baseline: str | None = None
+    """The name of the system compared with."""
+    comparison: Comparison | None = None
+    alignment: AlignmentScores | None = None
+
+    @property
+    def bleu(self) -> float:
+        """BLEU over all sentences."""
+        return next(score.value for score in self.scores if score.name == "BLEU")
+
+    @property
+    def no_unk_bleu(self) -> float | None:
+        """BLEU over the sentences without unknown words; None where there is no such score."""
+        return next((score.value for score in self.no_unk_scores if score.name == "BLEU"), None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; parts that were not asked for are left out."""
+        parts: dict[str, Any] = {
+            "name": self.name,
+            "sentences": self.sentences,
+            "scores": [asdict(score) for score in self.scores],
+        }
+        if self.note:
+            parts["note"] = self.note
+        if self.no_unk_sentences is not None:
+            scores = [asdict(score) for score in self.no_unk_scores]
+            parts["no_unk"] = {"sentences": self.no_unk_sentences, "scores": scores}
+        if self.lengths:
+            parts["by_length"] = [asdict(bucket) for bucket in self.lengths]
+        if self.comparison is not None:
+            parts["comparison"] = {"baseline": self.baseline, **asdict(self.comparison)}
+        if self.alignment is not None:
+            parts["alignment"] = asdict(self.alignment)
+        return parts
+
+    def to_text(self) -> str:
+        """The scores as plain text, one part after the other, each in aligned columns."""
+        parts = [
+            self._score_lines() + ([self.note] if self.note else []),
+            self._length_lines(),
+            self._comparison_lines(),
+        ]
+        if self.alignment is not None:
+            parts.append([f"word alignment: {self.alignment}"])
+        return "\n\n".join("\n".join(part) for part in parts if part)
+
+    def _score_lines(self) -> list[str]:
+        head = ["", f"all ({self.sentences})"]
+        rows = [[score.name, f"{score.value:.2f}"] for score in self.scores]
+        if self.no_unk_sentences is not None:
+            head.append(f"no UNK ({self.no_unk_sentences})")
+            second = {score.name: f"{score.value:.2f}" for score in self.no_unk_scores}
+            rows = [[*row, second.get(row[0], "-")] for row in rows]
+        rows = [[*row, score.signature] for row, score in zip(rows, self.scores, strict=True)]
+        return columns([[*head, "signature"], *rows], left=(0, len(head)))
+
+    def _length_lines(self) -> list[str]:
+        rows = [[b.label, str(b.sentences), f"{b.bleu:.2f}"] for b in self.lengths]
+        return columns([["source words", "sentences", "BLEU"], *rows]) if rows else []
+
+    def _comparison_lines(self) -> list[str]:
+        if self.comparison is None:
+            return []
+        rows = [["", self.name, self.baseline or "baseline", "p"]]
+        for d in self.comparison.differences:
+            system = f"{d.system:.2f} ± {d.system_interval:.2f}"
+            baseline = f"{d.baseline:.2f} ± {d.baseline_interval:.2f}"
+            rows.append([d.name, system, baseline, f"{d.p_value:.4f}"])
+        note = f"paired bootstrap, {self.comparison.samples} resamples, 95 % intervals:"
+        return [note, *columns(rows)]
+
+
+def evaluate(
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    *,
+    name: str = "this system",
+    language: str = "",
+    sources: Sequence[str] | None = None,
+    width: int | None = None,
+    no_unk: NoUnknown | None = None,
+    baseline: tuple[str, Sequence[str]] | None = None,
+    samples: int = 1000,
+    seed: int = 12345,
+    alignment: AlignmentScores | None = None,
+) -> Evaluation:
+    """Score a system's translations; each further part only where its input is given.
+
+    `language`: the target's code, which chooses BLEU's tokeniser. `sources`: raw source sentences, for BLEU
+    by length in buckets of `width` words. `baseline`: another system's name and translations, compared by a
+    paired bootstrap of `samples` resamples. `alignment`: what `alignment_error` found.
+    Errors: DataError where the numbers of lines differ, or there are none.
+    """
+    scores = tuple(corpus_scores(hypotheses, references, language))
+    count, second = _no_unk_scores(no_unk, references, language) if no_unk is not None else (None, ())
+    lengths = bleu_by_length(sources, hypotheses, references, width, language) if sources is not None else ()
+    comparison = None
+    if baseline is not None:
+        comparison = paired_bootstrap(
+            hypotheses, baseline[1], references, samples=samples, seed=seed, language=language
+        )
+    return Evaluation(
+        name=name,
+        sentences=len(references),
+        scores=scores,
+        note=_TOKENISED if looks_tokenised(references) else "",
+        no_unk_sentences=count,
+        no_unk_scores=second,
+        lengths=tuple(lengths),
+        baseline=baseline[0] if baseline is not None else None,
+        comparison=comparison,
+        alignment=alignment,
+    )
+
+
+def _no_unk_scores(no_unk: NoUnknown, references: Sequence[str], language: str) -> tuple[int, tuple[Score, ...]]:
+    if len(no_unk.mask) != len(references):
+        raise DataError(
+            "the mask of sentences without unknown words must have one entry a reference; "
+            f"got {len(no_unk.mask)} for {len(references)}"
+        )
+    kept = [reference for reference, keep in zip(references, no_unk.mask, strict=True) if keep]
+    if not kept and not no_unk.hypotheses:
+        return 0, ()
+    check_lines(no_unk.hypotheses, kept, "translations of sentences without unknown words")
+    return len(kept), tuple(corpus_scores(no_unk.hypotheses, kept, language))
+
+
+def paper_table(evaluations: Sequence[Evaluation]) -> list[list[str]]:
+    """The paper's table 1: a head, then each system's BLEU over all sentences and over those without UNK."""
+    rows = [["Model", "All", "No UNK"]]
+    for evaluation in evaluations:
+        second = evaluation.no_unk_bleu
+        rows.append([evaluation.name, f"{evaluation.bleu:.2f}", "-" if second is None else f"{second:.2f}"])
+    return rows
+
+
+def columns(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:
+    """Rows of cells as lines of aligned columns; those named in `left` to the left, the others right."""
+    widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.ljust(width) if n in left else cell.rjust(width)
+            for n, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def as_markdown(rows: Sequence[Sequence[str]]) -> str:
+    """A table, head first, as Markdown: for model cards and committed results."""
+    head, *body = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    rule = ["---", *["---:"] * (len(head) - 1)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in (head, rule, *body)) + "\n"

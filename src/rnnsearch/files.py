@@ -1,0 +1,70 @@
+"""Writing that is whole or not at all: a temporary name beside the target, synced, then renamed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rnnsearch.errors import RnnsearchError
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[Path]:
+    """A temporary path to write to; renamed to `path` when the block ends, removed if it fails.
+
+    Errors: RnnsearchError where the disk is full or the place cannot be written; `path` is as it was.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        _sync(temporary)
+        temporary.replace(path)
+    except OSError as error:
+        raise RnnsearchError(f"{path}: cannot be written: {error.strerror or error}; nothing was changed") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """`text` as UTF-8 in `path`, atomically."""
+    with atomic_file(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+
+
+@contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """A temporary folder to fill; renamed to `path` (replacing it) when the block ends, removed if it fails.
+
+    Errors: RnnsearchError where the disk is full or the place cannot be written; `path` is as it was.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    old = path.with_name(f".{path.name}.{os.getpid()}.old")
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        yield temporary
+        for file in temporary.rglob("*"):
+            _sync(file)
+        if path.exists():
+            path.rename(old)
+        temporary.rename(path)
+    except OSError as error:
+        if old.exists() and not path.exists():
+            old.rename(path)
+        raise RnnsearchError(f"{path}: cannot be written: {error.strerror or error}; nothing was changed") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        if path.exists():
+            shutil.rmtree(old, ignore_errors=True)

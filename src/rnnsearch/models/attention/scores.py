@@ -1,0 +1,78 @@
+"""Scores: how well a query and an annotation match, e [B, Q, J]. `keys` is made once a sentence."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from rnnsearch.config import AttentionConfig
+from rnnsearch.models.initialise import Init
+
+
+class Score(nn.Module, ABC):
+    """A score of queries of `query_size` numbers against annotations of `annotation_size` numbers."""
+
+    name: ClassVar[str]
+    options: ClassVar[frozenset[str]] = frozenset()
+    """Options of `[model.attention]` that this class needs."""
+
+    @classmethod
+    @abstractmethod
+    def make(cls, config: AttentionConfig, query_size: int, annotation_size: int) -> Score:
+        """A score of the config's options."""
+
+    @abstractmethod
+    def keys(self, annotations: Float[Tensor, "B J H"]) -> Float[Tensor, "B J K"]:
+        """The part that depends on the annotations alone."""
+
+    @abstractmethod
+    def forward(self, query: Float[Tensor, "B Q D"], keys: Float[Tensor, "B J K"]) -> Float[Tensor, "B Q J"]:
+        """Energies of Q queries a sentence."""
+
+    @abstractmethod
+    def initialise(self, init: Init) -> None:
+        """Draw the parameters."""
+
+
+class Additive(Score):
+    """The alignment model of Bahdanau et al. (appendix A.1.2): e_ij = v_a^T tanh(W_a s_{i-1} + U_a h_j).
+
+    U_a h_j is the key, computed once a sentence ("V h_j is precomputed" in the slides).
+    """
+
+    name = "additive"
+    options = frozenset({"size"})
+
+    def __init__(self, query_size: int, annotation_size: int, size: int) -> None:
+        super().__init__()
+        self.query = nn.Linear(query_size, size, bias=False)
+        """W_a."""
+        self.key = nn.Linear(annotation_size, size, bias=False)
+        """U_a."""
+        self.vector = nn.Parameter(torch.empty(size))
+        """v_a."""
+
+    @classmethod
+    def make(cls, config: AttentionConfig, query_size: int, annotation_size: int) -> Additive:
+        assert config.size is not None
+        return cls(query_size, annotation_size, config.size)
+
+    def initialise(self, init: Init) -> None:
+        init.alignment(self.query.weight)
+        init.alignment(self.key.weight)
+        init.alignment_vector(self.vector)
+
+    def keys(self, annotations: Float[Tensor, "B J H"]) -> Float[Tensor, "B J K"]:
+        keys: Tensor = self.key(annotations)
+        return keys
+
+    def forward(self, query: Float[Tensor, "B Q D"], keys: Float[Tensor, "B J K"]) -> Float[Tensor, "B Q J"]:
+        hidden = torch.tanh(self.query(query).unsqueeze(2) + keys.unsqueeze(1))
+        return hidden @ self.vector.to(hidden.dtype)
+
+
+SCORES: dict[str, type[Score]] = {c.name: c for c in (Additive,)}

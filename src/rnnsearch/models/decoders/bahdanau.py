@@ -1,0 +1,93 @@
+"""The decoder of RNNsearch (Bahdanau et al. 2015, section 3.1 and appendix A.2.2)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from rnnsearch.config import ModelConfig
+from rnnsearch.models.attention.attention import Attention, AttentionState
+from rnnsearch.models.cells import CELLS, Cell, CellState
+from rnnsearch.models.decoders.decoder import Decoder, Reading
+from rnnsearch.models.decoders.deep_output import DeepOutput
+from rnnsearch.models.draws import Draws
+from rnnsearch.models.encoders import Encoder, MakeCell
+from rnnsearch.models.initialise import Init, linear
+from rnnsearch.models.memory import Encoded, Memory
+
+
+class BahdanauState(NamedTuple):
+    """cell: the cell's state, whose h is s_{i-1} [N, D]; attention: what attention carries."""
+
+    cell: CellState
+    attention: AttentionState
+
+
+class Bahdanau(Decoder):
+    """Attends with s_{i-1} BEFORE the update, feeds the context into the cell, reads out s_{i-1}.
+
+    s_0 = tanh(W_s backward h_1);  alpha_i = softmax_j a(s_{i-1}, h_j);  c_i = sum_j alpha_ij h_j;
+    s_i = f(s_{i-1}, E y_{i-1}, c_i), whose gates each add C c_i;  the deep output reads s_{i-1}.
+    """
+
+    name = "bahdanau"
+    options = frozenset({"cell", "maxout"})
+    attends = True
+
+    def __init__(
+        self,
+        make_cell: MakeCell,
+        attention: Attention,
+        embedding: int,
+        annotation: int,
+        summary: int,
+        size: int,
+        maxout: int,
+    ) -> None:
+        super().__init__()
+        self.attention = attention
+        self.cell: Cell = make_cell(embedding, size)
+        self.context = nn.Linear(annotation, self.cell.blocks * size, bias=False)
+        """C of every gate."""
+        self.initial = nn.Linear(summary, size)
+        """W_s."""
+        self.deep_output = DeepOutput(size, embedding, annotation, maxout)
+        self.readout_size = maxout
+
+    @classmethod
+    def make(cls, model: ModelConfig, encoder: Encoder) -> Bahdanau:
+        size, cell, maxout = model.decoder.size, model.decoder.cell, model.decoder.maxout
+        assert cell is not None and maxout is not None and model.attention is not None
+        H, S = encoder.annotation_size, encoder.summary_size
+        attention = Attention.make(model.attention, size, H)
+        return cls(CELLS[cell], attention, model.embedding, H, S, size, maxout)
+
+    def initialise(self, init: Init) -> None:
+        self.attention.initialise(init)
+        self.cell.initialise(init)
+        linear(init, self.context)
+        linear(init, self.initial)
+        self.deep_output.initialise(init)
+
+    def remember(self, encoded: Encoded) -> Memory:
+        return self.attention.on(encoded)
+
+    def start(self, memory: Memory, draws: Draws | None = None) -> BahdanauState:
+        s_0 = torch.tanh(self.initial(memory.summary))
+        return BahdanauState(self.cell.start(s_0), self.attention.start())
+
+    def inputs(self, y_prev: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
+        return self.cell.inputs(y_prev)
+
+    def step(self, x: Float[Tensor, "N G"], state: BahdanauState, memory: Memory) -> tuple[BahdanauState, Reading]:
+        s = state.cell.h
+        alpha, c, attention = self.attention.step(s, state.attention, memory)
+        cell = self.cell.step(x + self.context(c), state.cell)
+        return BahdanauState(cell, attention), Reading(state=s, context=c, alpha=alpha)
+
+    def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
+        t: Tensor = self.deep_output(reading.state, y_prev, reading.context)
+        return t

@@ -1,0 +1,87 @@
+"""The decoder of Cho et al. 2014 (appendix A), with its own cell: the context stands inside the reset."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from rnnsearch.config import ModelConfig
+from rnnsearch.models.decoders.decoder import Decoder, Reading
+from rnnsearch.models.decoders.deep_output import DeepOutput
+from rnnsearch.models.draws import Draws
+from rnnsearch.models.encoders import Encoder
+from rnnsearch.models.initialise import Init, linear
+from rnnsearch.models.memory import Encoded, Memory
+
+
+class ChoState(NamedTuple):
+    """h: the decoder state h' [N, D]; context: c [N, H]; share: C c of z, r and candidate [N, 3 D]."""
+
+    h: Tensor
+    context: Tensor
+    share: Tensor
+
+
+class Cho(Decoder):
+    """c = tanh(V h_Tx);  h_0 = tanh(V' c);  and, with E y the embedded previous word,
+
+    z = sigma(W_z E y + U_z h + C_z c),  r = sigma(W_r E y + U_r h + C_r c),
+    h~ = tanh(W E y + r * (U h + C c)),  h' = z * h + (1 - z) * h~;  the maxout output reads the NEW h'.
+    """
+
+    name = "cho"
+    options = frozenset({"maxout"})
+    attends = False
+
+    def __init__(self, embedding: int, summary: int, size: int, maxout: int) -> None:
+        super().__init__()
+        self.size = size
+        self.summary = nn.Linear(summary, size)
+        """V."""
+        self.initial = nn.Linear(size, size)
+        """V'."""
+        self.word = nn.Linear(embedding, 3 * size)
+        """W_z, W_r, W and the biases."""
+        self.recurrent = nn.Linear(size, 3 * size, bias=False)
+        """U_z, U_r, U."""
+        self.context = nn.Linear(size, 3 * size, bias=False)
+        """C_z, C_r, C."""
+        self.deep_output = DeepOutput(size, embedding, size, maxout)
+        self.readout_size = maxout
+
+    @classmethod
+    def make(cls, model: ModelConfig, encoder: Encoder) -> Cho:
+        assert model.decoder.maxout is not None
+        return cls(model.embedding, encoder.summary_size, model.decoder.size, model.decoder.maxout)
+
+    def initialise(self, init: Init) -> None:
+        for layer in (self.summary, self.initial, self.word, self.context):
+            linear(init, layer)
+        init.recurrent(self.recurrent.weight)
+        self.deep_output.initialise(init)
+
+    def remember(self, encoded: Encoded) -> Memory:
+        return Memory(*encoded, keys=None)
+
+    def start(self, memory: Memory, draws: Draws | None = None) -> ChoState:
+        c = torch.tanh(self.summary(memory.summary))
+        return ChoState(torch.tanh(self.initial(c)), c, self.context(c))
+
+    def inputs(self, y_prev: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
+        x: Tensor = self.word(y_prev)
+        return x
+
+    def step(self, x: Float[Tensor, "N G"], state: ChoState, memory: Memory) -> tuple[ChoState, Reading]:
+        D = self.size
+        fed_back = self.recurrent(state.h) + state.share
+        z, r = torch.sigmoid(x[:, : 2 * D] + fed_back[:, : 2 * D]).chunk(2, dim=-1)
+        candidate = torch.tanh(x[:, 2 * D :] + r * fed_back[:, 2 * D :])
+        h = z * state.h + (1 - z) * candidate
+        return state._replace(h=h), Reading(state=h, context=state.context, alpha=None)
+
+    def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
+        t: Tensor = self.deep_output(reading.state, y_prev, reading.context)
+        return t

@@ -1,0 +1,94 @@
+"""The decoder contract: four small pieces, split by what depends on what.
+
+`start` runs once a sentence, `inputs` and `readout` for all target positions at once, and only `step`
+runs position by position. Training, search and forced decoding all run these same pieces.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from rnnsearch.config import ModelConfig
+from rnnsearch.models.draws import Draws
+from rnnsearch.models.encoders import Encoder
+from rnnsearch.models.initialise import Init
+from rnnsearch.models.memory import Encoded, Memory
+
+State = Any
+"""A named tuple of batch-first tensors, one row a hypothesis; each decoder has its own."""
+
+
+class Reading(NamedTuple):
+    """What the readout and the objectives need of one target position (or, stacked, of all: [B, I, ...]).
+
+    state: [N, D], the decoder state that the readout reads (s_{i-1} for Bahdanau, h_t for Cho).
+    context: [N, H], c_i.
+    alpha: [N, J], the attention weights; None for a decoder without attention.
+    """
+
+    state: Tensor
+    context: Tensor
+    alpha: Tensor | None
+
+
+class Decoder(nn.Module, ABC):
+    """A decoder over embedded previous words. `readout_size` is R, what the output layer reads."""
+
+    name: ClassVar[str]
+    options: ClassVar[frozenset[str]] = frozenset()
+    """Options of `[model.decoder]` that this class needs, besides type, size and first."""
+    attends: ClassVar[bool]
+    """Whether it needs `[model.attention]`; without attention it needs an encoder with one vector."""
+    readout_size: int
+
+    @classmethod
+    @abstractmethod
+    def make(cls, model: ModelConfig, encoder: Encoder) -> Decoder:
+        """The decoder of `[model]` over an encoder's annotations."""
+
+    @abstractmethod
+    def initialise(self, init: Init) -> None:
+        """Draw the parameters."""
+
+    @abstractmethod
+    def remember(self, encoded: Encoded) -> Memory:
+        """The memory of B sentences."""
+
+    @abstractmethod
+    def start(self, memory: Memory, draws: Draws | None = None) -> State:
+        """The state before the first target word, and what else is computed once a sentence; one row each."""
+
+    @abstractmethod
+    def inputs(self, y_prev: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
+        """Everything that depends on the embedded previous words alone, for any number of positions."""
+
+    @abstractmethod
+    def step(self, x: Float[Tensor, "N G"], state: State, memory: Memory) -> tuple[State, Reading]:
+        """One target position of N = B * K hypotheses (K consecutive rows a sentence): only what feeds back."""
+
+    @abstractmethod
+    def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
+        """Everything after the recurrence, for any number of positions."""
+
+    def unroll(self, x: Float[Tensor, "B I G"], state: State, memory: Memory) -> Reading:
+        """The step repeated over I target positions: the definition that every faster twin must equal."""
+        readings = []
+        for x_i in x.unbind(1):
+            state, reading = self.step(x_i, state, memory)
+            readings.append(reading)
+        return stack(readings)
+
+
+def stack(readings: list[Reading]) -> Reading:
+    """The readings of all positions as one, [B, I, ...]."""
+    alphas = [r.alpha for r in readings if r.alpha is not None]
+    return Reading(
+        state=torch.stack([r.state for r in readings], dim=1),
+        context=torch.stack([r.context for r in readings], dim=1),
+        alpha=torch.stack(alphas, dim=1) if alphas else None,
+    )

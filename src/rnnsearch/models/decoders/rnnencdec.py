@@ -1,0 +1,76 @@
+"""The RNN encoder-decoder without attention: the baseline of Bahdanau et al.'s table, in any cell."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from rnnsearch.config import ModelConfig
+from rnnsearch.models.cells import CELLS, Cell, CellState
+from rnnsearch.models.decoders.decoder import Decoder, Reading
+from rnnsearch.models.decoders.deep_output import DeepOutput
+from rnnsearch.models.draws import Draws
+from rnnsearch.models.encoders import Encoder, MakeCell
+from rnnsearch.models.initialise import Init, linear
+from rnnsearch.models.memory import Encoded, Memory
+
+
+class RNNencdecState(NamedTuple):
+    """cell: the cell's state; context: c [N, H]; share: C c of every gate [N, G], computed once a sentence."""
+
+    cell: CellState
+    context: Tensor
+    share: Tensor
+
+
+class RNNencdec(Decoder):
+    """Bahdanau's decoder with c_i fixed to c = forward h_Tx ("the model becomes RNN Encoder-Decoder if we
+    fix c_i to forward h_Tx"): s_0 = tanh(W_s c), c fed to every step and to the deep output."""
+
+    name = "rnnencdec"
+    options = frozenset({"cell", "maxout"})
+    attends = False
+
+    def __init__(self, make_cell: MakeCell, embedding: int, summary: int, size: int, maxout: int) -> None:
+        super().__init__()
+        self.cell: Cell = make_cell(embedding, size)
+        self.context = nn.Linear(summary, self.cell.blocks * size, bias=False)
+        """C of every gate."""
+        self.initial = nn.Linear(summary, size)
+        """W_s."""
+        self.deep_output = DeepOutput(size, embedding, summary, maxout)
+        self.readout_size = maxout
+
+    @classmethod
+    def make(cls, model: ModelConfig, encoder: Encoder) -> RNNencdec:
+        size, cell, maxout = model.decoder.size, model.decoder.cell, model.decoder.maxout
+        assert cell is not None and maxout is not None
+        return cls(CELLS[cell], model.embedding, encoder.summary_size, size, maxout)
+
+    def initialise(self, init: Init) -> None:
+        self.cell.initialise(init)
+        linear(init, self.context)
+        linear(init, self.initial)
+        self.deep_output.initialise(init)
+
+    def remember(self, encoded: Encoded) -> Memory:
+        return Memory(*encoded, keys=None)
+
+    def start(self, memory: Memory, draws: Draws | None = None) -> RNNencdecState:
+        c = memory.summary
+        s_0 = torch.tanh(self.initial(c))
+        return RNNencdecState(self.cell.start(s_0), c, self.context(c))
+
+    def inputs(self, y_prev: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
+        return self.cell.inputs(y_prev)
+
+    def step(self, x: Float[Tensor, "N G"], state: RNNencdecState, memory: Memory) -> tuple[RNNencdecState, Reading]:
+        cell = self.cell.step(x + state.share, state.cell)
+        return state._replace(cell=cell), Reading(state=state.cell.h, context=state.context, alpha=None)
+
+    def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
+        t: Tensor = self.deep_output(reading.state, y_prev, reading.context)
+        return t

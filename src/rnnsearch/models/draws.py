@@ -1,0 +1,30 @@
+"""Random numbers of one training batch, drawn once, so that a fast path and its plain twin see the same."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+class Draws:
+    """A seeded source of dropout masks for one batch; the same seed and order of calls give the same masks."""
+
+    def __init__(self, seed: int, device: torch.device | str = "cpu") -> None:
+        self.generator = torch.Generator(device).manual_seed(seed)
+
+    def mask(self, shape: tuple[int, ...], share: float, like: Tensor) -> Tensor:
+        """1 / (1 - share) where a unit is kept, 0 where it is dropped."""
+        mask = torch.empty(shape, dtype=like.dtype, device=like.device)
+        return mask.bernoulli_(1.0 - share, generator=self.generator).div_(1.0 - share)
+
+
+def dropout(x: Tensor, share: float, draws: Draws | None) -> Tensor:
+    """x with a share of its units set to zero and the rest scaled up; x itself without draws or share."""
+    return x if draws is None or share == 0.0 else x * draws.mask(tuple(x.shape), share, x)
+
+
+def word_dropout(x: Tensor, share: float, draws: Draws | None) -> Tensor:
+    """Embedded words x [..., E] with a share of whole words set to zero, not scaled (Sennrich & Zhang 2019)."""
+    if draws is None or share == 0.0:
+        return x
+    return x * draws.mask((*x.shape[:-1], 1), share, x) * (1.0 - share)

@@ -1,0 +1,28 @@
+"""Word embeddings: one table a language, or one for both."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from rnnsearch.models.initialise import Init
+from rnnsearch.text.vocabulary import BOS
+
+
+class Embedding(nn.Module):
+    """A table of V rows of E numbers. With `zero_bos` the symbol before the first word is all zeros."""
+
+    def __init__(self, vocabulary: int, size: int, zero_bos: bool = False) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(vocabulary, size))
+        self.zero_bos = zero_bos
+
+    def initialise(self, init: Init) -> None:
+        """Draw the parameters."""
+        init.embedding(self.weight)
+
+    def forward(self, ids: Int[Tensor, "*rows"]) -> Float[Tensor, "*rows E"]:
+        """The vectors of ids."""
+        x = nn.functional.embedding(ids, self.weight)
+        return x.masked_fill((ids == BOS).unsqueeze(-1), 0.0) if self.zero_bos else x

@@ -1,0 +1,121 @@
+"""The output layer owns the product with the vocabulary: p(y_i) = softmax(W_o t_i + b)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from rnnsearch.models.embeddings import Embedding
+from rnnsearch.models.initialise import Init
+
+CHUNK_NUMBERS = 1 << 21
+"""Logits held at a time (8 MiB in fp32): the loss never holds B x I x V of them."""
+
+
+class Output(nn.Module):
+    """W_o [V, R] and b. `tied` shares W_o with an embedding table of the same shape."""
+
+    def __init__(self, readout: int, vocabulary: int, tied: Embedding | None = None) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(vocabulary, readout)) if tied is None else tied.weight
+        self.bias = nn.Parameter(torch.empty(vocabulary))
+        self.tied = tied is not None
+
+    def initialise(self, init: Init) -> None:
+        """Draw the parameters (a tied table is drawn as an embedding)."""
+        if not self.tied:
+            init.weight(self.weight)
+        init.bias(self.bias)
+
+    def logits(
+        self, readout: Float[Tensor, "*rows R"], rows: Int[Tensor, "C"] | None = None
+    ) -> Float[Tensor, "*rows C"]:
+        """Unnormalised scores of every symbol, or of the symbols `rows` alone."""
+        if rows is None:
+            return linear(readout, self.weight, self.bias)
+        return linear(readout, self.weight.index_select(0, rows), self.bias.index_select(0, rows))
+
+    def log_probs(
+        self, readout: Float[Tensor, "*rows R"], rows: Int[Tensor, "C"] | None = None
+    ) -> Float[Tensor, "*rows C"]:
+        """Log-probabilities in fp32, over all symbols or over `rows`."""
+        return torch.log_softmax(self.logits(readout, rows).float(), dim=-1)
+
+    def loss(
+        self, readout: Float[Tensor, "M R"], target: Int[Tensor, "M"], smoothing: float = 0.0
+    ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+        """Summed cross-entropy of M target symbols: with label smoothing (differentiable) and without (NLL).
+
+        With smoothing eps the target distribution is (1 - eps) on the symbol and eps / V on every symbol
+        (Szegedy et al. 2016). The plain twin is `plain_loss`.
+        """
+        apply: Callable[..., tuple[Tensor, Tensor]] = _ChunkedCrossEntropy.apply
+        return apply(readout, self.weight, self.bias, target, smoothing)
+
+    def plain_loss(
+        self, readout: Float[Tensor, "M R"], target: Int[Tensor, "M"], smoothing: float = 0.0
+    ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+        """The definition of `loss`, which holds all M x V log-probabilities."""
+        log_p = self.log_probs(readout)
+        nll = -log_p.gather(1, target[:, None]).sum()
+        uniform = -log_p.mean(dim=1).sum()
+        return (1 - smoothing) * nll + smoothing * uniform, nll.detach()
+
+
+def _product_type(device: torch.device) -> torch.dtype:
+    """The type that matrix products run in here: autocast's, if it is on."""
+    on = torch.is_autocast_enabled(device.type)
+    return torch.get_autocast_dtype(device.type) if on else torch.float32
+
+
+class _ChunkedCrossEntropy(torch.autograd.Function):
+    """Cross-entropy whose softmax and gradient are formed chunk by chunk in the forward pass."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, readout: Tensor, weight: Tensor, bias: Tensor, target: Tensor, smoothing: float
+    ) -> tuple[Tensor, Tensor]:
+        V = weight.shape[0]
+        kind = _product_type(readout.device)
+        x, W = readout.to(kind), weight.to(kind)
+        needed = any(ctx.needs_input_grad[:3])
+        d_x = torch.empty_like(x) if needed else x
+        d_W = torch.zeros_like(weight) if needed else weight
+        d_b = torch.zeros_like(bias) if needed else bias
+        total = torch.zeros((), device=x.device)
+        nll = torch.zeros((), device=x.device)
+        rows = max(1, CHUNK_NUMBERS // V)
+        with torch.autocast(x.device.type, enabled=False):
+            for begin in range(0, x.shape[0], rows):
+                part, y = x[begin : begin + rows], target[begin : begin + rows, None]
+                logits = torch.addmm(bias.to(kind), part, W.t()).float()
+                log_z = logits.logsumexp(dim=1)
+                chunk_nll = (log_z - logits.gather(1, y)[:, 0]).sum()
+                nll += chunk_nll
+                total += (1 - smoothing) * chunk_nll
+                if smoothing > 0:
+                    total += smoothing * (log_z - logits.mean(dim=1)).sum()
+                if needed:
+                    # d/dlogits = softmax - (1 - eps) onehot - eps / V
+                    grad = logits.sub_(log_z[:, None]).exp_()
+                    grad.scatter_add_(1, y, grad.new_full(y.shape, smoothing - 1.0))
+                    if smoothing > 0:
+                        grad.sub_(smoothing / V)
+                    d_b += grad.sum(0)
+                    grad = grad.to(kind)
+                    torch.mm(grad, W, out=d_x[begin : begin + rows])
+                    d_W += grad.t() @ part
+        ctx.save_for_backward(d_x, d_W, d_b)
+        ctx.mark_non_differentiable(nll)
+        return total, nll
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        d_x, d_W, d_b = ctx.saved_tensors
+        scale = grads[0]
+        return d_x * scale.to(d_x.dtype), d_W * scale, d_b * scale, None, None

@@ -1,0 +1,92 @@
+"""A translation model: embeddings, encoder, decoder and output layer, in the order text flows through them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from rnnsearch.config import DropoutConfig
+from rnnsearch.models.decoders.decoder import Decoder, Reading, State
+from rnnsearch.models.draws import Draws, dropout, word_dropout
+from rnnsearch.models.embeddings import Embedding
+from rnnsearch.models.encoders import Encoder
+from rnnsearch.models.initialise import Init
+from rnnsearch.models.memory import Encoded, Memory
+from rnnsearch.models.outputs import Output
+
+
+class Unrolled(NamedTuple):
+    """All target positions of a batch: readout [B, I, R] for the output layer, and the decoder's readings."""
+
+    readout: Tensor
+    reading: Reading
+
+
+class TranslationModel(nn.Module):
+    """p(y_i | y_1..y_{i-1}, x), from source ids that end with EOS.
+
+    Without `draws` nothing is random; with them dropout applies, as in training.
+    """
+
+    def __init__(
+        self,
+        source_embedding: Embedding,
+        target_embedding: Embedding,
+        encoder: Encoder,
+        decoder: Decoder,
+        output: Output,
+        dropout: DropoutConfig,
+    ) -> None:
+        super().__init__()
+        self.source_embedding = source_embedding
+        self.target_embedding = target_embedding
+        self.encoder = encoder
+        self.decoder = decoder
+        self.output = output
+        self.dropout = dropout
+
+    def initialise(self, init: Init) -> None:
+        """Draw every parameter."""
+        self.source_embedding.initialise(init)
+        if self.target_embedding is not self.source_embedding:
+            self.target_embedding.initialise(init)
+        self.encoder.initialise(init)
+        self.decoder.initialise(init)
+        self.output.initialise(init)
+
+    def encode(self, source: Int[Tensor, "B J"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Memory:
+        """What the decoder remembers of B source sentences; mask is True on real symbols."""
+        x = self._embed(self.source_embedding, source, draws)
+        encoded: Encoded = self.encoder(x, mask)
+        annotations = dropout(encoded.annotations, self.dropout.annotations, draws)
+        return self.decoder.remember(encoded._replace(annotations=annotations))
+
+    def start(self, memory: Memory, draws: Draws | None = None) -> State:
+        """The decoder's state before the first target word, one row a sentence."""
+        return self.decoder.start(memory, draws)
+
+    def unroll(self, previous: Int[Tensor, "B I"], memory: Memory, draws: Draws | None = None) -> Unrolled:
+        """All target positions at once, given the previous words y_{i-1} (BOS first)."""
+        y_prev = self._embed(self.target_embedding, previous, draws)
+        state = self.start(memory, draws)
+        reading = self.decoder.unroll(self.decoder.inputs(y_prev), state, memory)
+        readout = self.decoder.readout(y_prev, reading)
+        return Unrolled(dropout(readout, self.dropout.readout, draws), reading)
+
+    def step(
+        self, y: Int[Tensor, "N"], state: State, memory: Memory
+    ) -> tuple[Float[Tensor, "N R"], State, Float[Tensor, "N J"] | None]:
+        """One target position of N = B * K hypotheses: readout, next state and attention. Nothing is random."""
+        y_prev = self.target_embedding(y)
+        state, reading = self.decoder.step(self.decoder.inputs(y_prev), state, memory)
+        return self.decoder.readout(y_prev, reading), state, reading.alpha
+
+    def log_probs(self, readout: Float[Tensor, "N R"], rows: Int[Tensor, "C"] | None = None) -> Float[Tensor, "N C"]:
+        """log p(y_i) of every target symbol, or over `rows` alone."""
+        return self.output.log_probs(readout, rows)
+
+    def _embed(self, table: Embedding, ids: Tensor, draws: Draws | None) -> Tensor:
+        x = word_dropout(table(ids), self.dropout.word, draws)
+        return dropout(x, self.dropout.embedding, draws)

@@ -1,0 +1,1 @@
+"""What training minimises: functions `(model, batch, rng) -> Loss`, combined as weighted lists."""

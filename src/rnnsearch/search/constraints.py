@@ -1,0 +1,177 @@
+"""What a search may do: its options, the maximal lengths, and the constraints that filter scores."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rnnsearch.errors import RnnsearchError
+from rnnsearch.search.hypothesis import SentenceError, source_lengths
+from rnnsearch.search.scorer import Columns, Sources
+from rnnsearch.text.vocabulary import BOS, EOS, PAD
+
+NEVER = frozenset({PAD, BOS})
+"""Symbols that no translation has."""
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How to search. Lengths count target symbols without EOS."""
+
+    beam: int = 5
+    """Hypotheses kept a sentence; also the number of finished ones after which a sentence stops."""
+    length_penalty: float = 1.0
+    """Score = log-probability / length ** this; this length counts EOS (0: the plain sum; 1: the mean)."""
+    max_ratio: float = 2.0
+    max_extra: int = 20
+    """A translation has at most max_ratio * (source symbols, without EOS) + max_extra symbols; there is
+    always room for one, and for its forced prefix and one more."""
+    n_best: int = 1
+    """Hypotheses returned a sentence, at most; not more than `beam`."""
+    banned: frozenset[int] = frozenset()
+    """Symbols that must not be produced. PAD and BOS never are."""
+    prefix: tuple[tuple[int, ...], ...] | None = None
+    """For each sentence of the call, the symbols its translations must begin with, banned ones too."""
+    min_length: int = 0
+    """EOS is not allowed before this many symbols; the maximal length goes before it."""
+    compact_at: float = 0.25
+    """Share of the batch's sentences that must have ended before they leave it, for dropping them copies the
+    rest. Changes the speed, never the result."""
+
+    def __post_init__(self) -> None:
+        _require(self.beam >= 1, "beam", "at least 1", self.beam)
+        _require(self.length_penalty >= 0, "length_penalty", "at least 0", self.length_penalty)
+        _require(self.max_ratio >= 0, "max_ratio", "at least 0", self.max_ratio)
+        _require(self.max_extra >= 0, "max_extra", "at least 0", self.max_extra)
+        _require(1 <= self.n_best <= self.beam, "n_best", f"between 1 and beam ({self.beam})", self.n_best)
+        _require(self.min_length >= 0, "min_length", "at least 0", self.min_length)
+        _require(0 <= self.compact_at <= 1, "compact_at", "between 0 and 1", self.compact_at)
+        if EOS in self.banned:
+            raise RnnsearchError(f"banned must not hold EOS (id {EOS}), or no translation could end")
+        for sentence, ids in enumerate(self.prefix or ()):
+            if any(i < 0 or i == EOS for i in ids):
+                message = f"the prefix of {{sentence}} must hold symbol ids without EOS; got {list(ids)}"
+                raise SentenceError(sentence, message)
+
+
+def _require(holds: bool, option: str, rule: str, got: float) -> None:
+    if not holds:
+        raise RnnsearchError(f"{option} must be {rule}; got {got}")
+
+
+def limits(sources: Sources, options: SearchOptions) -> NDArray[np.int64]:
+    """The most symbols, without EOS, that each sentence's translation may have, by its longest source."""
+    symbols = np.max(list(source_lengths(sources).values()), axis=0) - 1
+    most: NDArray[np.int64] = np.floor(options.max_ratio * symbols).astype(np.int64) + options.max_extra
+    most = np.maximum(most, 1)
+    if options.prefix is not None:
+        most = np.maximum(most, [len(ids) + 1 for ids in options.prefix])
+    return most
+
+
+class Place(NamedTuple):
+    """Where in the search a batch of scores is."""
+
+    step: int
+    """Position of the scored symbol, from 1."""
+    sentences: Tensor
+    """[A] int64: which sentences of the call are still in the batch."""
+    width: int
+    """Rows of scores a sentence (K); row n belongs to sentence `sentences[n // width]`."""
+    columns: Columns
+
+
+Constraint = Callable[[Tensor, Place], None]
+"""Sets to -inf, in place, the scores [A * width, C] of what is not allowed."""
+
+
+class Banned:
+    """These symbols are never allowed."""
+
+    def __init__(self, ids: frozenset[int]) -> None:
+        self._ids = sorted(ids)
+        self._columns: Columns | None = None
+        self._index = torch.empty(0, dtype=torch.int64)
+
+    def __call__(self, scores: Tensor, place: Place) -> None:
+        if place.columns is not self._columns:
+            self._columns = place.columns
+            found = place.columns.find(torch.tensor(self._ids, device=scores.device))
+            self._index = found[found >= 0]
+        scores.index_fill_(1, self._index, -torch.inf)
+
+
+class MinLength:
+    """EOS is not allowed before `count` symbols."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def __call__(self, scores: Tensor, place: Place) -> None:
+        if place.step <= self._count:
+            end = place.columns.find(torch.tensor([EOS], device=scores.device))
+            scores.index_fill_(1, end, -torch.inf)
+
+
+class Prefix:
+    """Each sentence must begin with its own symbols, whatever the `others` say; after them the others hold.
+
+    Errors: SentenceError where the Scorer has no column for a forced symbol.
+    """
+
+    def __init__(self, prefixes: Sequence[Sequence[int]], others: Sequence[Constraint], device: torch.device) -> None:
+        self._longest = max((len(ids) for ids in prefixes), default=0)
+        rows = [[*ids, *[-1] * (self._longest - len(ids))] for ids in prefixes]
+        self._tokens = torch.tensor(rows, dtype=torch.int64, device=device)
+        self._others = others
+        self._columns: Columns | None = None
+        self._index = self._tokens
+
+    def __call__(self, scores: Tensor, place: Place) -> None:
+        if place.step > self._longest:
+            self._apply_others(scores, place)
+            return
+        self._read(place.columns)
+        forced = self._index[:, place.step - 1].index_select(0, place.sentences).repeat_interleave(place.width)
+        column = forced.clamp(min=0)[:, None]
+        kept = scores.gather(1, column)
+        self._apply_others(scores, place)
+        rows = (forced >= 0)[:, None]
+        scores.masked_fill_(rows, -torch.inf)
+        scores.scatter_(1, column, torch.where(rows, kept, scores.gather(1, column)))
+
+    def _apply_others(self, scores: Tensor, place: Place) -> None:
+        for other in self._others:
+            other(scores, place)
+
+    def _read(self, columns: Columns) -> None:
+        if columns is self._columns:
+            return
+        self._columns = columns
+        self._index = columns.find(self._tokens)
+        missing = ((self._index < 0) & (self._tokens >= 0)).nonzero().tolist()
+        if missing:
+            sentence, position = missing[0]
+            token = int(self._tokens[sentence, position])
+            raise SentenceError(
+                sentence, f"the prefix of {{sentence}} must hold symbols that the scorer scores; got {token}"
+            )
+
+
+def constraints(options: SearchOptions, sentences: int, device: torch.device) -> list[Constraint]:
+    """The constraints that `options` ask for, for a call with so many sentences.
+
+    Errors: RnnsearchError where the prefixes are not as many as the sentences.
+    """
+    wanted: list[Constraint] = [Banned(options.banned | NEVER)]
+    if options.min_length:
+        wanted.append(MinLength(options.min_length))
+    if options.prefix is not None:
+        if len(options.prefix) != sentences:
+            raise RnnsearchError(f"prefix must have one entry a sentence ({sentences}); got {len(options.prefix)}")
+        wanted = [Prefix(options.prefix, wanted, device)]
+    return wanted

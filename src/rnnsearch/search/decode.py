@@ -1,0 +1,114 @@
+"""Search and forced decoding of any number of sentences: sorted by length, in batches, in the order given."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import torch
+
+from rnnsearch.errors import RnnsearchError
+from rnnsearch.search.beam import beam
+from rnnsearch.search.constraints import SearchOptions
+from rnnsearch.search.forced import forced
+from rnnsearch.search.greedy import greedy
+from rnnsearch.search.hypothesis import EMPTY, Hypothesis, SentenceError
+from rnnsearch.search.scorer import SOURCE, Scorer, SourceBatch, Sources
+from rnnsearch.tensors import lengths_mask
+from rnnsearch.text.vocabulary import EOS, PAD
+
+Ids = Sequence[int]
+MakeSources = Callable[[Sequence[Ids], torch.device], Sources]
+"""Makes a batch on a device from the sentences' ids (without EOS)."""
+Progress = Callable[[int], None]
+"""Is told the sentences done so far."""
+
+
+def make_sources(sentences: Sequence[Ids], device: torch.device) -> Sources:
+    """The batch of a system with one source: EOS after each sentence, then padding."""
+    lengths = torch.tensor([len(ids) + 1 for ids in sentences])
+    width = int(lengths.max())
+    rows = [[*ids, EOS, *[PAD] * (width - len(ids) - 1)] for ids in sentences]
+    batch = SourceBatch(torch.tensor(rows).to(device), lengths_mask(lengths, width).to(device))
+    return {SOURCE: batch}
+
+
+def decode_all(
+    scorer: Scorer,
+    sentences: Sequence[Ids],
+    options: SearchOptions,
+    batch_sentences: int = 64,
+    *,
+    make: MakeSources = make_sources,
+    progress: Progress | None = None,
+) -> list[list[Hypothesis]]:
+    """The translations of each sentence (ids without EOS), best first: at least one, at most `n_best`.
+
+    An empty sentence has one empty translation, and the scorer is not asked. A beam of one is greedy search.
+    `options.prefix` has one entry a sentence. Errors: SentenceError, with the number among `sentences`.
+    """
+    if options.prefix is not None and len(options.prefix) != len(sentences):
+        raise RnnsearchError(f"prefix must have one entry a sentence ({len(sentences)}); got {len(options.prefix)}")
+    found = [[EMPTY] for _ in sentences]
+    done = sum(not ids for ids in sentences)
+    _tell(progress, done)
+    for batch in _batches([len(ids) for ids in sentences], batch_sentences):
+        sources = make([sentences[i] for i in batch], scorer.device)
+        mine = options
+        if options.prefix is not None:
+            mine = replace(options, prefix=tuple(options.prefix[i] for i in batch))
+        try:
+            results = greedy(scorer, sources, mine) if options.beam == 1 else beam(scorer, sources, mine)
+        except SentenceError as error:
+            raise error.renumbered(batch[error.sentence]) from None
+        for i, result in zip(batch, results, strict=True):
+            found[i] = result
+        done += len(batch)
+        _tell(progress, done)
+    return found
+
+
+def forced_all(
+    scorer: Scorer,
+    sentences: Sequence[Ids],
+    targets: Sequence[Ids],
+    length_penalty: float = 1.0,
+    batch_sentences: int = 64,
+    *,
+    make: MakeSources = make_sources,
+    progress: Progress | None = None,
+) -> list[Hypothesis]:
+    """The given target of each sentence as a hypothesis (see `forced`); ids are without EOS on both sides.
+
+    Where both sides are empty the scorer is not asked; an empty source alone is read as EOS.
+    Errors: RnnsearchError where the sides differ in number; SentenceError, numbered as in `sentences`.
+    """
+    if len(sentences) != len(targets):
+        raise RnnsearchError(f"targets must be as many as the sources ({len(sentences)}); got {len(targets)}")
+    found = [EMPTY for _ in sentences]
+    work = [len(x) + len(y) for x, y in zip(sentences, targets, strict=True)]
+    done = work.count(0)
+    _tell(progress, done)
+    for batch in _batches(work, batch_sentences):
+        sources = make([sentences[i] for i in batch], scorer.device)
+        try:
+            results = forced(scorer, sources, [targets[i] for i in batch], length_penalty)
+        except SentenceError as error:
+            raise error.renumbered(batch[error.sentence]) from None
+        for i, result in zip(batch, results, strict=True):
+            found[i] = result
+        done += len(batch)
+        _tell(progress, done)
+    return found
+
+
+def _batches(lengths: Sequence[int], size: int) -> Iterator[list[int]]:
+    """The numbers of the sentences that are not empty, the longest first: what does not fit fails at once."""
+    if size < 1:
+        raise RnnsearchError(f"batch_sentences must be at least 1; got {size}")
+    order = sorted((i for i, length in enumerate(lengths) if length), key=lambda i: -lengths[i])
+    for begin in range(0, len(order), size):
+        yield order[begin : begin + size]
+
+
+def _tell(progress: Progress | None, done: int) -> None:
+    if progress is not None:
+        progress(done)

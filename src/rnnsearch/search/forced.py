@@ -1,0 +1,66 @@
+"""Forced decoding: what a Scorer says of given target sentences, symbol by symbol."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rnnsearch.errors import RnnsearchError
+from rnnsearch.search.hypothesis import (
+    Hypothesis,
+    Numbers,
+    Scored,
+    gather_attention,
+    make_hypotheses,
+    not_a_number,
+    source_lengths,
+)
+from rnnsearch.search.scorer import Columns, Scorer, Sources, columns_of
+from rnnsearch.text.vocabulary import BOS, EOS, PAD
+
+
+@torch.inference_mode()
+def forced(
+    scorer: Scorer, sources: Sources, targets: Sequence[Sequence[int]], length_penalty: float = 1.0
+) -> list[Hypothesis]:
+    """One finished hypothesis a sentence, made of its target's symbols (given without EOS) and EOS.
+
+    A symbol that the Scorer has no column for has the score -inf. No option of a search applies: nothing is
+    banned.
+    Errors: RnnsearchError where there are not as many targets as sentences; SentenceError for a NaN score.
+    """
+    lengths = source_lengths(sources)
+    for name, known in lengths.items():
+        if len(known) != len(targets):
+            raise RnnsearchError(f"targets must be one a sentence of {name} ({len(known)}); got {len(targets)}")
+    ends = np.array([len(target) + 1 for target in targets], dtype=np.int64)
+    tokens = np.full((int(ends.max(initial=0)), len(targets)), PAD)
+    for b, target in enumerate(targets):
+        tokens[: len(target), b] = target
+        tokens[len(target), b] = EOS
+    scores, attention = _unroll(scorer, sources, torch.from_numpy(tokens).to(scorer.device))
+    step = np.arange(len(tokens))[:, None]
+    for sentence, t in np.argwhere((np.isnan(scores) & (step < ends)).T)[:1].tolist():
+        raise not_a_number(sentence, t + 1)
+    many = np.arange(len(targets))
+    weights = gather_attention(attention, np.where(step < ends, many, -1))
+    scored = Scored(many, tokens, scores, ends, ends > 0, weights)
+    return make_hypotheses(scored, sources, length_penalty)
+
+
+def _unroll(scorer: Scorer, sources: Sources, tokens: Tensor) -> tuple[Numbers, list[dict[str, Tensor]]]:
+    """Scores [T, B] of the symbols `tokens` [T, B], and each step's attention."""
+    memory, state = scorer.start(sources)
+    columns: Columns | None = None
+    previous = torch.full_like(tokens[0], BOS)
+    scores, attention = [], []
+    for y in tokens:
+        step = scorer.step(memory, state, previous)
+        columns = columns_of(step, columns)
+        column = columns.find(y)
+        score = step.scores.float().gather(1, column.clamp(min=0)[:, None])[:, 0]
+        scores.append(score.masked_fill(column < 0, -torch.inf))
+        attention.append(step.attention)
+        state, previous = step.state, y
+    return torch.stack(scores).cpu().numpy(), attention

@@ -1,0 +1,60 @@
+"""Which continuations the beam looks at: the hook for searches that choose differently (diverse, grid)."""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+BLOCK = 64
+"""Columns whose maximum stands for them all in the first pass."""
+SMALL = 4096
+"""Up to so many continuations a sentence, one pass over all of them is quicker."""
+
+
+Choose = Callable[[Tensor, Tensor, int], Tensor]
+"""(scores, log_probs, count) -> the `count` (or all, where there are fewer) most wanted continuations of each
+sentence's K live hypotheses.
+
+scores: [A, K, C], -inf where not allowed. log_probs: [A, K], -inf in an empty place.
+Returns distinct flat indices [A, count], hypothesis * C + column, the most wanted first. The search sums the
+log-probabilities itself: only the choice is free.
+"""
+
+
+def best(scores: Float[Tensor, "A K C"], log_probs: Float[Tensor, "A K"], count: int) -> Int[Tensor, "A M"]:
+    """The highest log_probs + scores, of equals the lowest flat index first. NaN counts as the highest.
+
+    Only `count` blocks of columns, those of the highest maxima, can hold one of the `count` best: one pass
+    over all scores finds the maxima, and everything else is small.
+    """
+    _, hypotheses, columns = scores.shape
+    # Relative to the sentence's best hypothesis: a long sum would swallow the scores' small differences.
+    ahead = log_probs - log_probs.amax(1, keepdim=True)
+    if hypotheses * columns <= SMALL:
+        total = (scores + ahead[:, :, None]).flatten(1)
+        index = torch.arange(total.shape[1], device=total.device)
+        return _first(total, index, count)
+    blocks = columns // BLOCK
+    whole = scores[:, :, : blocks * BLOCK].reshape(*scores.shape[:2], blocks, BLOCK)
+    maxima = (whole.amax(3) + ahead[:, :, None]).flatten(1)
+    block = _first(maxima, torch.arange(maxima.shape[1], device=maxima.device), count)
+    begin = (block // blocks) * columns + (block % blocks) * BLOCK
+    index = (begin[:, :, None] + torch.arange(BLOCK, device=begin.device)).flatten(1)
+    if blocks * BLOCK < columns:
+        rest = torch.arange(blocks * BLOCK, columns, device=begin.device)
+        rest = rest + columns * torch.arange(hypotheses, device=begin.device)[:, None]
+        index = torch.cat((index, rest.flatten().expand(index.shape[0], -1)), 1)
+    total = scores.flatten(1).gather(1, index) + ahead.gather(1, index // columns)
+    return index.gather(1, _first(total, index, count))
+
+
+def _first(values: Tensor, index: Tensor, count: int) -> Tensor:
+    """Positions [A, count] of the highest `values` [A, n]; of equals those of lowest `index`, [n] or [A, n].
+
+    A float32 value as float64 has room for the index below its last digit: 2^-52 of the value times the index
+    stays under the distance to the next float32 for indices up to 2^28. The 1e-200 tells zeros apart.
+    """
+    wide = values.double()
+    wide = wide - (wide.abs() + 1e-200) * ((index + 1) * 2.0**-52)
+    return wide.topk(min(count, wide.shape[1]), dim=1).indices

@@ -1,0 +1,177 @@
+"""The beam's books: which hypotheses have ended and which sentences go on, kept on the host from a few
+numbers a step, and the tracing back of the winners through the steps that made them."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rnnsearch.search.constraints import SearchOptions
+from rnnsearch.search.hypothesis import (
+    Hypothesis,
+    Numbers,
+    Scored,
+    gather_attention,
+    make_hypotheses,
+    normalised_score,
+    not_a_number,
+    nothing_allowed,
+    to_host,
+)
+from rnnsearch.search.scorer import Sources
+from rnnsearch.text.vocabulary import EOS
+
+
+class Taken(NamedTuple):
+    """What one step of the beam did to the A sentences then in the batch; tensors stay on the device."""
+
+    sentences: Numbers
+    """[A], their numbers in the call."""
+    parent: Tensor
+    """[A, M], the live hypothesis that each continuation looked at comes from."""
+    token: Tensor
+    score: Tensor
+    """[A, M], of the token."""
+    keep: Tensor
+    """[A, K], which of the M became the live hypotheses."""
+    alive: Tensor
+    """[A, K], their log-probabilities."""
+    attention: dict[str, Tensor]
+    """Name -> [A * K', J], of the K' live hypotheses before this step."""
+
+
+class Ends(NamedTuple):
+    """Hypotheses that may be returned, one entry each."""
+
+    sentence: Numbers
+    step: Numbers
+    """Index of the step that made its last symbol."""
+    place: Numbers
+    """Which of that step's M continuations it is."""
+    log_prob: Numbers
+    finished: Numbers
+
+
+class Finals:
+    """Which hypotheses have finished, and which sentences go on."""
+
+    def __init__(self, most: Numbers, options: SearchOptions, normalised: bool) -> None:
+        self._options = options
+        self._most = most
+        # A live hypothesis's score is highest under the divisor of its greatest length, EOS counted.
+        self._widest = (most + 1.0) ** options.length_penalty if normalised else None
+        self._best = np.full((len(most), options.n_best), -np.inf)
+        self._count = np.zeros(len(most), dtype=np.int64)
+        self._going = np.ones(len(most), dtype=bool)
+        self._steps = 0
+        self._ends: list[Ends] = []
+        self.cut = np.zeros(len(most), dtype=bool)
+        """Sentences that ran to their maximal length without `n_best` finished hypotheses."""
+
+    def add(self, sentences: Numbers, log_prob: Tensor, ends: Tensor) -> Numbers:
+        """Take in the continuations [A, M] of a step; returns which of its sentences go on."""
+        host = torch.cat((log_prob, ends.to(log_prob.dtype)), 1).cpu().numpy()
+        width = log_prob.shape[1]
+        total, ended = host[:, :width], host[:, width:] > 0
+        going = self._going[sentences]
+        self._steps += 1
+        for row in np.flatnonzero(np.isnan(total).any(1) & going)[:1].tolist():
+            raise not_a_number(int(sentences[row]), self._steps)
+        if ended.any():
+            self._finish(sentences, total, ended, going)
+        top = np.where(ended, -np.inf, total).max(1)
+        long = self._steps > self._most[sentences]
+        count = self._count[sentences]
+        for row in np.flatnonzero((top == -np.inf) & (count == 0) & going & ~long)[:1].tolist():
+            raise nothing_allowed(int(sentences[row]), self._steps)
+        stops = long | (count >= self._options.beam) | (top == -np.inf)
+        if self._widest is not None:
+            stops |= top / self._widest[sentences] <= self._best[sentences, 0]
+        self.cut[sentences[going & long & (count < self._options.n_best)]] = True
+        self._going[sentences[stops]] = False
+        still: Numbers = going & ~stops
+        return still
+
+    def _finish(self, sentences: Numbers, total: Numbers, ended: Numbers, going: Numbers) -> None:
+        """Record the continuations that end among the `beam` first."""
+        beam = self._options.beam
+        done = ended[:, :beam] & (total[:, :beam] > -np.inf) & going[:, None]
+        row, place = np.nonzero(done)
+        log_prob = total[row, place]
+        step = np.full(len(row), self._steps - 1)
+        self._ends.append(Ends(sentences[row], step, place, log_prob, np.ones(len(row), dtype=bool)))
+        self._count[sentences] += done.sum(1)
+        log_probs = np.where(done, total[:, :beam], -np.inf)
+        score = normalised_score(log_probs, self._steps, self._options.length_penalty)
+        both = np.concatenate((self._best[sentences], score), axis=1)
+        self._best[sentences] = np.sort(both, axis=1)[:, -self._options.n_best :]
+
+    def winners(self, history: list[Taken]) -> Ends:
+        """The hypotheses to return by sentence, finished before unfinished, each kind by falling score."""
+        ends = [*self._ends, *self._cuts(history)]
+        sentence, step, place, log_prob, finished = (np.concatenate(part) for part in zip(*ends, strict=True))
+        score = normalised_score(log_prob, step + 1, self._options.length_penalty)
+        order = np.lexsort((-score, ~finished, sentence))
+        first = np.searchsorted(sentence[order], sentence[order])
+        order = order[np.arange(len(order)) - first < self._options.n_best]
+        return Ends(sentence[order], step[order], place[order], log_prob[order], finished[order])
+
+    def _cuts(self, history: list[Taken]) -> list[Ends]:
+        """The live hypotheses of `cut` sentences at their maximal length that EOS did not finish after it."""
+        cuts = []
+        for sentence in np.flatnonzero(self.cut).tolist():
+            last, over = history[self._most[sentence] - 1], history[self._most[sentence]]
+            row, row_over = _row(last, sentence), _row(over, sentence)
+            alive = last.alive[row].cpu().numpy()
+            first = slice(self._options.beam)
+            ended = (over.token[row_over, first] == EOS) & (over.score[row_over, first] > -torch.inf)
+            finished = over.parent[row_over, first][ended].cpu().numpy()
+            slot = np.setdiff1d(np.flatnonzero(alive > -np.inf), finished)
+            many = np.full(len(slot), 1)
+            place = last.keep[row].cpu().numpy()[slot]
+            step = many * (self._most[sentence] - 1)
+            cuts.append(Ends(many * sentence, step, place, alive[slot], many == 0))
+        return cuts
+
+
+def _row(taken: Taken, sentence: int) -> int:
+    """The row of a sentence at a step (`sentences` is in rising order)."""
+    return int(np.searchsorted(taken.sentences, sentence))
+
+
+def hypotheses(
+    history: list[Taken], finals: Finals, sources: Sources, options: SearchOptions
+) -> list[list[Hypothesis]]:
+    """The winners of each sentence, traced back."""
+    ends = finals.winners(history)
+    tokens, scores, rows = _trace(history, ends)
+    attention = gather_attention([taken.attention for taken in history], rows)
+    scored = Scored(ends.sentence, tokens, scores, ends.step + 1, ends.finished, attention)
+    made = make_hypotheses(scored, sources, options.length_penalty)
+    by_sentence: list[list[Hypothesis]] = [[] for _ in range(len(finals.cut))]
+    for sentence, hypothesis in zip(ends.sentence.tolist(), made, strict=True):
+        by_sentence[sentence].append(hypothesis)
+    return by_sentence
+
+
+def _trace(history: list[Taken], ends: Ends) -> tuple[Numbers, Numbers, Numbers]:
+    """Tokens, scores and attention's rows [T, R] of the R hypotheses `ends`, all walked back together."""
+    shape = (len(history), len(ends.sentence))
+    tokens, rows, scores = np.zeros(shape, np.int64), np.full(shape, -1), np.zeros(shape, np.float32)
+    place = ends.place.copy()
+    parents, kept = to_host([taken.parent for taken in history]), to_host([taken.keep for taken in history])
+    all_tokens = to_host([taken.token for taken in history])
+    all_scores = to_host([taken.score for taken in history])
+    for t in range(len(history) - 1, -1, -1):
+        r = np.flatnonzero(ends.step >= t)
+        row = np.searchsorted(history[t].sentences, ends.sentence[r])
+        earlier = ends.step[r] > t
+        # Until now `place` of a hypothesis that goes on was its slot among the live ones after this step.
+        at = np.where(earlier, kept[t][row, np.where(earlier, place[r], 0)], place[r])
+        tokens[t, r] = all_tokens[t][row, at]
+        scores[t, r] = all_scores[t][row, at]
+        place[r] = parents[t][row, at]
+        width = 1 if t == 0 else kept[t - 1].shape[1]
+        rows[t, r] = row * width + place[r]
+    return tokens, scores, rows

@@ -1,0 +1,146 @@
+"""Word alignments: the Pharaoh format, and from attention over symbols to links between words.
+
+A link (i, j) says that source word i and target word j correspond; both count from zero over the words of the
+raw sentences (`spans.word_spans`).
+"""
+
+import re
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+
+from rnnsearch.errors import ConfigError, DataError, did_you_mean
+from rnnsearch.text.spans import NO_WORD
+
+Link = tuple[int, int]
+_LINK = re.compile(r"([0-9]+)([-p?])([0-9]+)")
+_AROUND = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
+
+
+@dataclass(frozen=True)
+class Links:
+    """The links of one sentence pair as annotators give them (Och & Ney, 2003)."""
+
+    sure: frozenset[Link]
+    possible: frozenset[Link]
+    """All links that are not wrong: the sure ones too."""
+
+
+def parse_pharaoh(line: str, where: str) -> Links:
+    """The links of one line: `i-j` is sure; `ipj` and `i?j` are possible only. An empty line has none.
+
+    Errors: DataError that begins with `where` (file:line) for anything else.
+    """
+    sure, possible = set(), set()
+    for item in line.split():
+        match = _LINK.fullmatch(item)
+        if match is None:
+            raise DataError(f'{where}: a link must be i-j, or ipj or i?j where merely possible; got "{item}"')
+        link = (int(match[1]), int(match[3]))
+        possible.add(link)
+        if match[2] == "-":
+            sure.add(link)
+    return Links(frozenset(sure), frozenset(possible))
+
+
+def format_pharaoh(links: Links | Collection[Link]) -> str:
+    """One line of links in order of i, then j: `i-j`, or `ipj` for those that are merely possible."""
+    if not isinstance(links, Links):
+        return " ".join(f"{i}-{j}" for i, j in sorted(links))
+    return " ".join(f"{i}{'-' if (i, j) in links.sure else 'p'}{j}" for i, j in sorted(links.possible))
+
+
+def read_pharaoh(path: Path) -> list[Links]:
+    """The links of each line of a file.
+
+    Errors: DataError that names the file, and the line of a bad link.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise DataError(f"{path}: the alignment file cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise DataError(f"{path}: an alignment file must be text in UTF-8; got other bytes") from None
+    lines = text.removesuffix("\n").split("\n") if text else []
+    return [parse_pharaoh(line, f"{path}:{number}") for number, line in enumerate(lines, start=1)]
+
+
+def symbols_to_words(
+    attention: Float[np.ndarray, "I J"], source_words: Sequence[int], target_words: Sequence[int]
+) -> Float[np.ndarray, "Iw Jw"]:
+    """Attention over words: the mean over a target word's symbols of the sum over a source word's symbols.
+
+    `attention[i, j]` is what target symbol i gives source symbol j; `source_words` and `target_words` say
+    which word each symbol lies in (`spans.word_of_symbol`), one for each column and row. Symbols in no word
+    (NO_WORD: EOS, mere spaces) are left out, so a row's sum may stay below 1.
+    """
+    assert attention.shape == (len(target_words), len(source_words))
+    target = _members(target_words, attention.dtype)
+    symbols = target.sum(axis=1, keepdims=True)
+    means = target / np.maximum(symbols, 1)
+    words: np.ndarray = means @ attention @ _members(source_words, attention.dtype).T
+    return words
+
+
+def _members(words: Sequence[int], dtype: np.dtype) -> Float[np.ndarray, "words symbols"]:
+    """1 where a symbol (column) lies in a word (row), else 0."""
+    members = np.zeros((max(words, default=NO_WORD) + 1, len(words)), dtype=dtype)
+    for symbol, word in enumerate(words):
+        if word != NO_WORD:
+            members[word, symbol] = 1
+    return members
+
+
+def links_from_attention(word_attention: Float[np.ndarray, "Iw Jw"], threshold: float | None = None) -> set[Link]:
+    """Each target word (row) linked to the source word (column) that it attends to most, the first of equals;
+    with a threshold, to every other that it gives as much or more too. A row of zeros has no link."""
+    if word_attention.size == 0:
+        return set()
+    links = {(int(i), j) for j, i in enumerate(word_attention.argmax(axis=1)) if word_attention[j, i] > 0}
+    if threshold is not None:
+        rows, columns = np.nonzero((word_attention >= threshold) & (word_attention > 0))
+        links |= {(int(i), int(j)) for j, i in zip(rows, columns, strict=True)}
+    return links
+
+
+def symmetrise(forward: Collection[Link], backward: Collection[Link], method: str) -> set[Link]:
+    """One alignment from those of two directions, both given as (source, target) links.
+
+    `intersection`, `union`, or `grow-diag` (Koehn et al., 2003): the intersection, grown by links of the
+    union that are next to a link, diagonally too, while one of their words has no link yet.
+
+    Errors: ConfigError for an unknown method.
+    """
+    if method not in SYMMETRISATIONS:
+        known = list(SYMMETRISATIONS)
+        hint = did_you_mean(method, known)
+        raise ConfigError([f'symmetrisation must be one of {", ".join(known)}; got "{method}"{hint}'])
+    return SYMMETRISATIONS[method](set(forward), set(backward))
+
+
+def _grow_diag(forward: set[Link], backward: set[Link]) -> set[Link]:
+    grown, union = forward & backward, forward | backward
+    sources, targets = {i for i, _ in grown}, {j for _, j in grown}
+    added = True
+    while added:
+        added = False
+        for i, j in sorted(grown):
+            for di, dj in _AROUND:
+                link = (i + di, j + dj)
+                free = link[0] not in sources or link[1] not in targets
+                if free and link in union and link not in grown:
+                    grown.add(link)
+                    sources.add(link[0])
+                    targets.add(link[1])
+                    added = True
+    return grown
+
+
+SYMMETRISATIONS: dict[str, Callable[[set[Link], set[Link]], set[Link]]] = {
+    "intersection": lambda forward, backward: forward & backward,
+    "union": lambda forward, backward: forward | backward,
+    "grow-diag": _grow_diag,
+}

@@ -1,0 +1,37 @@
+"""The words of a raw sentence, which alignments count, and the word that each symbol lies in."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Sequence
+
+# ASCII white space alone, as the tools that write Pharaoh files split: a no-break space is part of a word.
+_WORD = re.compile(r"[^ \t\n\r\f\v]+")
+NO_WORD = -1
+"""The word of a symbol that lies in none: EOS, or a space that does not begin a word."""
+
+
+def word_spans(text: str) -> list[tuple[int, int]]:
+    """Characters [start, end) of each word of a raw sentence; ASCII white space is what separates words."""
+    return [match.span() for match in _WORD.finditer(text)]
+
+
+def words(text: str) -> list[str]:
+    """The words of a raw sentence, as `word_spans` finds them."""
+    return _WORD.findall(text)
+
+
+def word_of_symbol(text: str, offsets: Sequence[tuple[int, int]]) -> list[int]:
+    """The index of the word that each symbol lies in, from its characters [start, end); NO_WORD for none.
+
+    A symbol that covers no character (a mere space) is of the word that begins right after it, if one does.
+    """
+    spans = word_spans(text)
+    ends = [end for _, end in spans]
+    found = []
+    for start, end in offsets:
+        word = bisect_right(ends, start)
+        inside = word < len(spans) and spans[word][0] < max(end, start + 1)
+        found.append(word if inside else NO_WORD)
+    return found

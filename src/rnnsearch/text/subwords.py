@@ -1,0 +1,84 @@
+"""Byte-pair encoding (Sennrich et al., 2016) with merges inside words only and bytes for rare characters."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import tokenizers
+from tokenizers import models, pre_tokenizers, trainers
+
+from rnnsearch.errors import ConfigError, DataError
+from rnnsearch.text.tokenizer import Tokenizer
+from rnnsearch.text.vocabulary import SPECIALS, UNK
+from rnnsearch.text.words import PIECES, count_chunks
+
+_BEYOND_ASCII = [*range(0x80, 0xC0), *range(0xC2, 0xF5)]
+"""The bytes that occur in the UTF-8 of characters beyond ASCII."""
+SMALLEST = len(SPECIALS) + len(_BEYOND_ASCII) + 128
+"""Symbols that every vocabulary holds: special ones, bytes, and each ASCII character or its byte."""
+_REPEATS = 4096
+"""Characters of one stretch of training text handed to the library at a time."""
+
+
+def train_bpe(lines: Iterable[str], size: int, min_count: int) -> Tokenizer:
+    """A BPE tokenizer that segments every text at all without an unknown symbol.
+
+    `size` counts the special and the byte symbols too; `lines` is read once. Characters that occur
+    `min_count` times or more are symbols, the most frequent first, as long as they leave half of the
+    remaining room to the merges; others are spelled in bytes. A pair is merged while it occurs `min_count`
+    times or more. The same text gives the same vocabulary, in whatever order its lines come.
+
+    Errors: ConfigError where `size` cannot hold the byte symbols; DataError for a text without symbols.
+    """
+    if size < SMALLEST + 2:
+        raise ConfigError([f"text.vocabulary: must be at least {SMALLEST + 2} with bpe (a symbol a byte); got {size}"])
+    chunks = count_chunks(lines)
+    alphabet = _alphabet(chunks, min_count, room=(size - SMALLEST) // 2)
+    if not alphabet:
+        raise DataError(f"the training text must hold characters seen {min_count} times or more; got none")
+    ascii_bytes = sorted(set(range(128)) - {ord(c) for c in alphabet})
+    fixed = [*SPECIALS, *(f"<0x{byte:02X}>" for byte in (*ascii_bytes, *_BEYOND_ASCII))]
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        min_frequency=min_count,
+        special_tokens=fixed,
+        initial_alphabet=alphabet,
+        show_progress=False,
+    )
+    core = tokenizers.Tokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex(PIECES), "isolated")
+    core.train_from_iterator(_training_text(chunks, alphabet), trainer)
+    # Training registers the special symbols as "added", which are found in raw text: begin anew without them.
+    trained = json.loads(core.to_str())["model"]
+    merges = [(left, right) for left, right in trained["merges"]]
+    model = models.BPE(vocab=trained["vocab"], merges=merges, byte_fallback=True, unk_token=SPECIALS[UNK])
+    return Tokenizer.assemble(model, PIECES)
+
+
+def _alphabet(chunks: Counter[str], min_count: int, room: int) -> list[str]:
+    """The characters that are symbols of their own, sorted: all that are frequent enough, at most `room`
+    of them beyond ASCII (ASCII's have their room already: it is a character or its byte)."""
+    counts = Counter({" ": chunks.total()})
+    for chunk, n in chunks.items():
+        for character in chunk:
+            counts[character] += n
+    frequent = [c for c, n in counts.items() if n >= max(min_count, 1)]
+    beyond = sorted((c for c in frequent if not c.isascii()), key=lambda c: (-counts[c], c))
+    return sorted([c for c in frequent if c.isascii()] + beyond[:room])
+
+
+def _training_text(chunks: Counter[str], alphabet: list[str]) -> Iterator[str]:
+    """Each stretch of text as often as it occurs, cut where a character is spelled in bytes, over which
+    nothing can be merged."""
+    spelled = re.compile("[^" + "".join(map(re.escape, alphabet)) + "]+")
+    for chunk in sorted(chunks):
+        for part in filter(None, spelled.split(f" {chunk}")):
+            # Parts that begin with a space can follow one another in one text; others would run together.
+            together = max(1, _REPEATS // len(part)) if part[0] == " " else 1
+            whole, rest = divmod(chunks[chunk], together)
+            yield from (part * together for _ in range(whole))
+            if rest:
+                yield part * rest

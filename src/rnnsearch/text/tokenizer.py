@@ -1,0 +1,201 @@
+"""One reversible segmentation of raw text into symbols: text -> ids, symbols, character offsets -> text.
+
+A space is put before every text and each symbol keeps the space that stands before it, so the symbols of a
+text, one after another, are that text: joining is exact. Offsets count Python characters of the raw text.
+
+No symbol is registered with the library as "added" or "special": those are searched for in raw text, so a
+user's `</s>` would end the sentence. The special ids are ordinary rows of the vocabulary which no word or
+merge can spell (see `words.PIECES`).
+"""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import tokenizers
+from tokenizers import decoders, normalizers, pre_tokenizers
+
+from rnnsearch.errors import DataError, ModelError
+from rnnsearch.files import write_text
+from rnnsearch.text.vocabulary import MARKER, SPECIALS, UNK
+
+TokenizerType = Literal["words", "bpe"]
+TYPES: dict[str, TokenizerType] = {"WordLevel": "words", "BPE": "bpe"}
+BYTE_SYMBOLS = {f"<0x{byte:02X}>": bytes([byte]) for byte in range(256)}
+"""The library's names of the byte symbols of a `bpe` vocabulary."""
+
+Encoded = TypeVar("Encoded")
+
+
+@dataclass(frozen=True)
+class Segmented:
+    """A raw text and its symbols, without BOS and EOS."""
+
+    text: str
+    ids: list[int]
+    symbols: list[str]
+    """What each id shows: a leading space as MARKER, a byte as `<0xE2>`, an unknown word as `<unk>`."""
+    offsets: list[tuple[int, int]]
+    """Characters of `text` that each symbol covers, [start, end), the leading space left out. The byte
+    symbols of one character all cover that character; a symbol that is nothing but a space covers none."""
+
+    @property
+    def unknown(self) -> bool:
+        """Whether some symbol is not in the vocabulary."""
+        return UNK in self.ids
+
+
+class Tokenizer:
+    """A trained segmentation: words (`words.train_words`) or subwords (`subwords.train_bpe`)."""
+
+    def __init__(self, core: tokenizers.Tokenizer) -> None:
+        """`core`: a tokenizer of the library, as `assemble` makes it."""
+        self._core = core
+
+    @staticmethod
+    def assemble(model: Any, pieces: str) -> Tokenizer:
+        """A tokenizer around a model of the library (WordLevel or BPE); `pieces`: a pattern (Oniguruma)
+        whose matches, one after another, cover every text and which the model never looks across."""
+        core = tokenizers.Tokenizer(model)
+        core.normalizer = normalizers.Prepend(" ")
+        core.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex(pieces), "isolated")
+        # Not used here (`join` is), but it makes the file work in the library's other languages.
+        core.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+        return Tokenizer(core)
+
+    def __len__(self) -> int:
+        return int(self._core.get_vocab_size())
+
+    @cached_property
+    def type(self) -> TokenizerType:
+        """`words` or `bpe`."""
+        return TYPES[type(self._core.model).__name__]
+
+    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text, without BOS and EOS; an empty text has none. The fast path: no symbols, no
+        offsets, all cores. Errors: DataError for a text that is not valid Unicode."""
+        return [encoding.ids for encoding in _encode(self._core.encode_batch_fast, texts)]
+
+    def segment(self, texts: Sequence[str]) -> list[Segmented]:
+        """Each text with its ids, symbols and offsets. Errors: DataError as in `ids`."""
+        encodings = _encode(self._core.encode_batch, texts)
+        return [self._segmented(text, encoding) for text, encoding in zip(texts, encodings, strict=True)]
+
+    def _segmented(self, text: str, encoding: Any) -> Segmented:
+        ids: list[int] = encoding.ids
+        offsets = [(start + 1, end) if text[start] == " " else (start, end) for start, end in encoding.offsets]
+        # A symbol that is the space put before the text covers nothing, yet is given the first character.
+        if offsets and (encoding.tokens[0] == " " or text[0].isspace()):
+            offsets[0] = (0, 0)
+        return Segmented(text, ids, [self.symbol(id) for id in ids], offsets)
+
+    def join(self, ids: Iterable[int]) -> str:
+        """The raw text of ids: the exact inverse of `ids` where no id is UNK, which is shown as `<unk>`;
+        the other special ids are dropped. Bytes that are not UTF-8, which only a model can produce, become
+        U+FFFD."""
+        text = b"".join([self._bytes[id] for id in ids]).decode("utf-8", errors="replace")
+        return text.removeprefix(" ")
+
+    def joined(self, ids: Sequence[int]) -> Segmented:
+        """`join`, with the characters of the text that each id covers: what a model's output becomes."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        text, spans = "", []
+        for id in ids:
+            start = len(text)
+            text += decoder.decode(self._bytes[id])
+            end = max(len(text), start + 1) if self._bytes[id] else start
+            spans.append((start + 1 if text[start:].startswith(" ") else start, end))
+        text += decoder.decode(b"", final=True)
+        shift = int(text.startswith(" "))
+        offsets = [(max(0, start - shift), max(0, end - shift)) for start, end in spans]
+        return Segmented(text[shift:], list(ids), [self.symbol(id) for id in ids], offsets)
+
+    def symbol(self, id: int) -> str:
+        """What an id shows, as in `Segmented.symbols`."""
+        return self._shown[id]
+
+    def symbols(self) -> list[str]:
+        """What each id shows, in the order of the ids."""
+        return list(self._shown)
+
+    @cached_property
+    def _names(self) -> list[str]:
+        vocabulary: dict[str, int] = self._core.get_vocab()
+        return sorted(vocabulary, key=vocabulary.__getitem__)
+
+    @cached_property
+    def _shown(self) -> list[str]:
+        return [name.replace(" ", MARKER) for name in self._names]
+
+    @cached_property
+    def _bytes(self) -> list[bytes]:
+        """The UTF-8 bytes that each id adds to a joined text."""
+        table = [BYTE_SYMBOLS.get(name) or name.encode() for name in self._names]
+        table[: len(SPECIALS)] = [b""] * len(SPECIALS)
+        # Most unknown words stand after a space, so one is shown.
+        table[UNK] = f" {SPECIALS[UNK]}".encode()
+        return table
+
+    def save(self, path: Path) -> None:
+        """Write one JSON file, whole or not at all. Errors: RnnsearchError where it cannot be written."""
+        write_text(path, self._core.to_str())
+
+    @staticmethod
+    def load(path: Path) -> Tokenizer:
+        """Read what `save` wrote. Errors: ModelError for a missing, truncated or foreign file."""
+        try:
+            text = path.read_text(encoding="utf-8")
+            json.loads(text)
+        except FileNotFoundError:
+            raise ModelError(f"{path}: there is no such tokenizer file") from None
+        except OSError as error:
+            raise ModelError(f"{path}: the tokenizer file cannot be read: {error.strerror}") from None
+        except ValueError as error:
+            raise ModelError(f"{path}: the tokenizer file must be whole JSON; got {error}") from None
+        try:
+            # The library raises bare `Exception` on a layout that it does not know.
+            core = tokenizers.Tokenizer.from_str(text)
+        except Exception as error:
+            raise ModelError(f"{path}: must be a tokenizer that rnnsearch saved; got {error}") from None
+        fault = _foreign(core)
+        if fault:
+            raise ModelError(f"{path}: must be a tokenizer that rnnsearch saved; got {fault}")
+        return Tokenizer(core)
+
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits that differ between any two different tokenizers (of SHA-256 of the JSON)."""
+        return hashlib.sha256(self._core.to_str().encode()).hexdigest()[:16]
+
+
+def _foreign(core: tokenizers.Tokenizer) -> str:
+    """What keeps a tokenizer of the library from being one of ours; empty where nothing does."""
+    model = type(core.model).__name__
+    if model not in TYPES:
+        return f"one of model {model}"
+    if tuple(core.id_to_token(id) for id in range(len(SPECIALS))) != SPECIALS:
+        return f"one whose first symbols are not {', '.join(SPECIALS)}"
+    if core.get_added_tokens_decoder():
+        return "one with added tokens, which raw text could inject"
+    if not isinstance(core.normalizer, normalizers.Prepend):
+        return "one that does not put a space before the text"
+    return ""
+
+
+def _encode(encode: Callable[[list[str]], list[Encoded]], texts: Sequence[str]) -> list[Encoded]:
+    try:
+        return encode(list(texts))
+    except (TypeError, UnicodeEncodeError):
+        for text in filter(_lone_surrogate, texts):
+            raise DataError(f"text must be valid Unicode; got a lone surrogate in {text!r}") from None
+        raise
+
+
+def _lone_surrogate(text: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in text)

@@ -1,0 +1,66 @@
+"""Word-level vocabularies: the K most frequent words of a text, as in the papers (K = 30,000)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from tokenizers import Regex, models, pre_tokenizers
+
+from rnnsearch.errors import ConfigError, DataError
+from rnnsearch.text.tokenizer import Tokenizer
+from rnnsearch.text.vocabulary import SPECIALS, UNK
+
+_INSIDE = "\\p{L}\\p{M}\\p{N}_\u200c\u200d"
+"""What words are made of: letters, marks, digits, and the joiners that Indic and Arabic scripts need."""
+_CONTRACTED = f"(?:[sStTmMdD]|[rR][eE]|[vV][eE]|[lL][lL])(?![{_INSIDE}])"
+PIECES = "|".join(
+    (
+        f"(?<=[\\p{{L}}\\p{{M}}])['’]{_CONTRACTED}",  # Tom|'s, don|'t, geht|'s
+        f" ?[{_INSIDE}]+(?:['’](?=\\p{{L}})(?!{_CONTRACTED}))?",  # a word, or one cut short: l'|homme
+        f"\\s?([^\\s{_INSIDE}])\\1*\\p{{M}}*",  # one mark of punctuation or symbol, repeated: ... !!
+        "\\s",  # any other white space, one by one
+    )
+)
+"""The pieces of a text, as a pattern whose matches cover it: words and punctuation, each with the one space
+before it. As `<` stands alone or with its like, no piece spells a special or a byte symbol."""
+
+
+def train_words(lines: Iterable[str], size: int, min_count: int) -> Tokenizer:
+    """A word-level tokenizer: the most frequent pieces of the text that occur `min_count` times or more.
+
+    `size` counts the special symbols too; `lines` is read once. Equally frequent words are taken in the
+    order of their code points, so the same text gives the same vocabulary. Upper and lower case differ.
+
+    Errors: ConfigError where `size` leaves no room for a word; DataError where no word is left.
+    """
+    if size <= len(SPECIALS):
+        raise ConfigError([f"text.vocabulary: must be more than {len(SPECIALS)} special symbols; got {size}"])
+    counts = count_pieces(count_chunks(lines))
+    known = sorted((word for word, n in counts.items() if n >= min_count), key=lambda w: (-counts[w], w))
+    if not known:
+        raise DataError(f"the training text must hold words that occur {min_count} times or more; got none")
+    vocabulary = {symbol: id for id, symbol in enumerate([*SPECIALS, *known[: size - len(SPECIALS)]])}
+    return Tokenizer.assemble(models.WordLevel(vocab=vocabulary, unk_token=SPECIALS[UNK]), PIECES)
+
+
+def count_chunks(lines: Iterable[str]) -> Counter[str]:
+    """How often each stretch between spaces occurs. Memory grows with the different stretches, not the lines.
+
+    No piece reaches across a space, so these counts are all that training needs to know of a text.
+    """
+    counts: Counter[str] = Counter()
+    for line in lines:
+        if line:
+            counts.update(line.split(" "))
+    return counts
+
+
+def count_pieces(chunks: Counter[str]) -> Counter[str]:
+    """How often each piece (see PIECES) occurs in a text with these stretches between spaces."""
+    split = pre_tokenizers.Split(Regex(PIECES), "isolated").pre_tokenize_str
+    counts: Counter[str] = Counter()
+    for chunk, n in chunks.items():
+        for piece, _ in split(f" {chunk}"):
+            counts[piece] += n
+    return counts

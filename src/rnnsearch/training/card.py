@@ -1,0 +1,93 @@
+"""The model card: what a model is, what it was trained on, how it learned, and how well it translates."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from rnnsearch.evaluate.corpus_scores import as_markdown
+from rnnsearch.evaluate.learning import LearningStatistics, statistics_table
+from rnnsearch.files import write_text
+
+SCORES = "scores.json"
+"""What `rnnsearch evaluate` last measured, kept beside the model."""
+
+
+def write_card(folder: Path) -> None:
+    """Write `card.md` from `training.json`, the weights and, where there are any, `scores.json`."""
+    facts = json.loads((folder / "training.json").read_text(encoding="utf-8"))
+    scores = folder / SCORES
+    measured = json.loads(scores.read_text(encoding="utf-8")) if scores.is_file() else None
+    write_text(folder / "card.md", card(facts, _sha256(folder / "model.safetensors"), measured))
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def statistics(facts: dict[str, Any], name: str) -> LearningStatistics:
+    """One row of the paper's learning-statistics table (Bahdanau et al., table 2), from `training.json`.
+
+    The NLLs are those of the evaluation whose dev score was the best.
+    """
+    best: dict[str, Any] = next((row for row in reversed(facts["history"]) if row["best"]), {})
+    return LearningStatistics(
+        model=name,
+        updates=facts["updates"],
+        epochs=facts["epochs"],
+        hours=facts["hours"],
+        device=facts["device"],
+        train_nll=best.get("train_nll"),
+        dev_nll=best.get("dev_nll"),
+    )
+
+
+def _table(rows: dict[str, str]) -> list[str]:
+    return ["| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in rows.items())]
+
+
+def card(facts: dict[str, Any], sha256: str, scores: dict[str, Any] | None) -> str:
+    """The card's Markdown."""
+    source, target = facts["pair"]
+    data = facts["data"]
+    about = {
+        "Pair": f"{source} → {target}",
+        "Parameters": f"{facts['parameters']:,}",
+        "Vocabulary": "{:,} source, {:,} target symbols".format(*facts["vocabulary"]),
+        "Weights' SHA-256": f"`{sha256}`",
+        "Trained": f"{facts['date']}, torch {facts['torch']}, {facts['precision']}",
+    }
+    corpus = {name: str(data[key]) for name, key in _DATA_ROWS if data.get(key) not in (None, "")}
+    lines = [f"# {source} → {target}, a recurrent translation model", "", *_table(about)]
+    lines += ["", "## Training data", "", *_table(corpus)]
+    lines += ["", "## Learning statistics", ""]
+    lines += as_markdown(statistics_table([statistics(facts, f"{source}-{target}")])).splitlines()
+    lines += [
+        "",
+        "NLL is the mean negative log-likelihood of a sentence, in nats; train NLL under dropout, over the",
+    ]
+    lines += ["updates since the evaluation before; both at the evaluation whose dev score was the best."]
+    if scores:
+        lines += ["", "## Scores", "", *_score_lines(scores)]
+    return "\n".join([*lines, ""])
+
+
+_DATA_ROWS = (
+    ("Corpus", "corpus"),
+    ("Licence", "licence"),
+    ("Attribution", "attribution"),
+    ("Training pairs", "pairs"),
+    ("Corpus SHA-256", "sha256"),
+)
+
+
+def _score_lines(scores: dict[str, Any]) -> list[str]:
+    lines = [f"On {scores['sentences']:,} sentences of {scores['set']}, {scores['search']}:", ""]
+    lines += ["| score | value | signature |", "|---|---|---|"]
+    return lines + [f"| {s['name']} | {s['value']:.2f} | `{s['signature']}` |" for s in scores["scores"]]

@@ -1,0 +1,45 @@
+"""Where and in which precision training runs."""
+
+from __future__ import annotations
+
+import platform
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import torch
+
+from rnnsearch.errors import ConfigError
+
+
+def choose_device(name: str) -> torch.device:
+    """`auto` is the GPU where there is one. Errors: ConfigError for a device this machine has not."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError([f'training.device: must be auto, cpu, cuda or cuda:N; got "{name}"']) from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError([f'training.device: "{name}" was asked for, but torch finds no CUDA device here'])
+    return device
+
+
+def precision(device: torch.device, name: str) -> AbstractContextManager[object]:
+    """bf16: matrix products in bfloat16 over fp32 master weights; fp32: everything as it is."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=name == "bf16")
+
+
+def describe(device: torch.device) -> str:
+    """The device as the learning-statistics table names it."""
+    if device.type == "cuda":
+        return str(torch.cuda.get_device_name(device))
+    return f"{torch.get_num_threads()} threads of {_cpu()}"
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+        return names[0] if names else platform.processor() or platform.machine()
+    except OSError:
+        return platform.processor() or platform.machine()

@@ -1,0 +1,208 @@
+"""A whole training run: from a config and prepared data to a model folder."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rnnsearch import config as run_config
+from rnnsearch.config import RunConfig
+from rnnsearch.data.batches import Batches
+from rnnsearch.data.prepared import Prepared
+from rnnsearch.errors import TrainingError, did_you_mean
+from rnnsearch.files import write_text
+from rnnsearch.models.build import build, unfit_options
+from rnnsearch.models.build import check as check_model
+from rnnsearch.models.checkpoint import CONFIG, save_model, weights
+from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.training.averaging import average
+from rnnsearch.training.card import write_card
+from rnnsearch.training.device import choose_device, describe
+from rnnsearch.training.loop import Trainer
+from rnnsearch.training.optimisers import OPTIMISERS
+from rnnsearch.training.progress import JsonLines, Reporter, TensorBoard, Together
+from rnnsearch.training.schedules import SCHEDULES
+from rnnsearch.training.validation import Validation
+
+FREE = {"max_epochs", "max_updates", "max_minutes", "patience", "threads", "save_minutes", "tensorboard"}
+"""Options of `[training]` that a resumed run may change."""
+CHECKPOINTS = "checkpoints"
+TRAINING = "training.json"
+
+
+def check(config: RunConfig) -> list[str]:
+    """Every fault in the names and combinations of a config, each with its dotted path; empty if none."""
+    return [*check_model(config), *_check_training(config)]
+
+
+def _check_training(config: RunConfig) -> list[str]:
+    faults = []
+    optimiser, schedule = config.training.optimiser, config.training.schedule
+    for path, table, kinds in (
+        ("training.optimiser", optimiser, OPTIMISERS),
+        ("training.schedule", schedule, SCHEDULES),
+    ):
+        if table.type not in kinds:
+            known = list(kinds)
+            hint = did_you_mean(table.type, known)
+            faults.append(f'{path}.type: must be one of {", ".join(known)}; got "{table.type}"{hint}')
+            continue
+        kind = kinds[table.type]
+        given = {key for key, value in table if value is not None}
+        always = {"type", *(kind.takes & given)}
+        faults += unfit_options(path, table, kind.needs, always, f"{kind.name} {path.rpartition('.')[2]}")
+    return faults
+
+
+def train(config: RunConfig, prepared: Prepared, folder: Path, reporter: Reporter, resume: bool = False) -> str:
+    """Train `config` on prepared data into the model folder `folder`; returns why training ended.
+
+    With `resume` it goes on from the folder's last checkpoint, if there is one. Errors: TrainingError where
+    the folder holds a run and `resume` was not asked for, or the run is another; Interrupted after saving.
+    """
+    if config.training.threads is not None:
+        torch.set_num_threads(config.training.threads)
+    device = choose_device(config.training.device)
+    last = folder / CHECKPOINTS / "last"
+    _refuse_other_run(config, folder, last, resume)
+    (folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+    reporters: list[Reporter] = [reporter, JsonLines(folder / "log.jsonl")]
+    if config.training.tensorboard:
+        reporters.append(TensorBoard(folder / "tensorboard"))
+    everyone = Together(*reporters)
+    trainer = _trainer(config, prepared, folder, device, everyone)
+    size = sum(p.numel() for p in trainer.model.parameters())
+    left_out = trainer.batches.left_out
+    everyone.message(
+        f"{size:,} parameters; {len(prepared.train):,} training pairs"
+        + (f", {left_out:,} left out as longer than training.max_length" if left_out else "")
+        + f"; {config.training.precision} on {describe(device)}"
+    )
+    if last.is_dir():
+        trainer.resume()
+        everyone.message(f"going on from update {trainer.state.update} ({last})")
+    write_text(folder / CONFIG, run_config.dump(config))
+    reason = trainer.run()
+    _finish(trainer, prepared, everyone)
+    everyone.message(f"training ended: {reason}")
+    return reason
+
+
+def _refuse_other_run(config: RunConfig, folder: Path, last: Path, resume: bool) -> None:
+    if not last.is_dir():
+        return
+    if not resume:
+        raise TrainingError(f"{folder}: holds a training run already; go on with --resume, or name another folder")
+    differences = same_run(run_config.load(folder / CONFIG), config)
+    if differences:
+        raise TrainingError(
+            f"{folder}: its run differs from this config in {', '.join(differences)}; "
+            "change it back, or name another folder"
+        )
+
+
+def same_run(before: RunConfig, now: RunConfig) -> list[str]:
+    """The dotted paths of `[data]`, `[text]`, `[model]` and `[training]` in which two configs differ."""
+
+    def flat(config: RunConfig) -> dict[str, Any]:
+        tables = config.model_dump(include={"data", "text", "model", "training"})
+        tables["training"] = {k: v for k, v in tables["training"].items() if k not in FREE}
+        return dict(_flatten(tables, ""))
+
+    old, new = flat(before), flat(now)
+    return sorted(path for path in old.keys() | new.keys() if old.get(path) != new.get(path))
+
+
+def _flatten(table: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _trainer(config: RunConfig, prepared: Prepared, folder: Path, device: torch.device, reporter: Reporter) -> Trainer:
+    training = config.training
+    source, target = prepared.source, prepared.target
+    model = build(config.model, len(source), len(target), training.seed).to(device)
+    optimiser = OPTIMISERS[training.optimiser.type].make(list(model.parameters()), training.optimiser)
+    validation = None
+    if prepared.dev:
+        validation = Validation(prepared.dev, source, target, training.batch, config.search, device)
+
+    def new_best(trainer: Trainer) -> None:
+        save_model(folder, weights(model), config, source, target)
+        describe_run(trainer, prepared)
+
+    return Trainer(
+        config=config,
+        model=model,
+        optimiser=optimiser,
+        schedule=SCHEDULES[training.schedule.type](training.schedule),
+        objective=likelihood(training.label_smoothing),
+        batches=Batches(prepared.train, training.batch, training.max_length, training.seed),
+        validation=validation,
+        device=device,
+        folder=folder / CHECKPOINTS,
+        reporter=reporter,
+        new_best=new_best,
+    )
+
+
+def _finish(trainer: Trainer, prepared: Prepared, reporter: Reporter) -> None:
+    """Average the last evaluations' weights where asked, keep them if they are better, and write the card."""
+    folder = trainer.folder.parent
+    if trainer.config.training.average > 1 and trainer.validation is not None:
+        tensors = average(trainer.to_average())
+        average_is_better(trainer, tensors, prepared, reporter)
+    if (folder / "model.safetensors").is_file():
+        describe_run(trainer, prepared)
+
+
+def average_is_better(
+    trainer: Trainer, tensors: dict[str, torch.Tensor], prepared: Prepared, reporter: Reporter
+) -> None:
+    """Keep averaged weights as the model if the dev set says they beat the best single ones."""
+    config = trainer.config
+    with torch.no_grad():
+        for name, parameter in trainer.model.named_parameters():
+            parameter.copy_(tensors[name])
+    assert trainer.validation is not None
+    score = trainer.validation.score(trainer.model, trainer.objective, config.training.dev_bleu, lambda: False)
+    assert score is not None
+    value = score.nll if config.training.metric == "nll" else -(score.bleu or 0.0)
+    count = len(trainer.to_average())
+    better = trainer.state.best is None or value < trainer.state.best
+    bleu = "" if score.bleu is None else f", BLEU {score.bleu:.1f} (greedy)"
+    verdict = "kept" if better else "the best single checkpoint is better and kept"
+    reporter.message(f"mean of the last {count} evaluated weights: dev NLL {score.nll:.2f} a sentence{bleu}; {verdict}")
+    if better:
+        save_model(trainer.folder.parent, tensors, config, prepared.source, prepared.target)
+
+
+def describe_run(trainer: Trainer, prepared: Prepared) -> None:
+    """Write `training.json` and the model card."""
+    folder, config, state = trainer.folder.parent, trainer.config, trainer.state
+    facts = {
+        "pair": [config.data.source, config.data.target],
+        "parameters": sum(p.numel() for p in trainer.parameters),
+        "vocabulary": [len(prepared.source), len(prepared.target)],
+        "data": prepared.facts,
+        "updates": state.update,
+        "epochs": trainer.epochs(),
+        "hours": state.seconds / 3600,
+        "device": describe(trainer.device),
+        "precision": config.training.precision,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "date": time.strftime("%Y-%m-%d"),
+        "history": state.history,
+    }
+    write_text(folder / TRAINING, json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
+    write_card(folder)

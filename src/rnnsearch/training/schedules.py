@@ -1,0 +1,104 @@
+"""Learning-rate schedules: factors on the optimiser's rate. Only `plateau` has a state, which resumes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from rnnsearch.config import ScheduleConfig
+
+
+class Schedule(ABC):
+    """A factor for each update, times a linear warm-up over `warmup` updates where that is given."""
+
+    name: ClassVar[str]
+    needs: ClassVar[frozenset[str]] = frozenset()
+    takes: ClassVar[frozenset[str]] = frozenset({"warmup"})
+
+    def __init__(self, config: ScheduleConfig) -> None:
+        self.config = config
+
+    def factor(self, update: int, epoch: float) -> float:
+        """The factor of update number `update` (from 1), `epoch` epochs into training (2.5: mid third)."""
+        warmup = self.config.warmup or 0
+        rise = update / warmup if update < warmup else 1.0
+        return rise * self.after_warmup(update, epoch)
+
+    @abstractmethod
+    def after_warmup(self, update: int, epoch: float) -> float:
+        """The factor without the warm-up."""
+
+    def evaluated(self, better: bool) -> None:
+        """Told of each dev evaluation, and whether it was the best so far."""
+
+    def state(self) -> dict[str, float]:
+        """What `restore` needs to go on."""
+        return {}
+
+    def restore(self, state: dict[str, float]) -> None:
+        """Go on from a saved state."""
+
+
+class Constant(Schedule):
+    """Always 1."""
+
+    name = "constant"
+
+    def after_warmup(self, update: int, epoch: float) -> float:
+        return 1.0
+
+
+class Halving(Schedule):
+    """1 until `start` epochs, then halved at once and every `every` epochs after (Luong et al.: 5 and 1)."""
+
+    name = "halving"
+    needs = frozenset({"start", "every"})
+
+    def after_warmup(self, update: int, epoch: float) -> float:
+        assert self.config.start is not None and self.config.every is not None
+        if epoch < self.config.start:
+            return 1.0
+        return float(0.5 ** (1 + (epoch - self.config.start) // self.config.every))
+
+
+class InverseSquareRoot(Schedule):
+    """sqrt(warmup / update) after the warm-up."""
+
+    name = "inverse-sqrt"
+    needs = frozenset({"warmup"})
+    takes = frozenset()
+
+    def after_warmup(self, update: int, epoch: float) -> float:
+        warmup = max(1, self.config.warmup or 1)
+        return float((warmup / max(update, warmup)) ** 0.5)
+
+
+class Plateau(Schedule):
+    """Times `factor` (0.5 if not given) after each `patience` evaluations in a row without a better dev score."""
+
+    name = "plateau"
+    needs = frozenset({"patience"})
+    takes = frozenset({"warmup", "factor", "minimum"})
+
+    def __init__(self, config: ScheduleConfig) -> None:
+        super().__init__(config)
+        self.current = 1.0
+        self.worse = 0
+
+    def after_warmup(self, update: int, epoch: float) -> float:
+        return max(self.current, self.config.minimum or 0.0)
+
+    def evaluated(self, better: bool) -> None:
+        self.worse = 0 if better else self.worse + 1
+        if self.worse > (self.config.patience or 0):
+            self.current *= self.config.factor or 0.5
+            self.worse = 0
+
+    def state(self) -> dict[str, float]:
+        return {"current": self.current, "worse": self.worse}
+
+    def restore(self, state: dict[str, float]) -> None:
+        self.current, self.worse = state["current"], int(state["worse"])
+
+
+SCHEDULES: dict[str, type[Schedule]] = {c.name: c for c in (Constant, Halving, InverseSquareRoot, Plateau)}

@@ -1,0 +1,90 @@
+"""Where training stands: everything besides the weights and the optimiser that a resumed run needs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn, optim
+
+from rnnsearch.errors import TrainingError
+from rnnsearch.files import atomic_folder, write_text
+from rnnsearch.models.checkpoint import load_weights, read_weights, save_weights, weights
+from rnnsearch.models.translation_model import TranslationModel
+
+MODEL, OPTIMISER, STATE = "model.safetensors", "optimiser.safetensors", "state.json"
+
+
+@dataclass
+class State:
+    """Counters and scores so far.
+
+    epoch: whole passes done; batch: batches done of this one; update: parameter updates done.
+    seconds: spent training, evaluation not counted.
+    best: the best dev score (in the run's metric); worse: evaluations in a row without a better one.
+    nll, sentences, tokens: sums over the training batches since the last evaluation.
+    history: one row a dev evaluation. schedule: the schedule's own state.
+    evaluated: update of the last evaluation; pending: whether one was due when the state was saved.
+    """
+
+    epoch: int = 0
+    batch: int = 0
+    update: int = 0
+    seconds: float = 0.0
+    best: float | None = None
+    worse: int = 0
+    nll: float = 0.0
+    sentences: int = 0
+    tokens: int = 0
+    evaluated: int = 0
+    pending: bool = False
+    history: list[dict[str, Any]] = field(default_factory=list)
+    schedule: dict[str, float] = field(default_factory=dict)
+
+
+def save_state(folder: Path, state: State, model: TranslationModel, optimiser: optim.Optimizer) -> None:
+    """A checkpoint folder, written whole or not at all."""
+    with atomic_folder(folder) as temporary:
+        save_weights(temporary / MODEL, weights(model))
+        save_weights(temporary / OPTIMISER, _optimiser_tensors(optimiser))
+        write_text(temporary / STATE, json.dumps(asdict(state), indent=1))
+
+
+def load_state(folder: Path, model: TranslationModel, optimiser: optim.Optimizer) -> State:
+    """Fill model and optimiser from a checkpoint folder and return the state.
+
+    Errors: TrainingError or ModelError where the folder is damaged or of another run.
+    """
+    try:
+        state = State(**json.loads((folder / STATE).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise TrainingError(f"{folder / STATE}: is damaged ({error}); remove {folder} to start anew") from None
+    load_weights(folder / MODEL, model)
+    _load_optimiser(read_weights(folder / OPTIMISER), optimiser)
+    return state
+
+
+def _parameters(optimiser: optim.Optimizer) -> list[nn.Parameter]:
+    return [p for group in optimiser.param_groups for p in group["params"]]
+
+
+def _optimiser_tensors(optimiser: optim.Optimizer) -> dict[str, Tensor]:
+    """The optimiser's tensors as `<parameter number>.<name>`."""
+    return {
+        f"{number}.{name}": torch.as_tensor(value)
+        for number, parameter in enumerate(_parameters(optimiser))
+        for name, value in optimiser.state[parameter].items()
+        if value is not None
+    }
+
+
+def _load_optimiser(tensors: dict[str, Tensor], optimiser: optim.Optimizer) -> None:
+    parameters = _parameters(optimiser)
+    for key, tensor in tensors.items():
+        number, _, name = key.partition(".")
+        parameter = parameters[int(number)]
+        # a step count lives where the optimiser put it: on the CPU unless fused
+        optimiser.state[parameter][name] = tensor.to(parameter.device) if tensor.ndim else tensor

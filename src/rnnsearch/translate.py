@@ -1,0 +1,188 @@
+"""The Translator: raw text in, translations with scores and alignments out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import overload
+
+import numpy as np
+import numpy.typing as npt
+
+from rnnsearch.config import RunConfig, SearchConfig
+from rnnsearch.errors import ModelError
+from rnnsearch.models.checkpoint import Loaded, load_model
+from rnnsearch.search.constraints import SearchOptions
+from rnnsearch.search.decode import decode_all, forced_all
+from rnnsearch.search.hypothesis import Hypothesis
+from rnnsearch.search.scorer import ModelScorer
+from rnnsearch.text.alignments import links_from_attention, symbols_to_words
+from rnnsearch.text.spans import word_of_symbol, word_spans
+from rnnsearch.text.tokenizer import Segmented, Tokenizer
+from rnnsearch.text.vocabulary import EOS, SPECIALS, UNK
+
+Matrix = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One translation of one source sentence.
+
+    text: raw target text. score: length-normalised log-probability. log_prob: its sum, in nats.
+    tokens: target symbols (EOS last, if the search ended there). token_scores: log-probability of each.
+    source_tokens: source symbols, EOS last. attention: [tokens, source_tokens], rows sum to 1; None for a
+    model without attention. source_words, words: the whitespace-separated words of the two texts.
+    word_attention: [words, source_words]. alignment: (source word, target word) links, zero-based.
+    """
+
+    source: str
+    text: str
+    score: float
+    log_prob: float
+    finished: bool
+    tokens: tuple[str, ...]
+    token_scores: tuple[float, ...]
+    source_tokens: tuple[str, ...]
+    attention: Matrix | None
+    source_words: tuple[str, ...]
+    words: tuple[str, ...]
+    word_attention: Matrix | None
+    alignment: tuple[tuple[int, int], ...]
+    token_alignment: tuple[tuple[int, int], ...]
+
+    def plot(self, path: str | Path) -> Path:
+        """Write the attention over words as a heat map (png, svg or pdf by suffix) and return its path.
+
+        Errors: RnnsearchError for another suffix, ModelError for a model without attention.
+        """
+        from rnnsearch.evaluate.figures import save
+        from rnnsearch.evaluate.heatmap import heatmap
+
+        if self.word_attention is None:
+            raise ModelError("there is nothing to plot: the model has no attention")
+        save(heatmap(self.word_attention, self.source_words, self.words), Path(path))
+        return Path(path)
+
+
+class Translator:
+    """A loaded model that translates, scores and aligns raw text. One line in is one translation out."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self.config: RunConfig = loaded.config
+        self.model = loaded.model
+        self.source: Tokenizer = loaded.source
+        self.target: Tokenizer = loaded.target
+        self.scorer = ModelScorer(loaded.model)
+
+    @property
+    def aligns(self) -> bool:
+        """Whether the model has attention, and so alignments."""
+        return self.model.decoder.attends
+
+    def require_attention(self) -> None:
+        """Errors: ModelError for a model without attention, which cannot align."""
+        if not self.aligns:
+            kind = self.config.model.decoder.type
+            raise ModelError(f"aligning needs a model with attention; this one's decoder ({kind}) has none")
+
+    def options(
+        self,
+        beam: int | None = None,
+        n_best: int = 1,
+        length_penalty: float | None = None,
+        max_length: int | None = None,
+        ban_unknown: bool = False,
+    ) -> SearchOptions:
+        """Search options: the model's own defaults where nothing is given."""
+        search: SearchConfig = self.config.search
+        return SearchOptions(
+            beam=max(search.beam if beam is None else beam, n_best),
+            length_penalty=search.length_penalty if length_penalty is None else length_penalty,
+            max_ratio=search.max_ratio if max_length is None else 0.0,
+            max_extra=search.max_extra if max_length is None else max_length,
+            n_best=n_best,
+            banned=frozenset({UNK}) if ban_unknown else frozenset(),
+        )
+
+    @overload
+    def translate(self, text: str, options: SearchOptions | None = None) -> Translation: ...
+    @overload
+    def translate(self, text: list[str], options: SearchOptions | None = None) -> list[Translation]: ...
+
+    def translate(self, text: str | list[str], options: SearchOptions | None = None) -> Translation | list[Translation]:
+        """The best translation of a sentence, or of each sentence of a list."""
+        if isinstance(text, str):
+            return self.n_best([text], options)[0][0]
+        return [best[0] for best in self.n_best(text, options)]
+
+    def n_best(
+        self,
+        texts: Sequence[str],
+        options: SearchOptions | None = None,
+        batch_sentences: int | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> list[list[Translation]]:
+        """The `options.n_best` best translations of each sentence, best first (fewer if fewer were found)."""
+        options = options or self.options()
+        sources = self.source.segment(texts)
+        size = batch_sentences or self.config.search.batch_sentences
+        found = decode_all(self.scorer, [s.ids for s in sources], options, size, progress=progress)
+        return [
+            [_translation(source, self.target.joined(h.ids), h) for h in hypotheses]
+            for source, hypotheses in zip(sources, found, strict=True)
+        ]
+
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Translation]:
+        """Given translations, scored and aligned by the model (forced decoding)."""
+        source_side, target_side = self.source.segment(sources), self.target.segment(targets)
+        hypotheses = forced_all(
+            self.scorer,
+            [s.ids for s in source_side],
+            [t.ids for t in target_side],
+            self.config.search.length_penalty,
+            self.config.search.batch_sentences,
+        )
+        return [
+            _translation(source, target, hypothesis)
+            for source, target, hypothesis in zip(source_side, target_side, hypotheses, strict=True)
+        ]
+
+    def has_unknown(self, sources: Sequence[str], targets: Sequence[str]) -> list[bool]:
+        """Whether a sentence pair has an unknown word on either side (the papers' second column)."""
+        pairs = zip(self.source.segment(sources), self.target.segment(targets), strict=True)
+        return [source.unknown or target.unknown for source, target in pairs]
+
+
+def _translation(source: Segmented, target: Segmented, hypothesis: Hypothesis) -> Translation:
+    """Put a hypothesis into words: raw text, symbols, and attention over both."""
+    attention = hypothesis.attention.get("source")
+    word_attention, links, token_links = None, set[tuple[int, int]](), set[tuple[int, int]]()
+    if attention is not None:
+        inner = attention[: len(target.ids), : len(source.ids)]  # EOS has its own row and column
+        columns = word_of_symbol(source.text, source.offsets)
+        rows = word_of_symbol(target.text, target.offsets)
+        word_attention = symbols_to_words(inner, columns, rows)
+        links, token_links = links_from_attention(word_attention), links_from_attention(inner)
+    end = (SPECIALS[EOS],) if hypothesis.finished else ()
+    return Translation(
+        source=source.text,
+        text=target.text,
+        score=hypothesis.score,
+        log_prob=hypothesis.log_prob,
+        finished=hypothesis.finished,
+        tokens=(*target.symbols, *end),
+        token_scores=hypothesis.token_scores,
+        source_tokens=(*source.symbols, SPECIALS[EOS]),
+        attention=attention,
+        source_words=tuple(source.text[a:b] for a, b in word_spans(source.text)),
+        words=tuple(target.text[a:b] for a, b in word_spans(target.text)),
+        word_attention=word_attention,
+        alignment=tuple(sorted(links)),
+        token_alignment=tuple(sorted(token_links)),
+    )
+
+
+def load(folder: str | Path, device: str = "cpu") -> Translator:
+    """A model folder as a Translator. Errors: ModelError, one sentence."""
+    return Translator(load_model(Path(folder), device))

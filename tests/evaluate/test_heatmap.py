@@ -1,0 +1,112 @@
+"""The heat map shows the numbers given, survives any script, and is written whole or not at all."""
+
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from rnnsearch.errors import RnnsearchError
+from rnnsearch.evaluate.heatmap import heatmap, save
+
+ATTENTION = np.array([[0.9, 0.1, 0.0], [0.2, 0.3, 0.5]])
+
+
+def test_axes_show_the_words_and_weights() -> None:
+    (axes,) = heatmap(ATTENTION, ["Ein", "Mann", "$5$"], ["A", "man"], title="_one_ $").axes
+    (image,) = axes.get_images()
+    assert np.array_equal(image.get_array(), ATTENTION)
+    assert (image.norm.vmin, image.norm.vmax, image.get_cmap().name) == (0.0, 1.0, "gray")
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["Ein", "Mann", "$5$"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["A", "man"]
+    assert axes.xaxis.get_ticks_position() == "top"
+
+
+def test_black_is_zero_and_white_is_one(tmp_path: Path) -> None:
+    weights = np.array([[0.0, 0.5, 1.0], [1.0, 0.0, 0.2]])
+    figure = heatmap(weights, ["a", "b", "c"], ["x", "y"])
+    save(figure, tmp_path / "map.png")
+    image = np.asarray(Image.open(tmp_path / "map.png").convert("L"))
+    box = figure.axes[0].get_position()
+    rows = ((1 - box.y1 + box.height * np.array([0.25, 0.75])) * image.shape[0]).astype(int)
+    columns = ((box.x0 + box.width * np.array([1, 3, 5]) / 6) * image.shape[1]).astype(int)
+    assert image[np.ix_(rows, columns)] == pytest.approx(255 * weights, abs=2)
+
+
+def test_words_lie_inside_the_picture(tmp_path: Path) -> None:
+    words = ["Donaudampfschifffahrtsgesellschaft", "kurz"]
+    save(
+        heatmap(np.eye(2), words, words, title="a title that is much wider than two words"),
+        tmp_path / "map.png",
+    )
+    image = np.asarray(Image.open(tmp_path / "map.png").convert("L"))
+    edges = np.concatenate([image[0], image[-1], image[:, 0], image[:, -1]])
+    assert edges.min() == 255
+
+
+def test_a_long_sentence_stays_a_sensible_size() -> None:
+    words = [f"word{n}" for n in range(90)]
+    assert heatmap(np.full((90, 90), 0.1), words, words).get_size_inches().max() < 14
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+def test_any_script_draws_without_a_warning(tmp_path: Path, suffix: str) -> None:
+    source = ["בראשית", "ברא", "مرحبا", "日本語", "नमस्ते", "😀", "a\x00b", "--><x>&", "\\frac{$"]
+    path = tmp_path / f"map.{suffix}"
+    save(heatmap(np.full((1, len(source)), 0.1), source, ["\u202eevil"]), path)
+    assert path.stat().st_size > 1000
+    if suffix == "svg":
+        ET.fromstring(path.read_bytes())
+
+
+def test_the_same_figure_gives_the_same_file(tmp_path: Path) -> None:
+    for name in ("one.svg", "two.svg"):
+        save(heatmap(ATTENTION, ["a", "b", "c"], ["x", "y"]), tmp_path / name)
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+
+
+def test_an_empty_sentence_is_an_empty_picture(tmp_path: Path) -> None:
+    save(heatmap(np.zeros((0, 0)), [], []), tmp_path / "map.png")
+    assert (tmp_path / "map.png").exists()
+
+
+def test_wrong_shapes_and_numbers() -> None:
+    with pytest.raises(RnnsearchError, match=r"\[2, 3\]; got \[3, 2\] \(is it the transpose\?\)"):
+        heatmap(ATTENTION.T, ["a", "b", "c"], ["x", "y"])
+    with pytest.raises(RnnsearchError, match=r"\[1, 3\]; got \[2, 3\]$"):
+        heatmap(ATTENTION, ["a", "b", "c"], ["x"])
+    with pytest.raises(RnnsearchError, match="finite numbers; got NaN"):
+        heatmap(np.full((1, 1), np.nan), ["a"], ["x"])
+
+
+def test_other_suffixes_are_refused(tmp_path: Path) -> None:
+    figure = heatmap(ATTENTION, ["a", "b", "c"], ["x", "y"])
+    with pytest.raises(RnnsearchError, match=r'map.jpg: .* must end in .png, .svg or .pdf; got ".jpg"'):
+        save(figure, tmp_path / "map.jpg")
+    with pytest.raises(RnnsearchError, match=r"map: .* got no suffix"):
+        save(figure, tmp_path / "map")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("step", ["os.fsync", "pathlib.Path.replace"])
+def test_a_failed_write_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    path = tmp_path / "map.png"
+    path.write_text("old")
+
+    def full_disk(*_given: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(step, full_disk)
+    with pytest.raises(RnnsearchError, match=r"map.png: cannot be written: No space left on device"):
+        save(heatmap(ATTENTION, ["a", "b", "c"], ["x", "y"]), path)
+    assert [p.name for p in tmp_path.iterdir()] == ["map.png"]
+    assert path.read_text() == "old"
+
+
+def test_a_folder_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RnnsearchError, match="cannot be written"):
+        save(heatmap(ATTENTION, ["a", "b", "c"], ["x", "y"]), tmp_path / "file" / "map.png")

@@ -1,0 +1,51 @@
+"""Learning curves of incomplete logs, and the paper's learning-statistics table."""
+
+import math
+
+from rnnsearch.evaluate.learning import LearningStatistics, curves, points, statistics_table
+
+LOG = [
+    {"update": 10, "train_nll": 60.0},
+    {"update": 20, "train_nll": 50.0, "dev_nll": 55.0, "dev_bleu": 3.0},
+    {"update": 30, "train_nll": math.nan, "dev_nll": None},
+    {"update": 40, "train_nll": 40.0, "dev_nll": 45.0, "dev_bleu": 9.0},
+]
+
+
+def test_points_leave_out_what_is_missing() -> None:
+    assert points(LOG, "train_nll") == ([10.0, 20.0, 40.0], [60.0, 50.0, 40.0])
+    assert points(LOG, "dev_bleu") == ([20.0, 40.0], [3.0, 9.0])
+    assert points(LOG, "unheard_of") == ([], [])
+
+
+def test_curves() -> None:
+    figure = curves(LOG)
+    assert figure is not None
+    above, below = figure.axes
+    assert [line.get_ydata().tolist() for line in above.get_lines()] == [[60.0, 50.0, 40.0], [55.0, 45.0]]
+    assert [text.get_text() for text in above.get_legend().get_texts()] == ["train NLL", "dev NLL"]
+    assert [line.get_ydata().tolist() for line in below.get_lines()] == [[3.0, 9.0]]
+
+
+def test_one_panel_without_bleu() -> None:
+    figure = curves([{"update": n, "train_nll": 1.0} for n in range(3)])
+    assert figure is not None
+    assert len(figure.axes) == 1
+
+
+def test_nothing_to_draw() -> None:
+    assert curves([]) is None
+    assert curves(LOG[:1]) is None
+    assert curves([{"update": 1}, {"update": 2}]) is None
+
+
+def test_statistics_table() -> None:
+    rows = statistics_table(
+        [
+            LearningStatistics("RNNsearch-50*", 667_000, 5.0, 252.0, "Quadro K-6000", 36.7, 35.2),
+            LearningStatistics("small", 1200, 3.25, 0.126, "CPU", dev_nll=40.0),
+        ]
+    )
+    assert rows[0] == ["Model", "Updates", "Epochs", "Hours", "Device", "Train NLL", "Dev NLL"]
+    assert rows[1] == ["RNNsearch-50*", "667,000", "5.0", "252", "Quadro K-6000", "36.7", "35.2"]
+    assert rows[2] == ["small", "1,200", "3.2", "0.13", "CPU", "-", "40.0"]

@@ -1,0 +1,117 @@
+"""A small made Scorer: its scores depend on the whole history and on the source, and it can misbehave on demand."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from rnnsearch.search.scorer import Sources, Step
+from rnnsearch.text.vocabulary import BOS, EOS
+
+SIZE = 6
+
+
+class ToyMemory(NamedTuple):
+    annotations: Tensor
+    mask: Tensor
+
+
+class ToyState(NamedTuple):
+    h: Tensor
+    step: Tensor
+
+
+class ToyScorer:
+    """A random recurrent scorer with attention over V symbols.
+
+    ids: score these columns alone. end: added to the logit of EOS. nan: (first symbol of a source, step) whose scores
+    are NaN. Counts its calls in `starts` and the rows it was asked for in `rows`.
+    """
+
+    device = torch.device("cpu")
+
+    def __init__(
+        self,
+        symbols: int = 9,
+        seed: int = 0,
+        end: float = 0.0,
+        ids: Tensor | None = None,
+        nan: tuple[int, int] | None = None,
+        normalised: bool = True,
+    ) -> None:
+        random = torch.Generator().manual_seed(seed)
+
+        def draw(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=random) * 0.9
+
+        self.normalised = normalised
+        self.ids, self.end, self.nan = ids, end, nan
+        self.source, self.target = draw(40, SIZE), draw(symbols, SIZE)
+        self.recur, self.read, self.out = draw(SIZE, SIZE), draw(SIZE, SIZE), draw(SIZE, symbols) * 2
+        self.starts = 0
+        self.rows: list[int] = []
+
+    def start(self, sources: Sources) -> tuple[Any, Any]:
+        self.starts += 1
+        ids, mask = sources["source"]
+        memory = ToyMemory(self.source[ids], mask)
+        average = (memory.annotations * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True)
+        first = ids[:, 0].float()
+        return memory, ToyState(torch.tanh(average @ self.recur), torch.stack((first, first * 0), 1))
+
+    def step(self, memory: Any, state: Any, y: Tensor) -> Step:
+        self.rows.append(len(y))
+        width = len(y) // len(memory.mask)
+        assert width * len(memory.mask) == len(y) == len(state.h)
+        energy = torch.einsum("bkd,bjd->bkj", state.h.unflatten(0, (-1, width)), memory.annotations)
+        alpha = energy.masked_fill(~memory.mask[:, None], -torch.inf).softmax(2)
+        context = torch.einsum("bkj,bjd->bkd", alpha, memory.annotations).flatten(0, 1)
+        h = torch.tanh(state.h @ self.recur + self.target[y] + context @ self.read)
+        logits = h @ self.out
+        logits[:, EOS] += self.end
+        scores = logits.log_softmax(1)
+        if self.ids is not None:
+            scores = scores[:, self.ids]
+        count = state.step + torch.tensor([0.0, 1.0])
+        if self.nan is not None:
+            scores[(count == torch.tensor(self.nan)).all(1)] = torch.nan
+        return Step(scores, self.ids, ToyState(h, count), {"source": alpha.flatten(0, 1)})
+
+
+@pytest.fixture
+def toy() -> Callable[..., ToyScorer]:
+    """Makes a ToyScorer."""
+    return ToyScorer
+
+
+class TableScorer:
+    """Scores of step t from row t of a table [T, V] (the last row for ever after), for every hypothesis alike."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, table: list[list[float]], normalised: bool = True) -> None:
+        self.table = torch.tensor(table)
+        self.normalised = normalised
+
+    def start(self, sources: Sources) -> tuple[Any, Any]:
+        count = len(sources["source"].ids)
+        return (torch.zeros(count, 1),), (torch.zeros(count, dtype=torch.int64),)
+
+    def step(self, memory: Any, state: Any, y: Tensor) -> Step:
+        assert (state[0] > 0).all() or (y == BOS).all()
+        rows = state[0].clamp(max=len(self.table) - 1)
+        return Step(self.table[rows], None, (state[0] + 1,), {})
+
+
+@pytest.fixture
+def table() -> Callable[..., TableScorer]:
+    """Makes a TableScorer."""
+    return TableScorer
+
+
+@pytest.fixture
+def sentences() -> list[list[int]]:
+    """Source sentences of several lengths."""
+    return [[5, 6, 7], [8], [9, 10, 11, 12, 13, 14], [15, 16], [17, 4, 4, 18], [20, 21, 22, 23, 24]]

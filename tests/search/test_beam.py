@@ -1,0 +1,226 @@
+"""Laws of the beam: against exhaustive search, greedy search and forced decoding; when it stops; what it returns."""
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+
+from rnnsearch.search.beam import beam
+from rnnsearch.search.constraints import SearchOptions
+from rnnsearch.search.decode import make_sources
+from rnnsearch.search.forced import forced
+from rnnsearch.search.greedy import greedy
+from rnnsearch.search.hypothesis import Hypothesis, SentenceError
+from rnnsearch.search.selection import best
+
+CPU = torch.device("cpu")
+LOOSE = {"rel": 1e-5, "abs": 1e-5}
+
+
+def same(one: list[list[Hypothesis]], other: list[list[Hypothesis]]) -> None:
+    assert [[h.ids for h in hs] for hs in one] == [[h.ids for h in hs] for hs in other]
+    for a, b in zip((h for hs in one for h in hs), (h for hs in other for h in hs), strict=True):
+        assert a.finished == b.finished
+        assert a.score == pytest.approx(b.score, **LOOSE)
+        assert a.token_scores == pytest.approx(b.token_scores, **LOOSE)
+        assert a.attention.keys() == b.attention.keys()
+        for name, weights in a.attention.items():
+            np.testing.assert_allclose(weights, b.attention[name], atol=1e-5)
+
+
+@pytest.mark.parametrize("end", [-1.0, 1.5])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_beam_of_one_is_greedy_to_the_last_bit(toy, sentences, seed, end):
+    options = SearchOptions(beam=1, max_extra=5)
+    sources = make_sources(sentences, CPU)
+    found, expected = beam(toy(seed=seed, end=end), sources, options), greedy(toy(seed=seed, end=end), sources, options)
+    assert found == expected
+    same(found, expected)
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0, 1.5])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_wide_enough_beam_is_exhaustive_search(toy, seed, penalty):
+    scorer = toy(symbols=7, seed=seed)
+    symbols, most = [1, 4, 5, 6], 4
+    targets = [ids for count in range(most + 1) for ids in product(symbols, repeat=count)]
+    sources = make_sources([[7, 8]], CPU)
+    every = [forced(scorer, sources, [ids], penalty)[0] for ids in targets]
+    every.sort(key=lambda h: -h.score)
+    options = SearchOptions(beam=400, n_best=10, length_penalty=penalty, max_ratio=0, max_extra=most)
+    [found] = beam(scorer, sources, options)
+    assert [h.ids for h in found] == [h.ids for h in every[:10]]
+    assert [h.score for h in found] == pytest.approx([h.score for h in every[:10]], **LOOSE)
+
+
+@pytest.mark.parametrize("width", [2, 3, 5, 12])
+def test_beam_scores_are_the_forced_scores_of_its_outputs(toy, sentences, width):
+    scorer, sources = toy(seed=3, end=0.5), make_sources(sentences, CPU)
+    options = SearchOptions(beam=width, n_best=width, length_penalty=0.8)
+    found = beam(scorer, sources, options)
+    for rank in range(width):
+        ranked = [hypotheses[rank] for hypotheses in found]
+        assert all(h.finished for h in ranked)
+        again = forced(scorer, sources, [h.ids for h in ranked], 0.8)
+        same([ranked], [again])
+
+
+def test_each_hypothesis_adds_up(toy, sentences):
+    for hypotheses in beam(toy(seed=1), make_sources(sentences, CPU), SearchOptions(n_best=5, length_penalty=0.7)):
+        for h in hypotheses:
+            assert h.log_prob == pytest.approx(sum(h.token_scores), **LOOSE)
+            assert h.score == pytest.approx(h.log_prob / len(h.token_scores) ** 0.7, **LOOSE)
+            assert len(h.token_scores) == len(h.ids) + h.finished
+
+
+def test_attention_has_a_distribution_over_the_source_and_its_end_for_each_symbol(toy, sentences):
+    found = beam(toy(seed=2), make_sources(sentences, CPU), SearchOptions(n_best=3))
+    for ids, hypotheses in zip(sentences, found, strict=True):
+        for h in hypotheses:
+            assert h.attention["source"].shape == (len(h.token_scores), len(ids) + 1)
+            np.testing.assert_allclose(h.attention["source"].sum(1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("width", [1, 4])
+@pytest.mark.parametrize("compact_at", [0.0, 0.25, 1.0])
+def test_neither_batch_nor_padding_nor_compaction_changes_a_sentence(toy, sentences, width, compact_at):
+    options = SearchOptions(beam=width, n_best=width, compact_at=compact_at)
+    search = greedy if width == 1 else beam
+    together = search(toy(seed=5), make_sources(sentences, CPU), options)
+    alone = [search(toy(seed=5), make_sources([ids], CPU), options)[0] for ids in sentences]
+    backwards = search(toy(seed=5), make_sources(sentences[::-1], CPU), options)
+    same(together, alone)
+    same(together, backwards[::-1])
+
+
+@pytest.mark.parametrize("search", [greedy, beam])
+def test_ended_sentences_leave_the_batch(toy, sentences, search):
+    scorer = toy(seed=5)
+    search(scorer, make_sources(sentences, CPU), SearchOptions(compact_at=0.0))
+    assert min(scorer.rows[1:]) < max(scorer.rows)
+    scorer = toy(seed=5)
+    search(scorer, make_sources(sentences, CPU), SearchOptions(compact_at=1.0))
+    assert scorer.rows[-1] == max(scorer.rows)
+
+
+def test_n_best_are_sorted_and_distinct_and_begin_with_the_best(toy, sentences):
+    sources = make_sources(sentences, CPU)
+    one = beam(toy(seed=6), sources, SearchOptions(beam=8))
+    many = beam(toy(seed=6), sources, SearchOptions(beam=8, n_best=8))
+    for first, hypotheses in zip(one, many, strict=True):
+        assert first[0].ids == hypotheses[0].ids
+        scores = [h.score for h in hypotheses]
+        assert len(hypotheses) == len({h.ids for h in hypotheses}) == 8
+        assert scores == sorted(scores, reverse=True)
+
+
+@pytest.mark.parametrize("penalty", [0.0, 1.0])
+@pytest.mark.parametrize("n_best", [1, 3])
+def test_stopping_early_changes_no_result(toy, sentences, penalty, n_best):
+    """A Scorer that does not say that it is normalised has no bound, and so stops later."""
+    options = SearchOptions(beam=6, n_best=n_best, length_penalty=penalty)
+    bounded, free = toy(seed=7, end=1.0), toy(seed=7, end=1.0, normalised=False)
+    sources = make_sources(sentences, CPU)
+    same(beam(bounded, sources, options), beam(free, sources, options))
+    assert sum(bounded.rows) <= sum(free.rows)
+    if penalty == 0.0 and n_best == 1:
+        assert sum(bounded.rows) < sum(free.rows)
+
+
+def test_hypotheses_are_cut_at_the_maximal_length_where_none_ends(toy, sentences):
+    options = SearchOptions(beam=3, n_best=3, max_ratio=1.5, max_extra=2)
+    found = beam(toy(end=-60.0), make_sources(sentences, CPU), options)
+    for ids, hypotheses in zip(sentences, found, strict=True):
+        assert [len(h.ids) for h in hypotheses] == [int(1.5 * len(ids)) + 2] * 3
+        assert len({h.ids for h in hypotheses}) == 3
+        for h in hypotheses:
+            assert not h.finished
+            assert len(h.token_scores) == len(h.ids) == len(h.attention["source"])
+
+
+def test_unfinished_hypotheses_only_fill_up_and_come_last(table):
+    # A (4) or EOS at every step, EOS never quite the best: one hypothesis finishes a step.
+    never = -torch.inf
+    row = [never, never, never, np.log(0.4), np.log(0.6)]
+    scorer, sources = table([row]), make_sources([[7]], CPU)
+    options = SearchOptions(beam=9, n_best=3, max_ratio=0, max_extra=4)
+    [found] = beam(scorer, sources, options)
+    assert [(len(h.ids), h.finished) for h in found] == [(4, True), (3, True), (2, True)]
+    [found] = beam(scorer, sources, replace(options, n_best=9))
+    assert [(len(h.ids), h.finished) for h in found] == [(4, True), (3, True), (2, True), (1, True), (0, True)]
+    rare = [never, never, never, np.log(0.01), np.log(0.5), np.log(0.49)]
+    [found] = beam(table([[*row, never], rare]), sources, replace(options, beam=2, n_best=2))
+    assert [(h.ids[:1], h.finished) for h in found] == [((), True), ((4,), False)]
+    assert len(found[1].ids) == 4
+
+
+def test_a_hypothesis_may_end_after_its_maximal_length(table):
+    never = -torch.inf
+    go, stop = [never, never, never, never, 0.0], [never, never, never, 0.0, never]
+    for search in (greedy, beam):
+        [[found]] = search(table([go, go, stop]), make_sources([[7, 8]], CPU), SearchOptions(max_ratio=1, max_extra=0))
+        assert (found.ids, found.finished, found.log_prob) == ((4, 4), True, 0.0)
+
+
+def test_one_symbol_is_always_allowed(table):
+    row = [-torch.inf] * 3 + [-5.0, -0.1]
+    for search in (greedy, beam):
+        [found] = search(table([row]), make_sources([[7]], CPU), SearchOptions(max_ratio=0, max_extra=0))
+        assert found[-1].ids == (() if search is beam else (4,))
+
+
+def test_ties_go_to_the_lowest_symbol(table):
+    equal = [-1.0] * 7
+    sources = make_sources([[7]], CPU)
+    options = SearchOptions(beam=3, n_best=3, min_length=2, max_ratio=0, max_extra=2)
+    [found] = beam(table([equal]), sources, options)
+    assert [h.ids for h in found] == [(1, 1), (1, 4), (1, 5)]
+    [[found]] = greedy(table([equal]), sources, options)
+    assert found.ids == (1, 1)
+
+
+@pytest.mark.parametrize("search", [greedy, beam])
+def test_nan_names_the_sentence_and_the_position(toy, sentences, search):
+    with pytest.raises(SentenceError) as error:
+        search(toy(seed=5, end=-5.0, nan=(9, 3)), make_sources(sentences, CPU), SearchOptions(compact_at=0.0))
+    assert error.value.sentence == 2
+    assert str(error.value) == (
+        "the scores of sentence 2 (counting from 0) must be numbers; got NaN at target position 3"
+    )
+
+
+@pytest.mark.parametrize("search", [greedy, beam])
+def test_a_dead_end_names_the_sentence_and_the_position(table, search):
+    never = [-torch.inf] * 5
+    with pytest.raises(SentenceError, match=r"sentence 0 .* allowed symbol at target position 2; every score is -inf"):
+        search(table([[0.0] * 5, never]), make_sources([[7], [8]], CPU), SearchOptions(min_length=1))
+
+
+def test_choose_is_a_hook(toy, sentences):
+    """A choice among the first hypothesis's continuations alone is a beam that never looks back."""
+
+    def first_only(scores, log_probs, count):
+        return best(scores[:, :1], log_probs[:, :1], count)
+
+    sources = make_sources(sentences, CPU)
+    found = beam(toy(seed=8), sources, SearchOptions(beam=4, n_best=4), choose=first_only)
+    for hypotheses in found:
+        for h in hypotheses:
+            prefixes = {other.ids[: len(h.ids) - 1] for other in hypotheses}
+            assert h.ids[:-1] in prefixes
+    assert found != beam(toy(seed=8), sources, SearchOptions(beam=4, n_best=4))
+
+
+def test_scores_of_any_precision_are_summed_in_float32(toy, sentences):
+    class Half(type(toy())):
+        def step(self, memory, state, y):
+            step = super().step(memory, state, y)
+            return step._replace(scores=step.scores.bfloat16())
+
+    sources = make_sources(sentences, CPU)
+    found = beam(Half(seed=1), sources, SearchOptions(n_best=2))
+    for rank in (0, 1):
+        ranked = [hypotheses[rank] for hypotheses in found]
+        same([ranked], [forced(Half(seed=1), sources, [h.ids for h in ranked])])

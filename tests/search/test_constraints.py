@@ -1,0 +1,164 @@
+"""Options, maximal lengths, banned symbols, prefixes, minimal length, and score columns that are a part of V."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from rnnsearch.errors import RnnsearchError
+from rnnsearch.search.beam import beam
+from rnnsearch.search.constraints import SearchOptions, limits
+from rnnsearch.search.decode import make_sources
+from rnnsearch.search.forced import forced
+from rnnsearch.search.greedy import greedy
+from rnnsearch.search.scorer import Columns
+from rnnsearch.text.vocabulary import BOS, EOS, PAD, UNK
+
+CPU = torch.device("cpu")
+BOTH = pytest.mark.parametrize("search", [greedy, beam])
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("beam", 0, "beam must be at least 1; got 0"),
+        ("length_penalty", -0.5, "length_penalty must be at least 0; got -0.5"),
+        ("max_ratio", -1.0, "max_ratio must be at least 0; got -1.0"),
+        ("max_extra", -1, "max_extra must be at least 0; got -1"),
+        ("n_best", 6, "n_best must be between 1 and beam (5); got 6"),
+        ("n_best", 0, "n_best must be between 1 and beam (5); got 0"),
+        ("min_length", -1, "min_length must be at least 0; got -1"),
+        ("compact_at", 1.5, "compact_at must be between 0 and 1; got 1.5"),
+        ("banned", frozenset({EOS}), "banned must not hold EOS (id 3), or no translation could end"),
+        (
+            "prefix",
+            ((4,), (5, EOS)),
+            "the prefix of sentence 1 (counting from 0) must hold symbol ids without EOS; got [5, 3]",
+        ),
+    ],
+)
+def test_a_bad_option_is_refused(option, value, message):
+    with pytest.raises(RnnsearchError) as error:
+        SearchOptions(**{option: value})
+    assert str(error.value) == message
+
+
+def test_limits_count_source_symbols_without_eos_and_leave_room():
+    sources = make_sources([[5, 6, 7], [5]], CPU)
+    assert limits(sources, SearchOptions(max_ratio=1.5, max_extra=2)).tolist() == [6, 3]
+    assert limits(sources, SearchOptions(max_ratio=0, max_extra=0)).tolist() == [1, 1]
+    assert limits(sources, SearchOptions(max_ratio=1, max_extra=0, prefix=((), (4,) * 9))).tolist() == [3, 10]
+    longest = {**sources, "other": make_sources([[5], [6, 7]], CPU)["source"]}
+    assert limits(longest, SearchOptions(max_ratio=1, max_extra=0)).tolist() == [3, 2]
+
+
+@BOTH
+def test_banned_symbols_are_never_produced(toy, sentences, search):
+    sources, options = make_sources(sentences, CPU), SearchOptions(n_best=5, beam=5)
+    free = search(toy(seed=4, end=-1.0), sources, options)
+    common = free[0][0].ids[0]
+    found = search(toy(seed=4, end=-1.0), sources, replace(options, banned=frozenset({common, UNK})))
+    assert {PAD, BOS, UNK, common}.isdisjoint(i for hs in found for h in hs for i in h.ids)
+    assert {PAD, BOS}.isdisjoint(i for hs in free for h in hs for i in h.ids)
+
+
+@BOTH
+def test_each_sentence_begins_with_its_own_prefix(toy, sentences, search):
+    prefix = ((4, 8), (), (5,), (8, 8, 8, 8), (UNK,), (6, 7))
+    scorer, sources = toy(seed=4), make_sources(sentences, CPU)
+    options = SearchOptions(n_best=4, prefix=prefix, banned=frozenset({UNK, 8}), compact_at=0.0)
+    found = search(scorer, sources, options)
+    free = search(scorer, sources, replace(options, prefix=None))
+    for wanted, hypotheses in zip(prefix, found, strict=True):
+        for h in hypotheses:
+            assert h.ids[: len(wanted)] == wanted
+            assert not {UNK, 8} & set(h.ids[len(wanted) :])
+    assert [h.ids for h in found[1]] == [h.ids for h in free[1]]
+    assert [hs[0].log_prob for hs in found] == pytest.approx(
+        [h.log_prob for h in forced(scorer, sources, [hs[0].ids for hs in found])], rel=1e-5
+    )
+
+
+@BOTH
+def test_a_prefix_may_be_longer_than_the_maximal_length(toy, search):
+    prefix = (tuple([4, 5, 6, 7] * 3),)
+    options = SearchOptions(max_ratio=0, max_extra=0, prefix=prefix)
+    [[found]] = search(toy(), make_sources([[9]], CPU), options)
+    assert found.ids[:12] == prefix[0]
+    assert len(found.ids) <= 13
+
+
+@BOTH
+def test_as_many_prefixes_as_sentences(toy, search):
+    with pytest.raises(RnnsearchError, match=r"prefix must have one entry a sentence \(1\); got 2"):
+        search(toy(), make_sources([[9]], CPU), SearchOptions(prefix=((), ())))
+
+
+@BOTH
+def test_no_translation_is_shorter_than_the_minimal_length(toy, sentences, search):
+    sources = make_sources(sentences, CPU)
+    scorer = toy(seed=4, end=3.0)
+    assert min(len(hs[0].ids) for hs in search(scorer, sources, SearchOptions())) < 4
+    found = search(scorer, sources, SearchOptions(min_length=4, n_best=5))
+    assert min(len(h.ids) for hs in found for h in hs) == 4
+    assert all(h.finished for hs in found for h in hs)
+
+
+@BOTH
+def test_the_maximal_length_goes_before_the_minimal_one(toy, search):
+    options = SearchOptions(min_length=50, max_ratio=0, max_extra=3)
+    [[found]] = search(toy(end=3.0), make_sources([[9]], CPU), options)
+    assert (len(found.ids), found.finished) == (3, False)
+
+
+@BOTH
+def test_score_columns_that_are_a_part_of_v_are_the_rest_banned(toy, sentences, search):
+    sources, options = make_sources(sentences, CPU), SearchOptions(n_best=4)
+    part = torch.tensor([8, 4, EOS, 5, UNK])
+    found = search(toy(seed=9, ids=part), sources, replace(options, banned=frozenset({5, 7}), min_length=2))
+    full = search(toy(seed=9), sources, replace(options, banned=frozenset({5, 6, 7}), min_length=2))
+    assert [[h.ids for h in hs] for hs in found] == [[h.ids for h in hs] for hs in full]
+    for hs, others in zip(found, full, strict=True):
+        assert [h.log_prob for h in hs] == pytest.approx([h.log_prob for h in others], rel=1e-5)
+
+
+@BOTH
+def test_columns_may_change_from_step_to_step(toy, sentences, search):
+    class Turning(type(toy())):
+        def step(self, memory, state, y):
+            step = super().step(memory, state, y)
+            ids = torch.arange(step.scores.shape[1]).roll(len(self.rows))
+            return step._replace(scores=step.scores[:, ids], ids=ids)
+
+    sources, options = make_sources(sentences, CPU), SearchOptions(n_best=3, min_length=2, prefix=((4, 8),) * 6)
+    found = search(Turning(seed=9), sources, options)
+    assert [[h.ids for h in hs] for hs in found] == [
+        [h.ids for h in hs] for hs in search(toy(seed=9), sources, options)
+    ]
+
+
+@BOTH
+def test_a_prefix_symbol_without_a_column_is_refused(toy, search):
+    scorer = toy(ids=torch.tensor([EOS, 4, 5]))
+    with pytest.raises(RnnsearchError) as error:
+        search(scorer, make_sources([[9], [9]], CPU), SearchOptions(prefix=((4,), (5, 7))))
+    assert str(error.value) == (
+        "the prefix of sentence 1 (counting from 0) must hold symbols that the scorer scores; got 7"
+    )
+
+
+def test_eos_must_have_a_column(toy):
+    for ids in ([4, 5], [1, 2]):
+        with pytest.raises(RnnsearchError, match=r"candidate symbols must include EOS \(id 3\); got none"):
+            greedy(toy(ids=torch.tensor(ids)), make_sources([[9]], CPU), SearchOptions())
+
+
+def test_columns_find_and_name_symbols():
+    columns = Columns(torch.tensor([8, 3, 5]), 3)
+    assert columns.find(torch.tensor([[3, 8], [4, 100], [-1, 0]])).tolist() == [[1, 0], [-1, -1], [-1, -1]]
+    assert columns.tokens(torch.tensor([[2], [0]])).tolist() == [[5], [8]]
+    whole = Columns(None, 6)
+    assert whole.find(torch.tensor([5, 6, -1])).tolist() == [5, -1, -1]
+    assert whole.tokens(torch.tensor([5])).tolist() == [5]
+    with pytest.raises(ValueError, match=r"one a score column \(4\); got shape \(3,\)"):
+        Columns(torch.tensor([8, 3, 5]), 4)

@@ -1,0 +1,128 @@
+"""Any number of sentences: order, batches, empty ones, progress, errors; and forced decoding."""
+
+import math
+
+import pytest
+import torch
+
+from rnnsearch.errors import RnnsearchError
+from rnnsearch.search.constraints import SearchOptions
+from rnnsearch.search.decode import decode_all, forced_all, make_sources
+from rnnsearch.search.forced import forced
+from rnnsearch.search.hypothesis import EMPTY, SentenceError
+from rnnsearch.text.vocabulary import EOS, PAD
+
+CPU = torch.device("cpu")
+
+
+def ids(found):
+    return [[h.ids for h in hypotheses] for hypotheses in found]
+
+
+def test_a_batch_ends_each_sentence_and_pads():
+    batch = make_sources([[5, 6], [], [7]], CPU)["source"]
+    assert batch.ids.tolist() == [[5, 6, EOS], [EOS, PAD, PAD], [7, EOS, PAD]]
+    assert batch.mask.tolist() == [[True, True, True], [True, False, False], [True, True, False]]
+
+
+@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("batch_sentences", [1, 2, 4, 64])
+def test_the_order_given_is_the_order_returned(toy, sentences, width, batch_sentences):
+    options = SearchOptions(beam=width, n_best=width)
+    found = decode_all(toy(seed=2), sentences, options, batch_sentences)
+    alone = [decode_all(toy(seed=2), [one], options)[0] for one in sentences]
+    assert ids(found) == ids(alone)
+
+
+def test_empty_sentences_are_empty_translations_and_ask_nothing(toy):
+    scorer = toy()
+    assert decode_all(scorer, [[], []], SearchOptions(n_best=3)) == [[EMPTY], [EMPTY]]
+    assert decode_all(scorer, [], SearchOptions()) == []
+    assert scorer.starts == 0
+    found = decode_all(scorer, [[], [5, 6], []], SearchOptions())
+    assert ids(found)[0] == ids(found)[2] == [()]
+    assert found[1][0].token_scores
+    assert (EMPTY.score, EMPTY.log_prob, EMPTY.token_scores, EMPTY.finished) == (0.0, 0.0, (), True)
+
+
+def test_progress_counts_up_to_all_sentences(toy, sentences):
+    told = []
+    decode_all(toy(), [*sentences, []], SearchOptions(), 4, progress=told.append)
+    assert told == [1, 5, 7]
+    told.clear()
+    forced_all(toy(), [*sentences, []], [[4]] * 6 + [[]], batch_sentences=4, progress=told.append)
+    assert told == [1, 5, 7]
+
+
+def test_prefixes_follow_their_sentences(toy, sentences):
+    prefix = tuple((4 + n % 3, 7) for n in range(6))
+    found = decode_all(toy(), sentences, SearchOptions(prefix=prefix), 2)
+    assert [hypotheses[0].ids[:2] for hypotheses in found] == list(prefix)
+    with pytest.raises(RnnsearchError, match=r"prefix must have one entry a sentence \(6\); got 5"):
+        decode_all(toy(), sentences, SearchOptions(prefix=prefix[:5]))
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_an_error_names_the_sentence_as_given(toy, sentences, width):
+    with pytest.raises(SentenceError) as error:
+        decode_all(toy(nan=(17, 1)), sentences, SearchOptions(beam=width), 2)
+    assert (error.value.sentence, "sentence 4 (counting from 0)" in str(error.value)) == (4, True)
+    with pytest.raises(SentenceError, match=r"sentence 4 .* NaN at target position 2"):
+        forced_all(toy(nan=(17, 2)), sentences, [[4, 5]] * 6, batch_sentences=2)
+
+
+def test_batch_sentences_is_at_least_one(toy):
+    with pytest.raises(RnnsearchError, match="batch_sentences must be at least 1; got 0"):
+        decode_all(toy(), [[5]], SearchOptions(), 0)
+
+
+def test_forced_scores_are_the_steps_own(toy):
+    scorer, target = toy(seed=3), [4, 8, 5]
+    sources = make_sources([[9, 10]], CPU)
+    memory, state = scorer.start(sources)
+    expected = []
+    for previous, y in zip([2, *target], [*target, EOS], strict=True):
+        step = scorer.step(memory, state, torch.tensor([previous]))
+        expected.append(float(step.scores[0, y]))
+        state = step.state
+    [found] = forced(scorer, sources, [target], length_penalty=0.5)
+    assert found.token_scores == pytest.approx(expected)
+    assert found.log_prob == pytest.approx(math.fsum(expected), rel=1e-6)
+    assert found.score == pytest.approx(found.log_prob / 2)
+    assert found.ids == (4, 8, 5)
+    assert found.finished
+    assert found.attention["source"].shape == (4, 3)
+
+
+def test_forced_does_not_depend_on_the_batch(toy, sentences):
+    targets = [[4, 5], [], [6, 7, 8, 4, 5, 6], [4], [8, 8], [5]]
+    found = forced_all(toy(), sentences, targets, 1.0, 4)
+    for sentence, target, h in zip(sentences, targets, found, strict=True):
+        [alone] = forced_all(toy(), [sentence], [target])
+        assert h.ids == alone.ids == tuple(target)
+        assert h.token_scores == pytest.approx(alone.token_scores, rel=1e-4)
+        assert h.attention["source"].shape == (len(target) + 1, len(sentence) + 1)
+
+
+def test_forced_with_empty_sides(toy):
+    scorer = toy()
+    assert forced_all(scorer, [[]], [[]]) == [EMPTY]
+    assert scorer.starts == 0
+    no_source, no_target = forced_all(scorer, [[], [5]], [[4], []])
+    assert (no_source.ids, len(no_source.token_scores)) == ((4,), 2)
+    assert (no_target.ids, len(no_target.token_scores)) == ((), 1)
+
+
+def test_a_target_that_the_scorer_does_not_score_is_impossible(toy):
+    part, whole = toy(ids=torch.tensor([5, EOS, 4])), toy()
+    sources = make_sources([[9]], CPU)
+    [found], [full] = forced(part, sources, [[4, 7, 5]]), forced(whole, sources, [[4, 7, 5]])
+    assert found.token_scores == pytest.approx([full.token_scores[0], -math.inf, *full.token_scores[2:]])
+    assert found.log_prob == -math.inf
+
+
+def test_as_many_targets_as_sources(toy):
+    with pytest.raises(RnnsearchError, match=r"targets must be as many as the sources \(1\); got 2"):
+        forced_all(toy(), [[5]], [[4], [4]])
+    with pytest.raises(RnnsearchError, match=r"targets must be one a sentence of source \(1\); got 2"):
+        forced(toy(), make_sources([[5]], CPU), [[4], [4]])

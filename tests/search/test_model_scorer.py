@@ -1,0 +1,59 @@
+"""A translation model as a Scorer: what the search says of it is what the model says in training."""
+
+import numpy as np
+import pytest
+import torch
+
+from rnnsearch.config import AttentionConfig, DecoderConfig, EncoderConfig, ModelConfig
+from rnnsearch.models.build import build
+from rnnsearch.search.beam import beam
+from rnnsearch.search.constraints import SearchOptions
+from rnnsearch.search.decode import decode_all, forced_all, make_sources
+from rnnsearch.search.greedy import greedy
+from rnnsearch.search.scorer import ModelScorer, Scorer
+from rnnsearch.text.vocabulary import BOS, EOS
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def model():
+    config = ModelConfig(
+        embedding=6,
+        encoder=EncoderConfig(type="bidirectional", cell="gru", size=5),
+        attention=AttentionConfig(score="additive", size=4),
+        decoder=DecoderConfig(type="bahdanau", cell="gru", size=7, maxout=6),
+    )
+    made = build(config, 30, 12, seed=1).eval()
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.mul_(4)
+    return made
+
+
+def test_forced_scores_and_attention_are_those_of_unroll(model):
+    target = [5, 9, 4, 11]
+    [found] = forced_all(ModelScorer(model), [[7, 8, 9]], [target])
+    source = make_sources([[7, 8, 9]], CPU)["source"]
+    with torch.no_grad():
+        unrolled = model.unroll(torch.tensor([[BOS, *target]]), model.encode(source.ids, source.mask))
+        log_probs = model.log_probs(unrolled.readout[0])
+    expected = log_probs.gather(1, torch.tensor([[*target, EOS]]).T)[:, 0]
+    assert found.token_scores == pytest.approx(expected.tolist(), rel=1e-5)
+    np.testing.assert_allclose(found.attention["source"], unrolled.reading.alpha[0].numpy(), atol=1e-5)
+
+
+def test_beam_and_greedy_agree_with_forced_decoding(model, sentences):
+    scorer, options = ModelScorer(model), SearchOptions(beam=4)
+    assert isinstance(scorer, Scorer)
+    for width in (1, 4):
+        found = [h for [h] in decode_all(scorer, sentences, SearchOptions(beam=width, max_extra=3), 4)]
+        again = forced_all(scorer, sentences, [h.ids for h in found])
+        for h, forced in zip(found, again, strict=True):
+            scored = len(h.token_scores)
+            assert h.token_scores == pytest.approx(forced.token_scores[:scored], rel=1e-4, abs=1e-5)
+            np.testing.assert_allclose(h.attention["source"], forced.attention["source"][:scored], atol=1e-5)
+    sources = make_sources(sentences, CPU)
+    one = SearchOptions(beam=1, max_extra=3)
+    assert beam(scorer, sources, one) == greedy(scorer, sources, one)
+    assert beam(scorer, sources, options) != greedy(scorer, sources, options)

@@ -1,0 +1,52 @@
+"""The choice of continuations against NumPy's stable sort."""
+
+import numpy as np
+import pytest
+import torch
+
+from rnnsearch.search.selection import BLOCK, SMALL, best
+
+
+def expected(scores, log_probs, count):
+    """The definition: the highest sums, of equals the lowest index first."""
+    ahead = log_probs - log_probs.amax(1, keepdim=True)
+    total = (scores + ahead[:, :, None]).flatten(1).numpy()
+    return np.argsort(-total, axis=1, kind="stable")[:, :count]
+
+
+@pytest.mark.parametrize("columns", [7, BLOCK * 30, BLOCK * 30 + 1, BLOCK * 31 - 1])
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("count", [1, 6, 24])
+def test_best_is_a_stable_sort(columns, ties, count):
+    random = torch.Generator().manual_seed(columns + count)
+    scores = torch.randn(3, 4, columns, generator=random)
+    log_probs = -torch.rand(3, 4, generator=random)
+    if ties:
+        scores, log_probs = scores.round(), (log_probs * 3).round()
+    scores[1, 2, : columns // 2] = -torch.inf
+    assert columns < BLOCK or 4 * columns > SMALL
+    np.testing.assert_array_equal(best(scores, log_probs, count), expected(scores, log_probs, count))
+
+
+def test_an_empty_place_is_never_chosen_while_others_last():
+    scores, log_probs = torch.zeros(1, 2, BLOCK * 40), torch.tensor([[-3.0, -torch.inf]])
+    assert best(scores, log_probs, 50)[0].tolist() == list(range(50))
+
+
+def test_few_allowed_continuations_come_first_and_all_are_distinct():
+    scores = torch.full((1, 2, BLOCK * 40 + 5), -torch.inf)
+    scores[0, 1, 2561] = scores[0, 0, 9] = -1.0
+    chosen = best(scores, torch.zeros(1, 2), 8)[0].tolist()
+    assert chosen[:2] == [9, BLOCK * 40 + 5 + 2561]
+    assert len(set(chosen)) == 8
+
+
+@pytest.mark.parametrize("columns", [9, BLOCK * 80 + 3])
+def test_nan_is_always_chosen(columns):
+    scores = torch.zeros(2, 1, columns)
+    scores[1, 0, columns - 2] = torch.nan
+    assert best(scores, torch.zeros(2, 1), 1).tolist() == [[0], [columns - 2]]
+
+
+def test_fewer_continuations_than_asked_for_are_all_given():
+    assert best(torch.zeros(1, 1, 5), torch.zeros(1, 1), 12).tolist() == [[0, 1, 2, 3, 4]]

@@ -1,0 +1,129 @@
+"""The Pharaoh format, attention over words, links from it, and symmetrisation."""
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rnnsearch.errors import ConfigError, DataError
+from rnnsearch.text.alignments import (
+    Link,
+    Links,
+    format_pharaoh,
+    links_from_attention,
+    parse_pharaoh,
+    read_pharaoh,
+    symbols_to_words,
+    symmetrise,
+)
+
+
+def test_parsing_sure_and_possible_links() -> None:
+    links = parse_pharaoh(" 0-0 2p1\t10?11 0-0\r", "gold:1")
+    assert links.sure == {(0, 0)}
+    assert links.possible == {(0, 0), (2, 1), (10, 11)}
+    assert parse_pharaoh("", "gold:1") == Links(frozenset(), frozenset())
+
+
+@pytest.mark.parametrize("bad", ["0-", "-1-2", "a-b", "0:1", "1-2-3", "1--2", "٣-١", "0_1", "1.0-2"])
+def test_bad_links_are_named_with_their_place(bad: str) -> None:
+    with pytest.raises(DataError) as caught:
+        parse_pharaoh(f"0-0 {bad} 1-1", "gold.align:7")
+    message = f'gold.align:7: a link must be i-j, or ipj or i?j where merely possible; got "{bad}"'
+    assert str(caught.value) == message
+
+
+def test_formatting_sorts_and_is_read_back() -> None:
+    links = parse_pharaoh("10-2 2-10 1p1 2?3", "here")
+    assert format_pharaoh(links) == "1p1 2p3 2-10 10-2"
+    assert parse_pharaoh(format_pharaoh(links), "here") == links
+    assert format_pharaoh({(1, 0), (0, 2), (0, 1)}) == "0-1 0-2 1-0"
+    assert format_pharaoh(set()) == ""
+
+
+def test_reading_a_file_keeps_one_line_a_pair(tmp_path: Path) -> None:
+    path = tmp_path / "gold.align"
+    path.write_text("0-0\n\n1p0\n\n", encoding="utf-8")
+    assert [format_pharaoh(links) for links in read_pharaoh(path)] == ["0-0", "", "1p0", ""]
+    path.write_text("", encoding="utf-8")
+    assert read_pharaoh(path) == []
+    path.write_text("0-0\r\n1-1", encoding="utf-8")
+    assert [format_pharaoh(links) for links in read_pharaoh(path)] == ["0-0", "1-1"]
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "gold.align"
+    with pytest.raises(DataError, match=r"gold\.align: the alignment file cannot be read: No such file"):
+        read_pharaoh(path)
+    path.write_bytes(b"0-0\n\xff\n")
+    with pytest.raises(DataError, match=r"gold\.align: an alignment file must be text in UTF-8"):
+        read_pharaoh(path)
+    path.write_text("0-0\n1-x\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r'gold\.align:2: a link must be .*; got "1-x"'):
+        read_pharaoh(path)
+
+
+def test_attention_over_words_against_a_loop() -> None:
+    rng = np.random.default_rng(1)
+    attention = rng.dirichlet(np.ones(6), size=5)
+    source, target = [0, 0, 1, 3, 2, -1], [0, 1, 1, 1, -1]
+    expected = np.zeros((2, 4))
+    for i in range(2):
+        rows = [r for r in range(5) if target[r] == i]
+        for j in range(4):
+            expected[i, j] = sum(attention[r, c] for r in rows for c in range(6) if source[c] == j) / len(
+                rows
+            )
+    np.testing.assert_allclose(symbols_to_words(attention, source, target), expected, rtol=1e-12)
+
+
+def test_attention_over_words_keeps_the_type_and_rows_sum_to_one_without_eos() -> None:
+    attention = np.full((2, 4), 0.25, dtype=np.float32)
+    words = symbols_to_words(attention, [0, 0, 1, 1], [0, 0])
+    assert words.dtype == np.float32
+    np.testing.assert_array_equal(words, [[0.5, 0.5]])
+    assert symbols_to_words(np.zeros((1, 1)), [-1], [-1]).shape == (0, 0)
+
+
+def test_each_target_word_is_linked_to_where_it_attends_most() -> None:
+    attention = np.array([[0.1, 0.9, 0.0], [0.4, 0.2, 0.4], [0.0, 0.0, 0.0]])
+    assert links_from_attention(attention) == {(1, 0), (0, 1)}
+    assert links_from_attention(attention, threshold=0.3) == {(1, 0), (0, 1), (2, 1)}
+    assert links_from_attention(attention, threshold=0.95) == {(1, 0), (0, 1)}
+    assert links_from_attention(attention, threshold=0.0) == {(0, 0), (1, 0), (0, 1), (1, 1), (2, 1)}
+    assert links_from_attention(np.zeros((0, 0))) == links_from_attention(np.zeros((2, 0))) == set()
+
+
+FORWARD: set[Link] = {(0, 0), (1, 1), (2, 1), (4, 4)}
+BACKWARD: set[Link] = {(0, 0), (1, 1), (1, 2), (3, 0), (5, 5)}
+
+
+def test_symmetrisation() -> None:
+    assert symmetrise(FORWARD, BACKWARD, "intersection") == {(0, 0), (1, 1)}
+    assert symmetrise(FORWARD, BACKWARD, "union") == FORWARD | BACKWARD
+    # (3, 0) touches (2, 1), once that is in; (4, 4) and (5, 5) touch no link that is.
+    assert symmetrise(FORWARD, BACKWARD, "grow-diag") == {(0, 0), (1, 1), (2, 1), (1, 2), (3, 0)}
+
+
+def test_grow_diag_grows_step_by_step_and_stops_at_aligned_words() -> None:
+    # (1, 1) frees the way to (2, 2); (0, 1) joins two words that both have links by then.
+    assert symmetrise([(0, 0), (1, 1), (2, 2)], [(0, 0)], "grow-diag") == {(0, 0), (1, 1), (2, 2)}
+    full = {(0, 0), (1, 1)}
+    assert symmetrise(full | {(0, 1)}, full, "grow-diag") == full
+
+
+def test_symmetrised_links_lie_between_intersection_and_union() -> None:
+    rng = random.Random(1)
+    for _ in range(100):
+        forward, backward = ({(rng.randrange(6), rng.randrange(6)) for _ in range(8)} for _ in range(2))
+        grown = symmetrise(forward, backward, "grow-diag")
+        assert forward & backward <= grown <= forward | backward
+        assert grown == symmetrise(backward, forward, "grow-diag")
+
+
+def test_unknown_symmetrisation() -> None:
+    with pytest.raises(ConfigError) as caught:
+        symmetrise(set(), set(), "grow-daig")
+    message = "symmetrisation must be one of intersection, union, grow-diag"
+    assert str(caught.value) == f'{message}; got "grow-daig" (did you mean "grow-diag"?)'

@@ -1,0 +1,229 @@
+"""Laws of both segmentations: reversible, offsets in the raw text, no special ids from it, whole files."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tokenizers
+from tokenizers import models
+
+from rnnsearch.errors import DataError, ModelError
+from rnnsearch.text.tokenizer import Segmented, Tokenizer
+from rnnsearch.text.vocabulary import BOS, EOS, MARKER, PAD, SPECIALS, UNK
+
+
+def test_special_ids(tokenizer: Tokenizer) -> None:
+    assert tuple(tokenizer.symbol(id) for id in (PAD, UNK, BOS, EOS)) == SPECIALS
+    assert tokenizer.symbols()[:4] == list(SPECIALS)
+    assert len(tokenizer) == len(tokenizer.symbols()) == len(set(tokenizer.symbols()))
+
+
+def test_joining_inverts_the_training_text(tokenizer: Tokenizer, lines: list[str]) -> None:
+    ids = tokenizer.ids(lines)
+    assert not any(UNK in one for one in ids)
+    assert [tokenizer.join(one) for one in ids] == lines
+
+
+def test_bpe_inverts_every_text(bpe: Tokenizer, odd: list[str]) -> None:
+    for text, ids in zip(odd, bpe.ids(odd), strict=True):
+        assert bpe.join(ids) == text
+        assert not set(ids) & {PAD, UNK, BOS, EOS}
+
+
+def test_words_invert_every_text_without_unknown_words(words: Tokenizer, odd: list[str]) -> None:
+    known = [s for s in words.segment(odd) if not s.unknown]
+    assert known
+    assert all(words.join(s.ids) == s.text for s in known)
+
+
+def test_raw_text_yields_no_special_but_unk(tokenizer: Tokenizer, odd: list[str]) -> None:
+    assert not any({PAD, BOS, EOS} & set(ids) for ids in tokenizer.ids(odd))
+
+
+def test_specials_seen_in_training_stay_plain_text() -> None:
+    from rnnsearch.text.subwords import train_bpe
+    from rnnsearch.text.words import train_words
+
+    lines = ["a </s> b<unk> <pad> <s> <0x41> </s></s>"] * 50
+    for tokenizer in (train_bpe(lines, 400, 1), train_words(lines, 100, 1)):
+        (ids,) = tokenizer.ids(lines[:1])
+        assert not set(ids) & {PAD, UNK, BOS, EOS}
+        assert tokenizer.join(ids) == lines[0]
+        assert tokenizer.symbols().count("</s>") == 1
+
+
+def test_segment_agrees_with_ids(tokenizer: Tokenizer, odd: list[str]) -> None:
+    segmented = tokenizer.segment(odd)
+    assert [s.ids for s in segmented] == tokenizer.ids(odd)
+    assert [s.text for s in segmented] == odd
+    assert all(s.symbols == [tokenizer.symbol(id) for id in s.ids] for s in segmented)
+    assert all(len(s.ids) == len(s.offsets) for s in segmented)
+
+
+def covered(segmented: Segmented) -> str:
+    """The text that the offsets cover, each character once."""
+    return "".join(segmented.text[i] for i in sorted({i for a, b in segmented.offsets for i in range(a, b)}))
+
+
+def test_offsets_cover_all_but_spaces_in_order(tokenizer: Tokenizer, odd: list[str]) -> None:
+    for segmented in tokenizer.segment(odd):
+        assert covered(segmented) == segmented.text.replace(" ", "")
+        assert segmented.offsets == sorted(segmented.offsets)
+        assert all(0 <= a <= b <= len(segmented.text) for a, b in segmented.offsets)
+
+
+def test_offsets_of_symbols_that_show_text_are_that_text(tokenizer: Tokenizer, odd: list[str]) -> None:
+    for segmented in tokenizer.segment(odd):
+        if MARKER in segmented.text:
+            continue
+        for symbol, id, (start, end) in zip(segmented.symbols, segmented.ids, segmented.offsets, strict=True):
+            if id != UNK and not symbol.startswith("<0x"):
+                assert segmented.text[start:end] == symbol.removeprefix(MARKER)
+
+
+def test_bytes_of_a_character_share_its_offsets(bpe: Tokenizer) -> None:
+    (segmented,) = bpe.segment(["é🙂 x語"])
+    smile = [o for s, o in zip(segmented.symbols, segmented.offsets, strict=True) if s.startswith("<0xF0")]
+    assert smile == [(1, 2)]
+    assert segmented.offsets.count((1, 2)) == 4
+    assert segmented.offsets.count((4, 5)) == 3
+
+
+def test_unknown_words_are_shown_and_located(words: Tokenizer) -> None:
+    (segmented,) = words.segment(["A zebra sits on a bench."])
+    assert segmented.unknown
+    assert segmented.symbols == ["▁A", "<unk>", "▁sits", "▁on", "▁a", "▁bench", "."]
+    assert segmented.offsets[1] == (2, 7)
+    assert words.join(segmented.ids) == "A <unk> sits on a bench."
+
+
+def test_unknown_first_word(words: Tokenizer) -> None:
+    (first, spaced) = words.segment(["Zebras sit", " Zebras"])
+    assert first.offsets[0] == (0, 6)
+    assert spaced.offsets[-1] == (1, 7)
+    assert words.join(first.ids) == "<unk> sit"
+
+
+def test_joining_drops_specials(tokenizer: Tokenizer) -> None:
+    (ids,) = tokenizer.ids(["A man sits."])
+    assert tokenizer.join([BOS, *ids, EOS, PAD, PAD]) == "A man sits."
+
+
+def test_joining_bytes_that_are_no_text(bpe: Tokenizer) -> None:
+    byte = bpe.symbols().index("<0xF0>")
+    (ids,) = bpe.ids(["A man"])
+    assert bpe.join([*ids, byte]) == "A man\ufffd"
+
+
+def test_empty_text_and_no_texts(tokenizer: Tokenizer) -> None:
+    assert tokenizer.ids([""]) == [[]]
+    assert tokenizer.ids([]) == []
+    assert tokenizer.segment([""]) == [Segmented("", [], [], [])]
+    assert tokenizer.join([]) == ""
+
+
+def test_lone_surrogate_is_refused(tokenizer: Tokenizer) -> None:
+    with pytest.raises(DataError, match=r"must be valid Unicode; got a lone surrogate in 'b\\ud800'"):
+        tokenizer.ids(["a", "b\ud800"])
+    with pytest.raises(DataError, match="lone surrogate"):
+        tokenizer.segment(["a", "b\ud800"])
+
+
+def test_the_librarys_own_decoder_agrees(bpe: Tokenizer, odd: list[str], tmp_path: Path) -> None:
+    bpe.save(tmp_path / "t.json")
+    core = tokenizers.Tokenizer.from_file(str(tmp_path / "t.json"))
+    for text in odd:
+        assert core.decode(core.encode(text).ids, skip_special_tokens=False) == text
+
+
+def test_save_and_load(tokenizer: Tokenizer, odd: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "source.json"
+    tokenizer.save(path)
+    loaded = Tokenizer.load(path)
+    assert loaded.ids(odd) == tokenizer.ids(odd)
+    assert loaded.symbols() == tokenizer.symbols()
+    assert loaded.type == tokenizer.type
+    assert loaded.fingerprint() == tokenizer.fingerprint()
+    loaded.save(tmp_path / "again.json")
+    assert (tmp_path / "again.json").read_bytes() == path.read_bytes()
+
+
+def test_fingerprints_differ(words: Tokenizer, bpe: Tokenizer) -> None:
+    assert words.fingerprint() != bpe.fingerprint()
+    assert len(words.fingerprint()) == 16
+    assert (words.type, bpe.type) == ("words", "bpe")
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"none\.json: there is no such tokenizer file"):
+        Tokenizer.load(tmp_path / "none.json")
+    with pytest.raises(ModelError, match="cannot be read"):
+        Tokenizer.load(tmp_path)
+
+
+def test_truncated_file(bpe: Tokenizer, tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    bpe.save(path)
+    whole = path.read_bytes()
+    for share in (0, 0.3, 0.9, 0.999):
+        path.write_bytes(whole[: int(len(whole) * share)])
+        with pytest.raises(ModelError, match=r"t\.json: the tokenizer file must be whole JSON; got "):
+            Tokenizer.load(path)
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ModelError, match="must be whole JSON"):
+        Tokenizer.load(path)
+
+
+def test_foreign_files(bpe: Tokenizer, tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    bpe.save(path)
+    ours = json.loads(path.read_text(encoding="utf-8"))
+    other = {**ours["model"], "vocab": {**ours["model"]["vocab"], "<pad>": UNK, "<unk>": PAD}}
+    faults: dict[str, object] = {
+        "got expected": {"hello": "world"},
+        "got one of model Unigram": json.loads(tokenizers.Tokenizer(models.Unigram()).to_str()),
+        "got one whose first symbols are not <pad>, <unk>, <s>, </s>": {**ours, "model": other},
+        "got one that does not put a space before the text": {**ours, "normalizer": None},
+        "got one with added tokens, which raw text could inject": {**ours, "added_tokens": [added(EOS)]},
+    }
+    for message, content in faults.items():
+        path.write_text(json.dumps(content), encoding="utf-8")
+        with pytest.raises(ModelError, match=f"must be a tokenizer that rnnsearch saved; {message}"):
+            Tokenizer.load(path)
+
+
+def added(id: int) -> dict[str, object]:
+    flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
+    return {"id": id, "content": SPECIALS[id], **dict.fromkeys(flags, False)}
+
+
+FORKING = """
+import os, sys
+from rnnsearch.text.words import train_words
+tokenizer = train_words(["a b c"] * 100, 10, 1)
+texts = ["a b c"] * 1000
+expected = tokenizer.ids(texts)
+child = os.fork()
+if child == 0:
+    os._exit(0 if tokenizer.ids(texts) == expected else 1)
+status = os.waitpid(child, 0)[1]
+assert tokenizer.ids(texts) == expected
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+def test_forked_children_neither_warn_nor_wait() -> None:
+    """The library sees to it, unless the user's TOKENIZERS_PARALLELISM says otherwise."""
+    environment = {k: v for k, v in os.environ.items() if k != "TOKENIZERS_PARALLELISM"}
+    done = subprocess.run(
+        [sys.executable, "-c", FORKING],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

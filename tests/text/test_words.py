@@ -1,0 +1,86 @@
+"""Word-level vocabularies: which words are kept, how text is cut, what is refused."""
+
+import pytest
+
+from rnnsearch.errors import ConfigError, DataError
+from rnnsearch.text.vocabulary import UNK
+from rnnsearch.text.words import count_chunks, count_pieces, train_words
+
+
+def pieces(text: str) -> list[str]:
+    tokenizer = train_words([text], 1000, 1)
+    return tokenizer.segment([text])[0].symbols
+
+
+@pytest.mark.parametrize(
+    ("text", "symbols"),
+    [
+        ("A man sits.", "▁A ▁man ▁sits ."),
+        ("I don't, it's Tom's.", "▁I ▁don 't , ▁it 's ▁Tom 's ."),
+        ("L'homme qu'il s’est", "▁L' homme ▁qu' il ▁s’ est"),
+        ("Geht's? I'LL they're", "▁Geht 's ? ▁I 'LL ▁they 're"),
+        ("rock'n'roll d'un t'es", "▁rock' n' roll ▁d' un ▁t' es"),
+        ('He said "No" (twice)...', '▁He ▁said ▁" No " ▁( twice ) ...'),
+        ("What?! 12,50 €", "▁What ? ! ▁12 , 50 ▁€"),
+        ("cafe\u0301 snake_case B2B", "▁cafe\u0301 ▁snake_case ▁B2B"),
+        ("می‌خواهم ❤️❤️", "▁می‌خواهم ▁❤️ ❤️"),
+        ("x-ray – so", "▁x - ray ▁– ▁so"),
+    ],
+)
+def test_pieces(text: str, symbols: str) -> None:
+    assert pieces(text) == symbols.split(" ")
+
+
+def test_spaces_are_kept() -> None:
+    assert pieces("a  b") == ["▁a", "▁", "▁b"]
+    assert pieces("quoi\u202f?") == ["▁quoi", "\u202f?"]
+    assert pieces("a\tb ") == ["▁a", "\t", "b", "▁"]
+
+
+def test_most_frequent_words_are_kept_and_ties_go_by_code_point() -> None:
+    tokenizer = train_words(["c b a", "b a", "b d"], size=4 + 3, min_count=1)
+    assert tokenizer.symbols()[4:] == ["▁b", "▁a", "▁c"]
+    assert tokenizer.ids(["a b c d"])[0] == [5, 4, 6, UNK]
+
+
+def test_rare_words_are_left_out() -> None:
+    tokenizer = train_words(["a a a", "b b", "c"], size=100, min_count=2)
+    assert tokenizer.symbols()[4:] == ["▁a", "▁b"]
+
+
+def test_case_is_kept() -> None:
+    assert train_words(["The the"], 10, 1).symbols()[4:] == ["▁The", "▁the"]
+
+
+def test_training_takes_an_iterator_and_forgets_line_order(lines: list[str]) -> None:
+    once = train_words(iter(lines), 60, 1)
+    again = train_words(reversed(lines), 60, 1)
+    assert len(once) == 60
+    assert once.fingerprint() == again.fingerprint()
+
+
+def test_chunk_counts_tell_the_piece_counts_of_whole_lines(odd: list[str]) -> None:
+    whole = train_words(odd, 10**6, 1)
+    counted = count_pieces(count_chunks(odd))
+    from_lines: dict[str, int] = {}
+    for segmented in whole.segment(odd):
+        for symbol in segmented.ids:
+            name = whole.symbol(symbol)
+            from_lines[name] = from_lines.get(name, 0) + 1
+    assert not any(s.unknown for s in whole.segment(odd))
+    shown: dict[str, int] = {}
+    for piece, count in counted.items():
+        shown[piece.replace(" ", "▁")] = shown.get(piece.replace(" ", "▁"), 0) + count
+    assert from_lines == shown
+
+
+def test_too_small_a_vocabulary_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^text\.vocabulary: must be more than 4 special symbols; got 4$"):
+        train_words(["a"], 4, 1)
+
+
+def test_a_text_without_words_is_refused() -> None:
+    with pytest.raises(DataError, match=r"must hold words that occur 1 times or more; got none"):
+        train_words(["", ""], 100, 1)
+    with pytest.raises(DataError, match=r"3 times"):
+        train_words(["a a b"], 100, 3)
