@@ -18,7 +18,7 @@ from rnnsearch.metrics.alignment_error import AlignmentScores, alignment_error, 
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.text.alignments import Links
 from rnnsearch.training.card import SCORES, statistics, write_card
-from rnnsearch.translate import Translation, Translator
+from rnnsearch.translate import Translation, Translator, one_line
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,8 @@ class Assessment:
     references: Sequence[str]
     translations: Sequence[Translation]
     evaluation: Evaluation
+    options: SearchOptions
+    """How the translations were searched for."""
 
 
 def assess(
@@ -48,6 +50,8 @@ def assess(
     The "No UNK" column of the papers is there where the vocabulary leaves some word unknown.
     Errors: DataError for different numbers of lines; RnnsearchError for gold links of a model without attention.
     """
+    if gold:
+        translator.require_attention()
     options = options or translator.options()
     translations = [best[0] for best in translator.n_best(sources, options, progress=progress)]
     evaluation = evaluate(
@@ -60,7 +64,7 @@ def assess(
         baseline=baseline,
         alignment=_aligned(translator, sources, references, *gold) if gold else None,
     )
-    return Assessment(sources, references, translations, evaluation)
+    return Assessment(sources, references, translations, evaluation, options)
 
 
 def _no_unknown(
@@ -81,7 +85,6 @@ def _aligned(
     name: str,
     gold: Sequence[Links],
 ) -> AlignmentScores:
-    translator.require_attention()
     pairs = translator.score(sources, references)
     for number, (links, pair) in enumerate(zip(gold, pairs, strict=False), 1):
         check_range(links.possible, len(pair.source_words), len(pair.words), f"{name}:{number}")
@@ -93,9 +96,8 @@ def write_assessment(folder: Path, translator: Translator, model: Path, assessme
 
     The scores also go into the model folder and onto its card.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / "translations.txt", "".join(f"{t.text}\n" for t in assessment.translations))
-    scores = {**assessment.evaluation.as_dict(), "set": set_name, "search": _search(translator)}
+    write_text(folder / "translations.txt", "".join(f"{one_line(t.text)}\n" for t in assessment.translations))
+    scores = {**assessment.evaluation.as_dict(), "set": set_name, "search": _search(assessment.options)}
     text = json.dumps(scores, indent=1, ensure_ascii=False) + "\n"
     write_text(folder / SCORES, text)
     if (model / "training.json").is_file():
@@ -112,9 +114,8 @@ def write_assessment(folder: Path, translator: Translator, model: Path, assessme
     return page
 
 
-def _search(translator: Translator) -> str:
-    search = translator.config.search
-    return f"beam {search.beam}, length penalty {search.length_penalty:g}"
+def _search(options: SearchOptions) -> str:
+    return f"beam {options.beam}, length penalty {options.length_penalty:g}"
 
 
 def _examples(assessment: Assessment) -> list[tuple[Example, Translation]]:
@@ -149,7 +150,7 @@ def _report(translator: Translator, model: Path, assessment: Assessment, example
         "Parameters": f"{sum(p.numel() for p in translator.model.parameters()):,}",
         "Vocabulary": f"{len(translator.source):,} source and {len(translator.target):,} target symbols",
         **{key.capitalize(): str(data[key]) for key in ("corpus", "licence", "attribution") if data.get(key)},
-        "Search": _search(translator),
+        "Search": _search(assessment.options),
     }
     rejected = data.get("cleaning", {}).get("rejected", {})
     learned: list[LearningStatistics] = [statistics(training, assessment.evaluation.name)] if training else []

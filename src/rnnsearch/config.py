@@ -11,6 +11,7 @@ option refuses it: nothing is ever ignored.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from importlib import resources
@@ -32,7 +33,7 @@ Language = Annotated[str, Field(pattern=r"^[a-z]{2,3}([-_][A-Za-z0-9]+)*$")]
 class Table(BaseModel):
     """A table of the run file: unknown keys are refused, values are not coerced from text."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class CleaningConfig(Table):
@@ -337,10 +338,11 @@ def resolve(tables: Mapping[str, Any], settings: Iterable[str] = (), base: Path 
 
     Errors: ConfigError with every fault, each with its dotted path.
     """
+    given: dict[str, Any] = {}
     for setting in settings:
-        tables = merge(tables, parse_setting(setting))
+        given = merge(given, parse_setting(setting))
     try:
-        config = RunConfig.model_validate(_with_preset(tables))
+        config = RunConfig.model_validate(_with_preset(merge(tables, given)))
     except ValidationError as error:
         raise ConfigError([_fault(e) for e in error.errors()]) from None
     config._base = base
@@ -368,6 +370,10 @@ def dump(config: BaseModel) -> str:
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
 
 
+_SHOULD = re.compile(r"^(Input|String|List|Value) should")
+"""How the checker's own messages begin."""
+
+
 def _fault(error: Any) -> str:
     path = ".".join(str(part) for part in error["loc"]) or "run file"
     if error["type"] == "extra_forbidden":
@@ -376,9 +382,14 @@ def _fault(error: Any) -> str:
         return f"{path}: there is no such option{did_you_mean(key, known)}"
     if error["type"] == "missing":
         return f"{path}: must be given"
-    message = error["msg"].removeprefix("Value error, ")
+    message = _SHOULD.sub("must", error["msg"].removeprefix("Value error, "))
+    if error["type"] == "model_type":
+        message = "must be a table"
     given = "" if isinstance(error["input"], dict) else f"; got {error['input']!r}"
-    return f"{path}: {message[0].lower() + message[1:]}{given}"
+    hint = ""
+    if error["type"] == "literal_error" and isinstance(error["input"], str):
+        hint = did_you_mean(error["input"], re.findall("'([^']*)'", error["ctx"]["expected"]))
+    return f"{path}: {message}{given}{hint}"
 
 
 def _keys_at(location: tuple[Any, ...]) -> list[str]:

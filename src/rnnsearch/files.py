@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rnnsearch.errors import RnnsearchError
@@ -34,7 +34,8 @@ def atomic_file(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise RnnsearchError(f"{path}: cannot be written: {error.strerror or error}; nothing was changed") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # which would hide the error above
+            temporary.unlink()
 
 
 def write_text(path: Path, text: str) -> None:
@@ -61,10 +62,9 @@ def atomic_folder(path: Path) -> Iterator[Path]:
             path.rename(old)
         temporary.rename(path)
     except OSError as error:
-        if old.exists() and not path.exists():
-            old.rename(path)
         raise RnnsearchError(f"{path}: cannot be written: {error.strerror or error}; nothing was changed") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-        if path.exists():
-            shutil.rmtree(old, ignore_errors=True)
+        if old.exists() and not path.exists():
+            old.rename(path)
+        shutil.rmtree(old, ignore_errors=True)

@@ -31,6 +31,11 @@ def select(tree: Tree, index: Tensor) -> Tree:
     return map_tree(lambda leaf: leaf.index_select(0, index), tree)
 
 
+def at_least_fp32(x: Tensor) -> Tensor:
+    """x in fp32 where it is narrower (bf16), else as it is: what sums of exponentials are taken in."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
 def lengths_mask(lengths: Tensor, width: int) -> Tensor:
     """Mask [B, width], True at the first `lengths` [B] positions of each row."""
     return torch.arange(width, device=lengths.device)[None, :] < lengths[:, None]

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rnnsearch.config import RunConfig, SearchConfig
-from rnnsearch.errors import ModelError
+from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.models.checkpoint import Loaded, load_model
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all
@@ -21,6 +21,7 @@ from rnnsearch.text.alignments import links_from_attention, symbols_to_words
 from rnnsearch.text.spans import word_of_symbol, word_spans
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.text.vocabulary import EOS, SPECIALS, UNK
+from rnnsearch.training.device import choose_device
 
 Matrix = npt.NDArray[np.float32]
 
@@ -54,11 +55,13 @@ class Translation:
     def plot(self, path: str | Path) -> Path:
         """Write the attention over words as a heat map (png, svg or pdf by suffix) and return its path.
 
-        Errors: RnnsearchError for another suffix, ModelError for a model without attention.
+        Errors: RnnsearchError for another suffix or an empty text, ModelError for a model without attention.
         """
         from rnnsearch.evaluate.figures import save
         from rnnsearch.evaluate.heatmap import heatmap
 
+        if not self.source_words or not self.words:
+            raise RnnsearchError("there is nothing to plot: the source or the translation has no words")
         if self.word_attention is None:
             raise ModelError("there is nothing to plot: the model has no attention")
         save(heatmap(self.word_attention, self.source_words, self.words), Path(path))
@@ -183,6 +186,14 @@ def _translation(source: Segmented, target: Segmented, hypothesis: Hypothesis) -
     )
 
 
+def one_line(text: str) -> str:
+    """A model may spell any character; a line feed in the output would break one line in, one line out."""
+    return text.replace("\n", " ").replace("\r", " ")
+
+
 def load(folder: str | Path, device: str = "cpu") -> Translator:
-    """A model folder as a Translator. Errors: ModelError, one sentence."""
-    return Translator(load_model(Path(folder), device))
+    """A model folder as a Translator on `device` (auto, cpu, cuda, cuda:N).
+
+    Errors: ModelError, one sentence; ConfigError for a device this machine has not.
+    """
+    return Translator(load_model(Path(folder), choose_device(device, "device")))

@@ -91,7 +91,7 @@ def test_a_file_without_tabs_is_no_tsv(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("spec", ["a|b|c", "a|", "|b"])
 def test_a_malformed_pair_of_files_is_refused(tmp_path: Path, spec: str) -> None:
-    with pytest.raises(DataError, match="must be written source_file|target_file"):
+    with pytest.raises(DataError, match=r"must be written source_file\|target_file"):
         list(read_pairs([spec], tmp_path))
 
 

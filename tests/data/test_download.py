@@ -260,3 +260,9 @@ def test_this_environments_pip_is_asked(tmp_path: Path, monkeypatch: pytest.Monk
     assert pip_settings().indexes[0] == "https://mirror.example/simple"
     monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
     assert pip_settings().indexes[0] == PYPI
+
+
+def test_a_certificate_that_is_not_there_is_said(tmp_path: Path) -> None:
+    wrong = PipSettings(indexes=("https://127.0.0.1:9/simple",), cert=str(tmp_path / "none.pem"))
+    with pytest.raises(DataError, match=r"pip's certificate \(.*none\.pem\) cannot be used: No such file"):
+        fetch(ARCHIVE, tmp_path / "cache", wrong)

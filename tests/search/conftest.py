@@ -1,6 +1,6 @@
 """A small made Scorer: its scores depend on the whole history and on the source, and it can misbehave on demand."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pytest
@@ -11,6 +11,15 @@ from rnnsearch.search.scorer import Sources, Step
 from rnnsearch.text.vocabulary import BOS, EOS
 
 SIZE = 6
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """These tensors are tiny: threads would only wait for one another."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 class ToyMemory(NamedTuple):
@@ -26,8 +35,8 @@ class ToyState(NamedTuple):
 class ToyScorer:
     """A random recurrent scorer with attention over V symbols.
 
-    ids: score these columns alone. end: added to the logit of EOS. nan: (first symbol of a source, step) whose scores
-    are NaN. Counts its calls in `starts` and the rows it was asked for in `rows`.
+    ids: score these columns alone. end: added to the logit of EOS, which rises by 1 a step. nan: (first symbol
+    of a source, step) whose scores are NaN. Counts its starts, and in `rows` the rows of each step.
     """
 
     device = torch.device("cpu")
@@ -70,7 +79,7 @@ class ToyScorer:
         context = torch.einsum("bkj,bjd->bkd", alpha, memory.annotations).flatten(0, 1)
         h = torch.tanh(state.h @ self.recur + self.target[y] + context @ self.read)
         logits = h @ self.out
-        logits[:, EOS] += self.end
+        logits[:, EOS] += self.end + state.step[:, 1]
         scores = logits.log_softmax(1)
         if self.ids is not None:
             scores = scores[:, self.ids]

@@ -49,7 +49,7 @@ def test_a_wide_enough_beam_is_exhaustive_search(toy, seed, penalty):
     sources = make_sources([[7, 8]], CPU)
     every = [forced(scorer, sources, [ids], penalty)[0] for ids in targets]
     every.sort(key=lambda h: -h.score)
-    options = SearchOptions(beam=400, n_best=10, length_penalty=penalty, max_ratio=0, max_extra=most)
+    options = SearchOptions(beam=400, n_best=10, length_penalty=penalty, max_ratio=0.0, max_extra=most)
     [found] = beam(scorer, sources, options)
     assert [h.ids for h in found] == [h.ids for h in every[:10]]
     assert [h.score for h in found] == pytest.approx([h.score for h in every[:10]], **LOOSE)
@@ -145,7 +145,7 @@ def test_unfinished_hypotheses_only_fill_up_and_come_last(table):
     never = -torch.inf
     row = [never, never, never, np.log(0.4), np.log(0.6)]
     scorer, sources = table([row]), make_sources([[7]], CPU)
-    options = SearchOptions(beam=9, n_best=3, max_ratio=0, max_extra=4)
+    options = SearchOptions(beam=9, n_best=3, max_ratio=0.0, max_extra=4)
     [found] = beam(scorer, sources, options)
     assert [(len(h.ids), h.finished) for h in found] == [(4, True), (3, True), (2, True)]
     [found] = beam(scorer, sources, replace(options, n_best=9))
@@ -160,21 +160,23 @@ def test_a_hypothesis_may_end_after_its_maximal_length(table):
     never = -torch.inf
     go, stop = [never, never, never, never, 0.0], [never, never, never, 0.0, never]
     for search in (greedy, beam):
-        [[found]] = search(table([go, go, stop]), make_sources([[7, 8]], CPU), SearchOptions(max_ratio=1, max_extra=0))
+        [[found]] = search(
+            table([go, go, stop]), make_sources([[7, 8]], CPU), SearchOptions(max_ratio=1.0, max_extra=0)
+        )
         assert (found.ids, found.finished, found.log_prob) == ((4, 4), True, 0.0)
 
 
 def test_one_symbol_is_always_allowed(table):
     row = [-torch.inf] * 3 + [-5.0, -0.1]
     for search in (greedy, beam):
-        [found] = search(table([row]), make_sources([[7]], CPU), SearchOptions(max_ratio=0, max_extra=0))
-        assert found[-1].ids == (() if search is beam else (4,))
+        [found] = search(table([row]), make_sources([[7]], CPU), SearchOptions(max_ratio=0.0, max_extra=0))
+        assert [(h.ids, h.finished) for h in found] == [((4,), search is beam)]
 
 
 def test_ties_go_to_the_lowest_symbol(table):
     equal = [-1.0] * 7
     sources = make_sources([[7]], CPU)
-    options = SearchOptions(beam=3, n_best=3, min_length=2, max_ratio=0, max_extra=2)
+    options = SearchOptions(beam=3, n_best=3, min_length=2, max_ratio=0.0, max_extra=2)
     [found] = beam(table([equal]), sources, options)
     assert [h.ids for h in found] == [(1, 1), (1, 4), (1, 5)]
     [[found]] = greedy(table([equal]), sources, options)

@@ -46,10 +46,10 @@ def test_a_bad_option_is_refused(option, value, message):
 def test_limits_count_source_symbols_without_eos_and_leave_room():
     sources = make_sources([[5, 6, 7], [5]], CPU)
     assert limits(sources, SearchOptions(max_ratio=1.5, max_extra=2)).tolist() == [6, 3]
-    assert limits(sources, SearchOptions(max_ratio=0, max_extra=0)).tolist() == [1, 1]
-    assert limits(sources, SearchOptions(max_ratio=1, max_extra=0, prefix=((), (4,) * 9))).tolist() == [3, 10]
+    assert limits(sources, SearchOptions(max_ratio=0.0, max_extra=0)).tolist() == [1, 1]
+    assert limits(sources, SearchOptions(max_ratio=1.0, max_extra=0, prefix=((), (4,) * 9))).tolist() == [3, 10]
     longest = {**sources, "other": make_sources([[5], [6, 7]], CPU)["source"]}
-    assert limits(longest, SearchOptions(max_ratio=1, max_extra=0)).tolist() == [3, 2]
+    assert limits(longest, SearchOptions(max_ratio=1.0, max_extra=0)).tolist() == [3, 2]
 
 
 @BOTH
@@ -74,15 +74,14 @@ def test_each_sentence_begins_with_its_own_prefix(toy, sentences, search):
             assert h.ids[: len(wanted)] == wanted
             assert not {UNK, 8} & set(h.ids[len(wanted) :])
     assert [h.ids for h in found[1]] == [h.ids for h in free[1]]
-    assert [hs[0].log_prob for hs in found] == pytest.approx(
-        [h.log_prob for h in forced(scorer, sources, [hs[0].ids for hs in found])], rel=1e-5
-    )
+    again = forced(scorer, sources, [hs[0].ids for hs in found])
+    assert [hs[0].log_prob for hs in found] == pytest.approx([h.log_prob for h in again], rel=1e-5)
 
 
 @BOTH
 def test_a_prefix_may_be_longer_than_the_maximal_length(toy, search):
     prefix = (tuple([4, 5, 6, 7] * 3),)
-    options = SearchOptions(max_ratio=0, max_extra=0, prefix=prefix)
+    options = SearchOptions(max_ratio=0.0, max_extra=0, prefix=prefix)
     [[found]] = search(toy(), make_sources([[9]], CPU), options)
     assert found.ids[:12] == prefix[0]
     assert len(found.ids) <= 13
@@ -106,7 +105,7 @@ def test_no_translation_is_shorter_than_the_minimal_length(toy, sentences, searc
 
 @BOTH
 def test_the_maximal_length_goes_before_the_minimal_one(toy, search):
-    options = SearchOptions(min_length=50, max_ratio=0, max_extra=3)
+    options = SearchOptions(min_length=50, max_ratio=0.0, max_extra=3)
     [[found]] = search(toy(end=3.0), make_sources([[9]], CPU), options)
     assert (len(found.ids), found.finished) == (3, False)
 

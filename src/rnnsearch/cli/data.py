@@ -33,14 +33,22 @@ def get(
     from rnnsearch.cli.train import DownloadBar
     from rnnsearch.data.catalog import find
     from rnnsearch.data.catalog import get as fetch
+    from rnnsearch.errors import DataError
     from rnnsearch.files import atomic_folder
 
     corpus = find(name)
+    if output is not None and output.exists() and not _replaceable(output):
+        raise DataError(f"{output}: must be a new or empty folder, or a corpus got before; got one with other files")
     with DownloadBar() as bar:
         folder = fetch(name, progress=bar)
     say(f"{corpus.attribution}. Licence: {corpus.licence}.")
     if output is not None:
-        with atomic_folder(output) as temporary:
+        with atomic_folder(output.resolve()) as temporary:
             shutil.copytree(folder, temporary, dirs_exist_ok=True)
         folder = output
     typer.echo(str(folder))
+
+
+def _replaceable(folder: Path) -> bool:
+    """Whether a folder holds nothing that a corpus in its place would destroy."""
+    return folder.is_dir() and ((folder / "corpus.json").is_file() or not any(folder.iterdir()))

@@ -42,7 +42,8 @@ def input_lines(path: Path | None) -> Iterator[str]:
         return
     for number, line in enumerate(sys.stdin.buffer, 1):
         try:
-            yield line.decode("utf-8").removesuffix("\n").removesuffix("\r")
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8")  # a byte order mark is not text
+            yield text.removesuffix("\n").removesuffix("\r")
         except UnicodeDecodeError:
             raise DataError(f"<standard input>:{number}: must be text in UTF-8; got other bytes") from None
 

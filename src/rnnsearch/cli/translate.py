@@ -63,7 +63,11 @@ def translate(
     """Translate raw text: one line in is one line out."""
     if n_best > 1 and format is Format.text:
         raise typer.BadParameter("--n-best needs --format json or nbest: text has one line a sentence")
+    if unit is not Unit.words and alignments is None:
+        raise typer.BadParameter("--unit has no effect without --alignments")
     translator = _load(model, device, threads)
+    if alignments is not None:
+        translator.require_attention()
     options = translator.options(beam, n_best, length_penalty, max_length, ban_unknown)
     size = batch or translator.config.search.batch_sentences
     at_once = 1 if input is None and sys.stdin.isatty() else CHUNK_BATCHES * size
@@ -127,18 +131,15 @@ def _load(model: Path, device: str, threads: int | None) -> Translator:
 
 
 def _write(out: TextIO, format: Format, number: int, best: list[Translation]) -> None:
+    from rnnsearch.translate import one_line
+
     if format is Format.text:
-        out.write(_one_line(best[0].text) + "\n")
+        out.write(one_line(best[0].text) + "\n")
     elif format is Format.json:
         out.write(_json(best[0], best) + "\n")
     else:
         for t in best:
-            out.write(f"{number} ||| {_one_line(t.text)} ||| log_prob={t.log_prob:.6f} ||| {t.score:.6f}\n")
-
-
-def _one_line(text: str) -> str:
-    """A model may spell any character; a line feed in the output would break one line in, one line out."""
-    return text.replace("\n", " ").replace("\r", " ")
+            out.write(f"{number} ||| {one_line(t.text)} ||| log_prob={t.log_prob:.6f} ||| {t.score:.6f}\n")
 
 
 def _pharaoh(translation: Translation, unit: Unit) -> str:

@@ -46,17 +46,19 @@ class Cleaner:
         self._rejected[reason] = (count + 1, examples)
         return False
 
-    def report(self) -> dict[str, Any]:
-        """`read`, `kept`, and `rejected`: for each reason its `count` and first `examples`."""
+    def report(self, examples: bool = True) -> dict[str, Any]:
+        """`read`, `kept`, and `rejected`: for each reason its `count` and, if asked, first `examples`."""
         rejected = {
-            reason: {"count": count, "examples": examples}
-            for reason, (count, examples) in sorted(self._rejected.items(), key=lambda item: -item[1][0])
+            reason: {"count": count} | ({"examples": shown} if examples else {})
+            for reason, (count, shown) in sorted(self._rejected.items(), key=lambda item: -item[1][0])
         }
         return {"read": self._read, "kept": self._read - self._left_out(), "rejected": rejected}
 
     def summary(self) -> str:
         """One line: how many pairs were left out, and for which reasons."""
-        reasons = ", ".join(f"{entry['count']} {reason}" for reason, entry in self.report()["rejected"].items())
+        reasons = ", ".join(
+            f"{entry['count']} {reason}" for reason, entry in self.report(examples=False)["rejected"].items()
+        )
         return f"{self._left_out()} of {self._read} pairs left out" + (f": {reasons}" if reasons else "")
 
     def _left_out(self) -> int:

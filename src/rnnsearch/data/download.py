@@ -194,8 +194,10 @@ def _open(address: str, settings: PipSettings, start: int = 0, accept: str = "*/
     if parts.username:  # never sent on to another host by a redirection
         name = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(name.encode()).decode()}")
-    context = _tls(settings, trusted=host in settings.trusted_hosts or netloc in settings.trusted_hosts)
-    handlers: list[urllib.request.BaseHandler] = [urllib.request.HTTPSHandler(context=context)]
+    handlers: list[urllib.request.BaseHandler] = []
+    if parts.scheme != "file":  # plain http may be redirected to https
+        trusted = bool({host, netloc} & set(settings.trusted_hosts))
+        handlers.append(urllib.request.HTTPSHandler(context=_tls(settings, trusted)))
     if settings.proxy:
         proxy = settings.proxy if "://" in settings.proxy else f"http://{settings.proxy}"
         handlers.append(urllib.request.ProxyHandler({"http": proxy, "https": proxy}))

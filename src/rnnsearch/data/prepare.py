@@ -26,7 +26,7 @@ from rnnsearch.data.cleaning import Cleaner
 from rnnsearch.data.corpus import check_files, files_of, read_pairs
 from rnnsearch.data.download import Progress
 from rnnsearch.data.partitions import Part, Partition, split
-from rnnsearch.data.prepared import FACTS, FORMAT, SIDES, Prepared, settings_of
+from rnnsearch.data.prepared import FACTS, FORMAT, REPORT, SIDES, Prepared, settings_of
 from rnnsearch.errors import ConfigError, DataError, did_you_mean
 from rnnsearch.files import atomic_folder
 from rnnsearch.text.subwords import train_bpe
@@ -120,6 +120,8 @@ def _write(config: RunConfig, origin: _Origin, folder: Path) -> dict[str, Any]:
     tokenizers = _tokenizers(config.text, train)
     facts = _write_ids(train, tokenizers, folder)
     digest = train.delete()
+    report = json.dumps(cleaner.report(), ensure_ascii=False, indent=1)
+    (folder / REPORT).write_text(f"{report}\n", encoding="utf-8")
     for part, texts in held.items():
         _write_texts(texts, [folder / f"{part}.{config.data.source}", folder / f"{part}.{config.data.target}"])
     for part, path in origin.alignments.items():
@@ -135,7 +137,7 @@ def _write(config: RunConfig, origin: _Origin, folder: Path) -> dict[str, Any]:
         "test": len(held.get("test", [])),
         **facts,
         "vocabulary": {side: len(t) for side, t in zip(SIDES, tokenizers, strict=True)},
-        "cleaning": cleaner.report(),
+        "cleaning": cleaner.report(examples=False),
         "left_out_by_split": shared,
         "warnings": [warning for held_out in given.values() for warning in held_out.warnings()],
         "settings": settings_of(config),

@@ -2,7 +2,7 @@
 
 The folder: `source.json`, `target.json` (tokenizers), `train.SIDE.ids` (all ids of a side, one after the
 other) and `train.SIDE.ends` (where each sentence ends in them), the raw text of dev and test (`dev.en`),
-and `prepared.json`, which describes the rest. `prepare.prepare` writes it.
+`cleaning.json` (what was left out and why), and `prepared.json`, which describes the rest. `prepare.prepare` writes it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from rnnsearch.text.vocabulary import EOS, PAD
 FORMAT = 1
 """Of the folder; raised where its files or their meaning change."""
 FACTS = "prepared.json"
+REPORT = "cleaning.json"
 Side = Literal["source", "target"]
 SIDES: tuple[Side, Side] = ("source", "target")
 
@@ -124,8 +125,11 @@ class Prepared:
 
     @property
     def report(self) -> dict[str, Any]:
-        """The cleaning report: `read`, `kept`, and `rejected` with a count and examples a reason."""
-        report: dict[str, Any] = self.facts["cleaning"]
+        """The cleaning report: `read`, `kept`, and `rejected` with a count and examples a reason.
+
+        The examples are text of the corpus; `facts`, which travel with a model, have the counts alone.
+        """
+        report: dict[str, Any] = json.loads((self.folder / REPORT).read_text(encoding="utf-8"))
         return report
 
     @property
@@ -182,7 +186,7 @@ def _read_facts(folder: Path) -> dict[str, Any]:
         raise DataError(f"{folder}: must be a folder of prepared data; got one without {FACTS}")
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
-        version = facts["format"]
+        version, _ = facts["format"], facts["files"]
     except (ValueError, KeyError, TypeError):
         raise DataError(f"{path}: must describe prepared data; got a truncated or foreign file") from None
     if version != FORMAT:

@@ -40,7 +40,10 @@ def save_weights(path: Path, tensors: dict[str, Tensor]) -> None:
     """Tensors by name, atomically. Errors: RnnsearchError (a full disk); the old file stays."""
     with atomic_file(path) as temporary:
         contiguous = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-        save_file(contiguous, temporary, metadata={"format": FORMAT})
+        try:
+            save_file(contiguous, temporary, metadata={"format": FORMAT})
+        except SafetensorError as error:  # what the library makes of a full disk
+            raise OSError(str(error)) from error
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
@@ -59,7 +62,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 def load_weights(path: Path, model: TranslationModel) -> None:
     """Fill the model's parameters from a file. Errors: ModelError where names or shapes differ."""
     tensors, own = read_weights(path), weights(model)
-    for name in own.keys() | tensors.keys():
+    for name in sorted(own.keys() | tensors.keys()):
         here = tuple(own[name].shape) if name in own else "no such parameter"
         there = tuple(tensors[name].shape) if name in tensors else "no such tensor"
         if here != there:

@@ -12,6 +12,7 @@ from torch.nn.functional import linear
 
 from rnnsearch.models.embeddings import Embedding
 from rnnsearch.models.initialise import Init
+from rnnsearch.tensors import at_least_fp32
 
 CHUNK_NUMBERS = 1 << 21
 """Logits held at a time (8 MiB in fp32): the loss never holds B x I x V of them."""
@@ -43,8 +44,8 @@ class Output(nn.Module):
     def log_probs(
         self, readout: Float[Tensor, "*rows R"], rows: Int[Tensor, "C"] | None = None
     ) -> Float[Tensor, "*rows C"]:
-        """Log-probabilities in fp32, over all symbols or over `rows`."""
-        return torch.log_softmax(self.logits(readout, rows).float(), dim=-1)
+        """Log-probabilities, in fp32 at least, over all symbols or over `rows`."""
+        return torch.log_softmax(at_least_fp32(self.logits(readout, rows)), dim=-1)
 
     def loss(
         self, readout: Float[Tensor, "M R"], target: Int[Tensor, "M"], smoothing: float = 0.0
@@ -54,8 +55,12 @@ class Output(nn.Module):
         With smoothing eps the target distribution is (1 - eps) on the symbol and eps / V on every symbol
         (Szegedy et al. 2016). The plain twin is `plain_loss`.
         """
+        weight, bias = self.weight, self.bias
+        if not torch.is_grad_enabled():
+            # The function forms gradients of whatever requires them; on a dev set that is work for nothing.
+            readout, weight, bias = readout.detach(), weight.detach(), bias.detach()
         apply: Callable[..., tuple[Tensor, Tensor]] = _ChunkedCrossEntropy.apply
-        return apply(readout, self.weight, self.bias, target, smoothing)
+        return apply(readout, weight, bias, target, smoothing)
 
     def plain_loss(
         self, readout: Float[Tensor, "M R"], target: Int[Tensor, "M"], smoothing: float = 0.0
@@ -67,10 +72,10 @@ class Output(nn.Module):
         return (1 - smoothing) * nll + smoothing * uniform, nll.detach()
 
 
-def _product_type(device: torch.device) -> torch.dtype:
-    """The type that matrix products run in here: autocast's, if it is on."""
-    on = torch.is_autocast_enabled(device.type)
-    return torch.get_autocast_dtype(device.type) if on else torch.float32
+def _product_type(x: Tensor) -> torch.dtype:
+    """The type that matrix products of x run in here: autocast's, if it is on."""
+    on = torch.is_autocast_enabled(x.device.type)
+    return torch.get_autocast_dtype(x.device.type) if on else x.dtype
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
@@ -81,19 +86,19 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         ctx: Any, readout: Tensor, weight: Tensor, bias: Tensor, target: Tensor, smoothing: float
     ) -> tuple[Tensor, Tensor]:
         V = weight.shape[0]
-        kind = _product_type(readout.device)
+        kind = _product_type(readout)
         x, W = readout.to(kind), weight.to(kind)
         needed = any(ctx.needs_input_grad[:3])
         d_x = torch.empty_like(x) if needed else x
         d_W = torch.zeros_like(weight) if needed else weight
         d_b = torch.zeros_like(bias) if needed else bias
-        total = torch.zeros((), device=x.device)
-        nll = torch.zeros((), device=x.device)
+        total = at_least_fp32(x.new_zeros(()))
+        nll = torch.zeros_like(total)
         rows = max(1, CHUNK_NUMBERS // V)
         with torch.autocast(x.device.type, enabled=False):
             for begin in range(0, x.shape[0], rows):
                 part, y = x[begin : begin + rows], target[begin : begin + rows, None]
-                logits = torch.addmm(bias.to(kind), part, W.t()).float()
+                logits = at_least_fp32(torch.addmm(bias.to(kind), part, W.t()))
                 log_z = logits.logsumexp(dim=1)
                 chunk_nll = (log_z - logits.gather(1, y)[:, 0]).sum()
                 nll += chunk_nll

@@ -79,7 +79,7 @@ def beam(scorer: Scorer, sources: Sources, options: SearchOptions, choose: Choos
     Errors: SentenceError where a score is NaN, or where nothing has finished and no continuation is allowed.
     """
     most = limits(sources, options)
-    setup = _Setup(scorer, constraints(options, len(most), scorer.device), options.beam, choose)
+    setup = _Setup(scorer, constraints(options, scorer.device), options.beam, choose)
     finals = Finals(most, options, scorer.normalised)
     history: list[Taken] = []
     live = _start(scorer, sources, len(most))

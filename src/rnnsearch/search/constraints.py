@@ -58,16 +58,26 @@ class SearchOptions:
                 raise SentenceError(sentence, message)
 
 
-def _require(holds: bool, option: str, rule: str, got: float) -> None:
+def _require(holds: bool, option: str, rule: str, got: float | int) -> None:
     if not holds:
         raise RnnsearchError(f"{option} must be {rule}; got {got}")
 
 
+def check_prefix(options: SearchOptions, sentences: int) -> None:
+    """Raise RnnsearchError where the prefixes are not as many as the sentences."""
+    if options.prefix is not None and len(options.prefix) != sentences:
+        raise RnnsearchError(f"prefix must have one entry a sentence ({sentences}); got {len(options.prefix)}")
+
+
 def limits(sources: Sources, options: SearchOptions) -> NDArray[np.int64]:
-    """The most symbols, without EOS, that each sentence's translation may have, by its longest source."""
+    """The most symbols, without EOS, that each sentence's translation may have, by its longest source.
+
+    Errors: RnnsearchError where the prefixes are not as many as the sentences.
+    """
     symbols = np.max(list(source_lengths(sources).values()), axis=0) - 1
     most: NDArray[np.int64] = np.floor(options.max_ratio * symbols).astype(np.int64) + options.max_extra
     most = np.maximum(most, 1)
+    check_prefix(options, len(most))
     if options.prefix is not None:
         most = np.maximum(most, [len(ids) + 1 for ids in options.prefix])
     return most
@@ -162,16 +172,11 @@ class Prefix:
             )
 
 
-def constraints(options: SearchOptions, sentences: int, device: torch.device) -> list[Constraint]:
-    """The constraints that `options` ask for, for a call with so many sentences.
-
-    Errors: RnnsearchError where the prefixes are not as many as the sentences.
-    """
+def constraints(options: SearchOptions, device: torch.device) -> list[Constraint]:
+    """The constraints that `options` ask for."""
     wanted: list[Constraint] = [Banned(options.banned | NEVER)]
     if options.min_length:
         wanted.append(MinLength(options.min_length))
     if options.prefix is not None:
-        if len(options.prefix) != sentences:
-            raise RnnsearchError(f"prefix must have one entry a sentence ({sentences}); got {len(options.prefix)}")
         wanted = [Prefix(options.prefix, wanted, device)]
     return wanted

@@ -7,7 +7,7 @@ import torch
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.search.beam import beam
-from rnnsearch.search.constraints import SearchOptions
+from rnnsearch.search.constraints import SearchOptions, check_prefix
 from rnnsearch.search.forced import forced
 from rnnsearch.search.greedy import greedy
 from rnnsearch.search.hypothesis import EMPTY, Hypothesis, SentenceError
@@ -45,8 +45,7 @@ def decode_all(
     An empty sentence has one empty translation, and the scorer is not asked. A beam of one is greedy search.
     `options.prefix` has one entry a sentence. Errors: SentenceError, with the number among `sentences`.
     """
-    if options.prefix is not None and len(options.prefix) != len(sentences):
-        raise RnnsearchError(f"prefix must have one entry a sentence ({len(sentences)}); got {len(options.prefix)}")
+    check_prefix(options, len(sentences))
     found = [[EMPTY] for _ in sentences]
     done = sum(not ids for ids in sentences)
     _tell(progress, done)

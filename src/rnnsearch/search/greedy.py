@@ -62,7 +62,7 @@ def greedy(scorer: Scorer, sources: Sources, options: SearchOptions) -> list[lis
     most = limits(sources, options)
     device = scorer.device
     taken = _Taken(most)
-    filters = constraints(options, len(most), device)
+    filters = constraints(options, device)
     memory, state = scorer.start(sources)
     sentences = np.arange(len(most))
     place_of = torch.from_numpy(sentences).to(device)

@@ -11,16 +11,21 @@ import torch
 from rnnsearch.errors import ConfigError
 
 
-def choose_device(name: str) -> torch.device:
-    """`auto` is the GPU where there is one. Errors: ConfigError for a device this machine has not."""
+def choose_device(name: str, option: str = "training.device") -> torch.device:
+    """`auto` is the GPU where there is one. Errors: ConfigError, naming `option`, for a device this machine has not."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise ConfigError([f'training.device: must be auto, cpu, cuda or cuda:N; got "{name}"']) from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError([f'training.device: "{name}" was asked for, but torch finds no CUDA device here'])
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise ConfigError([f'{option}: must be auto, cpu, cuda or cuda:N; got "{name}"'])
+    here = torch.cuda.device_count()
+    if device.type == "cuda" and (device.index or 0) >= here:
+        raise ConfigError(
+            [f'{option}: must be a device of this machine; got "{name}", and torch finds {here} CUDA devices']
+        )
     return device
 
 

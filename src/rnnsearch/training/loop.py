@@ -139,10 +139,11 @@ class Trainer:
         """One update of the parameters from the summed gradients of a group of batches."""
         begin = time.monotonic()
         state, training = self.state, self.config.training
+        epoch = self.epochs()  # before this update: the first of epoch 6 has five epochs behind it
         state.update += 1
         state.batch += len(group)
         nll, norm = self._gradients(group)
-        rate = self.schedule.factor(state.update, self.epochs())
+        rate = self.schedule.factor(state.update, epoch)
         for base, param_group in zip(self.base_rates, self.optimiser.param_groups, strict=True):
             param_group["lr"] = base * rate
         self.optimiser.step()
@@ -180,12 +181,15 @@ class Trainer:
         self.optimiser.zero_grad(set_to_none=True)
         nll = torch.zeros((), device=self.device)
         for number, batch in enumerate(group):
+            fits = True
             try:
                 with precision(self.device, training.precision):
                     loss = self.objective(self.model, batch, draws)
                 (loss.total / count).backward()  # type: ignore[no-untyped-call]
                 nll += loss.nll
             except torch.OutOfMemoryError:
+                fits = False  # and no more in here: the exception keeps what the failed pass had allocated
+            if not fits:
                 return self._gradients(self._halved(group, number))
         norm = clip(self.parameters, training.clip_norm, training.clip_value)
         nll_sum, norm_value = torch.stack([nll, norm.to(nll.dtype)]).tolist()

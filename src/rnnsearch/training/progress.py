@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from rich.console import Console
 from rich.live import Live
@@ -15,6 +16,7 @@ from rich.text import Text
 from rnnsearch.errors import TrainingError
 
 
+@runtime_checkable
 class Reporter(Protocol):
     """Is told of every update, every dev evaluation, and what else a user should know."""
 
@@ -29,12 +31,28 @@ class JsonLines:
     """`log.jsonl`: one JSON object a line, `kind` = update, dev or message; a resumed run appends."""
 
     def __init__(self, path: Path, every: int = 20) -> None:
-        self.file = path.open("a", encoding="utf-8")
+        """Errors: TrainingError where the file cannot be written, here and later."""
+        self.path = path
         self.every = every
+        try:
+            self.file = path.open("a", encoding="utf-8")
+        except OSError as error:
+            raise self._refused(error) from None
+
+    def _refused(self, error: OSError) -> TrainingError:
+        return TrainingError(f"{self.path}: cannot be written: {error.strerror or error}")
 
     def _write(self, kind: str, row: dict[str, Any]) -> None:
-        self.file.write(json.dumps({"kind": kind, **row}, ensure_ascii=False) + "\n")
-        self.file.flush()
+        try:
+            self.file.write(json.dumps({"kind": kind, **row}, ensure_ascii=False) + "\n")
+            self.file.flush()
+        except OSError as error:
+            raise self._refused(error) from None
+
+    def close(self) -> None:
+        """Nothing is told afterwards. What a full disk kept from being written is given up."""
+        with suppress(OSError):
+            self.file.close()
 
     def update(self, row: dict[str, Any]) -> None:
         if row["update"] % self.every == 0:
@@ -74,6 +92,10 @@ class TensorBoard:
         self.writer.flush()  # type: ignore[no-untyped-call]
 
     def message(self, text: str) -> None: ...
+
+    def close(self) -> None:
+        """Nothing is told afterwards."""
+        self.writer.close()  # type: ignore[no-untyped-call]
 
 
 class Screen:

@@ -6,6 +6,7 @@ import json
 import platform
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from rnnsearch.errors import TrainingError, did_you_mean
 from rnnsearch.files import write_text
 from rnnsearch.models.build import build, unfit_options
 from rnnsearch.models.build import check as check_model
-from rnnsearch.models.checkpoint import CONFIG, save_model, weights
+from rnnsearch.models.checkpoint import CONFIG, WEIGHTS, save_model, weights
 from rnnsearch.objectives.likelihood import likelihood
 from rnnsearch.training.averaging import average
 from rnnsearch.training.card import write_card
@@ -71,11 +72,19 @@ def train(config: RunConfig, prepared: Prepared, folder: Path, reporter: Reporte
     device = choose_device(config.training.device)
     last = folder / CHECKPOINTS / "last"
     _refuse_other_run(config, folder, last, resume)
-    (folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
-    reporters: list[Reporter] = [reporter, JsonLines(folder / "log.jsonl")]
-    if config.training.tensorboard:
-        reporters.append(TensorBoard(folder / "tensorboard"))
-    everyone = Together(*reporters)
+    _refuse_other_data(prepared, folder, last)
+    try:
+        (folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TrainingError(f"{folder}: must be a folder that can be written to; got: {error.strerror}") from None
+    with ExitStack() as stack:
+        reporters: list[Reporter] = [reporter, stack.enter_context(closing(JsonLines(folder / "log.jsonl")))]
+        if config.training.tensorboard:
+            reporters.append(stack.enter_context(closing(TensorBoard(folder / "tensorboard"))))
+        return _train(config, prepared, folder, device, Together(*reporters))
+
+
+def _train(config: RunConfig, prepared: Prepared, folder: Path, device: torch.device, everyone: Reporter) -> str:
     trainer = _trainer(config, prepared, folder, device, everyone)
     size = sum(p.numel() for p in trainer.model.parameters())
     left_out = trainer.batches.left_out
@@ -84,9 +93,9 @@ def train(config: RunConfig, prepared: Prepared, folder: Path, reporter: Reporte
         + (f", {left_out:,} left out as longer than training.max_length" if left_out else "")
         + f"; {config.training.precision} on {describe(device)}"
     )
-    if last.is_dir():
+    if trainer.last.is_dir():
         trainer.resume()
-        everyone.message(f"going on from update {trainer.state.update} ({last})")
+        everyone.message(f"going on from update {trainer.state.update} ({trainer.last})")
     write_text(folder / CONFIG, run_config.dump(config))
     reason = trainer.run()
     _finish(trainer, prepared, everyone)
@@ -96,6 +105,8 @@ def train(config: RunConfig, prepared: Prepared, folder: Path, reporter: Reporte
 
 def _refuse_other_run(config: RunConfig, folder: Path, last: Path, resume: bool) -> None:
     if not last.is_dir():
+        if (folder / WEIGHTS).exists():
+            raise TrainingError(f"{folder}: holds a model without a checkpoint to go on from; name another folder")
         return
     if not resume:
         raise TrainingError(f"{folder}: holds a training run already; go on with --resume, or name another folder")
@@ -104,6 +115,19 @@ def _refuse_other_run(config: RunConfig, folder: Path, last: Path, resume: bool)
         raise TrainingError(
             f"{folder}: its run differs from this config in {', '.join(differences)}; "
             "change it back, or name another folder"
+        )
+
+
+def _refuse_other_data(prepared: Prepared, folder: Path, last: Path) -> None:
+    """A run whose corpus was prepared anew from other text must not go on: its ids would mean other words."""
+    if not (last.is_dir() and (folder / TRAINING).is_file()):
+        return
+    before = json.loads((folder / TRAINING).read_text(encoding="utf-8"))["data"]["sha256"]
+    now = prepared.facts["sha256"]
+    if before != now:
+        raise TrainingError(
+            f"{folder}: its run was on a corpus with SHA-256 {before[:16]}...; got one with {now[:16]}... "
+            f"in {prepared.folder}; name another folder"
         )
 
 

@@ -74,7 +74,11 @@ class InverseSquareRoot(Schedule):
 
 
 class Plateau(Schedule):
-    """Times `factor` (0.5 if not given) after each `patience` evaluations in a row without a better dev score."""
+    """Times `factor` (0.5 if not given) whenever more than `patience` evaluations in a row bring no better dev score.
+
+    With patience 0 that is every evaluation which is not the best so far. `minimum` bounds the product of the
+    factors from below.
+    """
 
     name = "plateau"
     needs = frozenset({"patience"})

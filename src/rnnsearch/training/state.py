@@ -83,8 +83,9 @@ def _optimiser_tensors(optimiser: optim.Optimizer) -> dict[str, Tensor]:
 
 def _load_optimiser(tensors: dict[str, Tensor], optimiser: optim.Optimizer) -> None:
     parameters = _parameters(optimiser)
+    fused = any(group.get("fused") for group in optimiser.param_groups)
     for key, tensor in tensors.items():
         number, _, name = key.partition(".")
         parameter = parameters[int(number)]
         # a step count lives where the optimiser put it: on the CPU unless fused
-        optimiser.state[parameter][name] = tensor.to(parameter.device) if tensor.ndim else tensor
+        optimiser.state[parameter][name] = tensor.to(parameter.device) if tensor.ndim or fused else tensor

@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from rnnsearch.tensors import at_least_fp32
+
 
 class Normaliser(nn.Module, ABC):
     """From energies to weights."""
@@ -17,7 +19,7 @@ class Normaliser(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, energy: Float[Tensor, "B Q J"]) -> Float[Tensor, "B Q J"]:
-        """alpha, in the energies' type; exactly 0 where the energy is -inf."""
+        """alpha, in fp32 at least; exactly 0 where the energy is -inf."""
 
 
 class Softmax(Normaliser):
@@ -26,7 +28,7 @@ class Softmax(Normaliser):
     name = "softmax"
 
     def forward(self, energy: Float[Tensor, "B Q J"]) -> Float[Tensor, "B Q J"]:
-        return torch.softmax(energy.float(), dim=-1)
+        return torch.softmax(at_least_fp32(energy), dim=-1)
 
 
 NORMALISERS: dict[str, type[Normaliser]] = {c.name: c for c in (Softmax,)}

@@ -1,0 +1,125 @@
+"""RNNencdec against RNNsearch: the tables and the figure of Bahdanau, Cho & Bengio (2015), on data anyone can have.
+
+    python reproduce/bahdanau.py                        Hebrew-English Bible, laptop sizes
+    python reproduce/bahdanau.py --corpus tatoeba-en-fr another corpus of `rnnsearch data list`
+    python reproduce/bahdanau.py --train a.en|a.fr --dev ... --test ... --source en --target fr
+    python reproduce/bahdanau.py --size paper           the papers' exact settings (a GPU and large data)
+
+For every length limit L it trains RNNencdec-L and RNNsearch-L on the same data, translates the test set (all
+sentences, whatever their length) and writes into --output: table.md (all / no UNK, as table 1), statistics.md
+(table 2), bleu-by-length.png (figure 2), an attention heat map (figure 3) and scores.json. Interrupted, it goes
+on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from rnnsearch import config as run_config
+from rnnsearch.assess import Assessment, assess, write_assessment
+from rnnsearch.config import RunConfig
+from rnnsearch.data.catalog import CORPORA
+from rnnsearch.data.prepare import prepare
+from rnnsearch.data.prepared import FACTS, Prepared
+from rnnsearch.evaluate.by_length import bleu_by_length, write_plot
+from rnnsearch.evaluate.corpus_scores import as_markdown, paper_table
+from rnnsearch.evaluate.learning import statistics_table
+from rnnsearch.files import write_text
+from rnnsearch.training.card import statistics
+from rnnsearch.training.progress import Screen
+from rnnsearch.training.run import train
+from rnnsearch.translate import load
+
+SYSTEMS = ("RNNencdec", "RNNsearch")
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpus", default="bible-hbo-en", choices=sorted(CORPORA))
+    parser.add_argument("--train", nargs="+", help="your own training files instead: a.en|a.fr or a.tsv")
+    parser.add_argument("--dev")
+    parser.add_argument("--test")
+    parser.add_argument("--source", help="language code of your own files")
+    parser.add_argument("--target")
+    parser.add_argument("--size", choices=("small", "paper"), default="small")
+    parser.add_argument("--lengths", nargs="+", type=int, default=[30, 50])
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="as in `rnnsearch train`")
+    parser.add_argument("--output", type=Path, default=Path("runs/reproduce-bahdanau"))
+    return parser.parse_args()
+
+
+def data_tables(args: argparse.Namespace) -> dict[str, Any]:
+    """The run file's `[data]`."""
+    if args.train is None:
+        corpus = CORPORA[args.corpus]
+        return {"source": corpus.source, "target": corpus.target, "corpus": corpus.name}
+    held_out = {part: value for part in ("dev", "test") if (value := getattr(args, part)) is not None}
+    return {"source": args.source, "target": args.target, "train": args.train, **held_out}
+
+
+def system_config(args: argparse.Namespace, system: str, length: int) -> RunConfig:
+    """One system's resolved config: its preset, the same data for all."""
+    preset = f"{system.lower()}-{'small' if args.size == 'small' else length}"
+    tables = {"preset": preset, "data": data_tables(args), "training": {"max_length": length}}
+    return run_config.resolve(tables, args.set, Path.cwd())
+
+
+def prepared_once(config: RunConfig, folder: Path) -> Prepared:
+    """The corpus, prepared once for all systems."""
+    return Prepared.open(folder, config) if (folder / FACTS).is_file() else prepare(config, folder)
+
+
+def run_system(args: argparse.Namespace, system: str, length: int) -> tuple[str, Assessment, Path]:
+    """Train (or go on with) one system and score it."""
+    name = f"{system}-{length}"
+    config = system_config(args, system, length)
+    prepared = prepared_once(config, args.output / "data")
+    folder = args.output / name
+    with Screen(Console(stderr=True)) as screen:
+        screen.message(f"== {name}")
+        train(config, prepared, folder, screen, resume=True)
+    translator = load(folder)
+    sources, references = [p.source for p in prepared.test], [p.target for p in prepared.test]
+    assessment = assess(translator, sources, references, name)
+    write_assessment(folder / "evaluation", translator, folder, assessment, "the test split")
+    return name, assessment, folder
+
+
+def write_results(output: Path, results: list[tuple[str, Assessment, Path]]) -> None:
+    """The two tables, the figure and the scores."""
+    evaluations = [assessment.evaluation for _, assessment, _ in results]
+    table = as_markdown(paper_table(evaluations))
+    learned = [
+        statistics(json.loads((folder / "training.json").read_text(encoding="utf-8")), name)
+        for name, _, folder in results
+    ]
+    write_text(output / "table.md", table)
+    write_text(output / "statistics.md", as_markdown(statistics_table(learned)))
+    write_text(output / "scores.json", json.dumps([e.as_dict() for e in evaluations], indent=1) + "\n")
+    first = results[0][1]
+    buckets = {
+        name: bleu_by_length(a.sources, [t.text for t in a.translations], a.references, width=10)
+        for name, a, _ in results
+    }
+    write_plot(buckets, output, title=f"BLEU by source length, {len(first.sources)} test sentences")
+    sys.stdout.write(f"{table}\n{as_markdown(statistics_table(learned))}\n")
+    for evaluation in evaluations:
+        sys.stdout.write(f"{evaluation.name}\n{evaluation.to_text()}\n\n")
+
+
+def main() -> None:
+    """Train, score and write."""
+    args = arguments()
+    results = [run_system(args, system, length) for length in args.lengths for system in SYSTEMS]
+    write_results(args.output, results)
+
+
+if __name__ == "__main__":
+    main()

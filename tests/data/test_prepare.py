@@ -1,0 +1,316 @@
+"""A corpus prepared and opened again: ids that give the text back, what is told of it, what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rnnsearch.config import RunConfig, resolve
+from rnnsearch.data import catalog
+from rnnsearch.data import prepare as module
+from rnnsearch.data.prepare import prepare
+from rnnsearch.data.prepared import Prepared
+from rnnsearch.errors import ConfigError, DataError, RnnsearchError
+
+NUMBERS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+ZAHLEN = ["eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn"]
+PAIRS = [(f"The {a} and the {b}.", f"Die {c} und die {d}.") for a, c in zip(NUMBERS, ZAHLEN, strict=True)
+         for b, d in zip(NUMBERS, ZAHLEN, strict=True)]  # fmt: skip
+MODEL: dict[str, Any] = {
+    "embedding": 4,
+    "encoder": {"type": "bidirectional", "cell": "gru", "size": 4},
+    "decoder": {"type": "rnnsearch", "size": 4},
+}
+
+
+def config(base: Path, text: dict[str, Any] | None = None, **data: Any) -> RunConfig:
+    tables = {
+        "data": {"source": "en", "target": "de", **data},
+        "text": text or {"type": "words", "vocabulary": 200},
+        "model": MODEL,
+        "training": {"max_epochs": 1},
+    }
+    return resolve(tables, base=base)
+
+
+def write(folder: Path, name: str, pairs: Iterable[tuple[str, str]]) -> str:
+    """Two files of text; returns their spec."""
+    sides = list(zip(*pairs, strict=True)) or [(), ()]
+    for language, lines in zip(("en", "de"), sides, strict=True):
+        (folder / f"{name}.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return f"{name}.en|{name}.de"
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> RunConfig:
+    """A run whose train, dev and test are given."""
+    train = write(tmp_path, "train", PAIRS[:80])
+    dev = write(tmp_path, "dev", PAIRS[80:90])
+    test = write(tmp_path, "test", PAIRS[90:])
+    return config(tmp_path, train=[train], dev=dev, test=test)
+
+
+def texts(prepared: Prepared) -> list[tuple[str, str]]:
+    """The training text that the ids give back."""
+    pairs = [prepared.train.pair(i) for i in range(len(prepared.train))]
+    return [(prepared.source.join(s.tolist()), prepared.target.join(t.tolist())) for s, t in pairs]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def beside(folder: Path) -> list[str]:
+    """What lies beside a prepared folder that does not belong there."""
+    return [path.name for path in folder.parent.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        {"type": "words", "vocabulary": 200},
+        {"type": "bpe", "vocabulary": 400},
+        {"type": "bpe", "vocabulary": 500, "joint": True},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("chunk", [7, 10_000])
+def test_ids_give_the_text_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: dict[str, Any], chunk: int
+) -> None:
+    monkeypatch.setattr(module, "_CHUNK", chunk)
+    run = config(tmp_path, text, train=[write(tmp_path, "train", PAIRS)], dev_size=10, test_size=12)
+    prepared = prepare(run, tmp_path / "prepared")
+    held = [(pair.source, pair.target) for part in (prepared.dev, prepared.test) for pair in part]
+    assert (len(prepared.dev), len(prepared.test)) == (10, 12)
+    assert sorted(texts(prepared) + held) == sorted(PAIRS)
+    facts = prepared.facts
+    assert facts["pairs"] == len(prepared.train) == 78
+    assert facts["symbols"]["source"] == sum(len(prepared.train.pair(i)[0]) for i in range(78))
+    assert facts["unknown"] == {"source": 0.0, "target": 0.0}
+    assert facts["vocabulary"] == {"source": len(prepared.source), "target": len(prepared.target)}
+    same = (tmp_path / "prepared/source.json").read_bytes() == (tmp_path / "prepared/target.json").read_bytes()
+    assert same is bool(text.get("joint"))
+    assert prepared.train.source_lengths.tolist() == [len(prepared.train.pair(i)[0]) + 1 for i in range(78)]
+    assert beside(prepared.folder) == []
+
+
+def test_preparing_twice_gives_the_same_folder(tmp_path: Path, given: RunConfig) -> None:
+    first = contents(prepare(given, tmp_path / "one").folder)
+    assert contents(prepare(given, tmp_path / "one").folder) == first
+    assert contents(prepare(given, tmp_path / "two").folder) == first
+
+
+def test_given_dev_and_test_are_kept_as_they_are(tmp_path: Path) -> None:
+    odd = [("  spaced  the one.", "U+2028 \u2028 inside"), ("x" * 5, "y " * 300), ("same two", "same two")]
+    run = config(
+        tmp_path,
+        train=[write(tmp_path, "train", PAIRS)],
+        dev=write(tmp_path, "dev", [*odd, ("", "empty"), ("empty", " ")]),
+        test=write(tmp_path, "test", [("new", "neu"), PAIRS[3], ("new one", PAIRS[4][1])]),
+    )
+    prepared = prepare(run, tmp_path / "prepared")
+    assert [(pair.source, pair.target) for pair in prepared.dev] == odd
+    assert texts(prepared) == PAIRS
+    assert prepared.warnings == [
+        "2 dev pairs with an empty side were left out",
+        "2 training pairs share a sentence with test, so scores on test are too good",
+    ]
+
+
+def test_one_given_part_and_one_split_off(tmp_path: Path) -> None:
+    dev = write(tmp_path, "dev", [("new", "neu")])
+    run = config(tmp_path, train=[write(tmp_path, "train", PAIRS)], dev=dev, test_size=9)
+    prepared = prepare(run, tmp_path / "prepared")
+    assert [(pair.source, pair.target) for pair in prepared.dev] == [("new", "neu")]
+    assert (len(prepared.test), len(prepared.train)) == (9, 91)
+
+
+def test_without_a_split_there_is_no_dev(tmp_path: Path) -> None:
+    run = config(tmp_path, train=[write(tmp_path, "train", PAIRS)], dev_size=0, test_size=0)
+    prepared = prepare(run, tmp_path / "prepared")
+    assert (prepared.dev, prepared.test, len(prepared.train)) == ([], [], 100)
+
+
+def test_the_vocabulary_comes_from_the_cleaned_training_text_alone(tmp_path: Path) -> None:
+    rejected = [("rejected " * 200, "abgelehnt")]
+    run = config(
+        tmp_path,
+        train=[write(tmp_path, "train", [*PAIRS, *rejected])],
+        dev=write(tmp_path, "dev", [("unseen", "ungesehen")]),
+        test_size=0,
+    )
+    prepared = prepare(run, tmp_path / "prepared")
+    assert "one" in " ".join(prepared.source.symbols())
+    assert not {"rejected", "unseen"} & {symbol.strip("▁") for symbol in prepared.source.symbols()}
+    assert prepared.report["rejected"]["too long"]["count"] == 1
+    assert "abgelehnt" in prepared.report["rejected"]["too long"]["examples"][0]
+    assert prepared.facts["cleaning"]["rejected"] == {"too long": {"count": 1}}
+    assert "abgelehnt" not in str(prepared.facts), "the facts travel with a model, the text does not"
+
+
+def test_the_share_of_unknown_words_is_told(tmp_path: Path) -> None:
+    train = write(tmp_path, "train", [("a a a a a", "x"), ("a a a b", "x x")])
+    run = config(tmp_path, {"type": "words", "vocabulary": 10, "min_count": 2}, train=[train], dev_size=0, test_size=0)
+    assert prepare(run, tmp_path / "prepared").facts["unknown"] == {"source": 1 / 9, "target": 0.0}
+
+
+def test_a_listed_corpus_brings_split_licence_and_alignments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = catalog.CORPORA["bible-grc-en"]
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    for part, pairs in (("train", PAIRS[:80]), ("dev", PAIRS[80:90]), ("test", PAIRS[90:])):
+        write(folder, part, pairs)
+        (folder / f"{part}.de").rename(folder / f"{part}.grc")
+        (folder / f"{part}.align").write_text(f"{part}\n")
+    monkeypatch.setattr(catalog, "get", lambda name, *_: {"bible-grc-en": folder}[name])
+    run = config(tmp_path, source="grc", target="en", corpus="bible-grc-en")
+    prepared = prepare(run, tmp_path / "prepared")
+    assert [(pair.target, pair.source) for pair in prepared.test] == PAIRS[90:]
+    assert prepared.facts["corpus"] == "bible-grc-en"
+    assert prepared.facts["licence"] == corpus.licence
+    assert prepared.facts["attribution"] == corpus.attribution
+    assert (prepared.folder / "test.align").read_text() == "test\n"
+
+
+def test_the_languages_must_be_the_corpus_own(tmp_path: Path) -> None:
+    run = config(tmp_path, source="de", target="en", corpus="tatoeba-en-de")
+    with pytest.raises(ConfigError) as error:
+        prepare(run, tmp_path / "prepared")
+    assert str(error.value) == (
+        'data.source, data.target: must be "en" and "de", the languages of tatoeba-en-de; got "de" and "en" '
+        '(did you mean "tatoeba-de-en"?)'
+    )
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        ([("", "x"), ("y", "")], "no sentence pair is left for training in train.en|train.de: 2 of 2 pairs left "
+         "out: 2 empty"),
+        ([], "no sentence pair is left for training in train.en|train.de: 0 of 0 pairs left out"),
+    ],
+)  # fmt: skip
+def test_an_empty_corpus_is_refused(tmp_path: Path, train: list[tuple[str, str]], message: str) -> None:
+    run = config(tmp_path, train=[write(tmp_path, "train", train)])
+    with pytest.raises(DataError) as error:
+        prepare(run, tmp_path / "prepared")
+    assert str(error.value) == message
+    assert not (tmp_path / "prepared").exists()
+    assert beside(tmp_path / "prepared") == []
+
+
+def test_too_few_sentences_to_split_are_refused(tmp_path: Path) -> None:
+    run = config(tmp_path, train=[write(tmp_path, "train", PAIRS)], dev_size=60, test_size=60)
+    with pytest.raises(DataError, match=r"60 dev, 60 test and some training pairs; got 100 pairs"):
+        prepare(run, tmp_path / "prepared")
+    assert beside(tmp_path / "prepared") == []
+
+
+def test_missing_files_are_named_before_anything_is_done(tmp_path: Path) -> None:
+    run = config(tmp_path, train=[write(tmp_path, "train", PAIRS)], dev="dev.en|dev.de")
+    with pytest.raises(DataError, match=r"dev\.en: no such file"):
+        prepare(run, tmp_path / "prepared")
+
+
+def test_dev_text_must_be_sound_where_training_text_is_counted(tmp_path: Path, given: RunConfig) -> None:
+    for name, line in (("train.en", b"bad \xff line\n"), ("train.de", b"zeile\n")):
+        (tmp_path / name).write_bytes((tmp_path / name).read_bytes() + line)
+    assert prepare(given, tmp_path / "prepared").report["rejected"]["invalid UTF-8"]["count"] == 1
+    (tmp_path / "dev.en").write_bytes(b"fine\nbad \xff\n")
+    (tmp_path / "dev.de").write_bytes(b"gut\nschlecht\n")
+    with pytest.raises(DataError, match=r"dev\.en:2: every dev pair must be usable; got invalid UTF-8"):
+        prepare(given, tmp_path / "prepared")
+
+
+def test_an_empty_dev_file_is_refused(tmp_path: Path) -> None:
+    run = config(tmp_path, train=[write(tmp_path, "train", PAIRS)], dev=write(tmp_path, "dev", [("", "")]))
+    with pytest.raises(DataError, match=r"dev\.en\|dev\.de: must hold dev sentence pairs; got none"):
+        prepare(run, tmp_path / "prepared")
+
+
+def test_joint_words_are_refused(tmp_path: Path) -> None:
+    run = config(tmp_path, {"type": "words", "joint": True}, train=["train.tsv"])
+    with pytest.raises(ConfigError, match=r"text.joint: has no effect"):
+        prepare(run, tmp_path / "prepared")
+
+
+@pytest.mark.parametrize("failure", [KeyboardInterrupt(), OSError(28, "No space left on device")])
+def test_a_failure_leaves_what_was_there(
+    tmp_path: Path, given: RunConfig, monkeypatch: pytest.MonkeyPatch, failure: BaseException
+) -> None:
+    folder = prepare(given, tmp_path / "prepared").folder
+    before = contents(folder)
+
+    def fail(_: Iterable[str]) -> Iterator[list[str]]:
+        yield ["some lines"]
+        raise failure
+
+    monkeypatch.setattr(module, "_chunks", fail)
+    full = "prepared: cannot be written: No space left on device"
+    with pytest.raises((KeyboardInterrupt, RnnsearchError), match=full if isinstance(failure, OSError) else None):
+        prepare(given, folder)
+    assert contents(folder) == before
+    assert beside(folder) == []
+
+
+def test_a_folder_of_something_else_is_never_replaced(tmp_path: Path, given: RunConfig) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("work")
+    with pytest.raises(DataError, match="must be a new folder or one of prepared data; got one with other files"):
+        prepare(given, tmp_path / "mine")
+    assert contents(tmp_path / "mine") == {"thesis.txt": b"work"}
+
+
+def test_opening_refuses_missing_foreign_and_truncated_folders(tmp_path: Path, given: RunConfig) -> None:
+    with pytest.raises(DataError, match="nowhere: no such folder of prepared data"):
+        Prepared.open(tmp_path / "nowhere")
+    with pytest.raises(DataError, match=r"must be a folder of prepared data; got one without prepared\.json"):
+        Prepared.open(tmp_path)
+    folder = prepare(given, tmp_path / "prepared").folder
+    facts = folder / "prepared.json"
+    whole, ids = facts.read_text(encoding="utf-8"), folder / "train.source.ids"
+    for broken in (whole[:50], "[1]", "{}", '{"format": 1}'):
+        facts.write_text(broken, encoding="utf-8")
+        with pytest.raises(DataError, match="must describe prepared data; got a truncated or foreign file"):
+            Prepared.open(folder)
+    facts.write_text(json.dumps(json.loads(whole) | {"format": 99}), encoding="utf-8")
+    with pytest.raises(DataError, match=r"must have format 1.*got 99"):
+        Prepared.open(folder)
+    facts.write_text(whole, encoding="utf-8")
+    size = ids.stat().st_size
+    ids.write_bytes(ids.read_bytes()[:-2])
+    with pytest.raises(DataError, match=rf"train\.source\.ids: must have {size} bytes; got {size - 2}"):
+        Prepared.open(folder)
+    ids.unlink()
+    with pytest.raises(DataError, match="got no such file"):
+        Prepared.open(folder)
+
+
+def test_opening_with_other_settings_or_changed_files_is_refused(tmp_path: Path, given: RunConfig) -> None:
+    folder = prepare(given, tmp_path / "prepared").folder
+    assert Prepared.open(folder, given).facts["pairs"] == 80
+    tables = given.model_dump(exclude_none=True)
+    tables["text"]["vocabulary"] = 300
+    with pytest.raises(DataError, match=r"was prepared with text\.vocabulary = 200; got 300 \(prepare the corpus"):
+        Prepared.open(folder, resolve(tables, base=tmp_path))
+    tables["text"]["vocabulary"] = 200
+    tables["training"]["seed"] = 7
+    tables["data"]["prepared"] = "elsewhere"
+    assert Prepared.open(folder, resolve(tables, base=tmp_path)).facts["pairs"] == 80
+    (tmp_path / "train.en").write_text("changed\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"train\.en has changed since it was prepared"):
+        Prepared.open(folder, given)
+    (tmp_path / "train.en").unlink()
+    assert Prepared.open(folder, given).facts["pairs"] == 80
+
+
+def test_ids_are_read_from_disk_not_held(tmp_path: Path, given: RunConfig) -> None:
+    prepared = prepare(given, tmp_path / "prepared")
+    assert isinstance(prepared.train._flat[0], np.memmap)
+    assert prepared.facts["dtypes"] == {"source": "<u2", "target": "<u2"}

@@ -1,0 +1,33 @@
+"""The encoders against the papers, padding or not."""
+
+import numpy as np
+import pytest
+import torch
+
+from rnnsearch.models.cells import CELLS
+from rnnsearch.models.encoders import ENCODERS
+from rnnsearch.tensors import lengths_mask
+
+LENGTHS = [2, 5, 1]
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize(("name", "both_ways"), [("unidirectional", False), ("bidirectional", True)])
+def test_annotations_and_summary(name, both_ways, cell, paper, drawn, numbers):
+    encoder, p = drawn(ENCODERS[name](CELLS[cell], 3, 4))
+    x, mask = numbers(3, 5, 3), lengths_mask(torch.tensor(LENGTHS), 5)
+    annotations, same_mask, summary = encoder(x, mask)
+    assert same_mask is mask
+    assert annotations.shape == (3, 5, encoder.annotation_size)
+    assert summary.shape == (3, encoder.summary_size)
+    for b, length in enumerate(LENGTHS):
+        expected, first = paper.encode(cell, p, x[b, :length].numpy(), 4, both_ways)
+        np.testing.assert_allclose(annotations[b, :length].detach().numpy(), expected, atol=1e-12)
+        np.testing.assert_allclose(summary[b].detach().numpy(), first, atol=1e-12)
+
+
+def test_only_an_encoder_that_has_read_everything_gives_one_vector():
+    assert {name: kind.one_vector for name, kind in ENCODERS.items()} == {
+        "bidirectional": False,
+        "unidirectional": True,
+    }
