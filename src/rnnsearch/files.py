@@ -38,10 +38,15 @@ def atomic_file(path: Path) -> Iterator[Path]:
             temporary.unlink()
 
 
+def write_bytes(path: Path, content: bytes) -> None:
+    """`content` in `path`, atomically."""
+    with atomic_file(path) as temporary:
+        temporary.write_bytes(content)
+
+
 def write_text(path: Path, text: str) -> None:
     """`text` as UTF-8 in `path`, atomically."""
-    with atomic_file(path) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
+    write_bytes(path, text.encode("utf-8"))
 
 
 @contextmanager

@@ -57,3 +57,16 @@ def test_beam_and_greedy_agree_with_forced_decoding(model, sentences):
     one = SearchOptions(beam=1, max_extra=3)
     assert beam(scorer, sources, one) == greedy(scorer, sources, one)
     assert beam(scorer, sources, options) != greedy(scorer, sources, options)
+
+
+@pytest.mark.cuda
+def test_search_on_a_gpu_is_search_on_a_cpu(model, sentences):
+    options = SearchOptions(beam=3, n_best=3, min_length=1, prefix=((5,),) * 6, compact_at=0.0)
+    here = decode_all(ModelScorer(model), sentences, options, 4)
+    there = decode_all(ModelScorer(model.cuda()), sentences, options, 4)
+    again = forced_all(ModelScorer(model), sentences, [hypotheses[0].ids for hypotheses in there])
+    for one, other, forced in zip(here, there, again, strict=True):
+        assert [h.ids for h in one] == [h.ids for h in other]
+        assert [h.score for h in one] == pytest.approx([h.score for h in other], rel=1e-3, abs=1e-4)
+        scored = len(other[0].token_scores)
+        assert other[0].token_scores == pytest.approx(forced.token_scores[:scored], rel=1e-3, abs=1e-4)

@@ -50,3 +50,9 @@ def test_nan_is_always_chosen(columns):
 
 def test_fewer_continuations_than_asked_for_are_all_given():
     assert best(torch.zeros(1, 1, 5), torch.zeros(1, 1), 12).tolist() == [[0, 1, 2, 3, 4]]
+
+
+def test_a_long_hypothesis_does_not_swallow_small_differences():
+    scores = torch.tensor([[[-1.0, -0.9999999, -1.0]]])
+    assert scores[0, 0, 1] - 4000 == scores[0, 0, 0] - 4000
+    assert best(scores, torch.tensor([[-4000.0]]), 1).tolist() == [[1]]

@@ -7,7 +7,6 @@ nothing to close.
 from __future__ import annotations
 
 import io
-import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rnnsearch.errors import RnnsearchError
+from rnnsearch.files import write_bytes
 
 SUFFIXES = (".png", ".svg", ".pdf")
 
@@ -137,24 +137,4 @@ def save(figure: Figure, path: Path) -> None:
     if suffix not in SUFFIXES:
         given = f'"{path.suffix}"' if path.suffix else "no suffix"
         raise RnnsearchError(f"{path}: the name of a figure must end in .png, .svg or .pdf; got {given}")
-    write_whole(path, render(figure, suffix[1:]))
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file under a temporary name, sync and rename it, making its folder where there is none.
-
-    Errors: RnnsearchError where it cannot be written; what was there before is left.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with temporary.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise RnnsearchError(f"{path}: cannot be written: {error.strerror or error}") from None
+    write_bytes(path, render(figure, suffix[1:]))

@@ -17,9 +17,10 @@ from typing import Any
 from rnnsearch.evaluate import by_length, learning
 from rnnsearch.evaluate.corpus_scores import Evaluation, paper_table
 from rnnsearch.evaluate.examples import Example
-from rnnsearch.evaluate.figures import DARK, LIGHT, write_whole
+from rnnsearch.evaluate.figures import DARK, LIGHT
 from rnnsearch.evaluate.learning import LearningStatistics
 from rnnsearch.evaluate.markup import heat_map, interlinear, picture, sentence, table
+from rnnsearch.files import write_bytes
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Report:
 
 def write_report(path: Path, report: Report) -> None:
     """Write the page, whole or not at all. Errors: RnnsearchError where it cannot be written."""
-    write_whole(path, to_html(report).encode("utf-8", errors="replace"))
+    write_bytes(path, to_html(report).encode("utf-8", errors="replace"))
 
 
 def to_html(report: Report) -> str:

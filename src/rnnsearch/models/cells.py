@@ -22,6 +22,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from rnnsearch.models.fused.gru_sequence import gru_sequence
 from rnnsearch.models.initialise import Init, linear
 
 
@@ -137,12 +138,19 @@ class GRU(Cell):
         z, candidate = self._gates(x, state.h)
         return Hidden((1 - z) * state.h + z * candidate)
 
+    def sequence(
+        self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], backward: bool = False
+    ) -> tuple[Float[Tensor, "B J D"], Float[Tensor, "B D"]]:
+        """The fast twin of the plain loop in `Cell.sequence`."""
+        return gru_sequence(self.inputs(x), mask, self.recurrent_gates.weight, self.recurrent.weight, backward)
+
 
 class ChoGRU(GRU):
     """The hidden unit of Cho et al. 2014 (eq. 5-8): as `gru`, but z carries the OLD state:
     h' = z * h + (1 - z) * h~."""
 
     name = "cho-gru"
+    sequence = Cell.sequence
 
     def step(self, x: Float[Tensor, "N G"], state: CellState) -> Hidden:
         z, candidate = self._gates(x, state.h)

@@ -14,8 +14,8 @@ from rnnsearch.models.embeddings import Embedding
 from rnnsearch.models.initialise import Init
 from rnnsearch.tensors import at_least_fp32
 
-CHUNK_NUMBERS = 1 << 21
-"""Logits held at a time (8 MiB in fp32): the loss never holds B x I x V of them."""
+CHUNK_NUMBERS = 1 << 20
+"""Logits held at a time (4 MiB in fp32): the loss never holds B x I x V of them."""
 
 
 class Output(nn.Module):
@@ -96,25 +96,31 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         nll = torch.zeros_like(total)
         rows = max(1, CHUNK_NUMBERS // V)
         with torch.autocast(x.device.type, enabled=False):
+            all_W, all_b = at_least_fp32(W.sum(0)), at_least_fp32(bias.sum())
             for begin in range(0, x.shape[0], rows):
                 part, y = x[begin : begin + rows], target[begin : begin + rows, None]
                 logits = at_least_fp32(torch.addmm(bias.to(kind), part, W.t()))
-                log_z = logits.logsumexp(dim=1)
-                chunk_nll = (log_z - logits.gather(1, y)[:, 0]).sum()
-                nll += chunk_nll
-                total += (1 - smoothing) * chunk_nll
+                logit_y = logits.gather(1, y)
+                log_p = torch.log_softmax(logits, dim=1)
+                log_p_y = log_p.gather(1, y)
+                nll -= log_p_y.sum()
+                total -= (1 - smoothing) * log_p_y.sum()
                 if smoothing > 0:
-                    total += smoothing * (log_z - logits.mean(dim=1)).sum()
+                    # mean_v log p_v = mean_v logit_v - log Z, without a pass over all v
+                    mean_logit = (at_least_fp32(part) @ all_W + all_b) / V
+                    total += smoothing * (logit_y - log_p_y - mean_logit[:, None]).sum()
                 if needed:
-                    # d/dlogits = softmax - (1 - eps) onehot - eps / V
-                    grad = logits.sub_(log_z[:, None]).exp_()
+                    # d/dlogits = softmax - (1 - eps) onehot - eps / V; the last term, the same for all, is below
+                    grad = log_p.exp_()
                     grad.scatter_add_(1, y, grad.new_full(y.shape, smoothing - 1.0))
-                    if smoothing > 0:
-                        grad.sub_(smoothing / V)
                     d_b += grad.sum(0)
                     grad = grad.to(kind)
                     torch.mm(grad, W, out=d_x[begin : begin + rows])
                     d_W += grad.t() @ part
+            if needed and smoothing > 0:
+                d_x -= (smoothing / V) * all_W.to(kind)
+                d_W -= (smoothing / V) * at_least_fp32(x).sum(0)
+                d_b -= smoothing / V * x.shape[0]
         ctx.save_for_backward(d_x, d_W, d_b)
         ctx.mark_non_differentiable(nll)
         return total, nll

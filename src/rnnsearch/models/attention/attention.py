@@ -13,9 +13,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rnnsearch.config import AttentionConfig
-from rnnsearch.models.attention.normalisers import NORMALISERS, Normaliser
+from rnnsearch.models.attention.normalisers import NORMALISERS, Normaliser, Softmax
 from rnnsearch.models.attention.scores import SCORES, Score
-from rnnsearch.models.attention.windows import WINDOWS, Window
+from rnnsearch.models.attention.windows import WINDOWS, Global, Window
 from rnnsearch.models.initialise import Init
 from rnnsearch.models.memory import Encoded, Memory
 
@@ -42,6 +42,11 @@ class Attention(nn.Module):
     def initialise(self, init: Init) -> None:
         """Draw the parameters."""
         self.score.initialise(init)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is global with a softmax and carries nothing: what fast twins of a recurrence need."""
+        return type(self.window) is Global and type(self.normaliser) is Softmax
 
     def on(self, encoded: Encoded) -> Memory:
         """The memory of B sentences: keys are projected here, once a sentence."""

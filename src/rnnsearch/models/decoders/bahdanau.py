@@ -10,11 +10,13 @@ from torch import Tensor, nn
 
 from rnnsearch.config import ModelConfig
 from rnnsearch.models.attention.attention import Attention, AttentionState
-from rnnsearch.models.cells import CELLS, Cell, CellState
+from rnnsearch.models.attention.scores import Additive
+from rnnsearch.models.cells import CELLS, GRU, Cell, CellState
 from rnnsearch.models.decoders.decoder import Decoder, Reading
 from rnnsearch.models.decoders.deep_output import DeepOutput
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoders import Encoder, MakeCell
+from rnnsearch.models.fused import bahdanau
 from rnnsearch.models.initialise import Init, linear
 from rnnsearch.models.memory import Encoded, Memory
 
@@ -87,6 +89,17 @@ class Bahdanau(Decoder):
         alpha, c, attention = self.attention.step(s, state.attention, memory)
         cell = self.cell.step(x + self.context(c), state.cell)
         return BahdanauState(cell, attention), Reading(state=s, context=c, alpha=alpha)
+
+    def unroll(self, x: Float[Tensor, "B I G"], state: BahdanauState, memory: Memory) -> Reading:
+        """The fast twin of the repeated step where there is one, else the step repeated."""
+        cell, score = self.cell, self.attention.score
+        if type(cell) is not GRU or not isinstance(score, Additive) or not self.attention.is_plain:
+            return super().unroll(x, state, memory)
+        assert memory.keys is not None
+        weights = bahdanau.Weights(
+            score.query.weight, score.vector, self.context.weight, cell.recurrent_gates.weight, cell.recurrent.weight
+        )
+        return Reading(*bahdanau.unroll(x, state.cell.h, memory.annotations, memory.keys, memory.mask, weights))
 
     def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
         t: Tensor = self.deep_output(reading.state, y_prev, reading.context)

@@ -1,0 +1,114 @@
+"""The whole recurrence of RNNsearch's decoder: the fast twin of `Bahdanau.unroll` with the papers' GRU, the additive
+score, global attention and softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from rnnsearch.models.fused.products import gru_backward, product_type
+
+
+class Weights(NamedTuple):
+    """The recurrence's parameters, by the paper's letters.
+
+    W_a: [A, D]; v_a: [A]; C: [3 D, H], of z, r and the candidate; U_gates: [2 D, D], U_z above U_r; U: [D, D].
+    """
+
+    W_a: Tensor
+    v_a: Tensor
+    C: Tensor
+    U_gates: Tensor
+    U: Tensor
+
+
+def unroll(
+    x: Tensor, s_0: Tensor, annotations: Tensor, keys: Tensor, mask: Tensor, weights: Weights
+) -> tuple[Tensor, Tensor, Tensor]:
+    """s_{i-1} [B, I, D], c_i [B, I, H] and alpha_i [B, I, J] of all target positions.
+
+    x: [B, I, 3 D], the previous words' share of the gates. keys: [B, J, A], U_a h_j. mask: [B, J].
+    """
+    apply: Callable[..., tuple[Tensor, Tensor, Tensor]] = _Recurrence.apply
+    return apply(x, s_0, annotations, keys, mask, *weights)
+
+
+class _Recurrence(torch.autograd.Function):
+    """Forward: the step of `Bahdanau.step`, position by position. Backward: the same positions in reverse, the hidden
+    layer tanh(W_a s + U_a h) computed again, and all weights' gradients formed once after the loop."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, s_0: Tensor, annotations: Tensor, keys: Tensor, mask: Tensor, *weights: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        kind, full = product_type(x), weights[-1].dtype
+        W_a, v_a, C, U_gates, U = (w.to(kind) for w in weights)
+        h, k = annotations.to(kind), keys.to(kind)
+        fed_back = torch.cat([W_a, U_gates])  # both read s: one product
+        B, I, G = x.shape
+        D, A, J = G // 3, W_a.shape[0], h.shape[1]
+        xs = x.transpose(0, 1).to(full)
+        states = torch.empty(I + 1, B, D, dtype=full, device=x.device)
+        states[0] = s_0
+        zr, candidates = states.new_empty(I, B, 2 * D), states.new_empty(I, B, D)
+        queries, contexts = h.new_empty(I, B, A), h.new_empty(I, B, h.shape[2])
+        alphas = states.new_empty(I, B, J)
+        outside = torch.zeros(mask.shape, dtype=full, device=x.device).masked_fill_(~mask, -torch.inf)
+        with torch.autocast(x.device.type, enabled=False):
+            for i in range(I):
+                s = states[i]
+                from_s = s.to(kind) @ fed_back.t()
+                queries[i] = from_s[:, :A]
+                energy = torch.tanh_(k + queries[i].unsqueeze(1)) @ v_a
+                torch.softmax(energy.to(full) + outside, dim=-1, out=alphas[i])
+                torch.bmm(alphas[i].unsqueeze(1).to(kind), h, out=contexts[i].unsqueeze(1))
+                g = (contexts[i] @ C.t()) + xs[i]
+                torch.sigmoid(g[:, : 2 * D] + from_s[:, A:], out=zr[i])
+                z, r = zr[i].chunk(2, dim=-1)
+                torch.tanh((r * s).to(kind) @ U.t() + g[:, 2 * D :], out=candidates[i])
+                torch.addcmul(s, z, candidates[i] - s, out=states[i + 1])
+        ctx.save_for_backward(states, zr, candidates, queries, contexts, alphas, h, k, v_a, C, fed_back, U)
+        return states[:-1].transpose(0, 1), contexts.transpose(0, 1), alphas.transpose(0, 1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        states, zr, candidates, queries, contexts, alphas, h, k, v_a, C, fed_back, U = ctx.saved_tensors
+        I, B, D = candidates.shape
+        A, kind, full = v_a.shape[0], U.dtype, states.dtype
+        d_read, d_contexts, d_alphas = (g.transpose(0, 1) for g in grads)
+        d_c = torch.empty_like(contexts)
+        d_gates = U.new_empty(I, B, 3 * D)
+        d_queries = torch.empty_like(queries)
+        d_keys = torch.zeros(k.shape, dtype=full, device=k.device)
+        d_v = torch.zeros_like(v_a, dtype=full)
+        d_s = torch.zeros_like(states[0])
+        with torch.autocast(states.device.type, enabled=False):
+            for i in range(I - 1, -1, -1):
+                part = gru_backward(d_s, states[i], zr[i], candidates[i], None, U)
+                d_gates[i] = part.gates
+                torch.add(part.gates @ C, d_contexts[i].to(kind), out=d_c[i])
+                d_alpha = torch.bmm(h, d_c[i].unsqueeze(2)).squeeze(2).to(full) + d_alphas[i]
+                weighted = alphas[i] * d_alpha
+                d_energy = weighted - alphas[i] * weighted.sum(-1, keepdim=True)
+                hidden = torch.tanh_(k + queries[i].unsqueeze(1))
+                d_e = d_energy.to(kind)
+                d_v += (d_e.flatten() @ hidden.flatten(0, 1)).to(full)
+                # d of tanh's argument: d_e v_a (1 - hidden^2)
+                d_hidden = torch.addcmul(v_a, hidden, hidden * v_a, value=-1).mul_(d_e.unsqueeze(2))
+                d_keys += d_hidden
+                torch.sum(d_hidden, dim=1, out=d_queries[i])
+                d_from_s = torch.cat([d_queries[i], part.gates[:, : 2 * D]], dim=-1)
+                d_s = part.state + d_from_s @ fed_back + d_read[i]
+            before = states[:-1].to(kind).flatten(0, 1)
+            reset = (zr[..., D:] * states[:-1]).to(kind).flatten(0, 1)
+            flat = d_gates.flatten(0, 1)
+            d_W_a = d_queries.flatten(0, 1).t() @ before
+            d_U_gates = flat[:, : 2 * D].t() @ before
+            d_U = flat[:, 2 * D :].t() @ reset
+            d_C = flat.t() @ contexts.flatten(0, 1)
+            d_h = torch.bmm(alphas.permute(1, 2, 0).to(kind), d_c.transpose(0, 1))
+        d_weights = (d_W_a.to(full), d_v, d_C.to(full), d_U_gates.to(full), d_U.to(full))
+        return d_gates.transpose(0, 1), d_s, d_h, d_keys, None, *d_weights

@@ -1,0 +1,75 @@
+"""The whole sequence of Bahdanau et al.'s GRU: the fast twin of `Cell.sequence` for `cells.GRU`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from rnnsearch.models.fused.products import gru_backward, product_type
+
+
+def gru_sequence(
+    x: Float[Tensor, "B J G"],
+    mask: Bool[Tensor, "B J"],
+    gates: Float[Tensor, "G2 D"],
+    candidate: Float[Tensor, "D D"],
+    backward: bool,
+) -> tuple[Float[Tensor, "B J D"], Float[Tensor, "B D"]]:
+    """All states and the last one, from the inputs' share of the gates x, U_z above U_r, and U."""
+    apply: Callable[..., Tensor] = _GRUSequence.apply
+    outputs = apply(x, mask, gates, candidate, backward)
+    return outputs, outputs[:, 0] if backward else outputs[:, -1]
+
+
+class _GRUSequence(torch.autograd.Function):
+    """h_j = h_{j-1} + z_j m_j * (h~_j - h_{j-1}): padding (m = 0) leaves the state as it is."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, mask: Tensor, U_gates: Tensor, U: Tensor, backward: bool
+    ) -> Tensor:
+        kind = product_type(x)
+        B, J, G = x.shape
+        D = G // 3
+        W_gates, W = U_gates.to(kind), U.to(kind)
+        xs, keep = x.transpose(0, 1).to(U.dtype), mask.t().unsqueeze(-1).to(U.dtype)
+        states = U.new_zeros(J + 1, B, D)  # states[t + 1] follows states[t] in the order of reading
+        zr, candidates = U.new_empty(J, B, 2 * D), U.new_empty(J, B, D)
+        order = range(J - 1, -1, -1) if backward else range(J)
+        with torch.autocast(x.device.type, enabled=False):
+            for t, j in enumerate(order):
+                h = states[t]
+                torch.sigmoid(h.to(kind) @ W_gates.t() + xs[j, :, : 2 * D], out=zr[t])
+                z, r = zr[t].chunk(2, dim=-1)
+                torch.tanh((r * h).to(kind) @ W.t() + xs[j, :, 2 * D :], out=candidates[t])
+                torch.addcmul(h, z * keep[j], candidates[t] - h, out=states[t + 1])
+        ctx.save_for_backward(states, zr, candidates, keep, W_gates, W)
+        ctx.reads_backward = backward
+        outputs = states[1:].flip(0) if backward else states[1:]
+        return outputs.transpose(0, 1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        states, zr, candidates, keep, W_gates, W = ctx.saved_tensors
+        J, B, D = candidates.shape
+        kind = W.dtype
+        d_outputs = grads[0].transpose(0, 1)
+        order = range(J - 1, -1, -1) if ctx.reads_backward else range(J)
+        d_pre = W.new_empty(J, B, 3 * D)
+        d_h = torch.zeros_like(states[0])
+        with torch.autocast(states.device.type, enabled=False):
+            for t, j in reversed(list(enumerate(order))):
+                part = gru_backward(d_h + d_outputs[j], states[t], zr[t], candidates[t], keep[j], W)
+                d_pre[t] = part.gates
+                d_h = part.state + part.gates[:, : 2 * D] @ W_gates
+            before = states[:-1]
+            reset = (zr[..., D:] * before).to(kind)
+            d_gates = d_pre[..., : 2 * D].flatten(0, 1).t() @ before.to(kind).flatten(0, 1)
+            d_U = d_pre[..., 2 * D :].flatten(0, 1).t() @ reset.flatten(0, 1)
+        d_x = d_pre.flip(0) if ctx.reads_backward else d_pre
+        full = states.dtype
+        return d_x.transpose(0, 1), None, d_gates.to(full), d_U.to(full), None

@@ -1,0 +1,42 @@
+"""What the twins share: the type of matrix products, and the gradients of the GRU's gates."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+def product_type(x: Tensor) -> torch.dtype:
+    """The type that matrix products with x run in here: autocast's where it is on, else that of x."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+
+
+class GateGradients(NamedTuple):
+    """gates: d of the pre-activations of z, r and the candidate, [N, 3 D], in the products' type.
+
+    reset: d of r * h [N, D]. state: the part of d h that goes past the recurrent gates' product [N, D].
+    """
+
+    gates: Tensor
+    reset: Tensor
+    state: Tensor
+
+
+def gru_backward(
+    d_new: Tensor, h: Tensor, gates: Tensor, candidate: Tensor, keep: Tensor | None, U: Tensor
+) -> GateGradients:
+    """Backward through h' = h + z * (h~ - h), h~ = tanh(. + U [r * h]) of Bahdanau et al.'s GRU.
+
+    d_new: [N, D], d of h'. gates: [N, 2 D], z and r. keep: [N, 1], 0 where the step left the state as it was.
+    """
+    z, r = gates.chunk(2, dim=-1)
+    used = z if keep is None else z * keep
+    d_candidate = d_new * used * (1 - candidate * candidate)
+    d_z = d_new * (candidate - h) * used * (1 - z)
+    d_reset = d_candidate.to(U.dtype) @ U
+    d_r = d_reset * h * r * (1 - r)
+    pre = torch.cat([d_z, d_r, d_candidate], dim=-1).to(U.dtype)
+    return GateGradients(pre, d_reset, d_new * (1 - used) + d_reset * r)

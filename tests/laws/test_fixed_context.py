@@ -1,0 +1,85 @@
+""" "The model becomes RNN Encoder-Decoder if we fix c_i to forward h_Tx": the same numbers, the same gradients."""
+
+import pytest
+import torch
+
+from rnnsearch.config import AttentionConfig, DecoderConfig, EncoderConfig, ModelConfig
+from rnnsearch.models.attention.attention import Attention
+from rnnsearch.models.build import build
+from rnnsearch.models.cells import CELLS
+from rnnsearch.models.translation_model import TranslationModel
+
+SIZE, DIRECTION = 5, 4
+
+
+class FixedContext(Attention):
+    """Attention that looks at nothing: c_i = [forward h_Tx; 0], in the annotations' size."""
+
+    def step(self, query, state, memory):
+        last = memory.mask.sum(1) - 1
+        forward = memory.annotations[torch.arange(len(last)), last, :DIRECTION]
+        context = torch.cat([forward, torch.zeros_like(forward)], 1)
+        alpha = torch.nn.functional.one_hot(last, memory.mask.shape[1]).to(context.dtype)
+        return alpha, context, state
+
+
+def config_of(cell, attends):
+    return ModelConfig(
+        embedding=3,
+        encoder=EncoderConfig(type="bidirectional" if attends else "unidirectional", cell=cell, size=DIRECTION),
+        attention=AttentionConfig(size=4) if attends else None,
+        decoder=DecoderConfig(
+            type="bahdanau" if attends else "rnnencdec", cell=cell, size=SIZE, maxout=4, first="zero"
+        ),
+    )
+
+
+def twins(cell) -> tuple[TranslationModel, TranslationModel]:
+    """RNNencdec, and RNNsearch with its weights wherever both have them and its context fixed."""
+    plain = build(config_of(cell, attends=False), 12, 12, seed=1).double()
+    for p in plain.parameters():
+        p.data.normal_(std=0.6, generator=torch.Generator().manual_seed(p.numel()))
+    search = build(config_of(cell, attends=True), 12, 12, seed=2).double()
+    own = dict(plain.named_parameters())
+    with torch.no_grad():
+        for name, p in search.named_parameters():
+            if name in own and own[name].shape == p.shape:
+                p.copy_(own[name])
+            elif name in own:  # C and C_o: their columns for the forward half
+                p[:, :DIRECTION].copy_(own[name])
+    old = search.decoder.attention
+    search.decoder.attention = FixedContext(old.score, old.window, old.normaliser)
+    return plain, search
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_rnnsearch_with_its_context_fixed_is_rnnencdec(cell, batch):
+    plain, search = twins(cell)
+    results = []
+    for model in (plain, search):
+        memory = model.encode(batch.source, batch.source_mask)
+        if model is search:
+            # s_0 shared: from the forward h_Tx in both.
+            forward = model.decoder.attention.step(None, None, memory)[1][:, :DIRECTION]
+            memory = memory._replace(summary=forward)
+        readout = model.unroll(batch.previous(), memory).readout[batch.target_mask]
+        loss, _ = model.output.loss(readout, batch.target[batch.target_mask])
+        loss.backward()
+        results.append((readout, loss))
+    (readout, loss), (again, loss_again) = results
+    torch.testing.assert_close(again, readout, rtol=0, atol=1e-12)
+    torch.testing.assert_close(loss_again, loss)
+    theirs = dict(search.named_parameters())
+    for name, p in plain.named_parameters():
+        gradient = theirs[name].grad
+        if gradient.shape != p.shape:
+            assert not gradient[:, DIRECTION:].any()
+            gradient = gradient[:, :DIRECTION]
+        torch.testing.assert_close(gradient, p.grad, rtol=1e-9, atol=1e-12)
+        assert p.grad.any(), name
+
+
+def test_the_copy_copies_everything_but_the_alignment_model_and_the_backward_reader():
+    plain, search = twins("gru")
+    extra = {n for n, _ in search.named_parameters()} - {n for n, _ in plain.named_parameters()}
+    assert {name.split(".")[1] for name in extra} == {"attention", "backward_cell"}

@@ -1,0 +1,152 @@
+"""What must make no difference: padding, the order of a batch, its company, and how positions are worked through."""
+
+import pytest
+import torch
+
+from rnnsearch.data.batches import Batch, make_batch
+from rnnsearch.models.cells import Cell
+from rnnsearch.models.draws import Draws
+from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.tensors import map_tree, select
+from rnnsearch.text.vocabulary import PAD
+
+
+def scores(model, batch):
+    """log p(y|x) of each sentence."""
+    with torch.no_grad():
+        unrolled = model.unroll(batch.previous(), model.encode(batch.source, batch.source_mask))
+        log_p = model.log_probs(unrolled.readout).gather(2, batch.target[:, :, None])[:, :, 0]
+    return (log_p * batch.target_mask).sum(1)
+
+
+def wider(batch, symbol):
+    """The batch with three more columns of padding on both sides, of any symbol: the mask alone may speak."""
+
+    def widen(ids, mask):
+        more = ids.new_full((len(ids), 3), symbol)
+        ids = torch.where(mask, ids, symbol)
+        return torch.cat([ids, more], 1), torch.cat([mask, torch.zeros_like(more, dtype=torch.bool)], 1)
+
+    source, source_mask = widen(batch.source, batch.source_mask)
+    target, target_mask = widen(batch.target, batch.target_mask)
+    return Batch(source, source_mask, target, target_mask, batch.indices)
+
+
+def close(a, b):
+    torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+
+def test_weights_sum_to_one_and_are_zero_on_padding(system, make, batch):
+    model = make(system).double()
+    unrolled = model.unroll(batch.previous(), model.encode(batch.source, batch.source_mask))
+    alpha = unrolled.reading.alpha
+    if system.model.attention is None:
+        assert alpha is None
+        return
+    close(alpha.sum(2), torch.ones_like(alpha[:, :, 0]))
+    outside = ~batch.source_mask[:, None].expand_as(alpha)
+    assert outside.any()
+    assert not alpha[outside].any()
+    assert (alpha[~outside] > 0).all()
+
+
+@pytest.mark.parametrize("symbol", [PAD, 7])
+def test_padding_makes_no_difference(symbol, system, make, batch, pairs):
+    model = make(system).double()
+    expected = torch.stack([scores(model, make_batch([pair], [0]))[0] for pair in pairs])
+    close(scores(model, batch), expected)
+    close(scores(model, wider(batch, symbol)), expected)
+    assert expected.unique().numel() == len(pairs)
+
+
+def test_padding_gets_no_gradient(system, make, batch):
+    """The loss and its gradients are those of the sentences alone, whatever stands in the padding."""
+    gradients = []
+    for padded in (batch, wider(batch, 7)):
+        model = make(system).double()
+        likelihood(0.1)(model, padded, None).total.backward()
+        gradients.append({name: p.grad for name, p in model.named_parameters()})
+    for name, gradient in gradients[0].items():
+        close(gradients[1][name], gradient)
+
+
+def test_the_order_of_a_batch_makes_no_difference(system, make, batch, pairs):
+    model = make(system).double()
+    order = [2, 0, 3, 1]
+    turned = make_batch([pairs[i] for i in order], order)
+    close(scores(model, turned), scores(model, batch)[order])
+
+
+def test_unroll_is_the_step_repeated(system, make, batch):
+    """Readouts, weights and every gradient, through the very calls that a search makes."""
+    results = []
+    for step_by_step in (False, True):
+        model = make(system).double()
+        memory = model.encode(batch.source, batch.source_mask)
+        if step_by_step:
+            state, readouts, alphas = model.start(memory), [], []
+            for y in batch.previous().unbind(1):
+                readout, state, alpha = model.step(y, state, memory)
+                readouts.append(readout)
+                alphas.append(alpha)
+            readout = torch.stack(readouts, 1)
+            alpha = None if alphas[0] is None else torch.stack(alphas, 1)
+        else:
+            unrolled = model.unroll(batch.previous(), memory)
+            readout, alpha = unrolled.readout, unrolled.reading.alpha
+        model.output.loss(readout[batch.target_mask], batch.target[batch.target_mask])[0].backward()
+        results.append((readout, alpha, {name: p.grad for name, p in model.named_parameters()}))
+    (readout, alpha, gradients), (again, alpha_again, gradients_again) = results
+    close(again, readout)
+    assert (alpha is None) == (alpha_again is None) == (system.model.attention is None)
+    if alpha is not None:
+        close(alpha_again, alpha)
+    for name, gradient in gradients.items():
+        close(gradients_again[name], gradient)
+        assert gradient.any(), name
+
+
+def test_unroll_is_the_plain_loop_under_the_same_draws(system, make, batch, monkeypatch):
+    """Every sequence of every cell done by the plain loop: same loss, same gradients, dropout and all."""
+
+    def loss_and_gradients(seed):
+        model = make(system).double()
+        loss = likelihood(0.1)(model, batch, Draws(seed))
+        loss.total.backward()
+        return loss.total.detach(), {name: p.grad for name, p in model.named_parameters()}
+
+    total, gradients = loss_and_gradients(1)
+    assert loss_and_gradients(2)[0] != total
+    kind = type(make(system).encoder.forward_cell)
+    monkeypatch.setattr(kind, "sequence", Cell.sequence)
+    plain_total, plain_gradients = loss_and_gradients(1)
+    close(plain_total, total)
+    for name, gradient in gradients.items():
+        close(plain_gradients[name], gradient)
+
+
+def test_hypotheses_of_a_sentence_go_together(system, make, batch):
+    """N = B * K rows over B memory rows: each hypothesis as if it were alone with its sentence."""
+    model = make(system).double()
+    memory = model.encode(batch.source, batch.source_mask)
+    rows = torch.arange(len(batch.source)).repeat_interleave(3)
+    y = torch.randint(4, 12, (len(rows),), generator=torch.Generator().manual_seed(2))
+    one_each = select(memory, rows)
+    together, alone = select(model.start(memory), rows), model.start(one_each)
+    for _ in range(2):
+        readout, together, alpha = model.step(y, together, memory)
+        expected, alone, expected_alpha = model.step(y, alone, one_each)
+        close(readout, expected)
+        if alpha is not None:
+            close(alpha, expected_alpha)
+        y = y.roll(1)
+
+
+def test_states_and_memories_are_batch_first_trees(system, make, batch):
+    model = make(system)
+    memory = model.encode(batch.source, batch.source_mask)
+    leaves = []
+    map_tree(lambda leaf: leaves.append(leaf) or leaf, (memory, model.start(memory)))
+    assert len(leaves) >= 4
+    assert {len(leaf) for leaf in leaves} == {len(batch.source)}
+    assert not list(model.buffers())

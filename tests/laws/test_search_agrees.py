@@ -1,0 +1,53 @@
+"""Training, forced decoding, greedy and beam search say the same of the same sentence."""
+
+import pytest
+import torch
+
+from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.search.beam import beam
+from rnnsearch.search.constraints import SearchOptions
+from rnnsearch.search.decode import make_sources
+from rnnsearch.search.forced import forced
+from rnnsearch.search.greedy import greedy
+from rnnsearch.search.scorer import ModelScorer
+
+LIMITS = {"max_ratio": 1.0, "max_extra": 4}
+
+
+@pytest.fixture
+def sources(pairs):
+    return make_sources([source for source, _ in pairs], torch.device("cpu"))
+
+
+def test_training_nll_is_the_forced_score(system, make, batch, pairs, sources):
+    model = make(system)
+    found = forced(ModelScorer(model), sources, [target for _, target in pairs])
+    assert -sum(h.log_prob for h in found) == pytest.approx(likelihood()(model, batch, None).nll.item(), rel=1e-5)
+
+
+def test_greedy_is_a_beam_of_one(system, make, sources):
+    scorer, options = ModelScorer(make(system)), SearchOptions(beam=1, **LIMITS)
+    assert greedy(scorer, sources, options) == beam(scorer, sources, options)
+
+
+def test_beam_scores_are_forced_scores(system, make, sources, pairs):
+    scorer = ModelScorer(make(system))
+    found = beam(scorer, sources, SearchOptions(beam=4, n_best=3, **LIMITS))
+    assert any(h.ids for hypotheses in found for h in hypotheses)
+    for rank in range(3):
+        best = [hypotheses[min(rank, len(hypotheses) - 1)] for hypotheses in found]
+        again = forced(scorer, sources, [h.ids for h in best])
+        for h, f in zip(best, again, strict=True):
+            scored = len(h.token_scores)
+            assert h.token_scores == pytest.approx(f.token_scores[:scored], rel=1e-4, abs=1e-5)
+            assert h.log_prob == pytest.approx(sum(f.token_scores[:scored]), rel=1e-4)
+            assert h.attention.keys() == f.attention.keys()
+    assert len(found) == len(pairs)
+
+
+def test_a_beam_never_does_worse_than_greedy_on_the_whole(system, make, sources):
+    """Its best sum of log-probabilities over these sentences is at least the greedy one."""
+    scorer = ModelScorer(make(system))
+    wide = SearchOptions(beam=12, length_penalty=0.0, **LIMITS)
+    totals = [sum(best.score for [best] in find(scorer, sources, wide)) for find in (greedy, beam)]
+    assert totals[1] >= totals[0] - 1e-4

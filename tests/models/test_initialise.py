@@ -1,0 +1,120 @@
+"""How parameters begin, most of all in the papers' way (Bahdanau et al., appendix B.1)."""
+
+import pytest
+import torch
+
+from rnnsearch.config import InitConfig, preset, resolve
+from rnnsearch.models.build import build
+from rnnsearch.models.cells import CELLS
+from rnnsearch.models.initialise import INITS, generator
+
+DATA = {"source": "en", "target": "fr", "corpus": "x"}
+
+
+def model_of(name, encoder="bidirectional", cell="gru", decoder="bahdanau"):
+    """A preset's model with 80 units, its parameters drawn from seed 1."""
+    settings = {
+        "embedding": 60,
+        "encoder": {"type": encoder, "cell": cell, "size": 80},
+        "decoder": {"type": decoder, "cell": cell, "size": 80, "maxout": 30},
+    }
+    tables = preset(name)
+    model = {**tables["model"], **settings}
+    if "attention" in model:
+        model["attention"]["size"] = 80
+    if decoder == "cho":
+        del model["decoder"]["cell"]
+    config = resolve({**tables, "data": DATA, "model": model})
+    return build(config.model, 200, 210, seed=1)
+
+
+def assert_orthogonal(block):
+    torch.testing.assert_close(block @ block.T, torch.eye(len(block)), atol=1e-5, rtol=0)
+
+
+def spread(weight):
+    """Standard deviation about zero."""
+    return weight.detach().square().mean().sqrt().item()
+
+
+def test_rnnsearch_begins_as_the_paper_says():
+    model = model_of("rnnsearch-30")
+    own = dict(model.named_parameters())
+    recurrent = {name for name in own if ".recurrent" in name}
+    assert len(recurrent) == 6
+    for name in recurrent:
+        for block in own[name].split(80):
+            assert_orthogonal(block)
+    score = model.decoder.attention.score
+    assert spread(score.query.weight) == pytest.approx(0.001, rel=0.05)
+    assert spread(score.key.weight) == pytest.approx(0.001, rel=0.05)
+    assert not score.vector.any()
+    rest = own.keys() - recurrent - {f"decoder.attention.score.{k}" for k in ("query.weight", "key.weight", "vector")}
+    for name in sorted(rest):
+        if name.endswith("bias"):
+            assert not own[name].any(), name
+        else:
+            assert spread(own[name]) == pytest.approx(0.01, rel=0.06), name
+            assert own[name].detach().abs().max() > 0.025, name  # a normal has tails, a uniform has none
+    # "the rest" is every other matrix, so the list is spelled out once.
+    assert sorted(name for name in rest if not name.endswith("bias")) == [
+        "decoder.cell.input.weight",
+        "decoder.context.weight",
+        "decoder.deep_output.context.weight",
+        "decoder.deep_output.state.weight",
+        "decoder.deep_output.word.weight",
+        "decoder.initial.weight",
+        "encoder.backward_cell.input.weight",
+        "encoder.forward_cell.input.weight",
+        "output.weight",
+        "source_embedding.weight",
+        "target_embedding.weight",
+    ]
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_every_recurrent_matrix_is_orthogonal_by_itself(cell):
+    model = model_of("rnnencdec-30", "unidirectional", cell, "rnnencdec")
+    matrices = [p for n, p in model.named_parameters() if ".recurrent" in n and p.ndim == 2]
+    assert sum(len(p) // 80 for p in matrices) == 2 * CELLS[cell].blocks
+    for matrix in matrices:
+        for block in matrix.split(80):
+            assert_orthogonal(block)
+    assert all(not p.any() for n, p in model.named_parameters() if n.endswith("bias"))
+
+
+def test_chos_decoder_too():
+    for block in model_of("rnnencdec-30", "unidirectional", "cho-gru", "cho").decoder.recurrent.weight.split(80):
+        assert_orthogonal(block)
+
+
+@pytest.mark.parametrize("name", INITS)
+def test_the_same_seed_draws_the_same_and_another_another(name):
+    def drawn(seed):
+        config = InitConfig(type=name, scale=0.1, alignment_scale=0.1)
+        init = INITS[name](config, generator(seed))
+        tensors = [torch.empty(4, 3), torch.empty(5, 3), torch.empty(8, 4), torch.empty(4, 4)]
+        for draw, tensor in zip((init.weight, init.embedding, init.recurrent, init.alignment), tensors, strict=True):
+            draw(tensor)
+        return tensors
+
+    first, again, other = drawn(1), drawn(1), drawn(2)
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not any(torch.equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+def test_uniform_and_glorot_keep_within_their_bounds():
+    weight = torch.empty(100, 50)
+    INITS["uniform"](InitConfig(type="uniform", scale=0.08), generator(1)).weight(weight)
+    assert 0.079 < weight.abs().max() <= 0.08
+    INITS["glorot"](InitConfig(), generator(1)).weight(weight)
+    assert 0.199 < weight.abs().max() <= 0.2  # sqrt(6 / 150)
+    INITS["glorot"](InitConfig(), generator(1)).embedding(weight)
+    assert weight.norm(dim=1).mean().item() == pytest.approx(1, abs=0.05)
+
+
+def test_recurrent_same_draws_like_any_weight():
+    weight = torch.empty(100, 50)
+    config = InitConfig(type="uniform", scale=0.08, recurrent="same")
+    INITS["uniform"](config, generator(1)).recurrent(weight)
+    assert 0.079 < weight.abs().max() <= 0.08

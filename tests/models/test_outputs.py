@@ -1,0 +1,131 @@
+"""The output layer against its definition; the chunked loss against the plain one, gradients too."""
+
+import numpy as np
+import pytest
+import torch
+
+from rnnsearch.models import outputs
+from rnnsearch.models.embeddings import Embedding
+from rnnsearch.models.outputs import Output
+
+M, R, V = 11, 5, 7
+CHUNKS = [1, V, 3 * V, 4 * V + 1, 1 << 21]
+"""One row at a time (less than a row is rounded up), three, four, all."""
+
+
+@pytest.fixture
+def output(drawn):
+    return drawn(Output(R, V))
+
+
+@pytest.fixture
+def target():
+    return torch.randint(V, (M,), generator=torch.Generator().manual_seed(3))
+
+
+def losses_and_gradients(layer, readout, target, smoothing, plain):
+    x = readout.detach().clone().requires_grad_()
+    layer.zero_grad()
+    total, nll = (layer.plain_loss if plain else layer.loss)(x, target, smoothing)
+    # The scale is not 1, as the training loop divides by the sentences of an update.
+    (total * 0.37).backward()
+    return total.detach(), nll, x.grad, layer.weight.grad.clone(), layer.bias.grad.clone()
+
+
+def test_log_probs_are_a_softmax_over_the_rows(output, numbers, paper):
+    layer, p = output
+    t = numbers(2, R)
+    logits = [paper.product(p["weight"], row.numpy()) + p["bias"] for row in t]
+    for got, row in zip(layer.log_probs(t).detach().numpy(), logits, strict=True):
+        np.testing.assert_allclose(np.exp(got), paper.softmax(row), atol=1e-12)
+    some = torch.tensor([6, 1, 3])
+    for got, row in zip(layer.log_probs(t, some).detach().numpy(), logits, strict=True):
+        np.testing.assert_allclose(np.exp(got), paper.softmax(row[some.numpy()]), atol=1e-12)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_plain_loss_is_its_definition(output, numbers, target, paper, smoothing):
+    layer, p = output
+    t = numbers(M, R)
+    expected = nll = 0.0
+    for row, y in zip(t.numpy(), target.tolist(), strict=True):
+        probabilities = paper.softmax(paper.product(p["weight"], row) + p["bias"])
+        nll -= np.log(probabilities[y])
+        for v in range(V):
+            wanted = smoothing / V + (1 - smoothing) * (v == y)
+            expected -= wanted * np.log(probabilities[v])
+    total, without = layer.plain_loss(t, target, smoothing)
+    assert total.item() == pytest.approx(expected, rel=1e-12)
+    assert without.item() == pytest.approx(nll, rel=1e-12)
+
+
+@pytest.mark.parametrize("chunk", CHUNKS)
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize(("kind", "tolerance"), [(torch.float64, 1e-11), (torch.float32, 1e-4)])
+def test_chunked_loss_is_the_plain_loss(output, numbers, target, smoothing, chunk, kind, tolerance, monkeypatch):
+    monkeypatch.setattr(outputs, "CHUNK_NUMBERS", chunk)
+    layer, readout = output[0].to(kind), numbers(M, R).to(kind)
+    plain = losses_and_gradients(layer, readout, target, smoothing, plain=True)
+    chunked = losses_and_gradients(layer, readout, target, smoothing, plain=False)
+    for got, want in zip(chunked, plain, strict=True):
+        assert got.dtype == want.dtype == kind
+        torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_chunked_loss_in_bf16_is_the_plain_one_within_rounding(output, numbers, target, smoothing, monkeypatch):
+    monkeypatch.setattr(outputs, "CHUNK_NUMBERS", 3 * V)
+    layer, readout = output[0].float(), numbers(M, R).float()
+    exact = losses_and_gradients(layer, readout, target, smoothing, plain=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = losses_and_gradients(layer, readout, target, smoothing, plain=False)
+    for got, want in zip(rounded, exact, strict=True):
+        assert got.dtype == torch.float32
+        assert (got - want).norm() < 0.02 * want.norm()
+    assert not torch.equal(rounded[0], exact[0])
+
+
+def test_gradients_of_the_loss_by_finite_differences(output, numbers, target):
+    layer, _ = output
+
+    def total(readout, *_):
+        return layer.loss(readout, target, 0.1)[0]
+
+    assert torch.autograd.gradcheck(total, (numbers(M, R).requires_grad_(), layer.weight, layer.bias))
+
+
+def test_without_gradients_none_are_formed(output, numbers, target, monkeypatch):
+    """A dev set's loss must cost a forward pass alone."""
+    layer, _ = output
+    x = numbers(M, R).requires_grad_()
+    with_gradients = layer.loss(x, target, 0.1)
+
+    def forbidden(*_, **__):
+        raise AssertionError("a gradient was formed")
+
+    monkeypatch.setattr(torch, "mm", forbidden)
+    with pytest.raises(AssertionError, match="a gradient was formed"):
+        layer.loss(x, target, 0.1)
+    with torch.no_grad():
+        assert layer.loss(x, target, 0.1) == with_gradients
+
+
+def test_no_symbols_have_no_loss(output):
+    layer, _ = output
+    total, nll = layer.loss(torch.empty(0, R, dtype=torch.float64, requires_grad=True), torch.empty(0).long(), 0.1)
+    assert (total.item(), nll.item()) == (0.0, 0.0)
+    total.backward()
+    assert not layer.weight.grad.any()
+
+
+def test_the_nll_is_not_differentiable(output, numbers, target):
+    layer, _ = output
+    for nll in (layer.loss(numbers(M, R), target, 0.1)[1], layer.plain_loss(numbers(M, R), target, 0.1)[1]):
+        assert not nll.requires_grad
+
+
+def test_tied_rows_are_the_embedding_itself():
+    table = Embedding(V, R)
+    layer = Output(R, V, tied=table)
+    assert layer.weight is table.weight
+    assert [name for name, _ in layer.named_parameters()] == ["weight", "bias"]

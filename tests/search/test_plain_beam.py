@@ -1,0 +1,51 @@
+"""The batched beam against its definition, written with loops over hypotheses."""
+
+import pytest
+import torch
+
+from rnnsearch.search.beam import beam
+from rnnsearch.search.constraints import SearchOptions
+from rnnsearch.search.decode import make_sources
+from rnnsearch.text.vocabulary import BOS, EOS, PAD
+
+
+def plain_beam(scorer, sentence, most, options):
+    """(ids, score) of the n best finished hypotheses of one sentence, and the steps taken."""
+    memory, state = scorer.start(make_sources([sentence], torch.device("cpu")))
+    live, finished = [((BOS,), 0.0, state)], []
+    for position in range(1, most + 2):
+        looked_at = []
+        for ids, log_prob, state in live:
+            step = scorer.step(memory, state, torch.tensor([ids[-1]]))
+            for y, score in enumerate(step.scores[0].tolist()):
+                if y not in (PAD, BOS):
+                    looked_at.append(((*ids, y), log_prob + score, step.state))
+        looked_at.sort(key=lambda entry: -entry[1])
+        ends = [entry[0][-1] == EOS for entry in looked_at]
+        for entry in (e for e, end in zip(looked_at[: options.beam], ends, strict=False) if end):
+            finished.append((entry[0][1:-1], entry[1] / position**options.length_penalty))
+        live = [e for e, end in zip(looked_at, ends, strict=True) if not end][: options.beam]
+        finished.sort(key=lambda entry: -entry[1])
+        best = finished[: options.n_best]
+        if len(finished) >= options.beam:
+            break
+        bound = live[0][1] / (most + 1) ** options.length_penalty
+        if len(best) == options.n_best and bound <= best[-1][1]:
+            break
+    return best, position
+
+
+@pytest.mark.parametrize("n_best", [1, 2, 3])
+@pytest.mark.parametrize("penalty", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_batched_beam_is_the_plain_one(toy, sentences, seed, penalty, n_best):
+    options = SearchOptions(beam=3, n_best=n_best, length_penalty=penalty, max_ratio=1.0, max_extra=6)
+    end = (-3.0, -1.0, 0.0, 1.0)[seed]
+    found = beam(toy(seed=seed, end=end), make_sources(sentences, torch.device("cpu")), options)
+    for sentence, hypotheses in zip(sentences, found, strict=True):
+        expected, steps = plain_beam(toy(seed=seed, end=end), sentence, len(sentence) + 6, options)
+        assert [h.ids for h in hypotheses] == [ids for ids, _ in expected]
+        assert [h.score for h in hypotheses] == pytest.approx([score for _, score in expected], rel=1e-5)
+        scorer = toy(seed=seed, end=end)
+        beam(scorer, make_sources([sentence], torch.device("cpu")), options)
+        assert len(scorer.rows) == steps

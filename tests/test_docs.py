@@ -1,0 +1,208 @@
+"""The documentation does what it says: its commands, messages, Python and tables, run and compared at toy size.
+
+How a page's blocks are read (in order, in a fresh folder that holds `corpus/` and a trained model `runs/en-de`):
+
+- ```toml whose first line is `# NAME.toml` is written to that file, with the sizes below laid over it;
+- ```sh is run by the shell and must succeed;
+- ```console is a failing command after `$ ` and, below it, all that it says (`...` stands for any text);
+- ```python is run, each page's blocks in one namespace;
+- ```text and other blocks are not run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import tomli_w
+
+from rnnsearch import config as run_config
+from rnnsearch.cli import main
+from rnnsearch.config import RunConfig, Table
+
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = ("data", "training", "translating", "alignment", "evaluation", "configuration", "python", "adding-a-part")
+
+SUBJECTS = (
+    ("A dog", "Ein Hund"), ("The child", "Das Kind"), ("Our teacher", "Unser Lehrer"), ("A neighbour", "Ein Nachbar"),
+    ("The girl", "Das Mädchen"), ("My uncle", "Mein Onkel"), ("The baker", "Der Bäcker"), ("Nobody here", "Niemand hier"),
+)  # fmt: skip
+VERBS = (
+    ("sees", "sieht"), ("finds", "findet"), ("paints", "malt"), ("buys", "kauft"), ("needs", "braucht"),
+    ("loses", "verliert"), ("holds", "hält"), ("likes", "mag"),
+)  # fmt: skip
+OBJECTS = (
+    ("a red ball.", "einen roten Ball."), ("the old house.", "das alte Haus."), ("two small birds.", "zwei kleine Vögel."),
+    ("some fresh bread.", "etwas frisches Brot."), ("the green door.", "die grüne Tür."),
+    ("an honest answer.", "eine ehrliche Antwort."), ("the last train.", "den letzten Zug."),
+    ("a warm coat.", "einen warmen Mantel."),
+)  # fmt: skip
+
+TOY: dict[str, Any] = {
+    "data": {"dev_size": 20, "test_size": 20},
+    "text": {"vocabulary": 340},
+    "model": {"embedding": 6, "encoder": {"size": 6}, "attention": {"size": 6}, "decoder": {"size": 6, "maxout": 6}},
+    "training": {"max_updates": 4, "dev_bleu": False, "metric": "nll", "threads": 1},
+    "search": {"beam": 2, "max_ratio": 1.0, "max_extra": 4},
+}
+"""Laid over every run file of the docs, so that a page's commands take seconds."""
+
+
+class Block(NamedTuple):
+    """A fenced block of a page."""
+
+    language: str
+    text: str
+    line: int
+    """Where the block's text begins, from 1."""
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    found = re.finditer(r"^```([a-z]*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [Block(m[1], m[2], text.count("\n", 0, m.start(2)) + 1) for m in found]
+
+
+def toy_tables(text: str) -> dict[str, Any]:
+    """A run file's tables at toy size. A model without attention is given none."""
+    tables = run_config.merge(tomllib.loads(text), TOY)
+    whole = run_config.merge(run_config.preset(tables["preset"]), tables) if "preset" in tables else tables
+    if whole["model"]["decoder"].get("type") in ("rnnencdec", "cho"):
+        del tables["model"]["attention"]
+    return tables
+
+
+def write_corpus(folder: Path) -> None:
+    """A few hundred sentences of a regular little language, their word alignment, and the rest that pages use."""
+    pairs = [(f"{s} {v} {o}", f"{t} {w} {p}") for (s, t), (v, w), (o, p) in product(SUBJECTS, VERBS, OBJECTS)]
+    parts = {"dev": pairs[3::24], "test": pairs[11::24]}
+    held_out = {pair for part in parts.values() for pair in part}
+    parts["train"] = [pair for pair in pairs if pair not in held_out]
+    folder.mkdir(parents=True)
+    for part, chosen in parts.items():
+        for side, language in enumerate(("en", "de")):
+            write_lines(folder / f"{part}.{language}", [pair[side] for pair in chosen])
+        write_lines(folder / f"{part}.align", [" ".join(f"{n}-{n}" for n in range(6)) for _ in chosen])
+    with gzip.open(folder / "memory.tsv.gz", "wt", encoding="utf-8") as file:
+        file.writelines(f"{en}\t{de}\n" for en, de in parts["train"])
+    write_lines(folder / "baseline.de", [pair[1] for pair in parts["test"]])
+
+
+def write_lines(path: Path, lines: list[str]) -> None:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def write_cache(folder: Path, corpus: Path) -> None:
+    """A downloaded corpus as `rnnsearch data get` keeps it, so that no page needs a network."""
+    from rnnsearch.data import catalog
+
+    entry = catalog.find("tatoeba-en-de")
+    target = folder / "corpora" / entry.name
+    target.mkdir(parents=True)
+    for part, language in product(("train", "dev", "test"), ("en", "de")):
+        shutil.copy(corpus / f"{part}.{language}", target)
+    files = {file.name: file.stat().st_size for file in target.iterdir()}
+    facts = {"format": catalog.FORMAT, "name": entry.name, "archive": {"sha256": entry.archive.sha256}, "files": files}
+    (target / "corpus.json").write_text(json.dumps(facts), encoding="utf-8")
+
+
+@contextlib.contextmanager
+def inside(folder: Path) -> Iterator[None]:
+    with contextlib.chdir(folder):
+        yield
+
+
+def command(words: list[str]) -> tuple[int, str]:
+    """Run `rnnsearch` in this process; its exit status and all that it wrote."""
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+    status = 0
+    before = sys.argv
+    sys.argv = words
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+            main()
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    finally:
+        sys.argv = before
+    out.seek(0)
+    return status, out.read()
+
+
+def environment(cache: Path) -> dict[str, str]:
+    own = {"RNNSEARCH_CACHE": str(cache), "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    return {**os.environ, **own, "PATH": path}
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that every page begins with, made once."""
+    folder = tmp_path_factory.mktemp("docs")
+    write_corpus(folder / "corpus")
+    write_cache(folder / "cache", folder / "corpus")
+    text = next(b.text for b in blocks(DOCS / "training.md") if b.language == "toml" and b.text.startswith("# run.toml"))
+    (folder / "run.toml").write_text(tomli_w.dumps(toy_tables(text)), encoding="utf-8")
+    with inside(folder):
+        status, said = command(["rnnsearch", "train", "run.toml"])
+    assert status == 0, said
+    return folder
+
+
+@pytest.fixture
+def place(template: Path, tmp_path: Path) -> Path:
+    """A page's own copy of it."""
+    shutil.copytree(template, tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_page_as_written(name: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = DOCS / f"{name}.md"
+    monkeypatch.setattr("sys.path", [str(place), *sys.path])
+    namespace: dict[str, Any] = {"__name__": name}
+    with inside(place):
+        for block in blocks(page):
+            where = f"{page.name}:{block.line}"
+            if block.language == "toml" and (named := re.match(r"# (\S+\.toml)\n", block.text)):
+                tables = toy_tables(block.text)
+                Path(named[1]).write_text(tomli_w.dumps(tables), encoding="utf-8")
+            elif block.language == "sh":
+                run_shell(block, where, place)
+            elif block.language == "console":
+                run_console(block, where)
+            elif block.language == "python":
+                code = compile("\n" * (block.line - 1) + block.text, str(page), "exec")
+                exec(code, namespace)
+
+
+def run_shell(block: Block, where: str, place: Path) -> None:
+    done = subprocess.run(
+        ["sh", "-e", "-u", "-c", block.text],
+        cwd=place, env=environment(place / "cache"), capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{where} failed:\n{done.stdout}\n{done.stderr}"
+
+
+def run_console(block: Block, where: str) -> None:
+    """One failing command and what it says."""
+    first, *expected = block.text.splitlines()
+    assert first.startswith("$ rnnsearch "), where
+    status, said = command(shlex.split(first.removeprefix("$ ")))
+    assert status in (1, 2), f"{where}: must fail; ended with {status}:\n{said}"
+    pattern = ".*?".join(re.escape(part) for part in "\n".join(expected).split("..."))
+    assert re.fullmatch(pattern, said.strip(), re.DOTALL), f"{where}: says\n{said}"

@@ -1,0 +1,377 @@
+"""What ends a run, which weights it keeps, and what is left intact where something goes wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rnnsearch.data.batches import Batch, Batches
+from rnnsearch.data.prepared import Prepared
+from rnnsearch.errors import RnnsearchError, TrainingError
+from rnnsearch.models.build import build
+from rnnsearch.models.checkpoint import load_model, read_weights, weights
+from rnnsearch.models.draws import Draws
+from rnnsearch.models.translation_model import TranslationModel
+from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.objectives.loss import Loss, Objective
+from rnnsearch.training import run
+from rnnsearch.training.loop import Trainer
+from rnnsearch.training.optimisers import OPTIMISERS
+from rnnsearch.training.run import train
+from rnnsearch.training.schedules import SCHEDULES
+from rnnsearch.training.validation import DevScore, Validation
+
+SGD = {"type": "sgd", "learning_rate": 0.2}
+ADAM = {"type": "adam", "learning_rate": 0.01}
+PLAIN = {"model": {"dropout": {"embedding": 0.0, "annotations": 0.0, "readout": 0.0, "word": 0.0}}}
+"""Without random numbers, so that split batches can be compared."""
+
+
+@pytest.fixture
+def trainer(prepared: Prepared, recorder: Any, tmp_path: Path) -> Callable[..., Trainer]:
+    """Makes a Trainer without a dev set."""
+
+    def make(config: Any, objective: Objective | None = None, name: str = "checkpoints") -> Trainer:
+        training = config.training
+        model = build(config.model, len(prepared.source), len(prepared.target), training.seed)
+        (tmp_path / name).mkdir()
+        return Trainer(
+            config=config,
+            model=model,
+            optimiser=OPTIMISERS[training.optimiser.type].make(list(model.parameters()), training.optimiser),
+            schedule=SCHEDULES[training.schedule.type](training.schedule),
+            objective=objective or likelihood(),
+            batches=Batches(prepared.train, training.batch, None, training.seed),
+            validation=None,
+            device=torch.device("cpu"),
+            folder=tmp_path / name,
+            reporter=recorder(),
+            new_best=lambda _: None,
+        )
+
+    return make
+
+
+def copied(model: TranslationModel) -> dict[str, torch.Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in weights(model).items()}
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+# What ends a run
+
+
+@pytest.mark.parametrize(
+    ("limits", "updates", "reason"),
+    [
+        ({"max_updates": 4}, 4, "4 updates done (training.max_updates)"),
+        ({"max_epochs": 1.5}, 9, "1.5 epochs done (training.max_epochs)"),
+        ({"max_epochs": 0.1}, 1, "0.1 epochs done (training.max_epochs)"),
+        ({"max_epochs": 1.5, "batch": {"accumulate": 4}}, 3, "1.5 epochs done (training.max_epochs)"),
+        ({"max_minutes": 1e-7}, 1, "1e-07 minutes of training done (training.max_minutes)"),
+        ({"max_epochs": 9.0, "max_updates": 2}, 2, "2 updates done (training.max_updates)"),
+    ],
+)
+def test_each_limit_ends_the_run_and_is_named(
+    trainer: Any, configure: Any, limits: dict[str, Any], updates: int, reason: str
+) -> None:
+    made = trainer(configure(optimiser=SGD, **limits))
+    assert made.run() == reason
+    assert made.state.update == updates
+    assert made.state.evaluated == updates, "the end is evaluated"
+
+
+class Scripted:
+    """Dev scores by the evaluation's number, in place of `Validation.score`."""
+
+    def __init__(self, nll: list[float], bleu: list[float] | None = None) -> None:
+        self.nll, self.bleu = iter(nll), iter(bleu or nll)
+
+    def __call__(self, *_: Any) -> DevScore:
+        nll = next(self.nll)
+        return DevScore(nll, nll / 5, next(self.bleu))
+
+
+@pytest.mark.parametrize(
+    ("metric", "best"),
+    [("nll", [True, True, False, False]), ("bleu", [True, False, True, True, False, False])],
+)
+def test_early_stopping_knows_which_way_is_better(
+    configure: Any,
+    prepared: Prepared,
+    recorder: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    metric: str,
+    best: list[bool],
+) -> None:
+    """NLL falls, BLEU rises; the two are scripted to disagree."""
+    scores = Scripted([3.0, 2.0, 2.5, 2.2, 2.1, 2.4], [10.0, 8.0, 11.0, 30.0, 29.0, 30.0])
+    monkeypatch.setattr(Validation, "score", scores)
+    told = recorder()
+    config = configure(optimiser=SGD, metric=metric, dev_bleu=True, evaluate_every=1, patience=2)
+    reason = train(config, prepared, tmp_path / "run", told)
+    assert reason == "2 evaluations without a better dev score (training.patience)"
+    assert [row["best"] for row in told.evaluations] == best
+
+
+def test_a_dev_score_that_is_no_number_is_never_the_best(
+    configure: Any, prepared: Prepared, recorder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Validation, "score", Scripted([float("nan"), 5.0, float("nan"), float("inf")]))
+    told = recorder()
+    train(configure(optimiser=SGD, evaluate_every=1, patience=2), prepared, tmp_path / "run", told)
+    assert [row["best"] for row in told.evaluations] == [False, True, False, False]
+
+
+# Which weights are kept
+
+
+def test_best_last_and_periodic_checkpoints(
+    configure: Any, prepared: Prepared, recorder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Validation, "score", Scripted([3.0, 2.0, 2.5]))
+    folder = tmp_path / "run"
+    config = configure(optimiser=SGD, evaluate_every=2, max_updates=6, checkpoint_every=1)
+    train(config, prepared, folder, recorder())
+    kept = {n: read_weights(folder / "checkpoints" / f"update-{n}.safetensors") for n in range(1, 7)}
+    assert not same(kept[4], kept[6])
+    assert same(weights(load_model(folder).model), kept[4]), "the best dev score was after update 4"
+    assert same(read_weights(folder / "checkpoints" / "last" / "model.safetensors"), kept[6])
+    names = sorted(path.name for path in (folder / "checkpoints").iterdir())
+    assert names == ["last", *(f"update-{n}.safetensors" for n in range(1, 7))]
+
+
+def test_periodic_checkpoints_come_on_their_cadence(
+    configure: Any, prepared: Prepared, recorder: Any, tmp_path: Path
+) -> None:
+    train(configure(optimiser=SGD, max_updates=5, checkpoint_every=2), prepared, tmp_path / "run", recorder())
+    names = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
+    assert names == ["last", "update-2.safetensors", "update-4.safetensors"]
+
+
+@pytest.mark.parametrize(("averaged", "verdict"), [(1.5, "kept"), (2.5, "the best single checkpoint is better")])
+def test_the_mean_of_the_last_weights_is_kept_where_it_is_better(
+    configure: Any,
+    prepared: Prepared,
+    recorder: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    averaged: float,
+    verdict: str,
+) -> None:
+    monkeypatch.setattr(Validation, "score", Scripted([3.0, 2.9, 2.0, 2.8, averaged]))
+    folder, told = tmp_path / "run", recorder()
+    config = configure(optimiser=SGD, evaluate_every=1, max_updates=4, checkpoint_every=1, average=3)
+    train(config, prepared, folder, told)
+    kept = {n: read_weights(folder / "checkpoints" / f"update-{n}.safetensors") for n in range(1, 5)}
+    names = sorted(path.name for path in (folder / "checkpoints").glob("evaluated-*"))
+    assert names == [f"evaluated-{n}.safetensors" for n in (2, 3, 4)], "older ones are removed"
+    model = weights(load_model(folder).model)
+    if averaged < 2.0:
+        for name, tensor in model.items():
+            mean = torch.stack([kept[n][name] for n in (2, 3, 4)]).mean(0)
+            torch.testing.assert_close(tensor.detach(), mean)
+    else:
+        assert same(model, kept[3])
+    assert any(
+        message.startswith(f"mean of the last 3 evaluated weights: dev NLL {averaged:.2f}") for message in told.messages
+    )
+    assert any(message.endswith(verdict) or f"; {verdict}" in message for message in told.messages)
+
+
+def test_updates_on_the_cadence_are_evaluated_once_and_the_end_too(
+    configure: Any, prepared: Prepared, recorder: Any, tmp_path: Path
+) -> None:
+    told = recorder()
+    train(configure(optimiser=SGD, evaluate_every=2, max_updates=5), prepared, tmp_path / "run", told)
+    assert [row["update"] for row in told.evaluations] == [2, 4, 5]
+    train_nll = [row["train_nll_per_word"] for row in told.evaluations]
+    assert train_nll[2] == pytest.approx(told.updates[4]["nll_per_word"], rel=1e-5), "sums begin anew after each"
+
+
+# The loss
+
+
+@pytest.mark.parametrize("normalise", ["sentences", "tokens"])
+def test_a_group_of_batches_is_one_update_of_their_sum(
+    trainer: Any, configure: Any, prepared: Prepared, normalise: str
+) -> None:
+    config = configure(PLAIN, optimiser=SGD, normalise=normalise, batch={"accumulate": 6}, max_updates=1)
+    made = trainer(config)
+    before = copied(made.model)
+    made.run()
+    plain = build(config.model, len(prepared.source), len(prepared.target), config.training.seed)
+    assert same(copied(plain), before)
+    total, count = torch.zeros(()), 0
+    for batch in made.batches.epoch(0):
+        total = total + likelihood()(plain, batch, None).total
+        count += batch.sentences if normalise == "sentences" else batch.target_tokens
+    (total / count).backward()
+    for name, tensor in weights(made.model).items():
+        expected = before[name] - 0.2 * weights(plain)[name].grad
+        torch.testing.assert_close(tensor.detach(), expected, msg=lambda text, name=name: f"{name}: {text}")
+    assert count == (44 if normalise == "sentences" else sum(prepared.train.target_lengths))
+
+
+def out_of_memory_above(rows: int) -> Objective:
+    plain = likelihood()
+
+    def objective(model: TranslationModel, batch: Batch, draws: Draws | None) -> Loss:
+        loss = plain(model, batch, draws)
+        if batch.sentences > rows:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return loss
+
+    return objective
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4])
+def test_a_batch_too_large_is_split_and_its_update_is_that_of_the_whole(
+    trainer: Any, configure: Any, rows: int
+) -> None:
+    config = configure(PLAIN, optimiser=SGD, clip_norm=1.0, batch={"accumulate": 2}, max_updates=2)
+    whole, parts = trainer(config, name="whole"), trainer(config, out_of_memory_above(rows), name="parts")
+    assert whole.run() == parts.run()
+    for name, tensor in weights(whole.model).items():
+        torch.testing.assert_close(weights(parts.model)[name], tensor, rtol=1e-4, atol=1e-6)
+    assert parts.state.tokens == whole.state.tokens
+    assert parts.state.batch == whole.state.batch == 4, "halves do not count as batches"
+    assert parts.state.nll == pytest.approx(whole.state.nll, rel=1e-5)
+    assert parts.reporter.messages[0] == "update 1: 8 sentences do not fit into memory; split and tried again"
+    assert whole.reporter.messages == []
+
+
+def test_what_a_failed_pass_held_is_free_before_the_next_try(trainer: Any, configure: Any) -> None:
+    """The exception's traceback keeps the tensors of the pass: the retry must not run inside its handler."""
+    import sys
+
+    handled: list[bool] = []
+    refuse = out_of_memory_above(4)
+
+    def objective(model: TranslationModel, batch: Batch, draws: Draws | None) -> Loss:
+        handled.append(sys.exception() is not None)
+        return refuse(model, batch, draws)
+
+    trainer(configure(PLAIN, optimiser=SGD, max_updates=1), objective).run()
+    assert handled == [False] * 3
+
+
+def test_a_pair_that_alone_does_not_fit_is_named(trainer: Any, configure: Any) -> None:
+    made = trainer(configure(optimiser=SGD, max_updates=2), out_of_memory_above(0))
+    before = copied(made.model)
+    with pytest.raises(TrainingError) as error:
+        made.run()
+    batch = next(iter(made.batches.epoch(0)))
+    assert str(error.value).startswith(f"training pair {batch.indices[0] + 1} (")
+    assert str(error.value).endswith(
+        "symbols) alone does not fit into the memory of cpu; lower training.max_length or the model's sizes"
+    )
+    assert same(copied(made.model), before)
+
+
+# A loss that is not finite
+
+
+def not_finite_from(update: int, value: float) -> Objective:
+    plain, calls = likelihood(), iter(range(1, 1000))
+
+    def objective(model: TranslationModel, batch: Batch, draws: Draws | None) -> Loss:
+        loss = plain(model, batch, draws)
+        if draws is not None and next(calls) >= update:
+            return Loss(loss.total * value, loss.nll * value)
+        return loss
+
+    return objective
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_loss_that_is_not_finite_names_and_saves_its_batch(
+    configure: Any,
+    prepared: Prepared,
+    recorder: Any,
+    standing: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    value: float,
+) -> None:
+    monkeypatch.setattr(run, "likelihood", lambda _: not_finite_from(4, value))
+    folder, told = tmp_path / "run", recorder()
+    config = configure(optimiser=ADAM, clip_norm=1.0, evaluate_every=3, max_updates=6)
+    with pytest.raises(TrainingError) as error:
+        train(config, prepared, folder, told)
+    path = folder / "checkpoints" / "not-finite-update-4.safetensors"
+    message = str(error.value)
+    assert message.startswith(f"the loss of update 4 is not finite (NLL {value}, gradient norm ")
+    assert f"is saved in {path} and the weights were not changed by it; lower the learning rate" in message
+    tensors = read_weights(path)
+    batch = list(Batches(prepared.train, config.training.batch, None, config.training.seed).epoch(0))[3]
+    assert torch.equal(tensors["0.source"], batch.source)
+    assert torch.equal(tensors["0.target"], batch.target)
+    assert tensors["0.indices"].tolist() == list(batch.indices)
+    assert f"(training pairs {', '.join(str(i + 1) for i in batch.indices)}, ...)" in message
+    assert len(told.updates) == 3
+    assert standing(folder)[1]["update"] == 3, "the checkpoint before it is whole"
+    # and the run can go on from there
+    monkeypatch.setattr(run, "likelihood", likelihood)
+    train(config, prepared, folder, recorder(), resume=True)
+    assert standing(folder)[1]["update"] == 6
+
+
+def test_the_weights_are_those_before_the_loss_that_is_not_finite(trainer: Any, configure: Any) -> None:
+    made = trainer(configure(optimiser=ADAM, max_updates=6), not_finite_from(3, float("nan")))
+    seen: list[dict[str, torch.Tensor]] = []
+    made.reporter.hook = lambda _: seen.append(copied(made.model))
+    with pytest.raises(TrainingError, match="update 3"):
+        made.run()
+    assert len(seen) == 2
+    assert same(copied(made.model), seen[-1])
+
+
+# A full disk
+
+
+@pytest.mark.parametrize("kilobytes", [1, 6, 20])
+def test_a_full_disk_leaves_the_checkpoint_before(trainer: Any, configure: Any, kilobytes: int) -> None:
+    """Files are kept from growing: whichever file of the checkpoint is cut off, the old one stays whole."""
+    resource = pytest.importorskip("resource")
+    config = configure(optimiser=ADAM, max_updates=2)
+    made = trainer(config)
+    made.run()
+    before = {path.name: path.read_bytes() for path in made.last.iterdir()}
+    assert max(map(len, before.values())) > 20 * 1024
+    made.state.update = 3
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (kilobytes * 1024, hard))
+    try:
+        with pytest.raises(RnnsearchError) as error:
+            made.save()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "cannot be written" in str(error.value)
+    assert str(error.value).endswith("nothing was changed")
+    assert {path.name: path.read_bytes() for path in made.last.iterdir()} == before
+    assert [path.name for path in made.folder.iterdir()] == ["last"], "nothing temporary stays"
+    again = trainer(config, name="again")
+    again.folder = made.folder
+    again.resume()
+    assert again.state.update == 2
+    assert same(copied(again.model), copied(made.model))
+
+
+def test_a_run_without_a_dev_set_keeps_the_last_weights(
+    configure: Any, prepared: Prepared, recorder: Any, tmp_path: Path
+) -> None:
+    without = Prepared(prepared.folder, prepared.facts | {"dev": 0})
+    folder = tmp_path / "run"
+    train(configure(optimiser=SGD, max_updates=3), without, folder, recorder())
+    last = read_weights(folder / "checkpoints" / "last" / "model.safetensors")
+    assert same(weights(load_model(folder).model), last)
+    assert json.loads((folder / "training.json").read_text())["history"] == []

@@ -1,0 +1,152 @@
+"""Each optimiser against its paper's step in NumPy, and the two ways of clipping."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from rnnsearch.config import OptimiserConfig
+from rnnsearch.training.optimisers import OPTIMISERS, clip
+from rnnsearch.training.run import check
+
+Array = NDArray[np.float64]
+RATE = 0.05
+
+
+def sgd(w: Array, g: Array, _memory: dict[str, Any], _t: int) -> Array:
+    return w - RATE * g
+
+
+def momentum(w: Array, g: Array, memory: dict[str, Any], _t: int) -> Array:
+    """Polyak's: the velocity gathers gradients, the rate multiplies the velocity."""
+    memory["v"] = 0.8 * memory.get("v", 0.0) + g
+    return w - RATE * memory["v"]
+
+
+def adadelta(w: Array, g: Array, memory: dict[str, Any], _t: int) -> Array:
+    """Zeiler 2012, algorithm 1."""
+    rho, epsilon = 0.9, 1e-3
+    memory["g2"] = rho * memory.get("g2", 0.0) + (1 - rho) * g**2
+    step = -np.sqrt(memory.get("d2", 0.0) + epsilon) / np.sqrt(memory["g2"] + epsilon) * g
+    memory["d2"] = rho * memory.get("d2", 0.0) + (1 - rho) * step**2
+    return w + step
+
+
+def adam(w: Array, g: Array, memory: dict[str, Any], t: int) -> Array:
+    """Kingma & Ba 2015, algorithm 1."""
+    b1, b2, epsilon = 0.85, 0.95, 1e-4
+    memory["m"] = b1 * memory.get("m", 0.0) + (1 - b1) * g
+    memory["v"] = b2 * memory.get("v", 0.0) + (1 - b2) * g**2
+    m, v = memory["m"] / (1 - b1**t), memory["v"] / (1 - b2**t)
+    return w - RATE * m / (np.sqrt(v) + epsilon)
+
+
+def adamw(w: Array, g: Array, memory: dict[str, Any], t: int) -> Array:
+    """Loshchilov & Hutter 2019, algorithm 2, the decay scaled by the rate."""
+    return adam(w, g, memory, t) - RATE * 0.3 * w
+
+
+ADAM = {"learning_rate": RATE, "beta1": 0.85, "beta2": 0.95, "epsilon": 1e-4}
+CASES: dict[str, tuple[Callable[..., Array], dict[str, Any]]] = {
+    "sgd": (sgd, {"type": "sgd", "learning_rate": RATE}),
+    "momentum": (momentum, {"type": "sgd", "learning_rate": RATE, "momentum": 0.8}),
+    "adadelta": (adadelta, {"type": "adadelta", "rho": 0.9, "epsilon": 1e-3}),
+    "adam": (adam, {"type": "adam", **ADAM}),
+    "adamw": (adamw, {"type": "adamw", **ADAM, "weight_decay": 0.3}),
+}
+
+
+def test_every_optimiser_has_a_case() -> None:
+    assert {settings["type"] for _, settings in CASES.values()} == set(OPTIMISERS)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_six_steps_are_those_of_the_paper(name: str) -> None:
+    plain, settings = CASES[name]
+    rng = np.random.default_rng(3)
+    w = rng.normal(size=(3, 4))
+    parameter = nn.Parameter(torch.tensor(w))
+    optimiser = OPTIMISERS[settings["type"]].make([parameter], OptimiserConfig(**settings))
+    memory: dict[str, Any] = {}
+    for t in range(1, 7):
+        g = rng.normal(size=w.shape) * t
+        parameter.grad = torch.tensor(g)
+        optimiser.step()
+        w = plain(w, g, memory, t)
+        np.testing.assert_allclose(parameter.detach().numpy(), w, rtol=1e-9, err_msg=f"step {t}")
+
+
+def parameters(rng: np.random.Generator) -> list[nn.Parameter]:
+    made = [nn.Parameter(torch.zeros(shape, dtype=torch.float64)) for shape in ((2, 3), (4,))]
+    for parameter in made:
+        parameter.grad = torch.tensor(rng.normal(size=tuple(parameter.shape)))
+    return [*made, nn.Parameter(torch.zeros(2))]  # the last had no part in the loss
+
+
+def gradients(made: list[nn.Parameter]) -> Array:
+    return np.concatenate([p.grad.numpy().ravel() for p in made if p.grad is not None])
+
+
+@pytest.mark.parametrize("share", [0.3, 1.0, 1.7])
+def test_norm_clipping_scales_to_the_norm_where_it_is_above(share: float) -> None:
+    made = parameters(np.random.default_rng(5))
+    g = gradients(made)
+    norm = float(np.sqrt((g**2).sum()))
+    c = share * norm
+    found = clip(made, norm=c, value=None)
+    assert float(found) == pytest.approx(norm)
+    expected = g * c / norm if norm >= c else g
+    np.testing.assert_allclose(gradients(made), expected, rtol=1e-12)
+
+
+def test_element_wise_clipping_keeps_the_sign() -> None:
+    made = parameters(np.random.default_rng(6))
+    g = gradients(made)
+    clip(made, norm=None, value=0.5)
+    np.testing.assert_array_equal(gradients(made), np.minimum(0.5, np.abs(g)) * np.sign(g))
+    assert (np.abs(g) > 0.5).any()
+    assert (np.abs(g) < 0.5).any()
+
+
+def test_without_limits_nothing_is_clipped_and_the_norm_is_told() -> None:
+    made = parameters(np.random.default_rng(7))
+    g = gradients(made)
+    assert float(clip(made, None, None)) == pytest.approx(float(np.linalg.norm(g)))
+    np.testing.assert_array_equal(gradients(made), g)
+
+
+def test_gradients_of_nothing_stay_nothing() -> None:
+    parameter = nn.Parameter(torch.zeros(3))
+    parameter.grad = torch.zeros(3)
+    assert float(clip([parameter], norm=1.0, value=None)) == 0.0
+    assert parameter.grad.tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("table", "fault"),
+    [
+        ({"type": "adam"}, "training.optimiser.learning_rate: must be given for adam optimiser"),
+        (
+            {"type": "sgd", "learning_rate": 1.0, "beta1": 0.9},
+            "training.optimiser.beta1: has no effect with sgd optimiser; remove it",
+        ),
+        (
+            {"type": "adamm", "learning_rate": 1.0},
+            'training.optimiser.type: must be one of sgd, adadelta, adam, adamw; got "adamm" (did you mean "adam"?)',
+        ),
+        ({"type": "adadelta", "rho": 0.95}, "training.optimiser.epsilon: must be given for adadelta optimiser"),
+    ],
+)
+def test_options_that_a_kind_lacks_or_ignores_are_faults(configure: Any, table: dict[str, Any], fault: str) -> None:
+    assert check(configure(optimiser=table, max_updates=1)) == [fault]
+
+
+def test_a_right_config_has_no_faults(configure: Any) -> None:
+    for _, settings in CASES.values():
+        assert check(configure(optimiser=settings, max_updates=1)) == []

@@ -1,0 +1,259 @@
+"""What training tells: rows, log lines, TensorBoard, and the model card."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from rnnsearch.data.prepared import Prepared
+from rnnsearch.errors import ConfigError, TrainingError
+from rnnsearch.training.device import choose_device
+from rnnsearch.training.progress import JsonLines, Reporter, Screen, Together, minutes
+from rnnsearch.training.run import train
+
+ADAM = {"type": "adam", "learning_rate": 0.01}
+ROW = {
+    "update": 20,
+    "epoch": 1.5,
+    "nll_per_word": 2.25,
+    "tokens_per_second": 12345.6,
+    "padding": 0.125,
+    "learning_rate": 0.001,
+    "gradient_norm": 3.0,
+    "seconds": 65.0,
+    "seconds_left": 3900.0,
+}
+DEV = {
+    "update": 20,
+    "epoch": 1.5,
+    "seconds": 65.0,
+    "train_nll": 20.0,
+    "train_nll_per_word": 2.0,
+    "dev_nll": 19.5,
+    "dev_nll_per_word": 1.5,
+    "dev_perplexity": 4.48,
+    "dev_bleu": 12.34,
+    "best": True,
+}
+
+
+@pytest.fixture(scope="module")
+def trained(
+    configure: Any, prepared: Prepared, recorder: Any, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Any]:
+    """A run of 4 epochs with everything on, and what its reporter was told."""
+    folder, told = tmp_path_factory.mktemp("progress") / "run", recorder()
+    about = {"corpus": "toys", "licence": "CC BY 9.9", "attribution": "Sentences by the Toy Makers"}
+    described = Prepared(prepared.folder, prepared.facts | about)
+    config = configure(optimiser=ADAM, max_epochs=4, dev_bleu=True, tensorboard=True)
+    train(config, described, folder, told)
+    return folder, told
+
+
+def test_every_update_is_told(trained: tuple[Path, Any], prepared: Prepared) -> None:
+    rows = trained[1].updates
+    assert [row["update"] for row in rows] == list(range(1, 25))
+    assert rows[-1]["epoch"] == 4.0
+    for row in rows:
+        assert row.keys() == ROW.keys()
+        assert row["tokens_per_second"] > 0
+        assert 0.0 < row["padding"] < 0.5
+        assert row["gradient_norm"] > 0
+        assert row["learning_rate"] == 0.01
+    assert 2.0 < rows[0]["nll_per_word"] < 3.0, "near log(12) of a vocabulary of 12"
+    assert rows[-1]["nll_per_word"] < rows[0]["nll_per_word"]
+    seconds = [row["seconds"] for row in rows]
+    assert seconds == sorted(seconds)
+    assert rows[11]["seconds_left"] == pytest.approx(rows[11]["seconds"]), "half of the epochs are done"
+    assert rows[-1]["seconds_left"] == 0.0
+
+
+def test_every_evaluation_is_told_and_kept(trained: tuple[Path, Any]) -> None:
+    folder, told = trained
+    assert [row["update"] for row in told.evaluations] == [6, 12, 18, 24]
+    for row in told.evaluations:
+        assert row.keys() == DEV.keys()
+        assert 0.0 <= row["dev_bleu"] <= 100.0
+        assert row["dev_nll"] > row["dev_nll_per_word"] > 0
+    history = json.loads((folder / "training.json").read_text())["history"]
+    assert [row["update"] for row in history] == [6, 12, 18, 24]
+
+
+def test_the_remaining_time_is_by_the_nearest_limit(
+    configure: Any, prepared: Prepared, recorder: Any, tmp_path: Path
+) -> None:
+    told = recorder()
+    config = configure(optimiser=ADAM, max_updates=4, max_epochs=100.0, max_minutes=60.0)
+    train(config, prepared, tmp_path / "run", told)
+    first = told.updates[0]
+    assert first["seconds_left"] == pytest.approx(3 * first["seconds"])
+
+
+def test_the_log_is_json_lines(trained: tuple[Path, Any]) -> None:
+    lines = (trained[0] / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert [row["update"] for row in rows if row["kind"] == "update"] == [20]
+    assert [row["update"] for row in rows if row["kind"] == "dev"] == [6, 12, 18, 24]
+    messages = [row["text"] for row in rows if row["kind"] == "message"]
+    assert "44 training pairs; fp32 on 1 threads of" in messages[0]
+    assert messages[-1] == "training ended: 4 epochs done (training.max_epochs)"
+    assert messages == trained[1].messages
+
+
+def test_a_log_goes_on_where_it_was(tmp_path: Path) -> None:
+    for text in ("first", "zweitens: äöü"):
+        log = JsonLines(tmp_path / "log.jsonl", every=10)
+        log.message(text)
+        log.update(ROW)
+        log.update(ROW | {"update": 21})
+        log.evaluated(DEV)
+        log.close()
+    lines = (tmp_path / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert [row["kind"] for row in rows] == ["message", "update", "dev"] * 2
+    assert rows[3]["text"] == "zweitens: äöü"
+    assert rows[4] == {"kind": "update", **ROW}
+
+
+def test_a_log_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").mkdir()
+    with pytest.raises(TrainingError) as error:
+        JsonLines(tmp_path / "log.jsonl")
+    assert str(error.value) == f"{tmp_path / 'log.jsonl'}: cannot be written: Is a directory"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_is_said_by_the_log() -> None:
+    log = JsonLines(Path("/dev/full"))
+    with pytest.raises(TrainingError) as error:
+        log.message("text")
+    assert str(error.value) == "/dev/full: cannot be written: No space left on device"
+    log.close()
+
+
+def test_tensorboard_has_the_scalars(trained: tuple[Path, Any]) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(trained[0] / "tensorboard")).Reload()
+    names = set(events.Tags()["scalars"])
+    assert {"train/nll_per_word", "train/tokens_per_second", "dev/dev_nll", "dev/dev_bleu"} <= names
+    assert [event.step for event in events.Scalars("dev/dev_nll")] == [6, 12, 18, 24]
+    told = [row["dev_nll"] for row in trained[1].evaluations]
+    assert [event.value for event in events.Scalars("dev/dev_nll")] == pytest.approx(told, rel=1e-5)
+
+
+def test_without_tensorboard_nothing_of_it_is_written(
+    configure: Any, prepared: Prepared, recorder: Any, tmp_path: Path
+) -> None:
+    train(configure(optimiser=ADAM, max_updates=1), prepared, tmp_path / "run", recorder())
+    assert not (tmp_path / "run" / "tensorboard").exists()
+
+
+def test_the_card_says_what_was_learned_from_what(trained: tuple[Path, Any]) -> None:
+    folder, told = trained
+    card = (folder / "card.md").read_text(encoding="utf-8")
+    assert card.startswith("# aa → bb, a recurrent translation model\n")
+    assert "| Corpus | toys |" in card
+    assert "| Licence | CC BY 9.9 |" in card
+    assert "| Attribution | Sentences by the Toy Makers |" in card
+    assert "| Training pairs | 44 |" in card
+    best = min(told.evaluations, key=lambda row: row["dev_nll"])
+    row = next(line for line in card.splitlines() if line.startswith("| aa-bb |"))
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[1] == "24", "updates"
+    assert float(cells[2]) == 4.0, "epochs"
+    assert f"{best['train_nll']:.2f}" in cells
+    assert f"{best['dev_nll']:.2f}" in cells
+    facts = json.loads((folder / "training.json").read_text())
+    assert facts["hours"] == pytest.approx(told.updates[-1]["seconds"] / 3600)
+    assert facts["device"] in row
+    import hashlib
+
+    assert hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest() in card
+
+
+def test_the_card_holds_no_text_of_the_corpus(trained: tuple[Path, Any], corpus: Path) -> None:
+    line = (corpus / "train.aa").read_text().splitlines()[0]
+    assert len(line) > 4
+    assert line not in (trained[0] / "training.json").read_text()
+    assert line not in (trained[0] / "card.md").read_text()
+
+
+def screen(every_seconds: float) -> tuple[Screen, io.StringIO]:
+    file = io.StringIO()
+    return Screen(Console(file=file, width=60), every_seconds), file
+
+
+def test_off_a_terminal_a_line_comes_now_and_then() -> None:
+    made, file = screen(0.0)
+    with made:
+        made.update(ROW)
+        made.evaluated(DEV)
+        made.message("plain [text] of 1 line")
+    assert file.getvalue().splitlines() == [
+        "epoch 1.50  update 20  train NLL 2.250 a word  12,346 target tokens/s  padding 12%  "
+        "learning rate 0.001, 1 h 05 min left",
+        "dev after epoch 1.50, update 20, 1 min 05 s: NLL 19.50 a sentence, perplexity 4.48 a symbol"
+        "  BLEU 12.3 (greedy)  best so far",
+        "plain [text] of 1 line",
+    ]
+    rarely, file = screen(1000.0)
+    with rarely:
+        rarely.update(ROW)
+    assert file.getvalue() == ""
+
+
+def test_on_a_terminal_the_line_is_live() -> None:
+    file = io.StringIO()
+    with Screen(Console(file=file, width=160, force_terminal=True)) as made:
+        made.update(ROW)
+        assert made.live is not None
+        made.live.refresh()
+    assert "12,346 target tokens/s" in file.getvalue()
+
+
+def test_no_limit_or_bleu_no_words_about_it() -> None:
+    made, file = screen(0.0)
+    made.update(ROW | {"seconds_left": None})
+    made.evaluated(DEV | {"dev_bleu": None, "best": False})
+    assert "left" not in file.getvalue()
+    assert "BLEU" not in file.getvalue()
+    assert "best" not in file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0 min 00 s"), (65, "1 min 05 s"), (3599, "59 min 59 s"), (4320, "1 h 12 min")]
+)
+def test_minutes(seconds: float, text: str) -> None:
+    assert minutes(seconds) == text
+
+
+def test_several_reporters_are_told_the_same(recorder: Any) -> None:
+    one, two = recorder(), recorder()
+    both: Reporter = Together(one, two)
+    both.update(ROW)
+    both.evaluated(DEV)
+    both.message("text")
+    for told in (one, two):
+        assert (told.updates, told.evaluations, told.messages) == ([ROW], [DEV], ["text"])
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("gpu", 'training.device: must be auto, cpu, cuda or cuda:N; got "gpu"'),
+        ("meta", 'training.device: must be auto, cpu, cuda or cuda:N; got "meta"'),
+        ("cuda:99", 'training.device: must be a device of this machine; got "cuda:99", and torch finds '),
+    ],
+)
+def test_a_device_that_is_not_there_is_said(name: str, message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        choose_device(name)
+    assert str(error.value).startswith(message)
+    assert choose_device("cpu").type == "cpu"
+    assert choose_device("auto").type in ("cpu", "cuda")

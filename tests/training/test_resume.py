@@ -1,0 +1,240 @@
+"""A resumed run is the uninterrupted one, bit for bit; and a run is never mixed up with another."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rnnsearch.data.prepared import Prepared
+from rnnsearch.errors import Interrupted, ModelError, TrainingError
+from rnnsearch.training.run import train
+from rnnsearch.training.validation import Validation
+
+OPTIMISERS: dict[str, dict[str, Any]] = {
+    "sgd": {"type": "sgd", "learning_rate": 0.5},
+    "momentum": {"type": "sgd", "learning_rate": 0.2, "momentum": 0.9},
+    "adadelta": {"type": "adadelta", "rho": 0.95, "epsilon": 1e-4},
+    "adam": {"type": "adam", "learning_rate": 0.01},
+    "adamw": {"type": "adamw", "learning_rate": 0.01, "weight_decay": 0.1},
+}
+ADAM = OPTIMISERS["adam"]
+PLATEAU = {"type": "plateau", "patience": 0, "factor": 0.5, "warmup": 2}
+
+
+class InterruptAt:
+    """Ctrl-C right after an update."""
+
+    def __init__(self, update: int) -> None:
+        self.at = update
+
+    def __call__(self, update: int) -> None:
+        if update == self.at:
+            signal.raise_signal(signal.SIGINT)
+
+
+def assert_same(one: tuple[dict[str, torch.Tensor], Any], other: tuple[dict[str, torch.Tensor], Any]) -> None:
+    assert one[0].keys() == other[0].keys()
+    for name, tensor in one[0].items():
+        assert torch.equal(tensor, other[0][name]), name
+    assert one[1] == other[1]
+
+
+@pytest.fixture
+def both(configure: Any, prepared: Prepared, recorder: Any, standing: Any, tmp_path: Path) -> Any:
+    """Trains straight, and again with interruptions at some updates; compares where the two end."""
+
+    def run(interruptions: list[int], **training: Any) -> Any:
+        config = configure(**training)
+        told = recorder()
+        straight = tmp_path / "straight"
+        assert train(config, prepared, straight, told)
+        broken = tmp_path / "broken"
+        for update in interruptions:
+            with pytest.raises(Interrupted) as error:
+                train(config, prepared, broken, recorder(InterruptAt(update)), resume=True)
+            assert str(error.value) == (
+                f"training was interrupted at update {update}; its state is saved in "
+                f"{broken / 'checkpoints' / 'last'}: go on with --resume"
+            )
+            assert standing(broken)[1]["update"] == update
+        train(config, prepared, broken, recorder(), resume=True)
+        assert_same(standing(straight), standing(broken))
+        for name in ("model.safetensors", "config.toml", "source.json", "target.json"):
+            assert (straight / name).read_bytes() == (broken / name).read_bytes()
+        return told
+
+    return run
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_resumed_is_uninterrupted(both: Any, name: str) -> None:
+    both([3], optimiser=OPTIMISERS[name], schedule=PLATEAU, max_updates=6, evaluate_every=2, clip_norm=1.0)
+
+
+def test_in_the_middle_of_an_epoch_of_accumulated_batches(both: Any) -> None:
+    """Six batches an epoch, four an update: 4 + 2, 4 + 2."""
+    batch = {"accumulate": 4}
+    told = both([1, 3], optimiser=ADAM, batch=batch, max_updates=4)
+    assert [row["epoch"] for row in told.updates] == pytest.approx([4 / 6, 1.0, 1 + 4 / 6, 2.0])
+
+
+def test_at_the_end_of_an_epoch_where_evaluation_is_due(both: Any) -> None:
+    told = both([6, 11, 12], optimiser=ADAM, schedule=PLATEAU, max_epochs=3)
+    assert [row["update"] for row in told.evaluations] == [6, 12, 18]
+
+
+def test_with_bleu_bf16_and_averaging(both: Any) -> None:
+    both([3], optimiser=ADAM, precision="bf16", dev_bleu=True, average=2, evaluate_every=2, max_updates=6)
+
+
+def test_during_an_evaluation_which_is_then_done_anew(
+    configure: Any, prepared: Prepared, recorder: Any, standing: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = configure(optimiser=ADAM, schedule=PLATEAU, evaluate_every=2, max_updates=6)
+    train(config, prepared, tmp_path / "straight", recorder())
+    score = Validation.score
+    calls = []
+
+    def interrupted(self: Validation, model: Any, objective: Any, bleu: Any, stop: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 2:
+            signal.raise_signal(signal.SIGINT)
+        return score(self, model, objective, bleu, stop)
+
+    monkeypatch.setattr(Validation, "score", interrupted)
+    with pytest.raises(Interrupted, match="at update 4"):
+        train(config, prepared, tmp_path / "broken", recorder())
+    pending = standing(tmp_path / "broken")[1]
+    assert (pending["pending"], len(pending["history"])) == (True, 1)
+    train(config, prepared, tmp_path / "broken", recorder(), resume=True)
+    assert_same(standing(tmp_path / "straight"), standing(tmp_path / "broken"))
+
+
+def test_a_run_whose_end_is_moved_goes_on(configure: Any, prepared: Prepared, recorder: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    assert train(configure(optimiser=ADAM, max_updates=3, evaluate_every=3), prepared, folder, recorder()) == (
+        "3 updates done (training.max_updates)"
+    )
+    again = recorder()
+    train(configure(optimiser=ADAM, max_updates=3, evaluate_every=3), prepared, folder, again, resume=True)
+    assert again.updates == [], "a run at its end has nothing more to do"
+    longer = recorder()
+    config = configure(optimiser=ADAM, max_updates=5, evaluate_every=3, save_minutes=1, patience=9)
+    train(config, prepared, folder, longer, resume=True)
+    assert [row["update"] for row in longer.updates] == [4, 5]
+    assert f"going on from update 3 ({folder / 'checkpoints' / 'last'})" in longer.messages
+
+
+@pytest.fixture
+def finished(configure: Any, prepared: Prepared, recorder: Any, tmp_path: Path) -> Path:
+    train(configure(optimiser=ADAM, max_updates=2), prepared, tmp_path / "run", recorder())
+    return tmp_path / "run"
+
+
+def everything(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_folder_that_holds_a_run_is_refused_without_resume(
+    configure: Any, prepared: Prepared, recorder: Any, finished: Path
+) -> None:
+    before = everything(finished)
+    with pytest.raises(TrainingError) as error:
+        train(configure(optimiser=ADAM, max_updates=4), prepared, finished, recorder())
+    assert str(error.value) == (
+        f"{finished}: holds a training run already; go on with --resume, or name another folder"
+    )
+    assert everything(finished) == before
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_model_without_a_checkpoint_is_not_written_over(
+    configure: Any, prepared: Prepared, recorder: Any, finished: Path, resume: bool
+) -> None:
+    (finished / "checkpoints").rename(finished.parent / "elsewhere")
+    before = everything(finished)
+    with pytest.raises(TrainingError) as error:
+        train(configure(optimiser=ADAM, max_updates=4), prepared, finished, recorder(), resume=resume)
+    assert str(error.value) == (f"{finished}: holds a model without a checkpoint to go on from; name another folder")
+    assert everything(finished) == before
+
+
+def test_another_config_is_refused_with_the_paths_that_differ(
+    configure: Any, prepared: Prepared, recorder: Any, finished: Path
+) -> None:
+    config = configure(
+        {"model": {"encoder": {"size": 7}}}, optimiser={**ADAM, "learning_rate": 0.5}, max_updates=4, seed=2
+    )
+    before = everything(finished)
+    with pytest.raises(TrainingError) as error:
+        train(config, prepared, finished, recorder(), resume=True)
+    assert str(error.value) == (
+        f"{finished}: its run differs from this config in model.encoder.size, "
+        "training.optimiser.learning_rate, training.seed; change it back, or name another folder"
+    )
+    assert everything(finished) == before
+
+
+def test_another_corpus_under_the_same_name_is_refused(
+    configure: Any, prepared: Prepared, recorder: Any, finished: Path
+) -> None:
+    other = Prepared(prepared.folder, prepared.facts | {"sha256": "f" * 64})
+    with pytest.raises(TrainingError, match=r"its run was on a corpus with SHA-256 .*got one with f{16}\.\.\. in"):
+        train(configure(optimiser=ADAM, max_updates=4), other, finished, recorder(), resume=True)
+
+
+def test_resume_without_a_run_starts_one(configure: Any, prepared: Prepared, recorder: Any, tmp_path: Path) -> None:
+    told = recorder()
+    train(configure(optimiser=ADAM, max_updates=1), prepared, tmp_path / "new", told, resume=True)
+    assert [row["update"] for row in told.updates] == [1]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "kind", "message"),
+    [
+        ("state.json", b'{"epoch": 1,', TrainingError, r"state\.json: is damaged \(.*\); remove .*last to start anew"),
+        ("state.json", b'{"unknown": 1}', TrainingError, r"state\.json: is damaged"),
+        ("model.safetensors", b"\x00" * 40, ModelError, r"model\.safetensors: is truncated or damaged"),
+        ("optimiser.safetensors", b"", ModelError, r"optimiser\.safetensors: is truncated or damaged"),
+    ],
+)
+def test_a_damaged_checkpoint_is_said(
+    configure: Any,
+    prepared: Prepared,
+    recorder: Any,
+    finished: Path,
+    name: str,
+    content: bytes,
+    kind: type[Exception],
+    message: str,
+) -> None:
+    (finished / "checkpoints" / "last" / name).write_bytes(content)
+    with pytest.raises(kind, match=message):
+        train(configure(optimiser=ADAM, max_updates=4), prepared, finished, recorder(), resume=True)
+
+
+def test_a_folder_that_cannot_be_made_is_said(
+    configure: Any, prepared: Prepared, recorder: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(TrainingError) as error:
+        train(configure(optimiser=ADAM, max_updates=1), prepared, tmp_path / "file" / "run", recorder())
+    assert str(error.value) == (
+        f"{tmp_path / 'file' / 'run'}: must be a folder that can be written to; got: Not a directory"
+    )
+
+
+def test_other_random_numbers_make_another_run(
+    configure: Any, prepared: Prepared, recorder: Any, standing: Any, tmp_path: Path
+) -> None:
+    """So that the tests above cannot pass by comparing what does not depend on the draws."""
+    first = configure(optimiser=ADAM, max_updates=2)
+    other = first.model_copy(update={"training": first.training.model_copy(update={"seed": 2})})
+    train(first, prepared, tmp_path / "one", recorder())
+    train(other, prepared, tmp_path / "two", recorder())
+    one, two = standing(tmp_path / "one")[0], standing(tmp_path / "two")[0]
+    assert not any(torch.equal(one[name], two[name]) for name in one if name.endswith("exp_avg"))

@@ -1,0 +1,118 @@
+"""Every learning-rate schedule: exact factors at exact updates and epochs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rnnsearch.config import ScheduleConfig
+from rnnsearch.training.run import check, train
+from rnnsearch.training.schedules import SCHEDULES, Schedule
+
+NEEDED: dict[str, dict[str, Any]] = {
+    "constant": {},
+    "halving": {"start": 5.0, "every": 1.0},
+    "inverse-sqrt": {"warmup": 4},
+    "plateau": {"patience": 1},
+}
+
+
+def make(name: str, **options: Any) -> Schedule:
+    return SCHEDULES[name](ScheduleConfig(type=name, **(NEEDED[name] | options)))
+
+
+def test_every_schedule_is_tested() -> None:
+    assert set(NEEDED) == set(SCHEDULES)
+
+
+@pytest.mark.parametrize("name", ["constant", "halving", "plateau"])
+def test_warmup_rises_linearly(name: str) -> None:
+    schedule = make(name, warmup=4)
+    assert [schedule.factor(n, 0.0) for n in range(1, 7)] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("name", ["constant", "halving", "plateau"])
+def test_without_warmup_the_rate_is_whole_at_once(name: str) -> None:
+    assert make(name).factor(1, 0.0) == 1.0
+
+
+def test_inverse_square_root() -> None:
+    schedule = make("inverse-sqrt")
+    assert [schedule.factor(n, 9.0) for n in (1, 2, 4, 16, 64)] == [0.25, 0.5, 1.0, 0.5, 0.25]
+    assert [make("inverse-sqrt", warmup=0).factor(n, 9.0) for n in (1, 4)] == [1.0, 0.5]
+
+
+def test_halving_as_luong() -> None:
+    """After 5 epochs, halve every epoch."""
+    schedule = make("halving")
+    found = [schedule.factor(1000, epoch) for epoch in (0.0, 4.999, 5.0, 5.999, 6.0, 7.5, 10.0)]
+    assert found == [1.0, 1.0, 0.5, 0.5, 0.25, 0.125, 2.0**-6]
+    slow = make("halving", start=1.0, every=0.5)
+    assert [slow.factor(1, epoch) for epoch in (0.9, 1.0, 1.5, 2.0)] == [1.0, 0.5, 0.25, 0.125]
+
+
+def test_halving_begins_with_the_first_update_of_an_epoch(
+    configure: Any, prepared: Any, recorder: Any, tmp_path: Path
+) -> None:
+    config = configure(
+        optimiser={"type": "sgd", "learning_rate": 0.8},
+        schedule={"type": "halving", "start": 1.0, "every": 1.0},
+        clip_norm=1.0,
+        max_epochs=3,
+    )
+    told = recorder()
+    train(config, prepared, tmp_path / "run", told)
+    assert [row["learning_rate"] for row in told.updates] == [0.8] * 6 + [0.4] * 6 + [0.2] * 6
+
+
+def test_plateau_waits_for_its_patience_then_lowers() -> None:
+    schedule = make("plateau", patience=2, factor=0.1)
+    factors = []
+    for better in (True, False, False, True, False, False, False, False, False, False):
+        schedule.evaluated(better)
+        factors.append(schedule.factor(1, 1.0))
+    assert factors == [1.0] * 6 + [0.1] * 3 + [pytest.approx(0.01)]
+
+
+def test_plateau_without_patience_lowers_at_once_by_half_down_to_the_minimum() -> None:
+    schedule = make("plateau", patience=0, minimum=0.2)
+    factors = []
+    for _ in range(4):
+        schedule.evaluated(False)
+        factors.append(schedule.factor(1, 1.0))
+    assert factors == [0.5, 0.25, 0.2, 0.2]
+
+
+def test_plateau_goes_on_from_its_state() -> None:
+    straight, before, after = (make("plateau", patience=2) for _ in range(3))
+    for schedule in (straight, before):
+        for _ in range(5):
+            schedule.evaluated(False)
+    after.restore(before.state())
+    for _ in range(4):
+        straight.evaluated(False)
+        after.evaluated(False)
+        assert after.factor(1, 1.0) == straight.factor(1, 1.0)
+    assert straight.factor(1, 1.0) == 0.125
+
+
+@pytest.mark.parametrize(
+    ("table", "fault"),
+    [
+        ({"type": "halving", "start": 5.0}, "training.schedule.every: must be given for halving schedule"),
+        (
+            {"type": "constant", "factor": 0.5},
+            "training.schedule.factor: has no effect with constant schedule; remove it",
+        ),
+        (
+            {"type": "plato"},
+            "training.schedule.type: must be one of constant, halving, inverse-sqrt, plateau; "
+            'got "plato" (did you mean "plateau"?)',
+        ),
+    ],
+)
+def test_faults(configure: Any, table: dict[str, Any], fault: str) -> None:
+    config = configure(optimiser={"type": "sgd", "learning_rate": 0.5}, schedule=table, max_updates=1)
+    assert check(config) == [fault]
