@@ -106,6 +106,7 @@ class AttentionConfig(Table):
     """Units of the alignment model's hidden layer."""
     window: str = "global"
     normaliser: str = "softmax"
+    features: list[str] = []
 
 
 class DecoderConfig(Table):

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 
 from pydantic import BaseModel
 
-from rnnsearch.config import ModelConfig, RunConfig
+from rnnsearch.config import AttentionConfig, ModelConfig, RunConfig
 from rnnsearch.errors import ConfigError, did_you_mean
+from rnnsearch.models.attention.features import FEATURES
 from rnnsearch.models.attention.normalisers import NORMALISERS
 from rnnsearch.models.attention.scores import SCORES
 from rnnsearch.models.attention.windows import WINDOWS
@@ -34,6 +35,7 @@ def check(config: RunConfig) -> list[str]:
             _unknown("model.attention.score", model.attention.score, SCORES),
             _unknown("model.attention.window", model.attention.window, WINDOWS),
             _unknown("model.attention.normaliser", model.attention.normaliser, NORMALISERS),
+            *(_unknown("model.attention.features", name, FEATURES) for name in model.attention.features),
         ]
     faults = [fault for fault in names if fault]
     return faults or [*_combinations(model), *_ties(config)]
@@ -62,15 +64,10 @@ def _combinations(model: ModelConfig) -> list[str]:
     faults += unfit_options("model.init", model.init, needs, ("type", "recurrent"), f"{init.name} init of this model")
     if decoder.attends and model.attention is None:
         faults.append(f"model.attention: must be given for {what}")
-    if model.attention is not None:
-        if decoder.attends:
-            score = SCORES[model.attention.score]
-            always = ("score", "window", "normaliser")
-            faults += unfit_options(
-                "model.attention", model.attention, score.options, always, f"the {score.name} score"
-            )
-        else:
-            faults.append(f"model.attention: has no effect with {what}; remove it")
+    if model.attention is not None and not decoder.attends:
+        faults.append(f"model.attention: has no effect with {what}; remove it")
+    elif model.attention is not None:
+        faults += _attention(model.attention)
     if not decoder.attends and not encoder.one_vector:
         single = ", ".join(name for name, e in ENCODERS.items() if e.one_vector)
         faults.append(
@@ -79,6 +76,21 @@ def _combinations(model: ModelConfig) -> list[str]:
         )
     if not decoder.attends and model.dropout.annotations > 0:
         faults.append(f"model.dropout.annotations: has no effect with {what}; remove it")
+    return faults
+
+
+def _attention(attention: AttentionConfig) -> list[str]:
+    score, window = SCORES[attention.score], WINDOWS[attention.window]
+    needs = score.options.union(window.options, *(FEATURES[name].options for name in attention.features))
+    parts = [f"the {score.name} score", f"the {window.name} window", *attention.features]
+    always = ("score", "window", "normaliser", "features")
+    faults = unfit_options("model.attention", attention, needs, always, ", ".join(parts))
+    if attention.features and not score.takes_features:
+        able = ", ".join(name for name, kind in SCORES.items() if kind.takes_features)
+        faults.append(
+            f"model.attention.features: enter the score's hidden layer, which the {score.name} score has not; "
+            f"use score = {able}"
+        )
     return faults
 
 

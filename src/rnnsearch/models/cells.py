@@ -15,7 +15,7 @@ A cell is split so that what depends on the inputs alone is one matrix product f
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -24,22 +24,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from rnnsearch.models.fused.gru_sequence import gru_sequence
 from rnnsearch.models.initialise import Init, linear
-
-
-class Hidden(NamedTuple):
-    """The state of a cell with one vector: h [N, D]."""
-
-    h: Tensor
-
-
-class HiddenAndCell(NamedTuple):
-    """The state of an LSTM: its output h and its memory c, [N, D] each."""
-
-    h: Tensor
-    c: Tensor
-
-
-CellState = Hidden | HiddenAndCell
+from rnnsearch.models.memory import CellState, Hidden, HiddenAndCell
 
 
 class Cell(nn.Module, ABC):
@@ -79,8 +64,8 @@ class Cell(nn.Module, ABC):
 
     def sequence(
         self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], backward: bool = False
-    ) -> tuple[Float[Tensor, "B J D"], Float[Tensor, "B D"]]:
-        """All outputs from a zero state, read left to right or (backward) right to left, and the last one.
+    ) -> tuple[Float[Tensor, "B J D"], CellState]:
+        """All outputs from a zero state, read left to right or (backward) right to left, and the last state.
 
         On padding the state stays as it is: the last output is that of a row's last real position
         (backward: of its first).
@@ -94,7 +79,7 @@ class Cell(nn.Module, ABC):
             new = self.step(gates[j], state)
             state = type(state)(*(torch.where(real[j], n, o.to(n.dtype)) for n, o in zip(new, state, strict=True)))
             outputs.append(state.h)
-        return torch.stack(outputs[::-1] if backward else outputs, dim=1), state.h
+        return torch.stack(outputs[::-1] if backward else outputs, dim=1), state
 
 
 class Tanh(Cell):
@@ -140,9 +125,11 @@ class GRU(Cell):
 
     def sequence(
         self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], backward: bool = False
-    ) -> tuple[Float[Tensor, "B J D"], Float[Tensor, "B D"]]:
+    ) -> tuple[Float[Tensor, "B J D"], CellState]:
         """The fast twin of the plain loop in `Cell.sequence`."""
-        return gru_sequence(self.inputs(x), mask, self.recurrent_gates.weight, self.recurrent.weight, backward)
+        weights = (self.recurrent_gates.weight, self.recurrent.weight)
+        outputs, last = gru_sequence(self.inputs(x), mask, *weights, backward)
+        return outputs, Hidden(last)
 
 
 class ChoGRU(GRU):
@@ -180,7 +167,7 @@ class TorchGRU(Cell):
 
     def sequence(
         self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], backward: bool = False
-    ) -> tuple[Float[Tensor, "B J D"], Float[Tensor, "B D"]]:
+    ) -> tuple[Float[Tensor, "B J D"], CellState]:
         """The library's fused recurrence: the twin of the plain loop in `Cell.sequence`."""
         lengths = mask.sum(1)
         if backward:
@@ -195,7 +182,7 @@ class TorchGRU(Cell):
         outputs, _ = pad_packed_sequence(restored, batch_first=True, total_length=x.shape[1])
         assert packed.unsorted_indices is not None  # because enforce_sorted is False
         last = last[0].index_select(0, packed.unsorted_indices)
-        return (_reverse(outputs, lengths) if backward else outputs), last
+        return (_reverse(outputs, lengths) if backward else outputs), Hidden(last)
 
 
 class LSTM(Cell):

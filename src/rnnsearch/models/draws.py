@@ -17,6 +17,11 @@ class Draws:
         mask = torch.empty(shape, dtype=like.dtype, device=like.device)
         return mask.bernoulli_(1.0 - share, generator=self.generator).div_(1.0 - share)
 
+    def uniform(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        """Uniform numbers in (0, 1), in fp32."""
+        numbers = torch.rand(shape, device=like.device, generator=self.generator)
+        return numbers.clamp_min_(torch.finfo(torch.float32).tiny)
+
 
 def dropout(x: Tensor, share: float, draws: Draws | None) -> Tensor:
     """x with a share of its units set to zero and the rest scaled up; x itself without draws or share."""

@@ -52,7 +52,7 @@ class Unidirectional(Encoder):
 
     def forward(self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"]) -> Encoded:
         annotations, last = self.forward_cell.sequence(x, mask)
-        return Encoded(annotations, mask, last)
+        return Encoded(annotations, mask, last.h, (last,))
 
 
 class Bidirectional(Encoder):
@@ -73,9 +73,10 @@ class Bidirectional(Encoder):
         self.backward_cell.initialise(init)
 
     def forward(self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"]) -> Encoded:
-        rightward, _ = self.forward_cell.sequence(x, mask)
+        rightward, last = self.forward_cell.sequence(x, mask)
         leftward, first = self.backward_cell.sequence(x, mask, backward=True)
-        return Encoded(torch.cat([rightward, leftward], dim=-1), mask, first)
+        both = type(last)(*(torch.cat(pair, dim=-1) for pair in zip(last, first, strict=True)))
+        return Encoded(torch.cat([rightward, leftward], dim=-1), mask, first.h, (both,))
 
 
 ENCODERS: dict[str, type[Encoder]] = {c.name: c for c in (Bidirectional, Unidirectional)}

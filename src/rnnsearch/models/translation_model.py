@@ -63,14 +63,14 @@ class TranslationModel(nn.Module):
         annotations = dropout(encoded.annotations, self.dropout.annotations, draws)
         return self.decoder.remember(encoded._replace(annotations=annotations))
 
-    def start(self, memory: Memory, draws: Draws | None = None) -> State:
-        """The decoder's state before the first target word, one row a sentence."""
-        return self.decoder.start(memory, draws)
+    def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> State:
+        """The decoder's state before the first target word, one row a sentence; `steps`: as in `Decoder.start`."""
+        return self.decoder.start(memory, draws, steps)
 
     def unroll(self, previous: Int[Tensor, "B I"], memory: Memory, draws: Draws | None = None) -> Unrolled:
         """All target positions at once, given the previous words y_{i-1} (BOS first)."""
         y_prev = self._embed(self.target_embedding, previous, draws)
-        state = self.start(memory, draws)
+        state = self.start(memory, draws, previous.shape[1])
         reading = self.decoder.unroll(self.decoder.inputs(y_prev), state, memory)
         readout = self.decoder.readout(y_prev, reading)
         return Unrolled(dropout(readout, self.dropout.readout, draws), reading)

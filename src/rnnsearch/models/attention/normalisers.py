@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -12,14 +12,24 @@ from torch import Tensor, nn
 from rnnsearch.tensors import at_least_fp32
 
 
+class Weights(NamedTuple):
+    """alpha: [B, Q, J], exactly 0 where the energy is -inf. expected: [B, Q, J], the distribution that a hard alpha
+    was drawn from; None where alpha is that distribution itself."""
+
+    alpha: Tensor
+    expected: Tensor | None = None
+
+
 class Normaliser(nn.Module, ABC):
     """From energies to weights."""
 
     name: ClassVar[str]
+    draws_noise: ClassVar[bool] = False
+    """Whether training needs random numbers, one a source position and target position."""
 
     @abstractmethod
-    def forward(self, energy: Float[Tensor, "B Q J"]) -> Float[Tensor, "B Q J"]:
-        """alpha, in fp32 at least; exactly 0 where the energy is -inf."""
+    def forward(self, energy: Float[Tensor, "B Q J"], noise: Float[Tensor, "B Q J"] | None) -> Weights:
+        """The weights, in fp32 at least. `noise`: uniform in (0, 1), in training; None in search."""
 
 
 class Softmax(Normaliser):
@@ -27,8 +37,8 @@ class Softmax(Normaliser):
 
     name = "softmax"
 
-    def forward(self, energy: Float[Tensor, "B Q J"]) -> Float[Tensor, "B Q J"]:
-        return torch.softmax(at_least_fp32(energy), dim=-1)
+    def forward(self, energy: Float[Tensor, "B Q J"], noise: Float[Tensor, "B Q J"] | None) -> Weights:
+        return Weights(torch.softmax(at_least_fp32(energy), dim=-1))
 
 
 NORMALISERS: dict[str, type[Normaliser]] = {c.name: c for c in (Softmax,)}

@@ -19,6 +19,9 @@ class Score(nn.Module, ABC):
     name: ClassVar[str]
     options: ClassVar[frozenset[str]] = frozenset()
     """Options of `[model.attention]` that this class needs."""
+    takes_features: ClassVar[bool] = False
+    """Whether features can enter its hidden layer; `hidden_size` is then A."""
+    hidden_size: int = 0
 
     @classmethod
     @abstractmethod
@@ -30,8 +33,13 @@ class Score(nn.Module, ABC):
         """The part that depends on the annotations alone."""
 
     @abstractmethod
-    def forward(self, query: Float[Tensor, "B Q D"], keys: Float[Tensor, "B J K"]) -> Float[Tensor, "B Q J"]:
-        """Energies of Q queries a sentence."""
+    def forward(
+        self,
+        query: Float[Tensor, "B Q D"],
+        keys: Float[Tensor, "B J K"],
+        extra: Float[Tensor, "B Q J A"] | None = None,
+    ) -> Float[Tensor, "B Q J"]:
+        """Energies of Q queries a sentence. `extra`: what features add inside the hidden layer."""
 
     @abstractmethod
     def initialise(self, init: Init) -> None:
@@ -46,9 +54,11 @@ class Additive(Score):
 
     name = "additive"
     options = frozenset({"size"})
+    takes_features = True
 
     def __init__(self, query_size: int, annotation_size: int, size: int) -> None:
         super().__init__()
+        self.hidden_size = size
         self.query = nn.Linear(query_size, size, bias=False)
         """W_a."""
         self.key = nn.Linear(annotation_size, size, bias=False)
@@ -70,8 +80,14 @@ class Additive(Score):
         keys: Tensor = self.key(annotations)
         return keys
 
-    def forward(self, query: Float[Tensor, "B Q D"], keys: Float[Tensor, "B J K"]) -> Float[Tensor, "B Q J"]:
-        hidden = torch.tanh(self.query(query).unsqueeze(2) + keys.unsqueeze(1))
+    def forward(
+        self,
+        query: Float[Tensor, "B Q D"],
+        keys: Float[Tensor, "B J K"],
+        extra: Float[Tensor, "B Q J A"] | None = None,
+    ) -> Float[Tensor, "B Q J"]:
+        hidden = self.query(query).unsqueeze(2) + keys.unsqueeze(1)
+        hidden = torch.tanh(hidden if extra is None else hidden + extra)
         return hidden @ self.vector.to(hidden.dtype)
 
 

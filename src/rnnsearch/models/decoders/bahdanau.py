@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from rnnsearch.config import ModelConfig
 from rnnsearch.models.attention.attention import Attention, AttentionState
 from rnnsearch.models.attention.scores import Additive
-from rnnsearch.models.cells import CELLS, GRU, Cell, CellState
+from rnnsearch.models.cells import CELLS, GRU, Cell
 from rnnsearch.models.decoders.decoder import Decoder, Reading
 from rnnsearch.models.decoders.deep_output import DeepOutput
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoders import Encoder, MakeCell
 from rnnsearch.models.fused import bahdanau
 from rnnsearch.models.initialise import Init, linear
-from rnnsearch.models.memory import Encoded, Memory
+from rnnsearch.models.memory import CellState, Encoded, Memory
 
 
 class BahdanauState(NamedTuple):
@@ -77,18 +77,18 @@ class Bahdanau(Decoder):
     def remember(self, encoded: Encoded) -> Memory:
         return self.attention.on(encoded)
 
-    def start(self, memory: Memory, draws: Draws | None = None) -> BahdanauState:
+    def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> BahdanauState:
         s_0 = torch.tanh(self.initial(memory.summary))
-        return BahdanauState(self.cell.start(s_0), self.attention.start())
+        return BahdanauState(self.cell.start(s_0), self.attention.start(memory, draws, steps))
 
     def inputs(self, y_prev: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
         return self.cell.inputs(y_prev)
 
     def step(self, x: Float[Tensor, "N G"], state: BahdanauState, memory: Memory) -> tuple[BahdanauState, Reading]:
         s = state.cell.h
-        alpha, c, attention = self.attention.step(s, state.attention, memory)
-        cell = self.cell.step(x + self.context(c), state.cell)
-        return BahdanauState(cell, attention), Reading(state=s, context=c, alpha=alpha)
+        attended, attention = self.attention.step(s, state.attention, memory)
+        cell = self.cell.step(x + self.context(attended.context), state.cell)
+        return BahdanauState(cell, attention), Reading(s, attended.context, attended.alpha, attended.expected)
 
     def unroll(self, x: Float[Tensor, "B I G"], state: BahdanauState, memory: Memory) -> Reading:
         """The fast twin of the repeated step where there is one, else the step repeated."""

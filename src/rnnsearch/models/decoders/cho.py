@@ -64,9 +64,9 @@ class Cho(Decoder):
         self.deep_output.initialise(init)
 
     def remember(self, encoded: Encoded) -> Memory:
-        return Memory(*encoded, keys=None)
+        return Memory(*encoded)
 
-    def start(self, memory: Memory, draws: Draws | None = None) -> ChoState:
+    def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> ChoState:
         c = torch.tanh(self.summary(memory.summary))
         return ChoState(torch.tanh(self.initial(c)), c, self.context(c))
 

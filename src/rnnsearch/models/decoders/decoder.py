@@ -29,11 +29,13 @@ class Reading(NamedTuple):
     state: [N, D], the decoder state that the readout reads (s_{i-1} for Bahdanau, h_t for Cho).
     context: [N, H], c_i.
     alpha: [N, J], the attention weights; None for a decoder without attention.
+    expected: [N, J], the distribution a hard alpha was drawn from; None where alpha is soft.
     """
 
     state: Tensor
     context: Tensor
     alpha: Tensor | None
+    expected: Tensor | None = None
 
 
 class Decoder(nn.Module, ABC):
@@ -60,8 +62,11 @@ class Decoder(nn.Module, ABC):
         """The memory of B sentences."""
 
     @abstractmethod
-    def start(self, memory: Memory, draws: Draws | None = None) -> State:
-        """The state before the first target word, and what else is computed once a sentence; one row each."""
+    def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> State:
+        """The state before the first target word, and what else is computed once a sentence; one row each.
+
+        With `draws`, the random numbers of all `steps` target positions are drawn here.
+        """
 
     @abstractmethod
     def inputs(self, y_prev: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
@@ -86,9 +91,14 @@ class Decoder(nn.Module, ABC):
 
 def stack(readings: list[Reading]) -> Reading:
     """The readings of all positions as one, [B, I, ...]."""
-    alphas = [r.alpha for r in readings if r.alpha is not None]
+
+    def column(parts: list[Tensor | None]) -> Tensor | None:
+        given = [part for part in parts if part is not None]
+        return torch.stack(given, dim=1) if given else None
+
     return Reading(
         state=torch.stack([r.state for r in readings], dim=1),
         context=torch.stack([r.context for r in readings], dim=1),
-        alpha=torch.stack(alphas, dim=1) if alphas else None,
+        alpha=column([r.alpha for r in readings]),
+        expected=column([r.expected for r in readings]),
     )

@@ -9,13 +9,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rnnsearch.config import ModelConfig
-from rnnsearch.models.cells import CELLS, Cell, CellState
+from rnnsearch.models.cells import CELLS, Cell
 from rnnsearch.models.decoders.decoder import Decoder, Reading
 from rnnsearch.models.decoders.deep_output import DeepOutput
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoders import Encoder, MakeCell
 from rnnsearch.models.initialise import Init, linear
-from rnnsearch.models.memory import Encoded, Memory
+from rnnsearch.models.memory import CellState, Encoded, Memory
 
 
 class RNNencdecState(NamedTuple):
@@ -57,9 +57,9 @@ class RNNencdec(Decoder):
         self.deep_output.initialise(init)
 
     def remember(self, encoded: Encoded) -> Memory:
-        return Memory(*encoded, keys=None)
+        return Memory(*encoded)
 
-    def start(self, memory: Memory, draws: Draws | None = None) -> RNNencdecState:
+    def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> RNNencdecState:
         c = memory.summary
         s_0 = torch.tanh(self.initial(c))
         return RNNencdecState(self.cell.start(s_0), c, self.context(c))
