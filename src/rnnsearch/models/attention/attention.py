@@ -159,5 +159,5 @@ class Attention(nn.Module):
         if state.noise is None or state.position is None:
             return None
         J = state.noise.shape[2]
-        rows = state.noise.gather(1, state.position[:, None, None].expand(-1, 1, J))
+        rows: Tensor = state.noise.gather(1, state.position[:, None, None].expand(-1, 1, J))
         return rows.squeeze(1).unflatten(0, (sentences, -1))
