@@ -160,4 +160,4 @@ class Attention(nn.Module):
             return None
         J = state.noise.shape[2]
         rows: Tensor = state.noise.gather(1, state.position[:, None, None].expand(-1, 1, J))
-        return rows.squeeze(1).unflatten(0, (sentences, -1))
+        return rows.view(sentences, -1, J)
