@@ -62,6 +62,11 @@ class DataConfig(Table):
     dev_size: Count = 1000
     test_size: Count = 1000
     """Sentences split off where no dev / test file is given; no source or target sentence is shared."""
+    alignments: list[str] | None = None
+    """Word alignments in the Pharaoh format, one file for each of `train`, line by line; a listed corpus with
+    alignments brings its own. They are what `objective.supervision` learns from."""
+    dev_alignments: str | None = None
+    test_alignments: str | None = None
     prepared: str | None = None
     """Where the prepared ids go; without it, `<run folder>/data`."""
     cleaning: CleaningConfig = CleaningConfig()
@@ -72,6 +77,14 @@ class DataConfig(Table):
             raise ValueError("must name exactly one of `corpus` (see `rnnsearch data list`) and `train` (files)")
         if self.corpus is not None and (self.dev is not None or self.test is not None):
             raise ValueError("`dev` and `test` have no effect with `corpus`: a listed corpus brings its own split")
+        if self.corpus is not None and (self.alignments or self.dev_alignments or self.test_alignments):
+            raise ValueError("`alignments` have no effect with `corpus`: a listed corpus brings its own, if it has any")
+        if self.alignments is not None and len(self.alignments) != len(self.train or []):
+            got = f"{len(self.alignments)} for {len(self.train or [])}"
+            raise ValueError(f"`alignments` must be one file for each file of `train`; got {got}")
+        for part, text, links in (("dev", self.dev, self.dev_alignments), ("test", self.test, self.test_alignments)):
+            if links is not None and text is None:
+                raise ValueError(f"`{part}_alignments` have no effect without `{part}`")
         if self.source == self.target:
             raise ValueError(f"source and target must be two languages; got {self.source} twice")
         return self
@@ -83,10 +96,18 @@ class TextConfig(Table):
     type: Literal["words", "bpe"] = "bpe"
     vocabulary: Annotated[int, Field(ge=8)] = 8000
     """Symbols a side, the special ones included; with `joint`, of both sides together."""
+    target_vocabulary: Annotated[int, Field(ge=8)] | None = None
+    """Symbols of the target side, where it has another number of them (80,000 to 160,000 in Sutskever et al.)."""
     joint: bool | None = None
     """One segmentation and vocabulary for both languages (bpe only)."""
     min_count: Size = 1
     """A symbol rarer than this in the training text stays out of the vocabulary."""
+
+    @model_validator(mode="after")
+    def _one_vocabulary(self) -> TextConfig:
+        if self.joint and self.target_vocabulary is not None:
+            raise ValueError("`target_vocabulary` has no effect with `joint`: both languages have one vocabulary")
+        return self
 
 
 class EncoderConfig(Table):
@@ -96,6 +117,15 @@ class EncoderConfig(Table):
     cell: str
     size: Size
     """Units a direction."""
+    layers: Size | None = None
+    direction: Literal["forward", "bottom", "both"] | None = None
+    """What the layers of a stack read: all forward; the bottom one both ways (Wu et al. 2016); or all both ways."""
+    residual_from: Annotated[int, Field(ge=2)] | None = None
+    """The first layer, from 1, to which a residual connection is added; without it there is none."""
+    reverse: bool | None = None
+    """Read the source's words from last to first, its end symbol last all the same (Sutskever et al. 2014)."""
+    reduce: Size | None = None
+    """How many layers at the top of a pyramid halve the positions."""
 
 
 class AttentionConfig(Table):
@@ -103,10 +133,21 @@ class AttentionConfig(Table):
 
     score: str = "additive"
     size: Size | None = None
-    """Units of the alignment model's hidden layer."""
+    """Units of the alignment model's hidden layer (of all heads together)."""
+    heads: Size | None = None
+    max_source: Size | None = None
+    """Source symbols, the end symbol among them, that a location score has weights for."""
     window: str = "global"
+    width: Size | None = None
+    """D of a local window [p_t - D, p_t + D] (10 in Luong et al.)."""
     normaliser: str = "softmax"
     features: list[str] = []
+    fertility: Positive | None = None
+    """N, the most target symbols that a source symbol may have, of linguistic coverage (2 in Tu et al.)."""
+    coverage_size: Size | None = None
+    """d, numbers a source position of neural coverage (10 in Tu et al.)."""
+    neighbours: Count | None = None
+    """k of the window [j - k, j + k] that the Markov and local-fertility features see (1 in Cohn et al.)."""
 
 
 class DecoderConfig(Table):
@@ -117,6 +158,19 @@ class DecoderConfig(Table):
     size: Size
     maxout: Size | None = None
     """Units of the maxout layer after pairs are pooled (l in the paper)."""
+    readout: Size | None = None
+    """Units of the layer under the softmax where that is not a maxout layer (h~ of Luong et al., Nematus's t)."""
+    layers: Size | None = None
+    residual_from: Annotated[int, Field(ge=2)] | None = None
+    """The first layer, from 1, to which a residual connection is added; without it there is none."""
+    bridge: str | None = None
+    """How the first states are made from the encoder's last ones."""
+    transitions: Size | None = None
+    """Transitions of one step after the one that reads the context (bideep: after each layer's first)."""
+    slots: Size | None = None
+    """Cells of the external memory (n in the paper)."""
+    slot_size: Size | None = None
+    """Numbers in each cell of the external memory (m in the paper)."""
     first: Literal["bos", "zero"] = "bos"
     """What stands before the first target word: a learned BOS embedding, or zeros (the papers)."""
 
@@ -129,6 +183,10 @@ class DropoutConfig(Table):
     readout: Share = 0.0
     word: Share = 0.0
     """Share of whole words whose embedding is zeroed."""
+    layers: Share = 0.0
+    """Between the layers of stacked encoders and decoders, anew at each position (Zaremba et al. 2014)."""
+    state: Share = 0.0
+    """On the state that cells feed back, one mask a sequence (Gal & Ghahramani 2016)."""
 
 
 class InitConfig(Table):
@@ -153,6 +211,48 @@ class ModelConfig(Table):
     init: InitConfig = InitConfig()
     tie: Literal["none", "target", "all"] = "none"
     """`target`: target embedding = output rows; `all`: source embedding too (needs `text.joint`)."""
+    lexical: bool = False
+    """The lexical model beside the decoder (Nguyen & Chiang 2018): the attended source words speak for themselves."""
+
+
+class FertilityConfig(Table):
+    """`[objective.fertility]`: the global fertility penalty (Cohn et al. 2016)."""
+
+    size: Size
+    """Units of the hidden layer that mean and variance of a source symbol's fertility are read from."""
+    weight: Positive = 1.0
+
+
+class SupervisionConfig(Table):
+    """`[objective.supervision]`: attention learns given word alignments (Liu et al. 2016)."""
+
+    type: str
+    weight: Positive = 1.0
+    unaligned: Literal["skip", "end"] = "skip"
+    """Target symbols without a link: left out of the loss, or sent to the source's end symbol."""
+
+
+class ReinforceConfig(Table):
+    """`[objective.reinforce]`: how hard attention is trained (Xu et al. 2015)."""
+
+    baseline: str
+    weight: Positive = 1.0
+    entropy: Annotated[float, Field(ge=0.0)] = 0.0
+    """Weight of the entropy of the attention weights, which keeps them from settling too early."""
+    decay: Share | None = None
+    """How much the average baseline keeps of what it was, each batch (0.9 in Xu et al.)."""
+
+
+class ObjectiveConfig(Table):
+    """`[objective]`: what training minimises besides -log p(y|x). The weights are those of sums over a sentence."""
+
+    doubly_stochastic: Positive | None = None
+    """lambda of lambda * sum_j (1 - sum_i alpha_ij)^2 (Xu et al. 2015)."""
+    fertility: FertilityConfig | None = None
+    supervision: SupervisionConfig | None = None
+    reinforce: ReinforceConfig | None = None
+    symmetry: Positive | None = None
+    """Weight of the agreement of two models, one a direction, that are trained together (Cohn et al. 2016)."""
 
 
 class OptimiserConfig(Table):
@@ -182,6 +282,15 @@ class ScheduleConfig(Table):
     patience: Count | None = None
     """Evaluations without a better dev score before `plateau` lowers the rate."""
     minimum: Positive | None = None
+    decay_start: Count | None = None
+    decay_end: Size | None = None
+    """Updates between which `exponential` falls from 1 to `minimum`."""
+
+    @model_validator(mode="after")
+    def _decay(self) -> ScheduleConfig:
+        if self.decay_start is not None and self.decay_end is not None and self.decay_start >= self.decay_end:
+            raise ValueError(f"decay_end must be after decay_start ({self.decay_start}); got {self.decay_end}")
+        return self
 
 
 class BatchConfig(Table):
@@ -222,8 +331,9 @@ class TrainingConfig(Table):
     precision: Literal["fp32", "bf16"] = "fp32"
     evaluate_every: Size | None = None
     """Updates between dev evaluations; without it, once an epoch."""
-    metric: Literal["nll", "bleu"] = "nll"
-    """What `best` means on the dev set: the lowest NLL or the highest BLEU."""
+    metric: Literal["nll", "bleu", "aer"] = "nll"
+    """What `best` means on the dev set: the lowest NLL, the highest BLEU, or the lowest alignment error rate (of the
+    references, where the dev set has word alignments)."""
     dev_bleu: bool = True
     """Translate the dev set (greedy) at each evaluation."""
     patience: Size | None = None
@@ -254,6 +364,10 @@ class SearchConfig(Table):
     beam: Size = 5
     length_penalty: Annotated[float, Field(ge=0.0)] = 1.0
     """Score = log-probability / length ** this (0: the plain sum; 1: the mean a symbol)."""
+    length_norm: str = "power"
+    """What `length_penalty` is the exponent of: the length (`power`) or (5 + length) / 6 (`gnmt`)."""
+    coverage_penalty: Annotated[float, Field(ge=0.0)] = 0.0
+    """beta of beta * sum_j log(min(sum_i alpha_ij, 1)), added to the score (Wu et al. 2016)."""
     max_ratio: Positive = 2.0
     """A translation has at most this many symbols a source symbol, plus `max_extra`."""
     max_extra: Count = 20
@@ -269,6 +383,7 @@ class RunConfig(Table):
     data: DataConfig
     text: TextConfig = TextConfig()
     model: ModelConfig
+    objective: ObjectiveConfig = ObjectiveConfig()
     training: TrainingConfig
     search: SearchConfig = SearchConfig()
     _base: Path = PrivateAttr(default=Path())

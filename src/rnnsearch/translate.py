@@ -102,6 +102,8 @@ class Translator:
         return SearchOptions(
             beam=max(search.beam if beam is None else beam, n_best),
             length_penalty=search.length_penalty if length_penalty is None else length_penalty,
+            length_norm=search.length_norm,
+            coverage_penalty=search.coverage_penalty,
             max_ratio=search.max_ratio if max_length is None else 0.0,
             max_extra=search.max_extra if max_length is None else max_length,
             n_best=n_best,
@@ -145,6 +147,8 @@ class Translator:
             [t.ids for t in target_side],
             self.config.search.length_penalty,
             self.config.search.batch_sentences,
+            length_norm=self.config.search.length_norm,
+            coverage_penalty=self.config.search.coverage_penalty,
         )
         return [
             _translation(source, target, hypothesis)

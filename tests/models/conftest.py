@@ -27,8 +27,23 @@ def product(W: Array, x: Array) -> Array:
 
 
 def inputs(p: Parameters, x: Array) -> Array:
-    """W x + b of every gate."""
-    return product(p["input.weight"], x) + p["input.bias"]
+    """The inputs' share of every gate: W x + b, or, where the cell normalises W x by itself, LN(W x)."""
+    share = product(p["input.weight"], x)
+    if "input.bias" in p:
+        return share + p["input.bias"]
+    if "norm_input_gates.gain" in p:
+        n = len(p["norm_input.gain"])
+        gates = norm(share[: 2 * n], p["norm_input_gates.gain"], p["norm_input_gates.bias"])
+        return np.concatenate([gates, norm(share[2 * n :], p["norm_input.gain"], p["norm_input.bias"])])
+    return norm(share, p["norm_input.gain"], p["norm_input.bias"]) if "norm_input.gain" in p else share
+
+
+def norm(a: Array, gain: Array, bias: Array) -> Array:
+    """Ba et al. 2016, eq. 4: g (a - mu) / sigma + b, number by number; the variance has 1e-5 added."""
+    mean = sum(a) / len(a)
+    variance = sum((number - mean) ** 2 for number in a) / len(a)
+    deviation = (variance + 1e-5) ** 0.5
+    return np.array([g * (number - mean) / deviation + b for number, g, b in zip(a, gain, bias, strict=True)])
 
 
 def gru(p: Parameters, share: Array, state: State) -> State:
@@ -92,7 +107,50 @@ def tanh(p: Parameters, share: Array, state: State) -> State:
     return (np.array([np.tanh(share[k] + p["recurrent.weight"][k] @ h) for k in range(len(h))]),)
 
 
-PAPER_CELLS = {"gru": gru, "cho-gru": cho_gru, "torch-gru": torch_gru, "lstm": lstm, "tanh": tanh}
+def layer_norm_gru(p: Parameters, share: Array, state: State) -> State:
+    """Ba et al. 2016, supplement, eq. 23-25; share: LN(W x)."""
+    (h,) = state
+    n = len(h)
+    U = p["recurrent.weight"]
+    gates = share[: 2 * n] + norm(product(U[: 2 * n], h), p["norm_gates.gain"], np.zeros(2 * n))
+    fed_back = norm(product(U[2 * n :], h), p["norm.gain"], p["norm.bias"])
+    new = np.empty(n)
+    for k in range(n):
+        z, r = sigma(gates[k]), sigma(gates[n + k])
+        new[k] = (1 - z) * h[k] + z * np.tanh(share[2 * n + k] + r * fed_back[k])
+    return (new,)
+
+
+def layer_norm_lstm(p: Parameters, share: Array, state: State) -> State:
+    """Ba et al. 2016, supplement, eq. 20-22; share: LN(W x)."""
+    h, c = state
+    n = len(h)
+    a = share + norm(product(p["recurrent.weight"], h), p["norm.gain"], np.zeros(4 * n))
+    new_c = np.array([sigma(a[n + k]) * c[k] + sigma(a[k]) * np.tanh(a[3 * n + k]) for k in range(n)])
+    read = norm(new_c, p["norm_cell.gain"], p["norm_cell.bias"])
+    return np.array([sigma(a[2 * n + k]) * np.tanh(read[k]) for k in range(n)]), new_c
+
+
+def gate_norm_lstm(p: Parameters, share: Array, state: State) -> State:
+    """Chen et al. 2018, section 3: the sum of each gate normalised by itself; share: W x."""
+    h, c = state
+    n = len(h)
+    a = share + product(p["recurrent.weight"], h)
+    i, f, o, new = (norm(a[b * n : (b + 1) * n], p[f"norms.{b}.gain"], p[f"norms.{b}.bias"]) for b in range(4))
+    new_c = np.array([sigma(f[k]) * c[k] + sigma(i[k]) * np.tanh(new[k]) for k in range(n)])
+    return np.array([sigma(o[k]) * np.tanh(new_c[k]) for k in range(n)]), new_c
+
+
+PAPER_CELLS = {
+    "gru": gru,
+    "cho-gru": cho_gru,
+    "torch-gru": torch_gru,
+    "lstm": lstm,
+    "tanh": tanh,
+    "layer-norm-gru": layer_norm_gru,
+    "layer-norm-lstm": layer_norm_lstm,
+    "gate-norm-lstm": gate_norm_lstm,
+}
 
 
 class Paper:
@@ -105,7 +163,7 @@ class Paper:
     @staticmethod
     def start(name: str, h: Array) -> State:
         """The state whose output is h; an LSTM's memory is empty."""
-        return (h, np.zeros_like(h)) if name == "lstm" else (h,)
+        return (h, np.zeros_like(h)) if "lstm" in name else (h,)
 
     @classmethod
     def read(cls, name: str, p: Parameters, xs: Array, size: int) -> list[Array]:

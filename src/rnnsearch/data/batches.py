@@ -27,6 +27,8 @@ class Batch:
     target_mask: Bool[Tensor, "B I"]
     indices: tuple[int, ...]
     """The pairs' numbers in the corpus."""
+    links: Bool[Tensor, "B I J"] | None = None
+    """True where target symbol i is linked to source symbol j; None for a corpus without word alignments."""
 
     @property
     def sentences(self) -> int:
@@ -56,7 +58,13 @@ class Batch:
             target=self.target.to(device, non_blocking=True),
             target_mask=self.target_mask.to(device, non_blocking=True),
             indices=self.indices,
+            links=None if self.links is None else self.links.to(device, non_blocking=True),
         )
+
+    def turned(self) -> "Batch":
+        """The same pairs in the other direction: targets as sources."""
+        links = None if self.links is None else self.links.transpose(1, 2)
+        return Batch(self.target, self.target_mask, self.source, self.source_mask, self.indices, links)
 
     def split(self) -> tuple["Batch", "Batch"]:
         """Two halves of at least one pair each, needless padding cut off; needs two pairs."""
@@ -73,6 +81,7 @@ class Batch:
             target=self.target[start:stop, :height],
             target_mask=target_mask[:, :height],
             indices=self.indices[start:stop],
+            links=None if self.links is None else self.links[start:stop, :height, :width],
         )
 
 
@@ -85,7 +94,10 @@ def make_batch(pairs: Sequence[tuple[Sequence[int], Sequence[int]]], indices: Se
 
 def _batch(ids: ParallelIds, rows: Indices, indices: tuple[int, ...]) -> Batch:
     source, target = (torch.from_numpy(side) for side in ids.padded(rows))
-    return Batch(source, source != PAD, target, target != PAD, indices)
+    links = None
+    if ids.links is not None:
+        links = torch.from_numpy(ids.links.dense(rows, target.shape[1], source.shape[1]))
+    return Batch(source, source != PAD, target, target != PAD, indices, links)
 
 
 @dataclass(frozen=True)

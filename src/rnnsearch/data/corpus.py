@@ -17,6 +17,9 @@ from typing import Any, NamedTuple
 import zstandard
 
 from rnnsearch.errors import DataError
+from rnnsearch.metrics.alignment_error import check_range
+from rnnsearch.text.alignments import Links, parse_pharaoh
+from rnnsearch.text.spans import words
 
 INVALID = "invalid UTF-8"
 ONE_COLUMN = "one column"
@@ -31,6 +34,8 @@ class Pair(NamedTuple):
     path: Path
     line: int
     fault: str | None = None
+    links: Links | None = None
+    """The word alignment, where the corpus has one."""
 
     @property
     def where(self) -> str:
@@ -51,18 +56,21 @@ def read_lines(path: Path) -> Iterator[str]:
             raise DataError(f"{path}:{number}: must be UTF-8; got {wrong}") from None
 
 
-def read_pairs(specs: Sequence[str], base: Path) -> Iterator[Pair]:
+def read_pairs(specs: Sequence[str], base: Path, alignments: Sequence[str] | None = None) -> Iterator[Pair]:
     """The pairs of several files one after the other; paths are relative to `base`.
 
     A spec is `source_file|target_file` or one TSV file, whose first two columns count. Pairs with
-    invalid UTF-8 or a missing column come too, with their fault.
-    Errors: DataError for a missing or damaged file, different line counts, a file that is no TSV.
+    invalid UTF-8 or a missing column come too, with their fault. `alignments` are files in the Pharaoh format, one
+    for each spec.
+    Errors: DataError for a missing or damaged file, different line counts, a file that is no TSV, a link that is none
+    or points past its sentences.
     """
-    for spec in specs:
+    for number, spec in enumerate(specs):
         source, bar, target = (part.strip() for part in spec.partition("|"))
         if bar and not (source and target and "|" not in target):
             raise DataError(f'a pair of text files must be written source_file|target_file; got "{spec}"')
-        yield from _two_files(base / source, base / target) if bar else _tsv(base / source)
+        pairs = _two_files(base / source, base / target) if bar else _tsv(base / source)
+        yield from pairs if alignments is None else _aligned(pairs, base / source, base / alignments[number])
 
 
 def files_of(specs: Sequence[str], base: Path) -> list[Path]:
@@ -89,6 +97,26 @@ def _two_files(source: Path, target: Path) -> Iterator[Pair]:
             yield _pair(line, translation, source, number)
         if more := sum(1 for _ in right):
             raise _lengths(source, number, target, number + more)
+
+
+def _aligned(pairs: Iterator[Pair], source: Path, path: Path) -> Iterator[Pair]:
+    """The pairs with their word alignments, line by line of `path`."""
+    number = 0
+    with closing(_raw_lines(path)) as lines:
+        for pair in pairs:
+            line = next(lines, None)
+            if line is None:
+                raise _lengths(source, number + 1 + sum(1 for _ in pairs), path, number)
+            number += 1
+            where = f"{path}:{number}"
+            links = parse_pharaoh(line.decode("utf-8", errors="replace"), where)
+            if pair.fault is None:
+                check_range(links.possible, len(words(pair.source)), len(words(pair.target)), where)
+                yield pair._replace(links=links)
+            else:
+                yield pair
+        if more := sum(1 for _ in lines):
+            raise _lengths(source, number, path, number + more)
 
 
 def _lengths(source: Path, sources: int, target: Path, targets: int) -> DataError:

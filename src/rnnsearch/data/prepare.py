@@ -13,26 +13,30 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from rnnsearch.config import RunConfig, TextConfig
 from rnnsearch.data import catalog
 from rnnsearch.data.cleaning import Cleaner
-from rnnsearch.data.corpus import check_files, files_of, read_pairs
+from rnnsearch.data.corpus import Pair, check_files, files_of, read_pairs
 from rnnsearch.data.download import Progress
+from rnnsearch.data.links import of_stripped, write_links
 from rnnsearch.data.partitions import Part, Partition, split
 from rnnsearch.data.prepared import FACTS, FORMAT, REPORT, SIDES, Prepared, settings_of
 from rnnsearch.errors import ConfigError, DataError, did_you_mean
 from rnnsearch.files import atomic_folder
+from rnnsearch.text.alignments import Links, format_pharaoh
 from rnnsearch.text.subwords import train_bpe
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.vocabulary import UNK
 from rnnsearch.text.words import train_words
+
+Item = TypeVar("Item")
 
 _CHUNK = 10_000
 """Pairs segmented at a time."""
@@ -52,7 +56,8 @@ def prepare(config: RunConfig, folder: Path, cache: Path | None = None, progress
     if folder.exists() and not (folder / FACTS).exists() and any(folder.iterdir()):
         raise DataError(f"{folder}: must be a new folder or one of prepared data; got one with other files")
     origin = _origin(config, cache, progress)
-    check_files(files_of([*origin.train, *origin.given.values()], origin.base))
+    aligned = [*(origin.train_alignments or []), *origin.alignments.values()]
+    check_files(files_of([*origin.train, *origin.given.values(), *aligned], origin.base))
     with atomic_folder(folder) as temporary:
         facts = _write(config, origin, temporary)
         files = {file.name: file.stat().st_size for file in sorted(temporary.iterdir())}
@@ -70,19 +75,19 @@ class _Origin:
     """The files of dev and test, where they are given."""
     base: Path
     facts: dict[str, Any]
-    alignments: dict[Part, Path] = field(default_factory=dict)
-    """Word alignments of dev and test that the corpus brings."""
+    train_alignments: list[str] | None = None
+    """Files of word alignments, one for each of `train`."""
+    alignments: dict[Part, str] = field(default_factory=dict)
+    """Files of word alignments of given dev and test text."""
 
 
 def _origin(config: RunConfig, cache: Path | None, progress: Progress | None) -> _Origin:
     data = config.data
     if data.corpus is None:
-        given: dict[Part, str] = {}
-        if data.dev is not None:
-            given["dev"] = data.dev
-        if data.test is not None:
-            given["test"] = data.test
-        return _Origin(data.train or [], given, config.base, {"corpus": ", ".join(data.train or [])})
+        given = _given(data.dev, data.test)
+        facts = {"corpus": ", ".join(data.train or [])}
+        links = _given(data.dev_alignments, data.test_alignments)
+        return _Origin(data.train or [], given, config.base, facts, data.alignments, links)
     corpus = catalog.find(data.corpus)
     if (data.source, data.target) != (corpus.source, corpus.target):
         wanted = f'must be "{corpus.source}" and "{corpus.target}", the languages of {corpus.name}'
@@ -96,42 +101,53 @@ def _origin(config: RunConfig, cache: Path | None, progress: Progress | None) ->
     }
     parts: tuple[Part, Part] = ("dev", "test")
     facts = {"corpus": corpus.name, "licence": corpus.licence, "attribution": corpus.attribution}
-    alignments = {part: folder / f"{part}.align" for part in parts} if corpus.aligned else {}
-    return _Origin([files.pop("train")], files, folder, facts, alignments)
+    train = [files.pop("train")]
+    if not corpus.aligned:
+        return _Origin(train, files, folder, facts)
+    return _Origin(train, files, folder, facts, ["train.align"], {part: f"{part}.align" for part in parts})
+
+
+def _given(dev: str | None, test: str | None) -> dict[Part, str]:
+    parts: tuple[tuple[Part, str | None], ...] = (("dev", dev), ("test", test))
+    return {part: value for part, value in parts if value is not None}
 
 
 def _write(config: RunConfig, origin: _Origin, folder: Path) -> dict[str, Any]:
     """Write all files but prepared.json, and return what it is to say."""
-    given = {part: _HeldOut.read(part, spec, origin.base) for part, spec in origin.given.items()}
-    cleaned = _Text(folder / "cleaned.source", folder / "cleaned.target")
-    train = _Text(folder / "train.source", folder / "train.target")
+    given = {
+        part: _HeldOut.read(part, spec, origin.base, origin.alignments.get(part)) for part, spec in origin.given.items()
+    }
+    sides = (*SIDES, *(["links"] if origin.train_alignments is not None else []))
+    cleaned, train = (_Text([folder / f"{name}.{side}.text" for side in sides]) for name in ("cleaned", "train"))
     cleaner = Cleaner(config.data.cleaning)
     with cleaned:
-        for pair in read_pairs(origin.train, origin.base):
+        for pair in read_pairs(origin.train, origin.base, origin.train_alignments):
             if cleaner.keep(pair):
-                cleaned.append(pair.source.strip(), pair.target.strip())
+                cleaned.append(_row(pair))
     if not cleaned.count:
         raise DataError(f"no sentence pair is left for training in {origin.facts['corpus']}: {cleaner.summary()}")
     sizes = [0 if part in given else size for part, size in _split_sizes(config).items()]
     partition = split(lambda: iter(cleaned), sizes[0], sizes[1]) if any(sizes) else None
-    held: dict[Part, list[tuple[str, str]]] = {part: held.texts for part, held in given.items()}
+    held: dict[Part, list[_Row]] = {part: held.rows for part, held in given.items()}
     shared = _part(cleaned, partition, train, given, held)
     cleaned.delete()
     tokenizers = _tokenizers(config.text, train)
     facts = _write_ids(train, tokenizers, folder)
+    if train.aligned:
+        facts["links"] = write_links(_chunks(train.aligned_rows()), *tokenizers, folder, "train")
     digest = train.delete()
     report = json.dumps(cleaner.report(), ensure_ascii=False, indent=1)
     (folder / REPORT).write_text(f"{report}\n", encoding="utf-8")
-    for part, texts in held.items():
-        _write_texts(texts, [folder / f"{part}.{config.data.source}", folder / f"{part}.{config.data.target}"])
-    for part, path in origin.alignments.items():
-        (folder / f"{part}.align").write_bytes(path.read_bytes())
+    suffixes = (config.data.source, config.data.target, "align")
+    for part, rows in held.items():
+        _write_texts(rows, [folder / f"{part}.{suffix}" for suffix in suffixes])
     return {
         "format": FORMAT,
         "source": config.data.source,
         "target": config.data.target,
         **origin.facts,
         "sha256": digest,
+        "aligned": train.aligned,
         "pairs": train.count,
         "dev": len(held.get("dev", [])),
         "test": len(held.get("test", [])),
@@ -151,7 +167,9 @@ def _split_sizes(config: RunConfig) -> dict[Part, int]:
 
 def _inputs(config: RunConfig) -> dict[str, int]:
     """The user's files, by their paths relative to the run file, and their sizes in bytes."""
-    specs = [*(config.data.train or []), *(spec for spec in (config.data.dev, config.data.test) if spec)]
+    data = config.data
+    single = (data.dev, data.test, data.dev_alignments, data.test_alignments)
+    specs = [*(data.train or []), *(data.alignments or []), *(spec for spec in single if spec)]
     names = [part.strip() for spec in specs for part in spec.split("|")]
     return {name: (config.base / name).stat().st_size for name in names}
 
@@ -161,25 +179,25 @@ class _HeldOut:
     """Dev or test text that was given: used as it is, but for pairs with an empty side."""
 
     part: Part
-    texts: list[tuple[str, str]]
+    rows: list[_Row]
     dropped: int
     shared: int = 0
     """Training pairs that have their source or target sentence in common with it."""
 
     @classmethod
-    def read(cls, part: Part, spec: str, base: Path) -> _HeldOut:
-        pairs = list(read_pairs([spec], base))
+    def read(cls, part: Part, spec: str, base: Path, alignments: str | None) -> _HeldOut:
+        pairs = list(read_pairs([spec], base, None if alignments is None else [alignments]))
         for pair in pairs:
             if pair.fault:
                 raise DataError(f"{pair.where}: every {part} pair must be usable; got {pair.fault}")
-        texts = [(pair.source, pair.target) for pair in pairs if pair.source.strip() and pair.target.strip()]
-        if not texts:
+        rows = [_Row(p.source, p.target, _pharaoh(p.links)) for p in pairs if p.source.strip() and p.target.strip()]
+        if not rows:
             raise DataError(f"{spec}: must hold {part} sentence pairs; got none")
-        return cls(part, texts, len(pairs) - len(texts))
+        return cls(part, rows, len(pairs) - len(rows))
 
     @cached_property
     def _sentences(self) -> tuple[set[str], set[str]]:
-        return {source.strip() for source, _ in self.texts}, {target.strip() for _, target in self.texts}
+        return {row.source.strip() for row in self.rows}, {row.target.strip() for row in self.rows}
 
     def compare(self, source: str, target: str) -> None:
         """Count a training pair if it shares a sentence."""
@@ -196,11 +214,30 @@ class _HeldOut:
         return warnings
 
 
-class _Text:
-    """Cleaned pairs, held on disk as two files of lines and read as often as needed."""
+class _Row(NamedTuple):
+    """A pair on its way through; links in the Pharaoh format, None without word alignments."""
 
-    def __init__(self, source: Path, target: Path) -> None:
-        self.paths = (source, target)
+    source: str
+    target: str
+    links: str | None
+
+
+def _row(pair: Pair) -> _Row:
+    links = None if pair.links is None else of_stripped(pair.links, pair.source, pair.target)
+    return _Row(pair.source.strip(), pair.target.strip(), _pharaoh(links))
+
+
+def _pharaoh(links: Links | None) -> str | None:
+    return None if links is None else format_pharaoh(links)
+
+
+class _Text:
+    """Cleaned pairs, held on disk as files of lines (source, target and, if they are aligned, links) and read as
+    often as needed."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self.paths = paths
+        self.aligned = len(paths) == 3
         self.count = 0
         self._digest = sha256()
 
@@ -215,10 +252,11 @@ class _Text:
     ) -> None:
         self._stack.close()
 
-    def append(self, source: str, target: str) -> None:
-        self._files[0].write(f"{source}\n")
-        self._files[1].write(f"{target}\n")
-        self._digest.update(f"{source}\t{target}\n".encode())
+    def append(self, row: _Row) -> None:
+        columns = [column for column in row if column is not None]
+        for file, column in zip(self._files, columns, strict=True):
+            file.write(f"{column}\n")
+        self._digest.update("\t".join(columns).encode() + b"\n")
         self.count += 1
 
     def lines(self, side: int) -> Iterator[str]:
@@ -228,6 +266,14 @@ class _Text:
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return zip(self.lines(0), self.lines(1), strict=True)
+
+    def aligned_rows(self) -> Iterator[tuple[str, str, str]]:
+        return zip(self.lines(0), self.lines(1), self.lines(2), strict=True)
+
+    def rows(self) -> Iterator[_Row]:
+        links: Iterable[str | None] = self.lines(2) if self.aligned else repeat(None)
+        for (source, target), line in zip(self, links, strict=False):
+            yield _Row(source, target, line)
 
     def delete(self) -> str:
         """Remove the files; returns the SHA-256 of the pairs."""
@@ -241,21 +287,21 @@ def _part(
     partition: Partition | None,
     train: _Text,
     given: dict[Part, _HeldOut],
-    held: dict[Part, list[tuple[str, str]]],
+    held: dict[Part, list[_Row]],
 ) -> int:
     """Deal the cleaned pairs out to `train` and `held`; returns how many the split leaves out."""
     left_out = 0
     with train:
-        for number, (source, target) in enumerate(cleaned):
-            part = partition.part(number, source, target) if partition else "train"
+        for number, row in enumerate(cleaned.rows()):
+            part = partition.part(number, row.source, row.target) if partition else "train"
             if part is None:
                 left_out += 1
             elif part == "train":
-                train.append(source, target)
+                train.append(row)
                 for held_out in given.values():
-                    held_out.compare(source, target)
+                    held_out.compare(row.source, row.target)
             else:
-                held.setdefault(part, []).append((source, target))
+                held.setdefault(part, []).append(row)
     if not train.count:
         raise DataError("no training pair is left beside dev and test (lower data.dev_size and data.test_size)")
     return left_out
@@ -266,7 +312,8 @@ def _tokenizers(config: TextConfig, train: _Text) -> tuple[Tokenizer, Tokenizer]
     if config.joint:
         both = make(chain(train.lines(0), train.lines(1)), config.vocabulary, config.min_count)
         return both, both
-    source, target = (make(train.lines(side), config.vocabulary, config.min_count) for side in (0, 1))
+    sizes = (config.vocabulary, config.target_vocabulary or config.vocabulary)
+    source, target = (make(train.lines(side), size, config.min_count) for side, size in enumerate(sizes))
     return source, target
 
 
@@ -295,13 +342,14 @@ def _write_ids(train: _Text, tokenizers: tuple[Tokenizer, Tokenizer], folder: Pa
     return facts
 
 
-def _chunks(lines: Iterable[str]) -> Iterator[list[str]]:
+def _chunks(lines: Iterable[Item]) -> Iterator[list[Item]]:
     rest = iter(lines)
     while chunk := list(islice(rest, _CHUNK)):
         yield chunk
 
 
-def _write_texts(texts: Sequence[tuple[str, str]], paths: Sequence[Path]) -> None:
-    for side, path in enumerate(paths):
-        text = "".join(f"{pair[side]}\n" for pair in texts)
-        path.write_text(text, encoding="utf-8", newline="\n")
+def _write_texts(rows: Sequence[_Row], paths: Sequence[Path]) -> None:
+    """Source, target and, where there are any, links."""
+    for column, path in zip(zip(*rows, strict=True), paths, strict=True):
+        if None not in column:
+            path.write_text("".join(f"{line}\n" for line in column), encoding="utf-8", newline="\n")

@@ -2,7 +2,9 @@
 
 The folder: `source.json`, `target.json` (tokenizers), `train.SIDE.ids` (all ids of a side, one after the
 other) and `train.SIDE.ends` (where each sentence ends in them), the raw text of dev and test (`dev.en`),
-`cleaning.json` (what was left out and why), and `prepared.json`, which describes the rest. `prepare.prepare` writes it.
+`cleaning.json` (what was left out and why), and `prepared.json`, which describes the rest. Of a corpus with word
+alignments also `train.links` and `train.links.ends` (see `links.SymbolLinks`), `dev.align` and `test.align` (in the
+Pharaoh format). `prepare.prepare` writes it.
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ import numpy.typing as npt
 
 from rnnsearch.config import RunConfig
 from rnnsearch.data.corpus import Pair, read_pairs
+from rnnsearch.data.links import SymbolLinks
+from rnnsearch.data.partitions import Part
 from rnnsearch.errors import DataError
+from rnnsearch.text.alignments import Links, read_pharaoh
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.vocabulary import EOS, PAD
 
@@ -44,20 +49,26 @@ class ParallelIds:
         source_ends: npt.NDArray[Any],
         target: npt.NDArray[Any],
         target_ends: npt.NDArray[Any],
+        links: SymbolLinks | None = None,
     ) -> None:
         assert len(source_ends) == len(target_ends)
+        assert links is None or len(links) == len(source_ends)
         self._flat = (source, target)
         self._ends = (source_ends, target_ends)
         self.source_lengths = _lengths(source_ends)
         """Symbols of each source sentence, its EOS included; int32 [pairs]."""
         self.target_lengths = _lengths(target_ends)
         """Symbols of each target sentence, its EOS included; int32 [pairs]."""
+        self.links = links
+        """Word alignments over symbols, where the corpus has them."""
 
     @classmethod
-    def of(cls, source: Sequence[Sequence[int]], target: Sequence[Sequence[int]]) -> ParallelIds:
+    def of(
+        cls, source: Sequence[Sequence[int]], target: Sequence[Sequence[int]], links: SymbolLinks | None = None
+    ) -> ParallelIds:
         """From lists of ids (without BOS and EOS) in memory."""
         assert len(source) == len(target)
-        return cls(*_flatten(source), *_flatten(target))
+        return cls(*_flatten(source), *_flatten(target), links)
 
     def __len__(self) -> int:
         return len(self.source_lengths)
@@ -141,7 +152,8 @@ class Prepared:
     @cached_property
     def train(self) -> ParallelIds:
         """The training pairs."""
-        return ParallelIds(*self._side("source"), *self._side("target"))
+        links = SymbolLinks.open(self.folder, "train") if self.facts.get("aligned") else None
+        return ParallelIds(*self._side("source"), *self._side("target"), links)
 
     @cached_property
     def dev(self) -> list[Pair]:
@@ -152,6 +164,11 @@ class Prepared:
     def test(self) -> list[Pair]:
         """The raw text of the test pairs."""
         return self._text("test")
+
+    def links(self, part: Part) -> list[Links] | None:
+        """The word alignments of the dev or test pairs, where there are any."""
+        path = self.folder / f"{part}.align"
+        return read_pharaoh(path) if path.is_file() else None
 
     @cached_property
     def source(self) -> Tokenizer:

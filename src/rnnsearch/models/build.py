@@ -6,17 +6,22 @@ from collections.abc import Iterable, Mapping
 
 from pydantic import BaseModel
 
-from rnnsearch.config import AttentionConfig, ModelConfig, RunConfig
+from rnnsearch.config import EncoderConfig, ModelConfig, ObjectiveConfig, RunConfig
 from rnnsearch.errors import ConfigError, did_you_mean
+from rnnsearch.models.attention.compatibility import length_faults, piece_faults, size_faults
 from rnnsearch.models.attention.features import FEATURES
 from rnnsearch.models.attention.normalisers import NORMALISERS
 from rnnsearch.models.attention.scores import SCORES
 from rnnsearch.models.attention.windows import WINDOWS
+from rnnsearch.models.auxiliary import Auxiliary
+from rnnsearch.models.bridges import BRIDGES, Zero
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders.table import DECODERS
 from rnnsearch.models.embeddings import Embedding
 from rnnsearch.models.encoders import ENCODERS
 from rnnsearch.models.initialise import INITS, generator
+from rnnsearch.models.lexical import Lexical
+from rnnsearch.models.memory import StateShape
 from rnnsearch.models.outputs import Output
 from rnnsearch.models.translation_model import TranslationModel
 
@@ -29,6 +34,7 @@ def check(config: RunConfig) -> list[str]:
         _unknown("model.encoder.cell", model.encoder.cell, CELLS),
         _unknown("model.decoder.type", model.decoder.type, DECODERS),
         _unknown("model.decoder.cell", model.decoder.cell, CELLS) if model.decoder.cell else None,
+        _unknown("model.decoder.bridge", model.decoder.bridge, BRIDGES) if model.decoder.bridge else None,
     ]
     if model.attention is not None:
         names += [
@@ -38,7 +44,7 @@ def check(config: RunConfig) -> list[str]:
             *(_unknown("model.attention.features", name, FEATURES) for name in model.attention.features),
         ]
     faults = [fault for fault in names if fault]
-    return faults or [*_combinations(model), *_ties(config)]
+    return faults or [*_combinations(config), *_ties(config)]
 
 
 def unfit_options(path: str, table: BaseModel, needs: Iterable[str], always: Iterable[str], what: str) -> list[str]:
@@ -55,52 +61,97 @@ def _unknown(path: str, name: str, table: Mapping[str, object]) -> str | None:
     return f'{path}: must be one of {", ".join(table)}; got "{name}"{did_you_mean(name, list(table))}'
 
 
-def _combinations(model: ModelConfig) -> list[str]:
+def _combinations(config: RunConfig) -> list[str]:
+    model = config.model
     decoder, encoder = DECODERS[model.decoder.type], ENCODERS[model.encoder.type]
     what = f"the {decoder.name} decoder"
-    faults = unfit_options("model.decoder", model.decoder, decoder.options, ("type", "size", "first"), what)
+    faults = _encoder(model.encoder) + _decoder(model) + _dropout(model)
     init = INITS[model.init.type]
-    needs = init.options | (init.attention_options if decoder.attends else frozenset())
+    aligns = decoder.attends and model.attention is not None and SCORES[model.attention.score].draws
+    needs = init.options | (init.attention_options if aligns else frozenset())
     faults += unfit_options("model.init", model.init, needs, ("type", "recurrent"), f"{init.name} init of this model")
     if decoder.attends and model.attention is None:
         faults.append(f"model.attention: must be given for {what}")
     if model.attention is not None and not decoder.attends:
         faults.append(f"model.attention: has no effect with {what}; remove it")
     elif model.attention is not None:
-        faults += _attention(model.attention)
-    if not decoder.attends and not encoder.one_vector:
+        faults += _attention(config)
+    if not decoder.attends and "bridge" not in decoder.options and not encoder.one_vector:
         single = ", ".join(name for name, e in ENCODERS.items() if e.one_vector)
         faults.append(
             f"model.encoder.type: must be {single} for {what}, whose context is the encoder's last state; "
             f'got "{encoder.name}"'
         )
+    if not decoder.attends and model.lexical:
+        faults.append(f"model.lexical: has no effect with {what}, for it reads the attended source words; remove it")
     if not decoder.attends and model.dropout.annotations > 0:
         faults.append(f"model.dropout.annotations: has no effect with {what}; remove it")
     return faults
 
 
-def _attention(attention: AttentionConfig) -> list[str]:
+def _encoder(options: EncoderConfig) -> list[str]:
+    """Faults of `[model.encoder]`."""
+    encoder = ENCODERS[options.type]
+    always = {"type", "cell", "size", *encoder.optional}
+    faults = unfit_options("model.encoder", options, encoder.options, always, f"the {encoder.name} encoder")
+    return faults or encoder.faults(options)
+
+
+def _dropout(model: ModelConfig) -> list[str]:
+    """Faults of the shares of `[model.dropout]` that need a place in encoder or decoder."""
+    if model.dropout.layers > 0 and (model.encoder.layers or 1) == (model.decoder.layers or 1) == 1:
+        return ["model.dropout.layers: has no effect with an encoder and a decoder of one layer; remove it"]
+    return []
+
+
+def _decoder(model: ModelConfig) -> list[str]:
+    """Faults of `[model.decoder]`."""
+    options, decoder = model.decoder, DECODERS[model.decoder.type]
+    what = f"the {decoder.name} decoder"
+    always = {"type", "size", "first", *decoder.optional}
+    faults = unfit_options("model.decoder", options, decoder.options, always, what)
+    if options.layers is not None and options.residual_from is not None and options.residual_from > options.layers:
+        got = f"model.decoder.layers ({options.layers}); got {options.residual_from}"
+        faults.append(f"model.decoder.residual_from: must be at most {got}")
+    if options.bridge is not None and "bridge" in decoder.options:
+        fault = None
+        if not decoder.attends and options.bridge == Zero.name:
+            fault = f'"zero" would leave {what} without any sight of the source; use "copy" or "learned"'
+        elif options.cell is not None and options.layers is not None:
+            shapes = (StateShape(CELLS[options.cell].state, options.size),) * options.layers
+            fault = BRIDGES[options.bridge].fault(ENCODERS[model.encoder.type].shapes_of(model.encoder), shapes)
+        if fault is not None:
+            faults.append(f"model.decoder.bridge: {fault}")
+    return faults
+
+
+def _attention(config: RunConfig) -> list[str]:
+    model, attention = config.model, config.model.attention
+    assert attention is not None
     score, window = SCORES[attention.score], WINDOWS[attention.window]
     needs = score.options.union(window.options, *(FEATURES[name].options for name in attention.features))
     parts = [f"the {score.name} score", f"the {window.name} window", *attention.features]
     always = ("score", "window", "normaliser", "features")
-    faults = unfit_options("model.attention", attention, needs, always, ", ".join(parts))
-    if attention.features and not score.takes_features:
-        able = ", ".join(name for name, kind in SCORES.items() if kind.takes_features)
-        faults.append(
-            f"model.attention.features: enter the score's hidden layer, which the {score.name} score has not; "
-            f"use score = {able}"
-        )
-    return faults
+    faults = unfit_options("model.attention", attention, needs, always, ", ".join(parts)) + piece_faults(attention)
+    if faults:
+        return faults
+    encoded = ENCODERS[model.encoder.type].annotation_size_of(model.encoder)
+    annotation_size = DECODERS[model.decoder.type].attended_size(model, encoded)
+    sizes = size_faults(attention, model.decoder.size, annotation_size)
+    return sizes + length_faults(attention, config.training.max_length)
 
 
 def _ties(config: RunConfig) -> list[str]:
     model, faults = config.model, []
-    if model.tie != "none" and model.decoder.maxout is not None and model.decoder.maxout != model.embedding:
-        faults.append(
-            f'model.tie: "{model.tie}" shares the embeddings with the output rows, so model.decoder.maxout must '
-            f"equal model.embedding ({model.embedding}); got {model.decoder.maxout}"
-        )
+    decoder = DECODERS[model.decoder.type]
+    shares = f'model.tie: "{model.tie}" shares the embeddings with the output rows'
+    if model.tie != "none" and decoder.readout_option is None:
+        faults.append(f"{shares}, which the {decoder.name} decoder's two-part readout does not fit; remove it")
+    elif model.tie != "none":
+        size = getattr(model.decoder, decoder.readout_option or "size")
+        if size is not None and size != model.embedding:
+            must = f"model.decoder.{decoder.readout_option} must equal model.embedding ({model.embedding})"
+            faults.append(f"{shares}, so {must}; got {size}")
     if model.tie == "all" and not config.text.joint:
         faults.append('model.tie: "all" needs one vocabulary for both languages: set text.joint = true')
     if config.text.joint and config.text.type == "words":
@@ -108,8 +159,17 @@ def _ties(config: RunConfig) -> list[str]:
     return faults
 
 
-def build(model: ModelConfig, source_vocabulary: int, target_vocabulary: int, seed: int | None) -> TranslationModel:
-    """A model, its parameters drawn from `seed` (None: left to be filled). The config must have passed `check`."""
+def build(
+    model: ModelConfig,
+    source_vocabulary: int,
+    target_vocabulary: int,
+    seed: int | None,
+    objective: ObjectiveConfig | None = None,
+) -> TranslationModel:
+    """A model, its parameters drawn from `seed` (None: left to be filled), with what the objective needs besides.
+
+    The config must have passed `check`.
+    """
     zero = model.decoder.first == "zero"
     target = Embedding(target_vocabulary, model.embedding, zero_bos=zero)
     if model.tie == "all" and source_vocabulary != target_vocabulary:
@@ -117,10 +177,16 @@ def build(model: ModelConfig, source_vocabulary: int, target_vocabulary: int, se
             [f'model.tie: "all" needs equal vocabularies; got {source_vocabulary} and {target_vocabulary} symbols']
         )
     source = target if model.tie == "all" else Embedding(source_vocabulary, model.embedding)
-    encoder = ENCODERS[model.encoder.type](CELLS[model.encoder.cell], model.embedding, model.encoder.size)
+    encoder = ENCODERS[model.encoder.type].make(model.encoder, model.embedding, model.dropout)
     decoder = DECODERS[model.decoder.type].make(model, encoder)
-    output = Output(decoder.readout_size, target_vocabulary, tied=None if model.tie == "none" else target)
-    built = TranslationModel(source, target, encoder, decoder, output, model.dropout)
+    beside = model.embedding if model.lexical else 0
+    output = Output(decoder.readout_size, target_vocabulary, None if model.tie == "none" else target, beside)
+    auxiliary = None
+    if objective is not None:
+        annotation = decoder.attended_size(model, encoder.annotation_size)
+        auxiliary = Auxiliary.make(objective, annotation, decoder.readout_size + beside, target_vocabulary)
+    lexical = Lexical(model.embedding) if model.lexical else None
+    built = TranslationModel(source, target, encoder, decoder, output, model.dropout, auxiliary, lexical)
     if seed is not None:
         built.initialise(INITS[model.init.type](model.init, generator(seed)))
     return built

@@ -8,78 +8,21 @@
 
 Cho et al.'s decoder has one more, with the context inside the reset: `decoders/cho.py`.
 
-A cell is split so that what depends on the inputs alone is one matrix product for all positions:
-`inputs` maps x to its share of all gates, `step` adds what the state feeds back.
+Those with layer normalisation: `layer_norm_cells.py`.
 """
 
 from __future__ import annotations
-
-from abc import ABC, abstractmethod
-from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from rnnsearch.models.cell import Cell, kept
 from rnnsearch.models.fused.gru_sequence import gru_sequence
-from rnnsearch.models.initialise import Init, linear
+from rnnsearch.models.fused.lstm_sequence import lstm_sequence
+from rnnsearch.models.layer_norm_cells import GateNormLSTM, LayerNormGRU, LayerNormLSTM
 from rnnsearch.models.memory import CellState, Hidden, HiddenAndCell
-
-
-class Cell(nn.Module, ABC):
-    """A recurrent cell of `size` units over inputs of `inputs_size` numbers.
-
-    The share of the inputs in all gates, W x + b, has `blocks` times `size` numbers.
-    """
-
-    name: ClassVar[str]
-    blocks: ClassVar[int]
-
-    def __init__(self, inputs_size: int, size: int) -> None:
-        super().__init__()
-        self.size = size
-        self.input = nn.Linear(inputs_size, self.blocks * size)
-        """W and b of every gate, one block below the other."""
-
-    def initialise(self, init: Init) -> None:
-        """Draw the parameters."""
-        linear(init, self.input)
-        for name, weight in self.named_parameters():
-            if name.startswith("recurrent"):
-                init.recurrent(weight) if weight.ndim == 2 else init.bias(weight)
-
-    def inputs(self, x: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
-        """W x + b of every gate, G = blocks * size: the part that depends on the inputs alone."""
-        projected: Tensor = self.input(x)
-        return projected
-
-    def start(self, h: Float[Tensor, "N D"]) -> CellState:
-        """The state whose output is h."""
-        return Hidden(h)
-
-    @abstractmethod
-    def step(self, x: Float[Tensor, "N G"], state: CellState) -> CellState:
-        """The next state, from the inputs' share of the gates and the state."""
-
-    def sequence(
-        self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], backward: bool = False
-    ) -> tuple[Float[Tensor, "B J D"], CellState]:
-        """All outputs from a zero state, read left to right or (backward) right to left, and the last state.
-
-        On padding the state stays as it is: the last output is that of a row's last real position
-        (backward: of its first).
-        """
-        gates = self.inputs(x).unbind(1)
-        real = mask.unsqueeze(-1).unbind(1)
-        state = self.start(x.new_zeros(x.shape[0], self.size))
-        outputs: list[Tensor] = []
-        order = range(len(gates) - 1, -1, -1) if backward else range(len(gates))
-        for j in order:
-            new = self.step(gates[j], state)
-            state = type(state)(*(torch.where(real[j], n, o.to(n.dtype)) for n, o in zip(new, state, strict=True)))
-            outputs.append(state.h)
-        return torch.stack(outputs[::-1] if backward else outputs, dim=1), state
 
 
 class Tanh(Cell):
@@ -92,8 +35,8 @@ class Tanh(Cell):
         super().__init__(inputs_size, size)
         self.recurrent = nn.Linear(size, size, bias=False)
 
-    def step(self, x: Float[Tensor, "N G"], state: CellState) -> Hidden:
-        return Hidden(torch.tanh(x + self.recurrent(state.h)))
+    def step(self, x: Float[Tensor, "N G"], state: CellState, keep: Float[Tensor, "N D"] | None = None) -> Hidden:
+        return Hidden(torch.tanh(x + self.recurrent(kept(state.h, keep))))
 
 
 class GRU(Cell):
@@ -119,17 +62,35 @@ class GRU(Cell):
         candidate = torch.tanh(x[:, 2 * D :] + self.recurrent(r * h))
         return z, candidate
 
-    def step(self, x: Float[Tensor, "N G"], state: CellState) -> Hidden:
-        z, candidate = self._gates(x, state.h)
+    def step(self, x: Float[Tensor, "N G"], state: CellState, keep: Float[Tensor, "N D"] | None = None) -> Hidden:
+        z, candidate = self._gates(x, kept(state.h, keep))
         return Hidden((1 - z) * state.h + z * candidate)
 
+    def run(
+        self,
+        x: Float[Tensor, "B J G"],
+        mask: Bool[Tensor, "B J"] | None = None,
+        backward: bool = False,
+        start: CellState | None = None,
+        keep: Float[Tensor, "B D"] | None = None,
+    ) -> tuple[Float[Tensor, "B J D"], CellState]:
+        """The fast twin of the plain loop in `Cell.run`, which is run where there is a dropout mask."""
+        if keep is not None:
+            return Cell.run(self, x, mask, backward, start, keep)
+        weights = (self.recurrent_gates.weight, self.recurrent.weight)
+        outputs, last = gru_sequence(x, mask, *weights, backward, None if start is None else start.h)
+        return outputs, Hidden(last)
+
     def sequence(
-        self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], backward: bool = False
+        self,
+        x: Float[Tensor, "B J E"],
+        mask: Bool[Tensor, "B J"] | None = None,
+        backward: bool = False,
+        start: CellState | None = None,
+        keep: Float[Tensor, "B D"] | None = None,
     ) -> tuple[Float[Tensor, "B J D"], CellState]:
         """The fast twin of the plain loop in `Cell.sequence`."""
-        weights = (self.recurrent_gates.weight, self.recurrent.weight)
-        outputs, last = gru_sequence(self.inputs(x), mask, *weights, backward)
-        return outputs, Hidden(last)
+        return self.run(self.inputs(x), mask, backward, start, keep)
 
 
 class ChoGRU(GRU):
@@ -137,10 +98,11 @@ class ChoGRU(GRU):
     h' = z * h + (1 - z) * h~."""
 
     name = "cho-gru"
+    run = Cell.run
     sequence = Cell.sequence
 
-    def step(self, x: Float[Tensor, "N G"], state: CellState) -> Hidden:
-        z, candidate = self._gates(x, state.h)
+    def step(self, x: Float[Tensor, "N G"], state: CellState, keep: Float[Tensor, "N D"] | None = None) -> Hidden:
+        z, candidate = self._gates(x, kept(state.h, keep))
         return Hidden(z * state.h + (1 - z) * candidate)
 
 
@@ -158,29 +120,39 @@ class TorchGRU(Cell):
         super().__init__(inputs_size, size)
         self.recurrent = nn.Linear(size, 3 * size)
 
-    def step(self, x: Float[Tensor, "N G"], state: CellState) -> Hidden:
+    def step(self, x: Float[Tensor, "N G"], state: CellState, keep: Float[Tensor, "N D"] | None = None) -> Hidden:
         D = self.size
-        fed_back = self.recurrent(state.h)
+        fed_back = self.recurrent(kept(state.h, keep))
         r, z = torch.sigmoid(x[:, : 2 * D] + fed_back[:, : 2 * D]).chunk(2, dim=-1)
         candidate = torch.tanh(x[:, 2 * D :] + r * fed_back[:, 2 * D :])
         return Hidden((1 - z) * candidate + z * state.h)
 
     def sequence(
-        self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], backward: bool = False
+        self,
+        x: Float[Tensor, "B J E"],
+        mask: Bool[Tensor, "B J"] | None = None,
+        backward: bool = False,
+        start: CellState | None = None,
+        keep: Float[Tensor, "B D"] | None = None,
     ) -> tuple[Float[Tensor, "B J D"], CellState]:
-        """The library's fused recurrence: the twin of the plain loop in `Cell.sequence`."""
-        lengths = mask.sum(1)
+        """The library's fused recurrence: the twin of the plain loop in `Cell.sequence`, run where there is a dropout
+        mask."""
+        if keep is not None:
+            return Cell.sequence(self, x, mask, backward, start, keep)
+        h = x.new_zeros(x.shape[0], self.size) if start is None else start.h.to(x.dtype)
+        lengths = x.new_full((x.shape[0],), x.shape[1], dtype=torch.long) if mask is None else mask.sum(1)
         if backward:
             x = _reverse(x, lengths)
         packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        assert packed.sorted_indices is not None  # because enforce_sorted is False
+        assert packed.unsorted_indices is not None
         weights = (self.input.weight, self.recurrent.weight, self.input.bias, self.recurrent.bias)
-        start = x.new_zeros(1, x.shape[0], self.size)
+        h = h.index_select(0, packed.sorted_indices).unsqueeze(0)
         data, last = torch._VF.gru(  # type: ignore[attr-defined]
-            packed.data, packed.batch_sizes, start, weights, True, 1, 0.0, self.training, False
+            packed.data, packed.batch_sizes, h, weights, True, 1, 0.0, self.training, False
         )
         restored = packed._replace(data=data)
         outputs, _ = pad_packed_sequence(restored, batch_first=True, total_length=x.shape[1])
-        assert packed.unsorted_indices is not None  # because enforce_sorted is False
         last = last[0].index_select(0, packed.unsorted_indices)
         return (_reverse(outputs, lengths) if backward else outputs), Hidden(last)
 
@@ -193,6 +165,7 @@ class LSTM(Cell):
 
     name = "lstm"
     blocks = 4
+    state = HiddenAndCell
 
     def __init__(self, inputs_size: int, size: int) -> None:
         super().__init__(inputs_size, size)
@@ -202,11 +175,30 @@ class LSTM(Cell):
         """The state whose output is h, with an empty memory."""
         return HiddenAndCell(h, torch.zeros_like(h))
 
-    def step(self, x: Float[Tensor, "N G"], state: CellState) -> HiddenAndCell:
+    def step(
+        self, x: Float[Tensor, "N G"], state: CellState, keep: Float[Tensor, "N D"] | None = None
+    ) -> HiddenAndCell:
         assert isinstance(state, HiddenAndCell)
-        i, f, o, candidate = (x + self.recurrent(state.h)).chunk(4, dim=-1)
+        i, f, o, candidate = (x + self.recurrent(kept(state.h, keep))).chunk(4, dim=-1)
         c = torch.sigmoid(f) * state.c + torch.sigmoid(i) * torch.tanh(candidate)
         return HiddenAndCell(torch.sigmoid(o) * torch.tanh(c), c)
+
+    def sequence(
+        self,
+        x: Float[Tensor, "B J E"],
+        mask: Bool[Tensor, "B J"] | None = None,
+        backward: bool = False,
+        start: CellState | None = None,
+        keep: Float[Tensor, "B D"] | None = None,
+    ) -> tuple[Float[Tensor, "B J D"], CellState]:
+        """The library's fused recurrence: the twin of the plain loop in `Cell.sequence`, which is run where there is a
+        dropout mask."""
+        if keep is not None or (backward and mask is not None and start is not None):
+            return Cell.sequence(self, x, mask, backward, start, keep)
+        assert start is None or isinstance(start, HiddenAndCell)
+        weights = (self.input.weight, self.input.bias, self.recurrent.weight)
+        outputs, h, c = lstm_sequence(x, mask, *weights, backward, start)
+        return outputs, HiddenAndCell(h, c)
 
 
 def _reverse(x: Tensor, lengths: Tensor) -> Tensor:
@@ -216,4 +208,8 @@ def _reverse(x: Tensor, lengths: Tensor) -> Tensor:
     return x.gather(1, index[:, :, None].expand_as(x))
 
 
-CELLS: dict[str, type[Cell]] = {c.name: c for c in (GRU, ChoGRU, TorchGRU, LSTM, Tanh)}
+CELLS: dict[str, type[Cell]] = {
+    c.name: c for c in (GRU, ChoGRU, TorchGRU, LSTM, Tanh, LayerNormGRU, LayerNormLSTM, GateNormLSTM)
+}
+
+__all__ = ["CELLS", "GRU", "LSTM", "Cell", "ChoGRU", "Hidden", "HiddenAndCell", "Tanh", "TorchGRU", "kept"]

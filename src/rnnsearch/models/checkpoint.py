@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from rnnsearch import config as run_config
 from rnnsearch.config import RunConfig
@@ -31,7 +31,7 @@ class Loaded(NamedTuple):
     target: Tokenizer
 
 
-def weights(model: TranslationModel) -> dict[str, Tensor]:
+def weights(model: nn.Module) -> dict[str, Tensor]:
     """The model's parameters by name; a shared one once, under its first name."""
     return dict(model.named_parameters())
 
@@ -59,7 +59,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         raise ModelError(f"{path}: is truncated or damaged ({error}); copy or train the model again") from None
 
 
-def load_weights(path: Path, model: TranslationModel) -> None:
+def load_weights(path: Path, model: nn.Module) -> None:
     """Fill the model's parameters from a file. Errors: ModelError where names or shapes differ."""
     tensors, own = read_weights(path), weights(model)
     for name in sorted(own.keys() | tensors.keys()):
@@ -101,6 +101,6 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> Loaded:
     except ConfigError as error:
         raise ModelError(f"{folder}: its {CONFIG} is not of this version of rnnsearch: {error.faults[0]}") from None
     source, target = Tokenizer.load(folder / SOURCE), Tokenizer.load(folder / TARGET)
-    model = build(config.model, len(source), len(target), seed=None)
+    model = build(config.model, len(source), len(target), seed=None, objective=config.objective)
     load_weights(folder / WEIGHTS, model)
     return Loaded(model.to(device).eval(), config, source, target)

@@ -33,3 +33,9 @@ def word_dropout(x: Tensor, share: float, draws: Draws | None) -> Tensor:
     if draws is None or share == 0.0:
         return x
     return x * draws.mask((*x.shape[:-1], 1), share, x) * (1.0 - share)
+
+
+def state_mask(size: int, like: Tensor, share: float, draws: Draws | None) -> Tensor | None:
+    """One mask a sequence for the `size` units that a cell feeds back, [B, size]: the same at all positions
+    (Gal & Ghahramani 2016). like: [B, ...]. None without draws or share."""
+    return None if draws is None or share == 0.0 else draws.mask((like.shape[0], size), share, like)

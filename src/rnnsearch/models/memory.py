@@ -23,6 +23,30 @@ class HiddenAndCell(NamedTuple):
 CellState = Hidden | HiddenAndCell
 
 
+class StateShape(NamedTuple):
+    """What one layer's state is: its kind, and the size D of each of its vectors."""
+
+    kind: type[Hidden] | type[HiddenAndCell]
+    size: int
+
+    @property
+    def numbers(self) -> int:
+        """All vectors' numbers together."""
+        return len(self.kind._fields) * self.size
+
+
+class Origin(NamedTuple):
+    """Where an encoder that merges source positions (a pyramid) read from: J source positions, J' annotations.
+
+    position: [B, J], the annotation that each source position went into.
+    share: [B, J], the part of that annotation's weight that is its own: 1 / (real source positions in it);
+        0 on padding.
+    """
+
+    position: Tensor
+    share: Tensor
+
+
 class Encoded(NamedTuple):
     """What an encoder gives.
 
@@ -32,24 +56,42 @@ class Encoded(NamedTuple):
         the backward first state of a bidirectional one (Bahdanau et al., appendix A.2.2).
     finals: the last state of each layer, bottom first (both directions side by side in a bidirectional layer):
         what a bridge makes a stacked decoder's first states from.
+    origin: the source positions behind the annotations, where these are fewer; None where they are one to one.
     """
 
     annotations: Tensor
     mask: Tensor
     summary: Tensor
     finals: tuple[CellState, ...]
+    origin: Origin | None = None
 
 
 class Memory(NamedTuple):
     """`Encoded`, with what attention computes from it once.
 
     keys: the score's own shape, [B, J, K]; None without attention. features: what each feature of the attention
-    computes once. One row a sentence; a memory never moves with the beam.
+    computes once. values: [B, J, H], what contexts are sums of; None: the annotations. words: the embedded source
+    words, where the lexical model reads them. One row a sentence; a memory never moves with the beam.
     """
 
     annotations: Tensor
     mask: Tensor
     summary: Tensor
     finals: tuple[CellState, ...]
+    origin: Origin | None = None
     keys: Tensor | None = None
     features: tuple[Tensor | None, ...] = ()
+    values: Tensor | None = None
+    words: Tensor | None = None
+
+    def on_source(self, alpha: Tensor) -> Tensor:
+        """Weights over annotations as weights over source positions: each annotation's is divided over its own.
+
+        alpha: [N, J'] of N = B * K rows, or [B, I, J']; given back as it is where the two are one to one.
+        """
+        if self.origin is None:
+            return alpha
+        position, share = self.origin
+        rows = alpha.reshape(position.shape[0], -1, alpha.shape[-1])
+        spread = rows.gather(2, position[:, None].expand(-1, rows.shape[1], -1)) * share[:, None]
+        return spread.reshape(*alpha.shape[:-1], -1)

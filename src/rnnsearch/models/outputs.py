@@ -19,11 +19,16 @@ CHUNK_NUMBERS = 1 << 20
 
 
 class Output(nn.Module):
-    """W_o [V, R] and b. `tied` shares W_o with an embedding table of the same shape."""
+    """W_o [V, R] and b. `tied` shares W_o with an embedding table of the same shape.
 
-    def __init__(self, readout: int, vocabulary: int, tied: Embedding | None = None) -> None:
+    `lexical` numbers at the end of a readout are the lexical model's, with a matrix W_l [V, lexical] of their own.
+    """
+
+    def __init__(self, readout: int, vocabulary: int, tied: Embedding | None = None, lexical: int = 0) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(vocabulary, readout)) if tied is None else tied.weight
+        self.lexical = nn.Parameter(torch.empty(vocabulary, lexical)) if lexical else None
+        """W_l."""
         self.bias = nn.Parameter(torch.empty(vocabulary))
         self.tied = tied is not None
 
@@ -31,15 +36,21 @@ class Output(nn.Module):
         """Draw the parameters (a tied table is drawn as an embedding)."""
         if not self.tied:
             init.weight(self.weight)
+        if self.lexical is not None:
+            init.weight(self.lexical)
         init.bias(self.bias)
 
     def logits(
         self, readout: Float[Tensor, "*rows R"], rows: Int[Tensor, "C"] | None = None
     ) -> Float[Tensor, "*rows C"]:
         """Unnormalised scores of every symbol, or of the symbols `rows` alone."""
-        if rows is None:
-            return linear(readout, self.weight, self.bias)
-        return linear(readout, self.weight.index_select(0, rows), self.bias.index_select(0, rows))
+        own, beside = readout, None
+        if self.lexical is not None:
+            own, beside = readout.split([self.weight.shape[1], self.lexical.shape[1]], dim=-1)
+        logits = linear(own, _rows(self.weight, rows), _rows(self.bias, rows))
+        if self.lexical is None or beside is None:
+            return logits
+        return logits + linear(beside, _rows(self.lexical, rows))
 
     def log_probs(
         self, readout: Float[Tensor, "*rows R"], rows: Int[Tensor, "C"] | None = None
@@ -55,7 +66,14 @@ class Output(nn.Module):
         With smoothing eps the target distribution is (1 - eps) on the symbol and eps / V on every symbol
         (Szegedy et al. 2016). The plain twin is `plain_loss`.
         """
-        weight: Tensor = self.weight
+        total, nll = self.losses(readout, target, smoothing)
+        return total, nll.sum()
+
+    def losses(
+        self, readout: Float[Tensor, "M R"], target: Int[Tensor, "M"], smoothing: float = 0.0
+    ) -> tuple[Float[Tensor, ""], Float[Tensor, "M"]]:
+        """The sum of `loss`, and the NLL of each symbol, which has no gradient."""
+        weight: Tensor = self.weight if self.lexical is None else torch.cat([self.weight, self.lexical], dim=1)
         bias: Tensor = self.bias
         if not torch.is_grad_enabled():
             # The function forms gradients of whatever requires them; on a dev set that is work for nothing.
@@ -71,6 +89,11 @@ class Output(nn.Module):
         nll = -log_p.gather(1, target[:, None]).sum()
         uniform = -log_p.mean(dim=1).sum()
         return (1 - smoothing) * nll + smoothing * uniform, nll.detach()
+
+
+def _rows(matrix: Tensor, rows: Tensor | None) -> Tensor:
+    """Some rows of a matrix, or the matrix."""
+    return matrix if rows is None else matrix.index_select(0, rows)
 
 
 def _product_type(x: Tensor) -> torch.dtype:
@@ -94,7 +117,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         d_W = torch.zeros_like(weight) if needed else weight
         d_b = torch.zeros_like(bias) if needed else bias
         total = at_least_fp32(x.new_zeros(()))
-        nll = torch.zeros_like(total)
+        nll = total.new_empty(x.shape[0])
         rows = max(1, CHUNK_NUMBERS // V)
         with torch.autocast(x.device.type, enabled=False):
             all_W, all_b = at_least_fp32(W.sum(0)), at_least_fp32(bias.sum())
@@ -104,7 +127,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                 logit_y = logits.gather(1, y)
                 log_p = torch.log_softmax(logits, dim=1)
                 log_p_y = log_p.gather(1, y)
-                nll -= log_p_y.sum()
+                nll[begin : begin + rows] = -log_p_y[:, 0]
                 total -= (1 - smoothing) * log_p_y.sum()
                 if smoothing > 0:
                     # mean_v log p_v = mean_v logit_v - log Z, without a pass over all v

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from rnnsearch.config import DropoutConfig
+from rnnsearch.models.auxiliary import Auxiliary
 from rnnsearch.models.decoders.decoder import Decoder, Reading, State
 from rnnsearch.models.draws import Draws, dropout, word_dropout
 from rnnsearch.models.embeddings import Embedding
-from rnnsearch.models.encoders import Encoder
+from rnnsearch.models.encoder import Encoder
 from rnnsearch.models.initialise import Init
+from rnnsearch.models.lexical import Lexical
 from rnnsearch.models.memory import Encoded, Memory
 from rnnsearch.models.outputs import Output
 
@@ -38,6 +41,8 @@ class TranslationModel(nn.Module):
         decoder: Decoder,
         output: Output,
         dropout: DropoutConfig,
+        auxiliary: Auxiliary | None = None,
+        lexical: Lexical | None = None,
     ) -> None:
         super().__init__()
         self.source_embedding = source_embedding
@@ -46,6 +51,9 @@ class TranslationModel(nn.Module):
         self.decoder = decoder
         self.output = output
         self.dropout = dropout
+        self.auxiliary = auxiliary
+        """What only training uses."""
+        self.lexical = lexical
 
     def initialise(self, init: Init) -> None:
         """Draw every parameter."""
@@ -55,13 +63,18 @@ class TranslationModel(nn.Module):
         self.encoder.initialise(init)
         self.decoder.initialise(init)
         self.output.initialise(init)
+        if self.auxiliary is not None:
+            self.auxiliary.initialise(init)
+        if self.lexical is not None:
+            self.lexical.initialise(init)
 
     def encode(self, source: Int[Tensor, "B J"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Memory:
         """What the decoder remembers of B source sentences; mask is True on real symbols."""
         x = self._embed(self.source_embedding, source, draws)
-        encoded: Encoded = self.encoder(x, mask)
+        encoded: Encoded = self.encoder(x, mask, draws)
         annotations = dropout(encoded.annotations, self.dropout.annotations, draws)
-        return self.decoder.remember(encoded._replace(annotations=annotations))
+        memory = self.decoder.remember(encoded._replace(annotations=annotations))
+        return memory if self.lexical is None else memory._replace(words=x)
 
     def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> State:
         """The decoder's state before the first target word, one row a sentence; `steps`: as in `Decoder.start`."""
@@ -72,20 +85,32 @@ class TranslationModel(nn.Module):
         y_prev = self._embed(self.target_embedding, previous, draws)
         state = self.start(memory, draws, previous.shape[1])
         reading = self.decoder.unroll(self.decoder.inputs(y_prev), state, memory)
-        readout = self.decoder.readout(y_prev, reading)
+        readout = self._readout(y_prev, reading, memory)
         return Unrolled(dropout(readout, self.dropout.readout, draws), reading)
 
     def step(
         self, y: Int[Tensor, "N"], state: State, memory: Memory
     ) -> tuple[Float[Tensor, "N R"], State, Float[Tensor, "N J"] | None]:
-        """One target position of N = B * K hypotheses: readout, next state and attention. Nothing is random."""
+        """One target position of N = B * K hypotheses: readout, next state and attention. Nothing is random.
+
+        The attention is over source positions, whatever the encoder made of them; `unroll`'s is over annotations.
+        """
         y_prev = self.target_embedding(y)
         state, reading = self.decoder.step(self.decoder.inputs(y_prev), state, memory)
-        return self.decoder.readout(y_prev, reading), state, reading.alpha
+        alpha = None if reading.alpha is None else memory.on_source(reading.alpha)
+        return self._readout(y_prev, reading, memory), state, alpha
 
     def log_probs(self, readout: Float[Tensor, "N R"], rows: Int[Tensor, "C"] | None = None) -> Float[Tensor, "N C"]:
         """log p(y_i) of every target symbol, or over `rows` alone."""
         return self.output.log_probs(readout, rows)
+
+    def _readout(self, y_prev: Tensor, reading: Reading, memory: Memory) -> Tensor:
+        """The decoder's readout, and the lexical model's behind it."""
+        readout = self.decoder.readout(y_prev, reading)
+        if self.lexical is None:
+            return readout
+        assert reading.alpha is not None
+        return torch.cat([readout, self.lexical(reading.alpha, memory).to(readout.dtype)], dim=-1)
 
     def _embed(self, table: Embedding, ids: Tensor, draws: Draws | None) -> Tensor:
         x = word_dropout(table(ids), self.dropout.word, draws)

@@ -1,20 +1,44 @@
-"""Maximum likelihood: -log p(y|x) of the reference, teacher-forced (Bahdanau et al., section 4.2)."""
+"""Maximum likelihood: -log p(y|x) of the reference, teacher-forced (Bahdanau et al., section 4.2), with penalties."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
 
 from rnnsearch.data.batches import Batch
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.loss import Loss, Objective
+from rnnsearch.objectives.penalty import Pass, Penalty
+
+Weighted = Sequence[tuple[float, Penalty]]
 
 
-def likelihood(smoothing: float = 0.0) -> Objective:
-    """The negative log-likelihood, summed over words and sentences, with label smoothing."""
+def likelihood(smoothing: float = 0.0, penalties: Weighted = ()) -> Objective:
+    """The negative log-likelihood, summed over words and sentences, with label smoothing and weighted penalties.
+
+    Without gradients (on a dev set) nothing is minimised: the total is then the likelihood's alone.
+    """
 
     def objective(model: TranslationModel, batch: Batch, draws: Draws | None) -> Loss:
-        memory = model.encode(batch.source, batch.source_mask, draws)
-        unrolled = model.unroll(batch.previous(), memory, draws)
-        real = batch.target_mask
-        return Loss(*model.output.loss(unrolled.readout[real], batch.target[real], smoothing))
+        loss, _ = penalised(model, batch, draws, smoothing, penalties)
+        return loss
 
     return objective
+
+
+def penalised(
+    model: TranslationModel, batch: Batch, draws: Draws | None, smoothing: float, penalties: Weighted
+) -> tuple[Loss, Pass]:
+    """The loss of one teacher-forced pass, its penalties among it, and the pass."""
+    memory = model.encode(batch.source, batch.source_mask, draws)
+    unrolled = model.unroll(batch.previous(), memory, draws)
+    real = batch.target_mask
+    total, symbols = model.output.losses(unrolled.readout[real], batch.target[real], smoothing)
+    nll = torch.zeros(real.shape, dtype=symbols.dtype, device=symbols.device).masked_scatter(real, symbols)
+    done = Pass(model, batch, memory, unrolled, nll)
+    if torch.is_grad_enabled():
+        for weight, penalty in penalties:
+            total = total + weight * penalty(done)
+    return Loss(total, symbols.sum()), done

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from rnnsearch.data.batches import Batch
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.translation_model import TranslationModel
+
+Model = TypeVar("Model", bound=nn.Module)
+"""What is trained: a translation model, or two directions of one."""
 
 
 class Loss(NamedTuple):
@@ -23,7 +26,8 @@ class Loss(NamedTuple):
     nll: Tensor
 
 
-Objective = Callable[[TranslationModel, Batch, Draws | None], Loss]
+ObjectiveOf = Callable[[Model, Batch, Draws | None], Loss]
+Objective = ObjectiveOf[TranslationModel]
 
 
 def weighted(parts: list[tuple[float, Objective]]) -> Objective:

@@ -7,7 +7,8 @@ places. A sentence stops
 - when `beam` hypotheses have finished, or
 - when `n_best` have finished and no live one can still beat the worst of the n best: a live hypothesis's
   log-probability can only fall (where the Scorer is normalised), so its score is at most
-  log_prob / (maximal length, with EOS) ** length_penalty; or
+  log_prob / (maximal length, with EOS) ** length_penalty (of the length's norm, and coverage costs at least
+  nothing); or
 - at its maximal length. Hypotheses cut there are returned, unfinished, only where fewer than `n_best`
   finished.
 
@@ -22,7 +23,9 @@ import torch
 from torch import Tensor
 
 from rnnsearch.search.constraints import Constraint, Place, SearchOptions, constraints, limits
+from rnnsearch.search.coverage import Coverage
 from rnnsearch.search.hypothesis import Hypothesis
+from rnnsearch.search.ranking import Ranking
 from rnnsearch.search.scorer import Columns, Scorer, Sources, columns_of
 from rnnsearch.search.selection import Choose, best
 from rnnsearch.search.trace import Finals, Taken, hypotheses
@@ -37,6 +40,9 @@ class _Setup(NamedTuple):
     filters: list[Constraint]
     beam: int
     choose: Choose
+    ranking: Ranking
+    names: list[str]
+    """Of the sources."""
 
 
 class _Live(NamedTuple):
@@ -52,6 +58,8 @@ class _Live(NamedTuple):
     """[A, K], best first; -inf in an empty place."""
     sentences: Tensor
     """[A], their numbers in the call."""
+    coverage: Coverage | None = None
+    """What each hypothesis attended to, where the ranking asks for it."""
 
 
 class _Candidates(NamedTuple):
@@ -69,6 +77,10 @@ class _Candidates(NamedTuple):
     state: Any
     """A * K rows, of the parents."""
     attention: dict[str, Tensor]
+    coverage: Coverage | None
+    """Of the parents, this step's attention among it."""
+    penalty: Tensor | None
+    """[A, M], what coverage adds to the score of a hypothesis that ends here."""
 
 
 @torch.inference_mode()
@@ -79,10 +91,12 @@ def beam(scorer: Scorer, sources: Sources, options: SearchOptions, choose: Choos
     Errors: SentenceError where a score is NaN, or where nothing has finished and no continuation is allowed.
     """
     most = limits(sources, options)
-    setup = _Setup(scorer, constraints(options, scorer.device), options.beam, choose)
+    setup = _Setup(scorer, constraints(options, scorer.device), options.beam, choose, options.ranking, list(sources))
     finals = Finals(most, options, scorer.normalised)
     history: list[Taken] = []
     live = _start(scorer, sources, len(most))
+    if setup.ranking.covers:
+        live = live._replace(coverage=Coverage.start(sources))
     sentences = np.arange(len(most))
     columns: Columns | None = None
     for position in range(1, int(most.max()) + 2):
@@ -90,8 +104,9 @@ def beam(scorer: Scorer, sources: Sources, options: SearchOptions, choose: Choos
         # The first that do not end, in order; where they are too few, ended ones with log-probability -inf.
         keep = found.ends.byte().sort(dim=1, stable=True).indices[:, : options.beam]
         alive = found.log_prob.masked_fill(found.ends, -torch.inf).gather(1, keep)
-        history.append(Taken(sentences, found.parent, found.token, found.score, keep, alive, found.attention))
-        going = finals.add(sentences, found.log_prob, found.ends)
+        parts = (found.parent, found.token, found.score, keep, alive, found.attention, found.penalty)
+        history.append(Taken(sentences, *parts))
+        going = finals.add(sentences, found.log_prob, found.ends, found.penalty)
         if not going.any():
             break
         stay = None
@@ -131,7 +146,12 @@ def _extend(setup: _Setup, live: _Live, position: int, last: Columns | None) -> 
     token = columns.tokens(index % columns.count)
     score = scores.reshape(sentences, -1).gather(1, index)
     log_prob = live.log_probs.gather(1, parent) + score
-    return _Candidates(parent, token, score, log_prob, token == EOS, step.state, step.attention), columns
+    coverage, penalty = live.coverage, None
+    if coverage is not None:
+        coverage = coverage.attended(step.attention, setup.names)
+        penalty = coverage.penalty(setup.ranking).gather(1, parent)
+    parts = (step.state, step.attention, coverage, penalty)
+    return _Candidates(parent, token, score, log_prob, token == EOS, *parts), columns
 
 
 def _advance(live: _Live, found: _Candidates, keep: Tensor, alive: Tensor, stay: Tensor | None) -> _Live:
@@ -142,6 +162,9 @@ def _advance(live: _Live, found: _Candidates, keep: Tensor, alive: Tensor, stay:
     sentences, width = live.log_probs.shape
     row = parent + width * torch.arange(sentences, device=parent.device)[:, None]
     memory, numbers = live.memory, live.sentences
+    words, sums = found.coverage or ((), ())
     if stay is not None:
-        row, token, alive, memory, numbers = select((row, token, alive, memory, numbers), stay)
-    return _Live(memory, select(found.state, row.flatten()), token.flatten(), alive, numbers)
+        row, token, alive, memory, numbers, words = select((row, token, alive, memory, numbers, words), stay)
+    state, sums = select((found.state, sums), row.flatten())
+    coverage = None if found.coverage is None else Coverage(words, sums)
+    return _Live(memory, state, token.flatten(), alive, numbers, coverage)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.search.hypothesis import SentenceError, source_lengths
+from rnnsearch.search.ranking import Ranking
 from rnnsearch.search.scorer import Columns, Sources
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 
@@ -26,6 +27,10 @@ class SearchOptions:
     """Hypotheses kept a sentence; also the number of finished ones after which a sentence stops."""
     length_penalty: float = 1.0
     """Score = log-probability / length ** this; this length counts EOS (0: the plain sum; 1: the mean)."""
+    length_norm: str = "power"
+    """A norm of `ranking.LENGTH_NORMS`: what `length_penalty` is the exponent of."""
+    coverage_penalty: float = 0.0
+    """beta of Wu et al. 2016: what source symbols that were attended to too little cost (see `ranking`)."""
     max_ratio: float = 2.0
     max_extra: int = 20
     """A translation has at most max_ratio * (source symbols, without EOS) + max_extra symbols; there is
@@ -44,18 +49,23 @@ class SearchOptions:
 
     def __post_init__(self) -> None:
         _require(self.beam >= 1, "beam", "at least 1", self.beam)
-        _require(self.length_penalty >= 0, "length_penalty", "at least 0", self.length_penalty)
         _require(self.max_ratio >= 0, "max_ratio", "at least 0", self.max_ratio)
         _require(self.max_extra >= 0, "max_extra", "at least 0", self.max_extra)
         _require(1 <= self.n_best <= self.beam, "n_best", f"between 1 and beam ({self.beam})", self.n_best)
         _require(self.min_length >= 0, "min_length", "at least 0", self.min_length)
         _require(0 <= self.compact_at <= 1, "compact_at", "between 0 and 1", self.compact_at)
+        _ = self.ranking  # checks its own options
         if EOS in self.banned:
             raise RnnsearchError(f"banned must not hold EOS (id {EOS}), or no translation could end")
         for sentence, ids in enumerate(self.prefix or ()):
             if any(i < 0 or i == EOS for i in ids):
                 message = f"the prefix of {{sentence}} must hold symbol ids without EOS; got {list(ids)}"
                 raise SentenceError(sentence, message)
+
+    @property
+    def ranking(self) -> Ranking:
+        """What hypotheses are compared by."""
+        return Ranking(self.length_penalty, self.length_norm, self.coverage_penalty)
 
 
 def _require(holds: bool, option: str, rule: str, got: float | int) -> None:

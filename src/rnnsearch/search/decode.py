@@ -72,6 +72,8 @@ def forced_all(
     length_penalty: float = 1.0,
     batch_sentences: int = 64,
     *,
+    length_norm: str = "power",
+    coverage_penalty: float = 0.0,
     make: MakeSources = make_sources,
     progress: Progress | None = None,
 ) -> list[Hypothesis]:
@@ -89,7 +91,8 @@ def forced_all(
     for batch in _batches(work, batch_sentences):
         sources = make([sentences[i] for i in batch], scorer.device)
         try:
-            results = forced(scorer, sources, [targets[i] for i in batch], length_penalty)
+            mine = [targets[i] for i in batch]
+            results = forced(scorer, sources, mine, length_penalty, length_norm, coverage_penalty)
         except SentenceError as error:
             raise error.renumbered(batch[error.sentence]) from None
         for i, result in zip(batch, results, strict=True):

@@ -16,13 +16,19 @@ from rnnsearch.search.hypothesis import (
     not_a_number,
     source_lengths,
 )
+from rnnsearch.search.ranking import Ranking
 from rnnsearch.search.scorer import Columns, Scorer, Sources, columns_of
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 
 
 @torch.inference_mode()
 def forced(
-    scorer: Scorer, sources: Sources, targets: Sequence[Sequence[int]], length_penalty: float = 1.0
+    scorer: Scorer,
+    sources: Sources,
+    targets: Sequence[Sequence[int]],
+    length_penalty: float = 1.0,
+    length_norm: str = "power",
+    coverage_penalty: float = 0.0,
 ) -> list[Hypothesis]:
     """One finished hypothesis a sentence, made of its target's symbols (given without EOS) and EOS.
 
@@ -46,7 +52,7 @@ def forced(
     many = np.arange(len(targets))
     weights = gather_attention(attention, np.where(step < ends, many, -1))
     scored = Scored(many, tokens, scores, ends, ends > 0, weights)
-    return make_hypotheses(scored, sources, length_penalty)
+    return make_hypotheses(scored, sources, Ranking(length_penalty, length_norm, coverage_penalty))
 
 
 def _unroll(scorer: Scorer, sources: Sources, tokens: Tensor) -> tuple[Numbers, list[dict[str, Tensor]]]:

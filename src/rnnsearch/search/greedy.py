@@ -102,7 +102,7 @@ def _hypotheses(taken: _Taken, sources: Sources, options: SearchOptions) -> list
     _check(scores, taken.end, length)
     attention = gather_attention(taken.attention, rows)
     scored = Scored(np.arange(count), tokens, scores, length, taken.finished, attention)
-    return [[hypothesis] for hypothesis in make_hypotheses(scored, sources, options.length_penalty)]
+    return [[hypothesis] for hypothesis in make_hypotheses(scored, sources, options.ranking)]
 
 
 def _check(scores: Numbers, end: Sequence[int] | Numbers, length: Numbers) -> None:

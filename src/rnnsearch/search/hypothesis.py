@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rnnsearch.errors import RnnsearchError
+from rnnsearch.search.ranking import Ranking
 from rnnsearch.search.scorer import Sources
 
 Numbers = NDArray[Any]
@@ -22,7 +23,8 @@ class Hypothesis:
     ids: tuple[int, ...]
     """Its symbols, without BOS and EOS."""
     score: float
-    """log_prob / length ** length_penalty, with the length in scored symbols (EOS counts)."""
+    """log_prob / length ** length_penalty, with the length in scored symbols (EOS counts), or what else the search's
+    `ranking.Ranking` says."""
     log_prob: float
     """The sum of `token_scores`, natural logarithm."""
     token_scores: tuple[float, ...]
@@ -72,11 +74,6 @@ def to_host(tensors: Sequence[Tensor]) -> list[Numbers]:
     return [part.reshape(tensor.shape) for part, tensor in zip(np.split(flat, cuts), tensors, strict=True)]
 
 
-def normalised_score(log_prob: Any, length: Any, length_penalty: float) -> Any:
-    """log_prob / length ** length_penalty, of numbers or arrays: what hypotheses are compared by."""
-    return log_prob / length**length_penalty
-
-
 def source_lengths(sources: Sources) -> dict[str, list[int]]:
     """Symbols of each sentence, EOS among them, by source name."""
     return {name: source.mask.sum(1).tolist() for name, source in sources.items()}
@@ -118,7 +115,7 @@ class Scored(NamedTuple):
     """Source name -> [R, T, J]."""
 
 
-def make_hypotheses(scored: Scored, sources: Sources, length_penalty: float) -> list[Hypothesis]:
+def make_hypotheses(scored: Scored, sources: Sources, ranking: Ranking) -> list[Hypothesis]:
     """The hypotheses, one by one; their attention is cut to the source's real symbols."""
     symbols = source_lengths(sources)
     sentence, length = scored.sentence.tolist(), scored.length.tolist()
@@ -127,13 +124,14 @@ def make_hypotheses(scored: Scored, sources: Sources, length_penalty: float) -> 
     made = []
     for r, (b, count, finished) in enumerate(zip(sentence, length, scored.finished.tolist(), strict=True)):
         log_prob = float(sums[count - 1, r])
+        attention = {n: w[r, :count, : symbols[n][b]].copy() for n, w in scored.attention.items()}
         made.append(
             Hypothesis(
                 ids=tuple(scored.tokens[: count - finished, r].tolist()),
-                score=float(normalised_score(log_prob, count, length_penalty)),
+                score=float(ranking.score(log_prob, count, ranking.coverage(attention))),
                 log_prob=log_prob,
                 token_scores=tuple(scored.scores[:count, r].tolist()),
-                attention={n: w[r, :count, : symbols[n][b]].copy() for n, w in scored.attention.items()},
+                attention=attention,
                 finished=finished,
             )
         )

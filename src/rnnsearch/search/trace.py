@@ -14,7 +14,6 @@ from rnnsearch.search.hypothesis import (
     Scored,
     gather_attention,
     make_hypotheses,
-    normalised_score,
     not_a_number,
     nothing_allowed,
     to_host,
@@ -39,6 +38,8 @@ class Taken(NamedTuple):
     """[A, K], their log-probabilities."""
     attention: dict[str, Tensor]
     """Name -> [A * K', J], of the K' live hypotheses before this step."""
+    penalty: Tensor | None
+    """[A, M], what coverage adds to the score of a hypothesis that ends with a continuation; None for nothing."""
 
 
 class Ends(NamedTuple):
@@ -51,6 +52,8 @@ class Ends(NamedTuple):
     """Which of that step's M continuations it is."""
     log_prob: Numbers
     finished: Numbers
+    penalty: Numbers
+    """What coverage adds to its score."""
 
 
 class Finals:
@@ -59,8 +62,8 @@ class Finals:
     def __init__(self, most: Numbers, options: SearchOptions, normalised: bool) -> None:
         self._options = options
         self._most = most
-        # A live hypothesis's score is highest under the divisor of its greatest length, EOS counted.
-        self._widest = (most + 1.0) ** options.length_penalty if normalised else None
+        self._ranking = options.ranking
+        self._normalised = normalised
         self._best = np.full((len(most), options.n_best), -np.inf)
         self._count = np.zeros(len(most), dtype=np.int64)
         self._going = np.ones(len(most), dtype=bool)
@@ -69,53 +72,56 @@ class Finals:
         self.cut = np.zeros(len(most), dtype=bool)
         """Sentences that ran to their maximal length without `n_best` finished hypotheses."""
 
-    def add(self, sentences: Numbers, log_prob: Tensor, ends: Tensor) -> Numbers:
+    def add(self, sentences: Numbers, log_prob: Tensor, ends: Tensor, penalty: Tensor | None) -> Numbers:
         """Take in the continuations [A, M] of a step; returns which of its sentences go on."""
-        host = torch.cat((log_prob, ends.to(log_prob.dtype)), 1).cpu().numpy()
-        width = log_prob.shape[1]
-        total, ended = host[:, :width], host[:, width:] > 0
+        columns = [log_prob, ends.to(log_prob.dtype), *([] if penalty is None else [penalty])]
+        parts = np.split(torch.cat(columns, 1).cpu().numpy(), len(columns), axis=1)
+        total, ended = parts[0], parts[1] > 0
+        cost = np.zeros_like(total) if penalty is None else parts[2]
         going = self._going[sentences]
         self._steps += 1
         for row in np.flatnonzero(np.isnan(total).any(1) & going)[:1].tolist():
             raise not_a_number(int(sentences[row]), self._steps)
         if ended.any():
-            self._finish(sentences, total, ended, going)
+            self._finish(sentences, total, ended, cost, going)
         top = np.where(ended, -np.inf, total).max(1)
         long = self._steps > self._most[sentences]
         count = self._count[sentences]
         for row in np.flatnonzero((top == -np.inf) & (count == 0) & going & ~long)[:1].tolist():
             raise nothing_allowed(int(sentences[row]), self._steps)
         stops = long | (count >= self._options.beam) | (top == -np.inf)
-        if self._widest is not None:
-            stops |= top / self._widest[sentences] <= self._best[sentences, 0]
+        if self._normalised:
+            # A live hypothesis's score is highest under the norm of its greatest length, EOS counted.
+            stops |= self._ranking.score(top, self._most[sentences] + 1.0) <= self._best[sentences, 0]
         self.cut[sentences[going & long & (count < self._options.n_best)]] = True
         self._going[sentences[stops]] = False
         still: Numbers = going & ~stops
         return still
 
-    def _finish(self, sentences: Numbers, total: Numbers, ended: Numbers, going: Numbers) -> None:
+    def _finish(self, sentences: Numbers, total: Numbers, ended: Numbers, cost: Numbers, going: Numbers) -> None:
         """Record the continuations that end among the `beam` first."""
         beam = self._options.beam
         done = ended[:, :beam] & (total[:, :beam] > -np.inf) & going[:, None]
         row, place = np.nonzero(done)
         log_prob = total[row, place]
         step = np.full(len(row), self._steps - 1)
-        self._ends.append(Ends(sentences[row], step, place, log_prob, np.ones(len(row), dtype=bool)))
+        self._ends.append(Ends(sentences[row], step, place, log_prob, np.ones(len(row), dtype=bool), cost[row, place]))
         self._count[sentences] += done.sum(1)
         log_probs = np.where(done, total[:, :beam], -np.inf)
-        score = normalised_score(log_probs, self._steps, self._options.length_penalty)
+        score = self._ranking.score(log_probs, self._steps, cost[:, :beam])
         both = np.concatenate((self._best[sentences], score), axis=1)
         self._best[sentences] = np.sort(both, axis=1)[:, -self._options.n_best :]
 
     def winners(self, history: list[Taken]) -> Ends:
         """The hypotheses to return by sentence, finished before unfinished, each kind by falling score."""
         ends = [*self._ends, *self._cuts(history)]
-        sentence, step, place, log_prob, finished = (np.concatenate(part) for part in zip(*ends, strict=True))
-        score = normalised_score(log_prob, step + 1, self._options.length_penalty)
+        every = Ends(*(np.concatenate(part) for part in zip(*ends, strict=True)))
+        sentence, finished = every.sentence, every.finished
+        score = self._ranking.score(every.log_prob, every.step + 1, every.penalty)
         order = np.lexsort((-score, ~finished, sentence))
         first = np.searchsorted(sentence[order], sentence[order])
         order = order[np.arange(len(order)) - first < self._options.n_best]
-        return Ends(sentence[order], step[order], place[order], log_prob[order], finished[order])
+        return Ends(*(part[order] for part in every))
 
     def _cuts(self, history: list[Taken]) -> list[Ends]:
         """The live hypotheses of `cut` sentences at their maximal length that EOS did not finish after it."""
@@ -131,7 +137,8 @@ class Finals:
             many = np.full(len(slot), 1)
             place = last.keep[row].cpu().numpy()[slot]
             step = many * (self._most[sentence] - 1)
-            cuts.append(Ends(many * sentence, step, place, alive[slot], many == 0))
+            cost = many * 0.0 if last.penalty is None else last.penalty[row].cpu().numpy()[place]
+            cuts.append(Ends(many * sentence, step, place, alive[slot], many == 0, cost))
         return cuts
 
 
@@ -148,7 +155,7 @@ def hypotheses(
     tokens, scores, rows = _trace(history, ends)
     attention = gather_attention([taken.attention for taken in history], rows)
     scored = Scored(ends.sentence, tokens, scores, ends.step + 1, ends.finished, attention)
-    made = make_hypotheses(scored, sources, options.length_penalty)
+    made = make_hypotheses(scored, sources, options.ranking)
     by_sentence: list[list[Hypothesis]] = [[] for _ in range(len(finals.cut))]
     for sentence, hypothesis in zip(ends.sentence.tolist(), made, strict=True):
         by_sentence[sentence].append(hypothesis)

@@ -28,6 +28,11 @@ class Links:
     possible: frozenset[Link]
     """All links that are not wrong: the sure ones too."""
 
+    def turned(self) -> "Links":
+        """The same with source and target exchanged."""
+        sure, possible = (frozenset((j, i) for i, j in links) for links in (self.sure, self.possible))
+        return Links(sure, possible)
+
 
 def parse_pharaoh(line: str, where: str) -> Links:
     """The links of one line: `i-j` is sure; `ipj` and `i?j` are possible only. An empty line has none.

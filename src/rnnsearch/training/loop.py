@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
 
 import torch
 from torch import Tensor, optim
@@ -21,35 +21,34 @@ from rnnsearch.data.batches import Batch, Batches
 from rnnsearch.errors import Interrupted, TrainingError
 from rnnsearch.models.checkpoint import save_weights, weights
 from rnnsearch.models.draws import Draws
-from rnnsearch.models.translation_model import TranslationModel
-from rnnsearch.objectives.loss import Objective
+from rnnsearch.objectives.loss import Model, ObjectiveOf
 from rnnsearch.training.device import precision
 from rnnsearch.training.interrupt import interruptible
 from rnnsearch.training.optimisers import clip
 from rnnsearch.training.progress import Reporter
 from rnnsearch.training.schedules import Schedule
 from rnnsearch.training.state import State, load_state, save_state
-from rnnsearch.training.validation import DevScore, Validation
+from rnnsearch.training.validation import Assessor, DevScore
 
 SEED_STRIDE = 1_000_003
 """Keeps the seeds of one run's updates apart from another run's."""
 
 
 @dataclass
-class Trainer:
+class Trainer(Generic[Model]):
     """One training run. `folder` holds its checkpoints; `new_best` is told when the weights are the best so far."""
 
     config: RunConfig
-    model: TranslationModel
+    model: Model
     optimiser: optim.Optimizer
     schedule: Schedule
-    objective: Objective
+    objective: ObjectiveOf[Model]
     batches: Batches
-    validation: Validation | None
+    validation: Assessor[Model] | None
     device: torch.device
     folder: Path
     reporter: Reporter
-    new_best: Callable[[Trainer], None]
+    new_best: Callable[[Trainer[Model]], None]
 
     def __post_init__(self) -> None:
         self.state = State()
@@ -255,7 +254,7 @@ class Trainer:
         if score is None:
             self._stop_if(asked)
             return
-        value = score.nll if training.metric == "nll" else -(score.bleu or 0.0)
+        value = score.value(training.metric)
         better = math.isfinite(value) and (state.best is None or value < state.best)
         state.worse = 0 if better else state.worse + 1
         self.schedule.evaluated(better)
@@ -283,6 +282,7 @@ class Trainer:
             "dev_nll_per_word": score.per_word,
             "dev_perplexity": math.exp(min(score.per_word, 100.0)),
             "dev_bleu": score.bleu,
+            **({} if score.aer is None else {"dev_aer": score.aer}),
             "best": better,
         }
 

@@ -142,10 +142,11 @@ def _update_line(row: dict[str, Any]) -> str:
 
 def _dev_line(row: dict[str, Any]) -> str:
     bleu = f"  BLEU {row['dev_bleu']:.1f} (greedy)" if row.get("dev_bleu") is not None else ""
+    aer = f"  AER {row['dev_aer']:.3f}" if row.get("dev_aer") is not None else ""
     best = "  best so far" if row["best"] else ""
     return (
         f"dev after epoch {row['epoch']:.2f}, update {row['update']}, {minutes(row['seconds'])}: NLL "
-        f"{row['dev_nll']:.2f} a sentence, perplexity {row['dev_perplexity']:.2f} a symbol{bleu}{best}"
+        f"{row['dev_nll']:.2f} a sentence, perplexity {row['dev_perplexity']:.2f} a symbol{bleu}{aer}{best}"
     )
 
 

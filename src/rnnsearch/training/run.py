@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,11 @@ from rnnsearch.data.batches import Batches
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import TrainingError, did_you_mean
 from rnnsearch.files import write_text
-from rnnsearch.models.build import build, unfit_options
 from rnnsearch.models.build import check as check_model
-from rnnsearch.models.checkpoint import CONFIG, WEIGHTS, save_model, weights
-from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.models.build import unfit_options
+from rnnsearch.models.checkpoint import CONFIG, WEIGHTS, weights
+from rnnsearch.objectives.build import check as check_objective
+from rnnsearch.search.ranking import check as check_search
 from rnnsearch.training.averaging import average
 from rnnsearch.training.card import write_card
 from rnnsearch.training.device import choose_device, describe
@@ -29,7 +30,7 @@ from rnnsearch.training.loop import Trainer
 from rnnsearch.training.optimisers import OPTIMISERS
 from rnnsearch.training.progress import JsonLines, Reporter, TensorBoard, Together
 from rnnsearch.training.schedules import SCHEDULES
-from rnnsearch.training.validation import Validation
+from rnnsearch.training.systems import Direction, System, make_system, reverse_folder
 
 FREE = {"max_epochs", "max_updates", "max_minutes", "patience", "threads", "save_minutes", "tensorboard"}
 """Options of `[training]` that a resumed run may change."""
@@ -39,7 +40,7 @@ TRAINING = "training.json"
 
 def check(config: RunConfig) -> list[str]:
     """Every fault in the names and combinations of a config, each with its dotted path; empty if none."""
-    return [*check_model(config), *_check_training(config)]
+    return [*check_model(config), *check_objective(config), *_check_training(config), *check_search(config)]
 
 
 def _check_training(config: RunConfig) -> list[str]:
@@ -73,6 +74,8 @@ def train(config: RunConfig, prepared: Prepared, folder: Path, reporter: Reporte
     last = folder / CHECKPOINTS / "last"
     _refuse_other_run(config, folder, last, resume)
     _refuse_other_data(prepared, folder, last)
+    if config.objective.supervision is not None and prepared.train.links is None:
+        raise TrainingError(f"{prepared.folder}: has no word alignments to supervise attention with; prepare it again")
     try:
         (folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -85,7 +88,8 @@ def train(config: RunConfig, prepared: Prepared, folder: Path, reporter: Reporte
 
 
 def _train(config: RunConfig, prepared: Prepared, folder: Path, device: torch.device, everyone: Reporter) -> str:
-    trainer = _trainer(config, prepared, folder, device, everyone)
+    system = make_system(config, prepared, folder, device)
+    trainer = _trainer(config, prepared, system, folder, device, everyone)
     size = sum(p.numel() for p in trainer.model.parameters())
     left_out = trainer.batches.left_out
     everyone.message(
@@ -98,15 +102,17 @@ def _train(config: RunConfig, prepared: Prepared, folder: Path, device: torch.de
         everyone.message(f"going on from update {trainer.state.update} ({trainer.last})")
     write_text(folder / CONFIG, run_config.dump(config))
     reason = trainer.run()
-    _finish(trainer, prepared, everyone)
+    _finish(trainer, system.directions, prepared, everyone)
     everyone.message(f"training ended: {reason}")
     return reason
 
 
 def _refuse_other_run(config: RunConfig, folder: Path, last: Path, resume: bool) -> None:
     if not last.is_dir():
-        if (folder / WEIGHTS).exists():
-            raise TrainingError(f"{folder}: holds a model without a checkpoint to go on from; name another folder")
+        folders = [folder] if config.objective.symmetry is None else [folder, reverse_folder(folder)]
+        for place in folders:
+            if (place / WEIGHTS).exists():
+                raise TrainingError(f"{place}: holds a model without a checkpoint to go on from; name another folder")
         return
     if not resume:
         raise TrainingError(f"{folder}: holds a training run already; go on with --resume, or name another folder")
@@ -132,10 +138,10 @@ def _refuse_other_data(prepared: Prepared, folder: Path, last: Path) -> None:
 
 
 def same_run(before: RunConfig, now: RunConfig) -> list[str]:
-    """The dotted paths of `[data]`, `[text]`, `[model]` and `[training]` in which two configs differ."""
+    """The dotted paths in which two configs differ, but for `[search]` and what a resumed run may change."""
 
     def flat(config: RunConfig) -> dict[str, Any]:
-        tables = config.model_dump(include={"data", "text", "model", "training"})
+        tables = config.model_dump(include={"data", "text", "model", "objective", "training"})
         tables["training"] = {k: v for k, v in tables["training"].items() if k not in FREE}
         return dict(_flatten(tables, ""))
 
@@ -151,27 +157,24 @@ def _flatten(table: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
             yield f"{prefix}{key}", value
 
 
-def _trainer(config: RunConfig, prepared: Prepared, folder: Path, device: torch.device, reporter: Reporter) -> Trainer:
+def _trainer(
+    config: RunConfig, prepared: Prepared, system: System[Any], folder: Path, device: torch.device, reporter: Reporter
+) -> Trainer[Any]:
     training = config.training
-    source, target = prepared.source, prepared.target
-    model = build(config.model, len(source), len(target), training.seed).to(device)
-    optimiser = OPTIMISERS[training.optimiser.type].make(list(model.parameters()), training.optimiser)
-    validation = None
-    if prepared.dev:
-        validation = Validation(prepared.dev, source, target, training.batch, config.search, device)
 
-    def new_best(trainer: Trainer) -> None:
-        save_model(folder, weights(model), config, source, target)
-        describe_run(trainer, prepared)
+    def new_best(trainer: Trainer[Any]) -> None:
+        for direction in system.directions:
+            direction.save(weights(trainer.model))
+            describe_run(trainer, direction, prepared)
 
     return Trainer(
         config=config,
-        model=model,
-        optimiser=optimiser,
+        model=system.model,
+        optimiser=OPTIMISERS[training.optimiser.type].make(list(system.model.parameters()), training.optimiser),
         schedule=SCHEDULES[training.schedule.type](training.schedule),
-        objective=likelihood(training.label_smoothing),
+        objective=system.objective,
         batches=Batches(prepared.train, training.batch, training.max_length, training.seed),
-        validation=validation,
+        validation=system.validation,
         device=device,
         folder=folder / CHECKPOINTS,
         reporter=reporter,
@@ -179,18 +182,18 @@ def _trainer(config: RunConfig, prepared: Prepared, folder: Path, device: torch.
     )
 
 
-def _finish(trainer: Trainer, prepared: Prepared, reporter: Reporter) -> None:
+def _finish(trainer: Trainer[Any], directions: Sequence[Direction], prepared: Prepared, reporter: Reporter) -> None:
     """Average the last evaluations' weights where asked, keep them if they are better, and write the card."""
-    folder = trainer.folder.parent
     if trainer.config.training.average > 1 and trainer.validation is not None:
         tensors = average(trainer.to_average())
-        average_is_better(trainer, tensors, prepared, reporter)
-    if (folder / "model.safetensors").is_file():
-        describe_run(trainer, prepared)
+        average_is_better(trainer, tensors, directions, reporter)
+    for direction in directions:
+        if (direction.folder / WEIGHTS).is_file():
+            describe_run(trainer, direction, prepared)
 
 
 def average_is_better(
-    trainer: Trainer, tensors: dict[str, torch.Tensor], prepared: Prepared, reporter: Reporter
+    trainer: Trainer[Any], tensors: dict[str, torch.Tensor], directions: Sequence[Direction], reporter: Reporter
 ) -> None:
     """Keep averaged weights as the model if the dev set says they beat the best single ones."""
     config = trainer.config
@@ -200,23 +203,24 @@ def average_is_better(
     assert trainer.validation is not None
     score = trainer.validation.score(trainer.model, trainer.objective, config.training.dev_bleu, lambda: False)
     assert score is not None
-    value = score.nll if config.training.metric == "nll" else -(score.bleu or 0.0)
+    value = score.value(config.training.metric)
     count = len(trainer.to_average())
     better = trainer.state.best is None or value < trainer.state.best
     bleu = "" if score.bleu is None else f", BLEU {score.bleu:.1f} (greedy)"
     verdict = "kept" if better else "the best single checkpoint is better and kept"
     reporter.message(f"mean of the last {count} evaluated weights: dev NLL {score.nll:.2f} a sentence{bleu}; {verdict}")
     if better:
-        save_model(trainer.folder.parent, tensors, config, prepared.source, prepared.target)
+        for direction in directions:
+            direction.save(tensors)
 
 
-def describe_run(trainer: Trainer, prepared: Prepared) -> None:
-    """Write `training.json` and the model card."""
-    folder, config, state = trainer.folder.parent, trainer.config, trainer.state
+def describe_run(trainer: Trainer[Any], direction: Direction, prepared: Prepared) -> None:
+    """Write `training.json` and the model card of one direction's model folder."""
+    folder, config, state = direction.folder, direction.config, trainer.state
     facts = {
         "pair": [config.data.source, config.data.target],
-        "parameters": sum(p.numel() for p in trainer.parameters),
-        "vocabulary": [len(prepared.source), len(prepared.target)],
+        "parameters": sum(p.numel() for p in direction.own(weights(trainer.model)).values()),
+        "vocabulary": [len(direction.source), len(direction.target)],
         "data": prepared.facts,
         "updates": state.update,
         "epochs": trainer.epochs(),

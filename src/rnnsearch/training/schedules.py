@@ -105,4 +105,18 @@ class Plateau(Schedule):
         self.current, self.worse = state["current"], int(state["worse"])
 
 
-SCHEDULES: dict[str, type[Schedule]] = {c.name: c for c in (Constant, Halving, InverseSquareRoot, Plateau)}
+class Exponential(Schedule):
+    """1 until update `decay_start`, then down to `minimum` at update `decay_end` by the same share at each update, and
+    `minimum` after it (Chen et al. 2018, eq. 1: to half in training on one device)."""
+
+    name = "exponential"
+    needs = frozenset({"decay_start", "decay_end", "minimum"})
+
+    def after_warmup(self, update: int, epoch: float) -> float:
+        start, end, minimum = self.config.decay_start, self.config.decay_end, self.config.minimum
+        assert start is not None and end is not None and minimum is not None
+        way = min(max((update - start) / (end - start), 0.0), 1.0)
+        return float(minimum**way)
+
+
+SCHEDULES: dict[str, type[Schedule]] = {c.name: c for c in (Constant, Halving, InverseSquareRoot, Plateau, Exponential)}

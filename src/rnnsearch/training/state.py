@@ -13,7 +13,6 @@ from torch import Tensor, nn, optim
 from rnnsearch.errors import TrainingError
 from rnnsearch.files import atomic_folder, write_text
 from rnnsearch.models.checkpoint import load_weights, read_weights, save_weights, weights
-from rnnsearch.models.translation_model import TranslationModel
 
 MODEL, OPTIMISER, STATE = "model.safetensors", "optimiser.safetensors", "state.json"
 
@@ -45,7 +44,7 @@ class State:
     schedule: dict[str, float] = field(default_factory=dict)
 
 
-def save_state(folder: Path, state: State, model: TranslationModel, optimiser: optim.Optimizer) -> None:
+def save_state(folder: Path, state: State, model: nn.Module, optimiser: optim.Optimizer) -> None:
     """A checkpoint folder, written whole or not at all."""
     with atomic_folder(folder) as temporary:
         save_weights(temporary / MODEL, weights(model))
@@ -53,7 +52,7 @@ def save_state(folder: Path, state: State, model: TranslationModel, optimiser: o
         write_text(temporary / STATE, json.dumps(asdict(state), indent=1))
 
 
-def load_state(folder: Path, model: TranslationModel, optimiser: optim.Optimizer) -> State:
+def load_state(folder: Path, model: nn.Module, optimiser: optim.Optimizer) -> State:
     """Fill model and optimiser from a checkpoint folder and return the state.
 
     Errors: TrainingError or ModelError where the folder is damaged or of another run.

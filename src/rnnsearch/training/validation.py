@@ -2,29 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from rnnsearch.config import BatchConfig, SearchConfig
 from rnnsearch.data.batches import make_batch
 from rnnsearch.data.corpus import Pair
+from rnnsearch.metrics.alignment_error import alignment_error
 from rnnsearch.metrics.bleu_chrf_ter import corpus_bleu
 from rnnsearch.models.translation_model import TranslationModel
-from rnnsearch.objectives.loss import Objective
+from rnnsearch.objectives.loss import Model, Objective, ObjectiveOf
 from rnnsearch.search.constraints import SearchOptions
-from rnnsearch.search.decode import decode_all
-from rnnsearch.search.scorer import ModelScorer
+from rnnsearch.search.decode import decode_all, forced_all
+from rnnsearch.search.scorer import SOURCE, ModelScorer
+from rnnsearch.text.alignments import Links, links_from_attention, symbols_to_words
+from rnnsearch.text.spans import word_of_symbol
 from rnnsearch.text.tokenizer import Tokenizer
 
 
 class DevScore(NamedTuple):
-    """nll: nats a sentence; per_word: nats a symbol (EOS counted); bleu: of greedy translations, or None."""
+    """nll: nats a sentence; per_word: nats a symbol (EOS counted); bleu: of greedy translations, or None;
+    aer: alignment error rate of the references, from 0 to 1, or None."""
 
     nll: float
     per_word: float
     bleu: float | None
+    aer: float | None = None
+
+    def value(self, metric: str) -> float:
+        """The score in the run's metric; the less, the better."""
+        if metric == "nll":
+            return self.nll
+        if metric == "bleu":
+            return -(self.bleu or 0.0)
+        assert self.aer is not None
+        return self.aer
+
+
+class _Aligned(NamedTuple):
+    """Gold alignments, and which word each symbol of the sentences lies in."""
+
+    gold: Sequence[Links]
+    source_words: list[list[int]]
+    target_words: list[list[int]]
+
+    @classmethod
+    def of(cls, pairs: Sequence[Pair], source: Tokenizer, target: Tokenizer, gold: Sequence[Links]) -> _Aligned:
+        sides = (source.segment([p.source for p in pairs]), target.segment([p.target for p in pairs]))
+        words = [[word_of_symbol(s.text, s.offsets) for s in side] for side in sides]
+        return cls(gold, *words)
+
+    def error(self, attention: Sequence[NDArray[np.float32]]) -> float:
+        """The error rate of the links of each pair's weights [I, J] over symbols."""
+        links = [
+            links_from_attention(symbols_to_words(weights[: len(rows), : len(columns)], columns, rows))
+            for weights, columns, rows in zip(attention, self.source_words, self.target_words, strict=True)
+        ]
+        return alignment_error(links, self.gold).aer
+
+
+@runtime_checkable
+class Assessor(Protocol[Model]):
+    """What the loop asks for dev scores."""
+
+    def score(
+        self, model: Model, objective: ObjectiveOf[Model], bleu: bool, stop: Callable[[], bool]
+    ) -> DevScore | None:
+        """The dev scores of a model; None if `stop` asked to leave between two batches."""
 
 
 class Validation:
@@ -38,12 +86,15 @@ class Validation:
         batch: BatchConfig,
         search: SearchConfig,
         device: torch.device,
+        gold: Sequence[Links] | None = None,
     ) -> None:
         self.source_ids = source.ids([pair.source for pair in pairs])
         self.target_ids = target.ids([pair.target for pair in pairs])
         self.references = [pair.target for pair in pairs]
         self.target = target
         self.search = search
+        self.aligned = None if gold is None else _Aligned.of(pairs, source, target, gold)
+        """What alignments are compared with, where the run asks for it."""
         self.device = device
         order = sorted(range(len(pairs)), key=lambda n: (len(self.target_ids[n]), len(self.source_ids[n])))
         rows = batch.sentences or 64
@@ -62,7 +113,15 @@ class Validation:
                 total += objective(model, batch.to(self.device), None).nll
         tokens = sum(len(ids) + 1 for ids in self.target_ids)
         nll = float(total)
-        return DevScore(nll / len(self.references), nll / tokens, self._bleu(model) if bleu else None)
+        bleu_score = self._bleu(model) if bleu else None
+        return DevScore(nll / len(self.references), nll / tokens, bleu_score, self._aer(model))
+
+    def _aer(self, model: TranslationModel) -> float | None:
+        if self.aligned is None:
+            return None
+        size = self.search.batch_sentences
+        found = forced_all(ModelScorer(model), self.source_ids, self.target_ids, batch_sentences=size)
+        return self.aligned.error([hypothesis.attention[SOURCE] for hypothesis in found])
 
     def _bleu(self, model: TranslationModel) -> float:
         options = SearchOptions(beam=1, max_ratio=self.search.max_ratio, max_extra=self.search.max_extra)

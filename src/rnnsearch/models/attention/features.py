@@ -8,14 +8,18 @@ e_ij = v_a^T tanh(W_a s + U_a h_j + W_f f_ij) (Tu et al. 2016; Cohn et al. 2016)
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn.functional import linear, pad
 
 from rnnsearch.config import AttentionConfig
+from rnnsearch.models.cells import GRU
 from rnnsearch.models.initialise import Init
-from rnnsearch.models.memory import Encoded, Memory
+from rnnsearch.models.memory import Encoded, Hidden, Memory
+from rnnsearch.tensors import at_least_fp32
 
 
 class Feature(nn.Module, ABC):
@@ -24,6 +28,8 @@ class Feature(nn.Module, ABC):
     name: ClassVar[str]
     options: ClassVar[frozenset[str]] = frozenset()
     """Options of `[model.attention]` that this class needs."""
+    remembers: ClassVar[bool] = True
+    """Whether it depends on the weights so far, so that one target position must come after the other."""
     width: int
 
     @classmethod
@@ -60,4 +66,230 @@ class Feature(nn.Module, ABC):
         """Draw the parameters, if there are any."""
 
 
-FEATURES: dict[str, type[Feature]] = {}
+class Past(NamedTuple):
+    """What is remembered of the weights so far, alpha [N, J]: their last, or a sum of them."""
+
+    alpha: Tensor
+
+
+def _no_past(memory: Memory) -> Past:
+    """Nothing yet, in the precision of weights."""
+    return Past(torch.zeros_like(at_least_fp32(memory.annotations[:, :, 0])))
+
+
+class LinguisticCoverage(Feature):
+    """Tu et al. 2016, section 3.1.1: C_ij = C_{i-1,j} + alpha_ij / Phi_j, the part of source symbol j that has been
+    translated, with its fertility Phi_j = N sigma(U_f h_j), the number of target symbols that it stands for."""
+
+    name = "coverage-linguistic"
+    options = frozenset({"fertility"})
+    width = 1
+
+    def __init__(self, annotation_size: int, most: float) -> None:
+        super().__init__()
+        self.most = most
+        """N."""
+        self.fertility = nn.Linear(annotation_size, 1, bias=False)
+        """U_f."""
+
+    @classmethod
+    def make(cls, config: AttentionConfig, query_size: int, annotation_size: int) -> LinguisticCoverage:
+        assert config.fertility is not None
+        return cls(annotation_size, config.fertility)
+
+    def initialise(self, init: Init) -> None:
+        init.weight(self.fertility.weight)
+
+    def on(self, encoded: Encoded) -> Tensor:
+        """Phi [B, J]."""
+        return self.most * torch.sigmoid(at_least_fp32(self.fertility(encoded.annotations)[:, :, 0]))
+
+    def start(self, memory: Memory, prepared: Tensor | None) -> Past:
+        return _no_past(memory)
+
+    def values(
+        self, state: Any, prepared: Tensor | None, memory: Memory, position: Int[Tensor, "B Q"]
+    ) -> Float[Tensor, "B Q J F"]:
+        coverage: Tensor = state.alpha
+        return coverage.view(*position.shape, -1, 1)
+
+    def after(
+        self,
+        state: Any,
+        prepared: Tensor | None,
+        memory: Memory,
+        query: Float[Tensor, "N D"],
+        alpha: Float[Tensor, "N J"],
+    ) -> Past:
+        assert prepared is not None
+        rows = alpha.view(*prepared.shape[:1], -1, prepared.shape[1])
+        return Past(state.alpha + (rows / prepared.unsqueeze(1)).flatten(0, 1))
+
+
+class Coverage(NamedTuple):
+    """C [N, J, d]."""
+
+    vectors: Tensor
+
+
+class NeuralCoverage(Feature):
+    """Tu et al. 2016, section 3.1.2: C_ij = f(C_{i-1,j}, alpha_ij, h_j, s_{i-1}), d numbers a source position, f a GRU
+    (that of Bahdanau et al., as in the paper's own system) that reads the other three side by side."""
+
+    name = "coverage-neural"
+    options = frozenset({"coverage_size"})
+
+    def __init__(self, query_size: int, annotation_size: int, size: int) -> None:
+        super().__init__()
+        self.width = size
+        self.annotation_size = annotation_size
+        self.cell = GRU(1 + annotation_size + query_size, size)
+        """f; its inputs are alpha_ij, h_j and s_{i-1}, in this order."""
+
+    @classmethod
+    def make(cls, config: AttentionConfig, query_size: int, annotation_size: int) -> NeuralCoverage:
+        assert config.coverage_size is not None
+        return cls(query_size, annotation_size, config.coverage_size)
+
+    def initialise(self, init: Init) -> None:
+        self.cell.initialise(init)
+
+    def on(self, encoded: Encoded) -> Tensor:
+        """The annotations' share of all gates, bias and all, [B, J, 3 d]."""
+        weight = self.cell.input.weight[:, 1 : 1 + self.annotation_size]
+        return linear(encoded.annotations, weight, self.cell.input.bias)
+
+    def start(self, memory: Memory, prepared: Tensor | None) -> Coverage:
+        B, J, _ = memory.annotations.shape
+        return Coverage(at_least_fp32(memory.annotations.new_zeros(B, J, self.width)))
+
+    def values(
+        self, state: Any, prepared: Tensor | None, memory: Memory, position: Int[Tensor, "B Q"]
+    ) -> Float[Tensor, "B Q J F"]:
+        coverage: Tensor = state.vectors
+        return coverage.view(*position.shape, -1, self.width)
+
+    def after(
+        self,
+        state: Any,
+        prepared: Tensor | None,
+        memory: Memory,
+        query: Float[Tensor, "N D"],
+        alpha: Float[Tensor, "N J"],
+    ) -> Coverage:
+        assert prepared is not None
+        (N, J), B = alpha.shape, prepared.shape[0]
+        weight = self.cell.input.weight
+        fixed = linear(query, weight[:, 1 + self.annotation_size :]).view(B, -1, 1, weight.shape[0])
+        gates = prepared.unsqueeze(1) + fixed + alpha.view(B, -1, J, 1) * weight[:, 0]
+        new = self.cell.step(gates.view(N * J, -1), Hidden(state.vectors.flatten(0, 1)))
+        return Coverage(new.h.view(N, J, self.width).to(state.vectors.dtype))
+
+
+class Nothing(NamedTuple):
+    """The state of a feature that remembers nothing."""
+
+
+class Position(Feature):
+    """Position bias (Cohn et al. 2016, section 3.1): [log(1 + i), log(1 + j), log(1 + J)] of target position i, source
+    position j (both from 1) and the number J of real source positions."""
+
+    name = "position"
+    remembers = False
+    width = 3
+
+    @classmethod
+    def make(cls, config: AttentionConfig, query_size: int, annotation_size: int) -> Position:
+        return cls()
+
+    def on(self, encoded: Encoded) -> Tensor:
+        """log(1 + j) and log(1 + J) of every source position, [B, J, 2]."""
+        at = torch.arange(1, encoded.mask.shape[1] + 1, device=encoded.mask.device).expand(encoded.mask.shape)
+        count = encoded.mask.sum(1, keepdim=True).expand(at.shape)
+        return torch.log1p(torch.stack([at, count], dim=2).to(at_least_fp32(encoded.annotations).dtype))
+
+    def start(self, memory: Memory, prepared: Tensor | None) -> Nothing:
+        return Nothing()
+
+    def values(
+        self, state: Any, prepared: Tensor | None, memory: Memory, position: Int[Tensor, "B Q"]
+    ) -> Float[Tensor, "B Q J F"]:
+        assert prepared is not None
+        B, J, _ = prepared.shape
+        target = torch.log1p((position + 1).to(prepared.dtype))[:, :, None, None].expand(-1, -1, J, 1)
+        return torch.cat([target, prepared.unsqueeze(1).expand(B, position.shape[1], J, 2)], dim=3)
+
+    def after(
+        self,
+        state: Any,
+        prepared: Tensor | None,
+        memory: Memory,
+        query: Float[Tensor, "N D"],
+        alpha: Float[Tensor, "N J"],
+    ) -> Nothing:
+        return Nothing()
+
+
+class _Neighbours(Feature):
+    """A window [j - k, j + k] over numbers remembered of every source position, zero outside the sentence."""
+
+    options = frozenset({"neighbours"})
+
+    def __init__(self, neighbours: int) -> None:
+        super().__init__()
+        self.neighbours = neighbours
+        """k."""
+        self.width = 2 * neighbours + 1
+
+    @classmethod
+    def make(cls, config: AttentionConfig, query_size: int, annotation_size: int) -> _Neighbours:
+        assert config.neighbours is not None
+        return cls(config.neighbours)
+
+    def start(self, memory: Memory, prepared: Tensor | None) -> Past:
+        return _no_past(memory)
+
+    def values(
+        self, state: Any, prepared: Tensor | None, memory: Memory, position: Int[Tensor, "B Q"]
+    ) -> Float[Tensor, "B Q J F"]:
+        around = pad(state.alpha, (self.neighbours, self.neighbours)).unfold(1, self.width, 1)
+        return around.view(*position.shape, -1, self.width)
+
+
+class Markov(_Neighbours):
+    """Markov condition (Cohn et al. 2016, section 3.2): xi_1 = [alpha_{i-1,j-k}, ..., alpha_{i-1,j+k}], the weights of
+    the target position before; zeros before the first."""
+
+    name = "markov"
+
+    def after(
+        self,
+        state: Any,
+        prepared: Tensor | None,
+        memory: Memory,
+        query: Float[Tensor, "N D"],
+        alpha: Float[Tensor, "N J"],
+    ) -> Past:
+        return Past(alpha)
+
+
+class LocalFertility(_Neighbours):
+    """Local fertility (Cohn et al. 2016, section 3.3): xi_2 = sum_{i'<i} [alpha_{i',j-k}, ..., alpha_{i',j+k}], all
+    weights so far."""
+
+    name = "fertility-local"
+
+    def after(
+        self,
+        state: Any,
+        prepared: Tensor | None,
+        memory: Memory,
+        query: Float[Tensor, "N D"],
+        alpha: Float[Tensor, "N J"],
+    ) -> Past:
+        return Past(state.alpha + alpha)
+
+
+FEATURES: dict[str, type[Feature]] = {
+    c.name: c for c in (LinguisticCoverage, NeuralCoverage, Position, Markov, LocalFertility)
+}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from importlib.util import find_spec
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -25,7 +26,19 @@ class Normaliser(nn.Module, ABC):
 
     name: ClassVar[str]
     draws_noise: ClassVar[bool] = False
-    """Whether training needs random numbers, one a source position and target position."""
+    """Whether training draws positions: it needs random numbers, one a source position and target position."""
+    package: ClassVar[str | None] = None
+    """A package that it needs, of the extra `sparse`."""
+
+    @classmethod
+    def fault(cls) -> str | None:
+        """Why it cannot be had here, or None."""
+        if cls.package is None or find_spec(cls.package) is not None:
+            return None
+        return (
+            f"model.attention.normaliser: {cls.name} needs the package {cls.package}, which is not installed; "
+            'install it with pip install "rnnsearch[sparse]"'
+        )
 
     @abstractmethod
     def forward(self, energy: Float[Tensor, "B Q J"], noise: Float[Tensor, "B Q J"] | None) -> Weights:
@@ -41,4 +54,48 @@ class Softmax(Normaliser):
         return Weights(torch.softmax(at_least_fp32(energy), dim=-1))
 
 
-NORMALISERS: dict[str, type[Normaliser]] = {c.name: c for c in (Softmax,)}
+class Sparsemax(Normaliser):
+    """The distribution nearest to the energies: alpha_j = max(e_j - tau, 0), tau such that they sum to 1
+    (Martins & Astudillo 2016, eq. 2)."""
+
+    name = "sparsemax"
+    package = "entmax"
+
+    def forward(self, energy: Float[Tensor, "B Q J"], noise: Float[Tensor, "B Q J"] | None) -> Weights:
+        from entmax import sparsemax
+
+        return Weights(sparsemax(at_least_fp32(energy), dim=-1))
+
+
+class Entmax15(Normaliser):
+    """1.5-entmax, between softmax and sparsemax: alpha_j = max(e_j / 2 - tau, 0)^2, tau such that they sum to 1
+    (Peters et al. 2019, eq. 10 with alpha = 1.5)."""
+
+    name = "entmax15"
+    package = "entmax"
+
+    def forward(self, energy: Float[Tensor, "B Q J"], noise: Float[Tensor, "B Q J"] | None) -> Weights:
+        from entmax import entmax15
+
+        return Weights(entmax15(at_least_fp32(energy), dim=-1))
+
+
+class Hard(Normaliser):
+    """One position a query (Xu et al. 2015, section 4.1): drawn from the softmax in training, its best one in search.
+
+    Drawn as argmax_j (e_j - log(-log u_j)), u_j uniform (the Gumbel trick), so that one draw follows from the noise
+    alone. alpha is one-hot and has no gradient: energies learn through `expected`, by REINFORCE.
+    """
+
+    name = "hard"
+    draws_noise = True
+
+    def forward(self, energy: Float[Tensor, "B Q J"], noise: Float[Tensor, "B Q J"] | None) -> Weights:
+        energy = at_least_fp32(energy)
+        expected = torch.softmax(energy, dim=-1)
+        drawn = energy.detach() if noise is None else energy.detach() - torch.log(-torch.log(noise))
+        best = drawn.argmax(dim=-1, keepdim=True)
+        return Weights(torch.zeros_like(expected).scatter(-1, best, 1.0), expected)
+
+
+NORMALISERS: dict[str, type[Normaliser]] = {c.name: c for c in (Softmax, Sparsemax, Entmax15, Hard)}

@@ -1,4 +1,19 @@
-"""Scores: how well a query and an annotation match, e [B, Q, J]. `keys` is made once a sentence."""
+"""Scores: how well a query and an annotation match, e [B, Q, J]. `keys` is made once a sentence.
+
+| name                | e_ij                                         | source                                         |
+|---------------------|----------------------------------------------|------------------------------------------------|
+| additive            | v_a^T tanh(W_a s + U_a h)                    | Bahdanau et al. 2015, A.1.2; Neubig, eq. 80    |
+| concat              | v_a^T tanh(W_a [s; h])                       | Luong et al. 2015, eq. 8                       |
+| multi-head-additive | v_m^T tanh(W_m s + U_m h) of each head       | Chen et al. 2018; Vaswani et al. 2017          |
+| dot                 | s^T h                                        | Luong et al., eq. 8; Neubig, eq. 76            |
+| scaled-dot          | s^T h / sqrt(D)                              | Vaswani et al. 2017, eq. 1; Neubig, eq. 78     |
+| general             | s^T W_a h                                    | Luong et al., eq. 8; Neubig, eq. 79 (bilinear) |
+| location            | (W_a s)_j                                    | Luong et al., section 3.1                      |
+
+s is the query (the decoder's state), h an annotation. `additive` and `concat` are one function: [W_a; U_a] side by
+side is Luong's W_a. They differ in how they begin: Luong's is drawn as one matrix of D + H columns (which is another
+range under Glorot's rule), Bahdanau's as two.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +23,10 @@ from typing import ClassVar
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from rnnsearch.config import AttentionConfig
+from rnnsearch.errors import ModelError
 from rnnsearch.models.initialise import Init
 
 
@@ -21,16 +38,31 @@ class Score(nn.Module, ABC):
     """Options of `[model.attention]` that this class needs."""
     takes_features: ClassVar[bool] = False
     """Whether features can enter its hidden layer; `hidden_size` is then A."""
+    draws: ClassVar[bool] = True
+    """Whether it has parameters, which `[model.init]` draws."""
+    multiplies: ClassVar[bool] = False
+    """Whether the energies of all queries are one matrix product with the keys."""
     hidden_size: int = 0
+    heads: int = 1
+    """M: its energies are [B, Q * M, J], the heads of a query side by side, and each head has its own weights."""
 
     @classmethod
     @abstractmethod
     def make(cls, config: AttentionConfig, query_size: int, annotation_size: int) -> Score:
         """A score of the config's options."""
 
+    @classmethod
+    def fault(cls, config: AttentionConfig, query_size: int, annotation_size: int) -> str | None:
+        """Why it cannot be had in these sizes, with the dotted path; None if it can."""
+        return None
+
     @abstractmethod
     def keys(self, annotations: Float[Tensor, "B J H"]) -> Float[Tensor, "B J K"]:
         """The part that depends on the annotations alone."""
+
+    def values(self, annotations: Float[Tensor, "B J H"]) -> Float[Tensor, "B J H"] | None:
+        """What contexts are sums of, each head's H / M numbers side by side; None: the annotations themselves."""
+        return None
 
     @abstractmethod
     def forward(
@@ -38,8 +70,8 @@ class Score(nn.Module, ABC):
         query: Float[Tensor, "B Q D"],
         keys: Float[Tensor, "B J K"],
         extra: Float[Tensor, "B Q J A"] | None = None,
-    ) -> Float[Tensor, "B Q J"]:
-        """Energies of Q queries a sentence. `extra`: what features add inside the hidden layer."""
+    ) -> Float[Tensor, "B E J"]:
+        """Energies of Q queries a sentence, E = Q * M. `extra`: what features add inside the hidden layer."""
 
     @abstractmethod
     def initialise(self, init: Init) -> None:
@@ -85,10 +117,252 @@ class Additive(Score):
         query: Float[Tensor, "B Q D"],
         keys: Float[Tensor, "B J K"],
         extra: Float[Tensor, "B Q J A"] | None = None,
-    ) -> Float[Tensor, "B Q J"]:
-        hidden = self.query(query).unsqueeze(2) + keys.unsqueeze(1)
-        hidden = torch.tanh(hidden if extra is None else hidden + extra)
+    ) -> Float[Tensor, "B E J"]:
+        hidden = _hidden(self.query(query), keys, extra)
         return hidden @ self.vector.to(hidden.dtype)
 
 
-SCORES: dict[str, type[Score]] = {c.name: c for c in (Additive,)}
+class Concat(Score):
+    """Luong et al. 2015, eq. 8: e_ij = v_a^T tanh(W_a [h_t; hbar_s]), one W_a over both side by side."""
+
+    name = "concat"
+    options = frozenset({"size"})
+    takes_features = True
+
+    def __init__(self, query_size: int, annotation_size: int, size: int) -> None:
+        super().__init__()
+        self.hidden_size = size
+        self.query_size = query_size
+        self.weight = nn.Parameter(torch.empty(size, query_size + annotation_size))
+        """W_a."""
+        self.vector = nn.Parameter(torch.empty(size))
+        """v_a."""
+
+    @classmethod
+    def make(cls, config: AttentionConfig, query_size: int, annotation_size: int) -> Concat:
+        assert config.size is not None
+        return cls(query_size, annotation_size, config.size)
+
+    def initialise(self, init: Init) -> None:
+        init.alignment(self.weight)
+        init.alignment_vector(self.vector)
+
+    def keys(self, annotations: Float[Tensor, "B J H"]) -> Float[Tensor, "B J K"]:
+        return linear(annotations, self.weight[:, self.query_size :])
+
+    def forward(
+        self,
+        query: Float[Tensor, "B Q D"],
+        keys: Float[Tensor, "B J K"],
+        extra: Float[Tensor, "B Q J A"] | None = None,
+    ) -> Float[Tensor, "B E J"]:
+        hidden = _hidden(linear(query, self.weight[:, : self.query_size]), keys, extra)
+        return hidden @ self.vector.to(hidden.dtype)
+
+
+class MultiHeadAdditive(Score):
+    """M additive scores of size / M hidden units each: e^m_ij = v_m^T tanh(W_m s + U_m h_j), and M contexts
+    c^m_i = sum_j alpha^m_ij V_m h_j of H / M numbers each, side by side (Chen et al. 2018, section 4.1: the multi-head
+    attention of Vaswani et al. 2017, section 3.2.2, with additive instead of dot scores; no matrix after the heads, for
+    every reader of a context begins with one)."""
+
+    name = "multi-head-additive"
+    options = frozenset({"size", "heads"})
+    takes_features = True
+
+    def __init__(self, query_size: int, annotation_size: int, size: int, heads: int) -> None:
+        super().__init__()
+        self.hidden_size = size
+        self.heads: int = heads
+        self.query = nn.Linear(query_size, size, bias=False)
+        """W_m of all heads, one below the other."""
+        self.key = nn.Linear(annotation_size, size, bias=False)
+        """U_m."""
+        self.value = nn.Linear(annotation_size, annotation_size, bias=False)
+        """V_m."""
+        self.vector = nn.Parameter(torch.empty(size))
+        """v_m, one after the other."""
+
+    @classmethod
+    def make(cls, config: AttentionConfig, query_size: int, annotation_size: int) -> MultiHeadAdditive:
+        assert config.size is not None
+        assert config.heads is not None
+        return cls(query_size, annotation_size, config.size, config.heads)
+
+    @classmethod
+    def fault(cls, config: AttentionConfig, query_size: int, annotation_size: int) -> str | None:
+        assert config.size is not None
+        assert config.heads is not None
+        if config.size % config.heads == 0 and annotation_size % config.heads == 0:
+            return None
+        return (
+            "model.attention.heads: must divide model.attention.size and the size of an annotation; "
+            f"got {config.heads}, {config.size} and {annotation_size}"
+        )
+
+    def initialise(self, init: Init) -> None:
+        init.alignment(self.query.weight)
+        init.alignment(self.key.weight)
+        init.weight(self.value.weight)
+        init.alignment_vector(self.vector)
+
+    def keys(self, annotations: Float[Tensor, "B J H"]) -> Float[Tensor, "B J K"]:
+        keys: Tensor = self.key(annotations)
+        return keys
+
+    def values(self, annotations: Float[Tensor, "B J H"]) -> Float[Tensor, "B J H"]:
+        values: Tensor = self.value(annotations)
+        return values
+
+    def forward(
+        self,
+        query: Float[Tensor, "B Q D"],
+        keys: Float[Tensor, "B J K"],
+        extra: Float[Tensor, "B Q J A"] | None = None,
+    ) -> Float[Tensor, "B E J"]:
+        hidden = _hidden(self.query(query), keys, extra)
+        own = torch.eye(self.heads, dtype=hidden.dtype, device=hidden.device)
+        vectors = self.vector.to(hidden.dtype).view(self.heads, -1, 1) * own.unsqueeze(1)
+        energy = hidden @ vectors.flatten(0, 1)  # [B, Q, J, A] @ [A, M], column m zero outside head m
+        return energy.transpose(2, 3).flatten(1, 2)
+
+
+class Dot(Score):
+    """Luong et al. 2015, eq. 8: e_ij = h_t^T hbar_s."""
+
+    name = "dot"
+    draws = False
+    multiplies = True
+
+    @classmethod
+    def make(cls, config: AttentionConfig, query_size: int, annotation_size: int) -> Dot:
+        return cls()
+
+    @classmethod
+    def fault(cls, config: AttentionConfig, query_size: int, annotation_size: int) -> str | None:
+        if query_size == annotation_size:
+            return None
+        return (
+            f"model.attention.score: {cls.name} must have a decoder state as long as an annotation; got "
+            f"{query_size} and {annotation_size} numbers (the general score takes any sizes)"
+        )
+
+    def initialise(self, init: Init) -> None:
+        """It has no parameters."""
+
+    def keys(self, annotations: Float[Tensor, "B J H"]) -> Float[Tensor, "B J K"]:
+        return annotations
+
+    def forward(
+        self,
+        query: Float[Tensor, "B Q D"],
+        keys: Float[Tensor, "B J K"],
+        extra: Float[Tensor, "B Q J A"] | None = None,
+    ) -> Float[Tensor, "B E J"]:
+        return _products(query, keys)
+
+
+class ScaledDot(Dot):
+    """Vaswani et al. 2017, eq. 1 (Neubig, eq. 78): e_ij = s^T h_j / sqrt(D), D the size of the query."""
+
+    name = "scaled-dot"
+
+    def forward(
+        self,
+        query: Float[Tensor, "B Q D"],
+        keys: Float[Tensor, "B J K"],
+        extra: Float[Tensor, "B Q J A"] | None = None,
+    ) -> Float[Tensor, "B E J"]:
+        return _products(query * query.shape[2] ** -0.5, keys)
+
+
+class General(Score):
+    """Luong et al. 2015, eq. 8: e_ij = h_t^T W_a hbar_s (Neubig's bilinear function, eq. 79), of any two sizes.
+
+    W_a hbar_s is the key, computed once a sentence.
+    """
+
+    name = "general"
+    multiplies = True
+
+    def __init__(self, query_size: int, annotation_size: int) -> None:
+        super().__init__()
+        self.key = nn.Linear(annotation_size, query_size, bias=False)
+        """W_a."""
+
+    @classmethod
+    def make(cls, config: AttentionConfig, query_size: int, annotation_size: int) -> General:
+        return cls(query_size, annotation_size)
+
+    def initialise(self, init: Init) -> None:
+        init.alignment(self.key.weight)
+
+    def keys(self, annotations: Float[Tensor, "B J H"]) -> Float[Tensor, "B J K"]:
+        keys: Tensor = self.key(annotations)
+        return keys
+
+    def forward(
+        self,
+        query: Float[Tensor, "B Q D"],
+        keys: Float[Tensor, "B J K"],
+        extra: Float[Tensor, "B Q J A"] | None = None,
+    ) -> Float[Tensor, "B E J"]:
+        return _products(query, keys)
+
+
+class Location(Score):
+    """Luong et al. 2015, section 3.1: a_t = softmax(W_a h_t), from the target state alone.
+
+    Row j of W_a is the key of source position j, whatever stands there; W_a has `max_source` rows, and the softmax is
+    taken over those of a sentence's own positions. Errors of `keys`: ModelError for a longer source.
+    """
+
+    name = "location"
+    options = frozenset({"max_source"})
+    multiplies = True
+
+    def __init__(self, query_size: int, max_source: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(max_source, query_size))
+        """W_a."""
+
+    @classmethod
+    def make(cls, config: AttentionConfig, query_size: int, annotation_size: int) -> Location:
+        assert config.max_source is not None
+        return cls(query_size, config.max_source)
+
+    def initialise(self, init: Init) -> None:
+        init.alignment(self.weight)
+
+    def keys(self, annotations: Float[Tensor, "B J H"]) -> Float[Tensor, "B J K"]:
+        length, most = annotations.shape[1], self.weight.shape[0]
+        if length > most:
+            raise ModelError(
+                f"a source sentence must have at most {most - 1} symbols and its end symbol for this model's location "
+                f"score (model.attention.max_source = {most}); got {length} with the end symbol"
+            )
+        return self.weight[:length].expand(annotations.shape[0], -1, -1)
+
+    def forward(
+        self,
+        query: Float[Tensor, "B Q D"],
+        keys: Float[Tensor, "B J K"],
+        extra: Float[Tensor, "B Q J A"] | None = None,
+    ) -> Float[Tensor, "B E J"]:
+        return _products(query, keys)
+
+
+def _hidden(query: Tensor, keys: Tensor, extra: Tensor | None) -> Tensor:
+    """The hidden layer [B, Q, J, A] of an additive score."""
+    hidden = query.unsqueeze(2) + keys.unsqueeze(1)
+    return torch.tanh(hidden if extra is None else hidden + extra)
+
+
+def _products(query: Tensor, keys: Tensor) -> Tensor:
+    """Each query's product with each key, [B, Q, J]."""
+    return torch.bmm(query, keys.to(query.dtype).transpose(1, 2))
+
+
+SCORES: dict[str, type[Score]] = {
+    c.name: c for c in (Additive, Concat, MultiHeadAdditive, Dot, ScaledDot, General, Location)
+}

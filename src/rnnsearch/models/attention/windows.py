@@ -1,22 +1,27 @@
-"""Windows: which source positions a query may attend to, and how its weights fall off within them."""
+"""Windows: which source positions a query may attend to, and how its weights fall off within them.
+
+Positions count from 0, in the original source order (also under source reversal); t is the target position from 0.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from typing import ClassVar, NamedTuple
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from rnnsearch.config import AttentionConfig
 from rnnsearch.models.initialise import Init
+from rnnsearch.tensors import at_least_fp32
 
 
 class Placement(NamedTuple):
-    """Where Q queries a sentence may attend.
+    """Where Q queries a sentence may attend, at P source positions.
 
-    allowed: [B, Q or 1, J], True inside the window and on real positions.
-    factor: [B, Q, J], what the normalised weights are multiplied with (local-p's Gaussian, not renormalised:
+    allowed: [B, Q or 1, P], True inside the window and on real positions; somewhere True in every row of a sentence.
+    factor: [B, Q, P], what the normalised weights are multiplied with (local-p's Gaussian, not renormalised:
         Luong et al., eq. 10); None for 1.
     """
 
@@ -25,13 +30,17 @@ class Placement(NamedTuple):
 
 
 class Window(nn.Module, ABC):
-    """A window over the source positions, which count in the original source order."""
+    """A window over the source positions."""
 
     name: ClassVar[str]
     options: ClassVar[frozenset[str]] = frozenset()
     """Options of `[model.attention]` that this class needs."""
     counts: ClassVar[bool] = False
     """Whether it needs the target position t."""
+    weighs: ClassVar[bool] = False
+    """Whether its placements have a factor."""
+    reach: int | None = None
+    """D: a query sees the positions within D of its centre alone, so no more than 2 D + 1; None: it sees all."""
 
     @classmethod
     @abstractmethod
@@ -39,10 +48,17 @@ class Window(nn.Module, ABC):
         """A window of the config's options."""
 
     @abstractmethod
-    def place(
+    def centre(
         self, query: Float[Tensor, "B Q D"], mask: Bool[Tensor, "B J"], position: Int[Tensor, "B Q"] | None
+    ) -> Float[Tensor, "B Q"] | None:
+        """p_t of Q queries a sentence at target positions t (None unless `counts`), in fp32 at least; None where the
+        window has no centre."""
+
+    @abstractmethod
+    def place(
+        self, centre: Float[Tensor, "B Q"] | None, positions: Int[Tensor, "b q P"], real: Bool[Tensor, "B r P"]
     ) -> Placement:
-        """The windows of Q queries a sentence at target positions t (from 0; None unless `counts`)."""
+        """Which of the given source positions are in the windows around `centre`; `real`: no padding."""
 
     def initialise(self, init: Init) -> None:
         """Draw the parameters, if there are any."""
@@ -57,10 +73,93 @@ class Global(Window):
     def make(cls, config: AttentionConfig, query_size: int) -> Global:
         return cls()
 
-    def place(
+    def centre(
         self, query: Float[Tensor, "B Q D"], mask: Bool[Tensor, "B J"], position: Int[Tensor, "B Q"] | None
+    ) -> None:
+        return None
+
+    def place(
+        self, centre: Float[Tensor, "B Q"] | None, positions: Int[Tensor, "b q P"], real: Bool[Tensor, "B r P"]
     ) -> Placement:
-        return Placement(mask.unsqueeze(1))
+        return Placement(real)
 
 
-WINDOWS: dict[str, type[Window]] = {c.name: c for c in (Global,)}
+class LocalMonotonic(Window):
+    """local-m (Luong et al. 2015, section 3.2): p_t = t and the window [p_t - D, p_t + D], weights within it even.
+
+    Where the target grows longer than the source, p_t stays at the last source position: the paper leaves such a
+    window empty, and there would be nothing to take weights over.
+    """
+
+    name = "local-m"
+    options = frozenset({"width"})
+    counts = True
+
+    def __init__(self, reach: int) -> None:
+        super().__init__()
+        self.reach: int = reach
+
+    @classmethod
+    def make(cls, config: AttentionConfig, query_size: int) -> LocalMonotonic:
+        assert config.width is not None
+        return cls(config.width)
+
+    def centre(
+        self, query: Float[Tensor, "B Q D"], mask: Bool[Tensor, "B J"], position: Int[Tensor, "B Q"] | None
+    ) -> Float[Tensor, "B Q"]:
+        assert position is not None
+        return torch.minimum(position, mask.sum(1, keepdim=True) - 1).to(torch.float32)
+
+    def place(
+        self, centre: Float[Tensor, "B Q"] | None, positions: Int[Tensor, "b q P"], real: Bool[Tensor, "B r P"]
+    ) -> Placement:
+        assert centre is not None
+        return Placement(((positions - centre.unsqueeze(2)).abs() <= self.reach) & real)
+
+
+class LocalPredictive(Window):
+    """local-p (Luong et al. 2015, eq. 9-10): p_t = S sigmoid(v_p^T tanh(W_p h_t)), S the number of real source
+    positions; the whole positions s with |s - p_t| <= D; weights times exp(-(s - p_t)^2 / (2 sigma^2)), sigma = D / 2,
+    around the real-valued p_t. The weights do not add up to 1: the Gaussian comes after the softmax.
+
+    p_t learns through the Gaussian alone: the window's ends have no gradient.
+    """
+
+    name = "local-p"
+    options = frozenset({"width"})
+    weighs = True
+
+    def __init__(self, query_size: int, reach: int) -> None:
+        super().__init__()
+        self.reach: int = reach
+        self.query = nn.Linear(query_size, query_size, bias=False)
+        """W_p."""
+        self.vector = nn.Parameter(torch.empty(query_size))
+        """v_p."""
+
+    @classmethod
+    def make(cls, config: AttentionConfig, query_size: int) -> LocalPredictive:
+        assert config.width is not None
+        return cls(query_size, config.width)
+
+    def initialise(self, init: Init) -> None:
+        init.weight(self.query.weight)
+        init.weight(self.vector.data[None, :])
+
+    def centre(
+        self, query: Float[Tensor, "B Q D"], mask: Bool[Tensor, "B J"], position: Int[Tensor, "B Q"] | None
+    ) -> Float[Tensor, "B Q"]:
+        hidden = torch.tanh(self.query(query))
+        share = torch.sigmoid(at_least_fp32(hidden @ self.vector.to(hidden.dtype)))
+        return mask.sum(1, keepdim=True) * share
+
+    def place(
+        self, centre: Float[Tensor, "B Q"] | None, positions: Int[Tensor, "b q P"], real: Bool[Tensor, "B r P"]
+    ) -> Placement:
+        assert centre is not None
+        distance = positions - centre.unsqueeze(2)
+        sigma = self.reach / 2
+        return Placement((distance.abs() <= self.reach) & real, torch.exp(distance.square() / (-2 * sigma**2)))
+
+
+WINDOWS: dict[str, type[Window]] = {c.name: c for c in (Global, LocalMonotonic, LocalPredictive)}

@@ -14,18 +14,20 @@ from rnnsearch.models.attention.scores import Additive
 from rnnsearch.models.cells import CELLS, GRU, Cell
 from rnnsearch.models.decoders.decoder import Decoder, Reading
 from rnnsearch.models.decoders.deep_output import DeepOutput
-from rnnsearch.models.draws import Draws
-from rnnsearch.models.encoders import Encoder, MakeCell
+from rnnsearch.models.draws import Draws, state_mask
+from rnnsearch.models.encoder import Encoder, MakeCell
 from rnnsearch.models.fused import bahdanau
 from rnnsearch.models.initialise import Init, linear
 from rnnsearch.models.memory import CellState, Encoded, Memory
 
 
 class BahdanauState(NamedTuple):
-    """cell: the cell's state, whose h is s_{i-1} [N, D]; attention: what attention carries."""
+    """cell: the cell's state, whose h is s_{i-1} [N, D]; attention: what attention carries; keep: [N, D], the
+    sequence's dropout mask on what the cell feeds back, None without."""
 
     cell: CellState
     attention: AttentionState
+    keep: Tensor | None = None
 
 
 class Bahdanau(Decoder):
@@ -48,6 +50,7 @@ class Bahdanau(Decoder):
         summary: int,
         size: int,
         maxout: int,
+        state_dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.attention = attention
@@ -58,6 +61,7 @@ class Bahdanau(Decoder):
         """W_s."""
         self.deep_output = DeepOutput(size, embedding, annotation, maxout)
         self.readout_size = maxout
+        self.state_dropout = state_dropout
 
     @classmethod
     def make(cls, model: ModelConfig, encoder: Encoder) -> Bahdanau:
@@ -65,7 +69,7 @@ class Bahdanau(Decoder):
         assert cell is not None and maxout is not None and model.attention is not None
         H, S = encoder.annotation_size, encoder.summary_size
         attention = Attention.make(model.attention, size, H)
-        return cls(CELLS[cell], attention, model.embedding, H, S, size, maxout)
+        return cls(CELLS[cell], attention, model.embedding, H, S, size, maxout, model.dropout.state)
 
     def initialise(self, init: Init) -> None:
         self.attention.initialise(init)
@@ -79,7 +83,8 @@ class Bahdanau(Decoder):
 
     def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> BahdanauState:
         s_0 = torch.tanh(self.initial(memory.summary))
-        return BahdanauState(self.cell.start(s_0), self.attention.start(memory, draws, steps))
+        keep = state_mask(self.cell.size, s_0, self.state_dropout, draws)
+        return BahdanauState(self.cell.start(s_0), self.attention.start(memory, draws, steps), keep)
 
     def inputs(self, y_prev: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
         return self.cell.inputs(y_prev)
@@ -87,13 +92,16 @@ class Bahdanau(Decoder):
     def step(self, x: Float[Tensor, "N G"], state: BahdanauState, memory: Memory) -> tuple[BahdanauState, Reading]:
         s = state.cell.h
         attended, attention = self.attention.step(s, state.attention, memory)
-        cell = self.cell.step(x + self.context(attended.context), state.cell)
-        return BahdanauState(cell, attention), Reading(s, attended.context, attended.alpha, attended.expected)
+        cell = self.cell.step(x + self.context(attended.context), state.cell, state.keep)
+        reading = Reading(s, attended.context, attended.alpha, attended.expected)
+        return BahdanauState(cell, attention, state.keep), reading
 
     def unroll(self, x: Float[Tensor, "B I G"], state: BahdanauState, memory: Memory) -> Reading:
         """The fast twin of the repeated step where there is one, else the step repeated."""
         cell, score = self.cell, self.attention.score
-        if type(cell) is not GRU or not isinstance(score, Additive) or not self.attention.is_plain:
+        if type(cell) is not GRU or state.keep is not None:
+            return super().unroll(x, state, memory)
+        if not isinstance(score, Additive) or not self.attention.is_plain:
             return super().unroll(x, state, memory)
         assert memory.keys is not None
         weights = bahdanau.Weights(

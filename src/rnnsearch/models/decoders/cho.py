@@ -9,20 +9,23 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rnnsearch.config import ModelConfig
+from rnnsearch.models.cell import kept
 from rnnsearch.models.decoders.decoder import Decoder, Reading
 from rnnsearch.models.decoders.deep_output import DeepOutput
-from rnnsearch.models.draws import Draws
-from rnnsearch.models.encoders import Encoder
+from rnnsearch.models.draws import Draws, state_mask
+from rnnsearch.models.encoder import Encoder
 from rnnsearch.models.initialise import Init, linear
 from rnnsearch.models.memory import Encoded, Memory
 
 
 class ChoState(NamedTuple):
-    """h: the decoder state h' [N, D]; context: c [N, H]; share: C c of z, r and candidate [N, 3 D]."""
+    """h: the decoder state h' [N, D]; context: c [N, H]; share: C c of z, r and candidate [N, 3 D]; keep: [N, D],
+    the sequence's dropout mask on the h that is fed back, None without."""
 
     h: Tensor
     context: Tensor
     share: Tensor
+    keep: Tensor | None = None
 
 
 class Cho(Decoder):
@@ -36,7 +39,7 @@ class Cho(Decoder):
     options = frozenset({"maxout"})
     attends = False
 
-    def __init__(self, embedding: int, summary: int, size: int, maxout: int) -> None:
+    def __init__(self, embedding: int, summary: int, size: int, maxout: int, state_dropout: float = 0.0) -> None:
         super().__init__()
         self.size = size
         self.summary = nn.Linear(summary, size)
@@ -51,11 +54,13 @@ class Cho(Decoder):
         """C_z, C_r, C."""
         self.deep_output = DeepOutput(size, embedding, size, maxout)
         self.readout_size = maxout
+        self.state_dropout = state_dropout
 
     @classmethod
     def make(cls, model: ModelConfig, encoder: Encoder) -> Cho:
         assert model.decoder.maxout is not None
-        return cls(model.embedding, encoder.summary_size, model.decoder.size, model.decoder.maxout)
+        sizes = (model.embedding, encoder.summary_size, model.decoder.size, model.decoder.maxout)
+        return cls(*sizes, model.dropout.state)
 
     def initialise(self, init: Init) -> None:
         for layer in (self.summary, self.initial, self.word, self.context):
@@ -68,7 +73,8 @@ class Cho(Decoder):
 
     def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> ChoState:
         c = torch.tanh(self.summary(memory.summary))
-        return ChoState(torch.tanh(self.initial(c)), c, self.context(c))
+        h_0 = torch.tanh(self.initial(c))
+        return ChoState(h_0, c, self.context(c), state_mask(self.size, h_0, self.state_dropout, draws))
 
     def inputs(self, y_prev: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
         x: Tensor = self.word(y_prev)
@@ -76,7 +82,7 @@ class Cho(Decoder):
 
     def step(self, x: Float[Tensor, "N G"], state: ChoState, memory: Memory) -> tuple[ChoState, Reading]:
         D = self.size
-        fed_back = self.recurrent(state.h) + state.share
+        fed_back = self.recurrent(kept(state.h, state.keep)) + state.share
         z, r = torch.sigmoid(x[:, : 2 * D] + fed_back[:, : 2 * D]).chunk(2, dim=-1)
         candidate = torch.tanh(x[:, 2 * D :] + r * fed_back[:, 2 * D :])
         h = z * state.h + (1 - z) * candidate

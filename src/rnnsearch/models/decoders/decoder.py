@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from rnnsearch.config import ModelConfig
 from rnnsearch.models.draws import Draws
-from rnnsearch.models.encoders import Encoder
+from rnnsearch.models.encoder import Encoder
 from rnnsearch.models.initialise import Init
 from rnnsearch.models.memory import Encoded, Memory
 
@@ -26,7 +26,8 @@ State = Any
 class Reading(NamedTuple):
     """What the readout and the objectives need of one target position (or, stacked, of all: [B, I, ...]).
 
-    state: [N, D], the decoder state that the readout reads (s_{i-1} for Bahdanau, h_t for Cho).
+    state: [N, D], what the readout reads of the decoder: s_{i-1} for Bahdanau, h_t for Cho and Luong, h~_t itself
+        with input feeding.
     context: [N, H], c_i.
     alpha: [N, J], the attention weights; None for a decoder without attention.
     expected: [N, J], the distribution a hard alpha was drawn from; None where alpha is soft.
@@ -44,14 +45,23 @@ class Decoder(nn.Module, ABC):
     name: ClassVar[str]
     options: ClassVar[frozenset[str]] = frozenset()
     """Options of `[model.decoder]` that this class needs, besides type, size and first."""
+    optional: ClassVar[frozenset[str]] = frozenset()
+    """Options that it takes but does not need."""
     attends: ClassVar[bool]
     """Whether it needs `[model.attention]`; without attention it needs an encoder with one vector."""
+    readout_option: ClassVar[str | None] = "maxout"
+    """The option of `[model.decoder]` that gives `readout_size`; None where no single one does."""
     readout_size: int
 
     @classmethod
     @abstractmethod
     def make(cls, model: ModelConfig, encoder: Encoder) -> Decoder:
         """The decoder of `[model]` over an encoder's annotations."""
+
+    @classmethod
+    def attended_size(cls, model: ModelConfig, annotation_size: int) -> int:
+        """The size of `Memory.annotations`, given that of the encoder's."""
+        return annotation_size
 
     @abstractmethod
     def initialise(self, init: Init) -> None:

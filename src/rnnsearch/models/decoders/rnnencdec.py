@@ -12,18 +12,20 @@ from rnnsearch.config import ModelConfig
 from rnnsearch.models.cells import CELLS, Cell
 from rnnsearch.models.decoders.decoder import Decoder, Reading
 from rnnsearch.models.decoders.deep_output import DeepOutput
-from rnnsearch.models.draws import Draws
-from rnnsearch.models.encoders import Encoder, MakeCell
+from rnnsearch.models.draws import Draws, state_mask
+from rnnsearch.models.encoder import Encoder, MakeCell
 from rnnsearch.models.initialise import Init, linear
 from rnnsearch.models.memory import CellState, Encoded, Memory
 
 
 class RNNencdecState(NamedTuple):
-    """cell: the cell's state; context: c [N, H]; share: C c of every gate [N, G], computed once a sentence."""
+    """cell: the cell's state; context: c [N, H]; share: C c of every gate [N, G], computed once a sentence;
+    keep: [N, D], the sequence's dropout mask on what the cell feeds back, None without."""
 
     cell: CellState
     context: Tensor
     share: Tensor
+    keep: Tensor | None = None
 
 
 class RNNencdec(Decoder):
@@ -34,7 +36,9 @@ class RNNencdec(Decoder):
     options = frozenset({"cell", "maxout"})
     attends = False
 
-    def __init__(self, make_cell: MakeCell, embedding: int, summary: int, size: int, maxout: int) -> None:
+    def __init__(
+        self, make_cell: MakeCell, embedding: int, summary: int, size: int, maxout: int, state_dropout: float = 0.0
+    ) -> None:
         super().__init__()
         self.cell: Cell = make_cell(embedding, size)
         self.context = nn.Linear(summary, self.cell.blocks * size, bias=False)
@@ -43,12 +47,13 @@ class RNNencdec(Decoder):
         """W_s."""
         self.deep_output = DeepOutput(size, embedding, summary, maxout)
         self.readout_size = maxout
+        self.state_dropout = state_dropout
 
     @classmethod
     def make(cls, model: ModelConfig, encoder: Encoder) -> RNNencdec:
         size, cell, maxout = model.decoder.size, model.decoder.cell, model.decoder.maxout
         assert cell is not None and maxout is not None
-        return cls(CELLS[cell], model.embedding, encoder.summary_size, size, maxout)
+        return cls(CELLS[cell], model.embedding, encoder.summary_size, size, maxout, model.dropout.state)
 
     def initialise(self, init: Init) -> None:
         self.cell.initialise(init)
@@ -62,13 +67,14 @@ class RNNencdec(Decoder):
     def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> RNNencdecState:
         c = memory.summary
         s_0 = torch.tanh(self.initial(c))
-        return RNNencdecState(self.cell.start(s_0), c, self.context(c))
+        keep = state_mask(self.cell.size, s_0, self.state_dropout, draws)
+        return RNNencdecState(self.cell.start(s_0), c, self.context(c), keep)
 
     def inputs(self, y_prev: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
         return self.cell.inputs(y_prev)
 
     def step(self, x: Float[Tensor, "N G"], state: RNNencdecState, memory: Memory) -> tuple[RNNencdecState, Reading]:
-        cell = self.cell.step(x + state.share, state.cell)
+        cell = self.cell.step(x + state.share, state.cell, state.keep)
         return state._replace(cell=cell), Reading(state=state.cell.h, context=state.context, alpha=None)
 
     def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:

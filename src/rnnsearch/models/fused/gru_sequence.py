@@ -14,14 +14,22 @@ from rnnsearch.models.fused.products import gru_backward, product_type
 
 def gru_sequence(
     x: Float[Tensor, "B J G"],
-    mask: Bool[Tensor, "B J"],
+    mask: Bool[Tensor, "B J"] | None,
     gates: Float[Tensor, "G2 D"],
     candidate: Float[Tensor, "D D"],
     backward: bool,
+    start: Float[Tensor, "B D"] | None = None,
 ) -> tuple[Float[Tensor, "B J D"], Float[Tensor, "B D"]]:
-    """All states and the last one, from the inputs' share of the gates x, U_z above U_r, and U."""
+    """All states and the last one, from the inputs' share of the gates x, U_z above U_r, and U.
+
+    Without a mask every position is real; without `start` the state before the first is zero.
+    """
     apply: Callable[..., Tensor] = _GRUSequence.apply
-    outputs = apply(x, mask, gates, candidate, backward)
+    if mask is None:
+        mask = x.new_ones(x.shape[:2], dtype=torch.bool)
+    if start is None:
+        start = candidate.new_zeros(x.shape[0], candidate.shape[0])
+    outputs = apply(x, mask, gates, candidate, start, backward)
     return outputs, outputs[:, 0] if backward else outputs[:, -1]
 
 
@@ -29,13 +37,14 @@ class _GRUSequence(torch.autograd.Function):
     """h_j = h_{j-1} + z_j m_j * (h~_j - h_{j-1}): padding (m = 0) leaves the state as it is."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, mask: Tensor, U_gates: Tensor, U: Tensor, backward: bool) -> Tensor:
+    def forward(ctx: Any, x: Tensor, mask: Tensor, U_gates: Tensor, U: Tensor, start: Tensor, backward: bool) -> Tensor:
         kind = product_type(x)
         B, J, G = x.shape
         D = G // 3
         W_gates, W = U_gates.to(kind), U.to(kind)
         xs, keep = x.transpose(0, 1).to(U.dtype), mask.t().unsqueeze(-1).to(U.dtype)
-        states = U.new_zeros(J + 1, B, D)  # states[t + 1] follows states[t] in the order of reading
+        states = U.new_empty(J + 1, B, D)  # states[t + 1] follows states[t] in the order of reading
+        states[0] = start
         zr, candidates = U.new_empty(J, B, 2 * D), U.new_empty(J, B, D)
         order = range(J - 1, -1, -1) if backward else range(J)
         with torch.autocast(x.device.type, enabled=False):
@@ -47,6 +56,7 @@ class _GRUSequence(torch.autograd.Function):
                 torch.addcmul(h, z * keep[j], candidates[t] - h, out=states[t + 1])
         ctx.save_for_backward(states, zr, candidates, keep, W_gates, W)
         ctx.reads_backward = backward
+        ctx.start_type = start.dtype
         outputs = states[1:].flip(0) if backward else states[1:]
         return outputs.transpose(0, 1)
 
@@ -70,4 +80,4 @@ class _GRUSequence(torch.autograd.Function):
             d_U = d_pre[..., 2 * D :].flatten(0, 1).t() @ reset.flatten(0, 1)
         d_x = d_pre.flip(0) if ctx.reads_backward else d_pre
         full = states.dtype
-        return d_x.transpose(0, 1), None, d_gates.to(full), d_U.to(full), None
+        return d_x.transpose(0, 1), None, d_gates.to(full), d_U.to(full), d_h.to(ctx.start_type), None

@@ -1,0 +1,137 @@
+"""Time of one decoding step against the source's length: global attention looks at all J positions, local-p at 2 D + 1.
+
+Run it as `python benchmarks/local_attention.py`; `--output FILE` also writes the table. Times are the best of several
+rounds, in milliseconds for a step of all hypotheses of one sentence: of attention alone, with either kind of score, and
+of a whole decoder (RNNsearch's, without the output layer, whose cost does not depend on the source).
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rnnsearch.config import AttentionConfig, resolve
+from rnnsearch.models.attention.attention import Attention
+from rnnsearch.models.build import build
+from rnnsearch.models.memory import Encoded
+from rnnsearch.models.translation_model import TranslationModel
+from rnnsearch.tensors import select
+
+ROUNDS = 7
+SECONDS_A_ROUND = 0.05
+SYMBOLS = 1000
+
+
+def options(score: str, window: str, size: int, width: int) -> dict[str, Any]:
+    """`[model.attention]`."""
+    return {
+        "score": score,
+        "window": window,
+        **({"size": size} if score == "additive" else {}),
+        **({"width": width} if window == "local-p" else {}),
+    }
+
+
+def model_of(window: str, size: int, width: int) -> TranslationModel:
+    """RNNsearch with an additive score and the given window."""
+    tables = {
+        "data": {"source": "en", "target": "de", "corpus": "none"},
+        "model": {
+            "embedding": size,
+            "encoder": {"type": "bidirectional", "cell": "gru", "size": size // 2},
+            "attention": options("additive", window, size, width),
+            "decoder": {"type": "bahdanau", "cell": "gru", "size": size, "maxout": size // 2},
+        },
+        "training": {"max_epochs": 1},
+    }
+    return build(resolve(tables).model, SYMBOLS, SYMBOLS, seed=1).eval()
+
+
+def milliseconds(work: Callable[[], object]) -> float:
+    """The best round's mean time of `work`."""
+    work()
+    best = float("inf")
+    for _ in range(ROUNDS):
+        begin, count = time.perf_counter(), 0
+        while (spent := time.perf_counter() - begin) < SECONDS_A_ROUND:
+            work()
+            count += 1
+        best = min(best, spent / count)
+    return 1000 * best
+
+
+def attention_step(score: str, window: str, J: int, beam: int, size: int, width: int) -> float:
+    """One step of attention alone."""
+    generator = torch.Generator().manual_seed(1)
+    attention = Attention.make(AttentionConfig(**options(score, window, size, width)), size, size)
+    for parameter in attention.parameters():
+        parameter.data.normal_(std=size**-0.5, generator=generator)
+    annotations = torch.randn(1, J, size, generator=generator)
+    mask = torch.ones(1, J, dtype=torch.bool)
+    memory = attention.on(Encoded(annotations, mask, annotations[:, 0], ()))
+    query = torch.randn(beam, size, generator=generator)
+    state = select(attention.start(memory), torch.zeros(beam, dtype=torch.long))
+    return milliseconds(lambda: attention.step(query, state, memory))
+
+
+def decoder_step(model: TranslationModel, J: int, beam: int) -> float:
+    """One step of the decoder, up to its readout."""
+    generator = torch.Generator().manual_seed(1)
+    source = torch.randint(4, SYMBOLS, (1, J), generator=generator)
+    memory = model.encode(source, torch.ones(1, J, dtype=torch.bool))
+    state = select(model.start(memory), torch.zeros(beam, dtype=torch.long))
+    y = torch.randint(4, SYMBOLS, (beam,), generator=generator)
+    return milliseconds(lambda: model.step(y, state, memory))
+
+
+def table(lengths: list[int], beam: int, size: int, width: int) -> str:
+    """All times, as Markdown."""
+    models = {window: model_of(window, size, width) for window in ("global", "local-p")}
+    lines = [
+        f"Milliseconds a step of {beam} hypotheses, {size} units, D = {width}, "
+        f"{torch.get_num_threads()} thread(s), fp32, torch {torch.__version__}.",
+        "",
+        "| source symbols | general, global | general, local-p | ratio | additive, global | additive, local-p | ratio "
+        "| decoder, global | decoder, local-p | ratio |",
+        "|---:|" + "---:|" * 9,
+    ]
+    for J in lengths:
+        cells = []
+        for measure in ("general", "additive", "decoder"):
+            pair = [
+                decoder_step(models[window], J, beam)
+                if measure == "decoder"
+                else attention_step(measure, window, J, beam, size, width)
+                for window in ("global", "local-p")
+            ]
+            cells += [f"{pair[0]:.2f}", f"{pair[1]:.2f}", f"{pair[0] / pair[1]:.1f}"]
+        lines.append(f"| {J} | " + " | ".join(cells) + " |")
+        print(lines[-1], flush=True)
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--lengths", type=int, nargs="+", default=[50, 100, 200, 500, 1000, 2000, 3000])
+    parser.add_argument("--beam", type=int, default=5)
+    parser.add_argument("--size", type=int, default=512)
+    parser.add_argument("--width", type=int, default=10, help="D: the window is [p_t - D, p_t + D]")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--output", type=Path, help="also write the table here, as Markdown")
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    with torch.inference_mode():
+        result = table(given.lengths, given.beam, given.size, given.width)
+    print(f"\n{result}")
+    if given.output is not None:
+        given.output.write_text(result, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

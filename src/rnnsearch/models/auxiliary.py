@@ -1,0 +1,164 @@
+"""Parameters that only training uses: what penalties and estimators learn beside the model."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from rnnsearch.config import ObjectiveConfig, ReinforceConfig
+from rnnsearch.models.initialise import Init, linear
+from rnnsearch.tensors import at_least_fp32
+
+LEAST_VARIANCE = 0.01
+"""Of a source symbol's fertility: without a floor a density has no maximum."""
+
+
+class Fertility(nn.Module):
+    """How many target symbols a source symbol is translated by: a normal distribution, read from its annotation.
+
+    f_j ~ N(mu_j, sigma_j^2) with mu_j = exp(w_mu^T tanh(W h_j + b)) and sigma_j^2 = exp(w_sigma^T tanh(W h_j + b))
+    + a floor: both positive, both 1 at the beginning (Cohn et al. 2016, section 3.3, global fertility).
+    """
+
+    def __init__(self, annotation: int, size: int) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(annotation, size)
+        self.moments = nn.Linear(size, 2)
+
+    def initialise(self, init: Init) -> None:
+        """Draw the parameters; mean and variance begin at 1."""
+        linear(init, self.hidden)
+        self.moments.weight.data.zero_()
+        init.bias(self.moments.bias)
+
+    def forward(self, annotations: Float[Tensor, "B J H"]) -> tuple[Float[Tensor, "B J"], Float[Tensor, "B J"]]:
+        """Mean and variance of each source position's fertility, in fp32 at least."""
+        logs = at_least_fp32(self.moments(torch.tanh(self.hidden(annotations))))
+        mean, variance = logs.exp().unbind(-1)
+        return mean, variance + LEAST_VARIANCE
+
+
+class Baseline(nn.Module, ABC):
+    """What return (log-probability of the symbols from a position on) REINFORCE expects before the draw."""
+
+    name: ClassVar[str]
+    options: ClassVar[frozenset[str]] = frozenset()
+    """Options of `[objective.reinforce]` that this class needs."""
+
+    @classmethod
+    @abstractmethod
+    def make(cls, config: ReinforceConfig, readout: int, vocabulary: int) -> Baseline:
+        """A baseline of the config's options, for readouts of `readout` numbers."""
+
+    @abstractmethod
+    def initialise(self, init: Init) -> None:
+        """Draw the parameters."""
+
+    @abstractmethod
+    def forward(self, readout: Float[Tensor, "B I R"]) -> Float[Tensor, "B I"]:
+        """The mean log-probability a symbol that is expected from each position on. It must not depend on what is
+        drawn there or later, so position i is given to read what was read out at positions before it."""
+
+    @abstractmethod
+    def learn(
+        self, expected: Float[Tensor, "B I"], means: Float[Tensor, "B I"], mask: Bool[Tensor, "B I"]
+    ) -> Float[Tensor, ""]:
+        """Take in the means that came out; returns what is to be added to the loss for the baseline's own sake."""
+
+
+class AverageBaseline(Baseline):
+    """A moving average over batches: b_k = decay b_{k-1} + (1 - decay) mean log p (Xu et al. 2015, section 4.1).
+
+    It begins at log(1 / V). Kept as a parameter without gradient, so that checkpoints hold it.
+    """
+
+    name = "average"
+    options = frozenset({"decay"})
+
+    def __init__(self, decay: float, vocabulary: int) -> None:
+        super().__init__()
+        self.decay = decay
+        self.vocabulary = vocabulary
+        self.value = nn.Parameter(torch.empty(()), requires_grad=False)
+
+    @classmethod
+    def make(cls, config: ReinforceConfig, readout: int, vocabulary: int) -> AverageBaseline:
+        assert config.decay is not None
+        return cls(config.decay, vocabulary)
+
+    def initialise(self, init: Init) -> None:
+        self.value.fill_(-math.log(self.vocabulary))
+
+    def forward(self, readout: Float[Tensor, "B I R"]) -> Float[Tensor, "B I"]:
+        # A copy: the value moves on before the gradients are formed.
+        return self.value.clone().expand(readout.shape[:2])
+
+    def learn(
+        self, expected: Float[Tensor, "B I"], means: Float[Tensor, "B I"], mask: Bool[Tensor, "B I"]
+    ) -> Float[Tensor, ""]:
+        # A mean over all positions of the means from them on: each sentence's first has seen all its symbols.
+        self.value.lerp_(means[:, 0].mean().to(self.value.dtype), 1.0 - self.decay)
+        return means.new_zeros(())
+
+
+class LearnedBaseline(Baseline):
+    """w^T t_{i-1} + b of the last position's readout, learned by least squares; no gradient reaches the model."""
+
+    name = "learned"
+
+    def __init__(self, readout: int, vocabulary: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(readout, 1)
+        self.vocabulary = vocabulary
+
+    @classmethod
+    def make(cls, config: ReinforceConfig, readout: int, vocabulary: int) -> LearnedBaseline:
+        return cls(readout, vocabulary)
+
+    def initialise(self, init: Init) -> None:
+        self.linear.weight.data.zero_()
+        self.linear.bias.data.fill_(-math.log(self.vocabulary))
+
+    def forward(self, readout: Float[Tensor, "B I R"]) -> Float[Tensor, "B I"]:
+        before = torch.cat([torch.zeros_like(readout[:, :1]), readout[:, :-1]], dim=1).detach()
+        return at_least_fp32(self.linear(before)).squeeze(-1)
+
+    def learn(
+        self, expected: Float[Tensor, "B I"], means: Float[Tensor, "B I"], mask: Bool[Tensor, "B I"]
+    ) -> Float[Tensor, ""]:
+        return ((expected - means).square() * mask).sum()
+
+
+BASELINES: dict[str, type[Baseline]] = {c.name: c for c in (AverageBaseline, LearnedBaseline)}
+
+
+class Auxiliary(nn.Module):
+    """The parts that `[objective]` asks for."""
+
+    def __init__(self, fertility: Fertility | None, baseline: Baseline | None) -> None:
+        super().__init__()
+        self.fertility = fertility
+        self.baseline = baseline
+
+    @classmethod
+    def make(cls, config: ObjectiveConfig, annotation: int, readout: int, vocabulary: int) -> Auxiliary | None:
+        """The parts for annotations and readouts of so many numbers; None where nothing is asked for."""
+        if config.fertility is None and config.reinforce is None:
+            return None
+        fertility = None if config.fertility is None else Fertility(annotation, config.fertility.size)
+        baseline = None
+        if config.reinforce is not None:
+            baseline = BASELINES[config.reinforce.baseline].make(config.reinforce, readout, vocabulary)
+        return cls(fertility, baseline)
+
+    def initialise(self, init: Init) -> None:
+        """Draw the parameters."""
+        if self.fertility is not None:
+            self.fertility.initialise(init)
+        if self.baseline is not None:
+            self.baseline.initialise(init)

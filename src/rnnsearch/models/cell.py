@@ -1,0 +1,102 @@
+"""The recurrent cell: what every class of `cells.py` and `layer_norm_cells.py` is.
+
+A cell is split so that what depends on the inputs alone is one matrix product for all positions:
+`inputs` maps x to its share of all gates, `step` adds what the state feeds back.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from rnnsearch.models.initialise import Init, linear
+from rnnsearch.models.memory import CellState, Hidden, HiddenAndCell
+
+
+class Cell(nn.Module, ABC):
+    """A recurrent cell of `size` units over inputs of `inputs_size` numbers.
+
+    The share of the inputs in all gates, W x + b, has `blocks` times `size` numbers.
+    """
+
+    name: ClassVar[str]
+    blocks: ClassVar[int]
+    state: ClassVar[type[Hidden] | type[HiddenAndCell]] = Hidden
+    """What it carries from one position to the next."""
+
+    def __init__(self, inputs_size: int, size: int) -> None:
+        super().__init__()
+        self.size = size
+        self.input = nn.Linear(inputs_size, self.blocks * size)
+        """W and b of every gate, one block below the other."""
+
+    def initialise(self, init: Init) -> None:
+        """Draw the parameters."""
+        linear(init, self.input)
+        for name, weight in self.named_parameters():
+            if name.startswith("recurrent"):
+                init.recurrent(weight) if weight.ndim == 2 else init.bias(weight)
+
+    def inputs(self, x: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
+        """W x + b of every gate, G = blocks * size: the part that depends on the inputs alone."""
+        projected: Tensor = self.input(x)
+        return projected
+
+    def start(self, h: Float[Tensor, "N D"]) -> CellState:
+        """The state whose output is h."""
+        return Hidden(h)
+
+    @abstractmethod
+    def step(self, x: Float[Tensor, "N G"], state: CellState, keep: Float[Tensor, "N D"] | None = None) -> CellState:
+        """The next state, from the inputs' share of the gates and the state.
+
+        `keep`: the sequence's dropout mask on h wherever it enters a recurrent product, but not where it is carried
+        over (Gal & Ghahramani 2016, eq. 7).
+        """
+
+    def run(
+        self,
+        x: Float[Tensor, "B J G"],
+        mask: Bool[Tensor, "B J"] | None = None,
+        backward: bool = False,
+        start: CellState | None = None,
+        keep: Float[Tensor, "B D"] | None = None,
+    ) -> tuple[Float[Tensor, "B J D"], CellState]:
+        """All outputs, read left to right or (backward) right to left, and the last state; x: the inputs' share.
+
+        From a zero state unless `start` is given; without a mask every position is real. On padding the state stays
+        as it is: the last output is that of a row's last real position (backward: of its first).
+        """
+        gates = x.unbind(1)
+        real = None if mask is None else mask.unsqueeze(-1).unbind(1)
+        state = self.start(x.new_zeros(x.shape[0], self.size)) if start is None else start
+        outputs: list[Tensor] = []
+        order = range(len(gates) - 1, -1, -1) if backward else range(len(gates))
+        for j in order:
+            new = self.step(gates[j], state, keep)
+            if real is not None:
+                kept = zip(new, state, strict=True)
+                new = type(new)(*(torch.where(real[j], n, o.to(n.dtype)) for n, o in kept))
+            state = new
+            outputs.append(state.h)
+        return torch.stack(outputs[::-1] if backward else outputs, dim=1), state
+
+    def sequence(
+        self,
+        x: Float[Tensor, "B J E"],
+        mask: Bool[Tensor, "B J"] | None = None,
+        backward: bool = False,
+        start: CellState | None = None,
+        keep: Float[Tensor, "B D"] | None = None,
+    ) -> tuple[Float[Tensor, "B J D"], CellState]:
+        """`run` from the inputs themselves; here always the plain loop, the definition of every faster twin."""
+        return Cell.run(self, self.inputs(x), mask, backward, start, keep)
+
+
+def kept(h: Tensor, keep: Tensor | None) -> Tensor:
+    """What of h enters the recurrent products."""
+    return h if keep is None else h * keep

@@ -1,0 +1,97 @@
+"""The conditional GRU of Nematus (Sennrich et al. 2017, "Nematus: a toolkit for neural machine translation")."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from rnnsearch.config import ModelConfig
+from rnnsearch.models.attention.attention import Attention, AttentionState
+from rnnsearch.models.cells import CELLS
+from rnnsearch.models.decoders.conditional import Conditional
+from rnnsearch.models.decoders.decoder import Decoder, Reading
+from rnnsearch.models.decoders.starts import first_state, mean_annotation, state_masks
+from rnnsearch.models.decoders.tanh_output import TanhOutput
+from rnnsearch.models.draws import Draws
+from rnnsearch.models.encoder import Encoder, MakeCell
+from rnnsearch.models.initialise import Init, linear
+from rnnsearch.models.memory import CellState, Encoded, Memory
+
+
+class ConditionalState(NamedTuple):
+    """cell: the state after the last transition, whose h is s_{i-1} [N, D]; attention: what attention carries;
+    masks: [N, C, D], of what each of the C cells feeds back; None without dropout."""
+
+    cell: CellState
+    attention: AttentionState
+    masks: Tensor | None = None
+
+
+class ConditionalGRU(Decoder):
+    """Two transitions a target word, with attention between them (section 3 of the paper, "Decoder"):
+
+    s_0 = tanh(W_init mean_j h_j);  s'_i = GRU_1(E y_{i-1}, s_{i-1});  c_i = ATT(s'_i);  s_i = GRU_2(c_i, s'_i);
+    t_i = tanh(W_t1 s_i + W_t2 E y_{i-1} + W_t3 c_i), so the output reads the NEW state. Nematus's GRU is `torch-gru`
+    (the reset acts on the product); any other cell can stand in its place.
+    """
+
+    name = "cgru"
+    options = frozenset({"cell", "readout"})
+    attends = True
+    readout_option = "readout"
+
+    def __init__(
+        self,
+        make_cell: MakeCell,
+        attention: Attention,
+        embedding: int,
+        annotation: int,
+        size: int,
+        readout: int,
+        transitions: int = 0,
+        state_dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.cell = Conditional(make_cell, attention, embedding, annotation, size, transitions)
+        self.initial = nn.Linear(annotation, size)
+        """W_init."""
+        self.output = TanhOutput(size, embedding, annotation, readout)
+        self.readout_size = readout
+        self.state_dropout = state_dropout
+
+    @classmethod
+    def make(cls, model: ModelConfig, encoder: Encoder) -> ConditionalGRU:
+        decoder, H = model.decoder, encoder.annotation_size
+        assert decoder.cell is not None and decoder.readout is not None and model.attention is not None
+        attention = Attention.make(model.attention, decoder.size, H)
+        sizes = (model.embedding, H, decoder.size, decoder.readout, decoder.transitions or 0)
+        return cls(CELLS[decoder.cell], attention, *sizes, model.dropout.state)
+
+    def initialise(self, init: Init) -> None:
+        self.cell.initialise(init)
+        linear(init, self.initial)
+        self.output.initialise(init)
+
+    def remember(self, encoded: Encoded) -> Memory:
+        return self.cell.attention.on(encoded)
+
+    def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> ConditionalState:
+        s_0 = first_state(self.initial, mean_annotation(memory))
+        masks = state_masks(draws, self.state_dropout, s_0, self.cell.count)
+        return ConditionalState(self.cell.word.start(s_0), self.cell.attention.start(memory, draws, steps), masks)
+
+    def inputs(self, y_prev: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
+        return self.cell.word.inputs(y_prev)
+
+    def step(
+        self, x: Float[Tensor, "N G"], state: ConditionalState, memory: Memory
+    ) -> tuple[ConditionalState, Reading]:
+        cell, attended, attention = self.cell.step(x, state.cell, state.attention, memory, state.masks)
+        reading = Reading(cell.h, attended.context, attended.alpha, attended.expected)
+        return ConditionalState(cell, attention, state.masks), reading
+
+    def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
+        t: Tensor = self.output(reading.state, y_prev, reading.context)
+        return t

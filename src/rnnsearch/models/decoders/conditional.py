@@ -1,0 +1,112 @@
+"""The conditional recurrence: a transition with the word, attention, a transition with the context, and more."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from rnnsearch.models.attention.attention import Attended, Attention, AttentionState
+from rnnsearch.models.cell import Cell
+from rnnsearch.models.decoders.starts import mask_of
+from rnnsearch.models.encoder import MakeCell
+from rnnsearch.models.initialise import Init
+from rnnsearch.models.layer_norm_cells import Norm
+from rnnsearch.models.memory import CellState, Memory
+
+
+class NoInput(nn.Linear):
+    """W x + b of an x without numbers: b alone."""
+
+    def __init__(self, size: int) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = 0, size
+        self.register_buffer("weight", torch.empty(size, 0), persistent=False)
+        self.bias = nn.Parameter(torch.empty(size))
+
+    def forward(self, input: Float[Tensor, "N 0"]) -> Float[Tensor, "N G"]:
+        return self.bias.expand(input.shape[0], -1)
+
+
+def without_inputs(cell: Cell) -> Cell:
+    """The cell, made to read nothing but its state: of its inputs' share a bias stays, for every block."""
+    cell.input = NoInput(cell.blocks * cell.size)
+    for name, module in list(cell.named_children()):
+        if isinstance(module, Norm) and name.startswith("norm_input"):
+            setattr(cell, name, nn.Identity())
+    return cell
+
+
+class Transitions(nn.Module):
+    """s_k = GRU_k(0, s_{k-1}), k = 1..n: cells that read nothing but the state before them
+    (Miceli Barone et al. 2017, section 3.1)."""
+
+    def __init__(self, make_cell: MakeCell, size: int, count: int) -> None:
+        super().__init__()
+        self.cells = nn.ModuleList(without_inputs(make_cell(1, size)) for _ in range(count))
+
+    @property
+    def layers(self) -> list[Cell]:
+        """The cells, in the order of the transitions."""
+        return [cast(Cell, cell) for cell in self.cells]
+
+    def initialise(self, init: Init) -> None:
+        """Draw the parameters."""
+        for cell in self.layers:
+            cell.initialise(init)
+
+    def forward(self, state: CellState, masks: Tensor | None, first: int) -> CellState:
+        """The state after all of them; their dropout masks are those of `masks` from number `first`."""
+        nothing = state.h.new_empty(state.h.shape[0], 0)
+        for number, cell in enumerate(self.layers, start=first):
+            state = cell.step(cell.inputs(nothing), state, mask_of(masks, number))
+        return state
+
+
+class Conditional(nn.Module):
+    """s_1 = GRU_1(E y_{i-1}, s_{i-1}),  c_i = ATT(s_1),  s_2 = GRU_2(c_i, s_1),  and `transitions` without inputs.
+
+    It has 2 + transitions cells, and as many dropout masks on what they feed back.
+    """
+
+    def __init__(
+        self,
+        make_cell: MakeCell,
+        attention: Attention,
+        embedding: int,
+        annotation: int,
+        size: int,
+        transitions: int = 0,
+    ) -> None:
+        super().__init__()
+        self.attention = attention
+        self.word: Cell = make_cell(embedding, size)
+        """GRU_1."""
+        self.context: Cell = make_cell(annotation, size)
+        """GRU_2."""
+        self.transitions = Transitions(make_cell, size, transitions)
+        self.count = 2 + transitions
+
+    def initialise(self, init: Init) -> None:
+        """Draw the parameters."""
+        self.attention.initialise(init)
+        self.word.initialise(init)
+        self.context.initialise(init)
+        self.transitions.initialise(init)
+
+    def step(
+        self,
+        x: Float[Tensor, "N G"],
+        state: CellState,
+        attention: AttentionState,
+        memory: Memory,
+        masks: Float[Tensor, "N C D"] | None,
+    ) -> tuple[CellState, Attended, AttentionState]:
+        """One target position, from the word's share x of GRU_1's gates."""
+        between = self.word.step(x, state, mask_of(masks, 0))
+        attended, attention = self.attention.step(between.h, attention, memory)
+        share = self.context.inputs(attended.context)
+        new = self.context.step(share, between, mask_of(masks, 1))
+        return self.transitions(new, masks, 2), attended, attention

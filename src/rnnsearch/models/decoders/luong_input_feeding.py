@@ -1,0 +1,93 @@
+"""The decoder of Luong et al. 2015 with input feeding: h~ re-enters with the next word."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from rnnsearch.config import ModelConfig
+from rnnsearch.models.attention.attention import Attention, AttentionState
+from rnnsearch.models.bridges import Bridge
+from rnnsearch.models.cells import CELLS
+from rnnsearch.models.decoders.attentional import Attentional
+from rnnsearch.models.decoders.decoder import Decoder, Reading
+from rnnsearch.models.decoders.starts import make_bridge
+from rnnsearch.models.draws import Draws
+from rnnsearch.models.encoder import Encoder
+from rnnsearch.models.initialise import Init, linear
+from rnnsearch.models.memory import Encoded, Memory
+from rnnsearch.models.stack import Stack, StackState
+from rnnsearch.tensors import at_least_fp32
+
+
+class InputFeedingState(NamedTuple):
+    """stack: the layers' states; fed: h~_{t-1} [N, R]; attention: what attention carries."""
+
+    stack: StackState
+    fed: Tensor
+    attention: AttentionState
+
+
+class LuongInputFeeding(Decoder):
+    """As `luong`, with h~_{t-1} beside the word in the bottom layer's input (Luong et al. 2015, section 3.3):
+
+    h_t = stack([E y_{t-1}; h~_{t-1}], h_{t-1}), h~_0 = 0. A reading's state is h~_t itself: the output layer's input.
+    """
+
+    name = "luong-input-feeding"
+    options = frozenset({"cell", "layers", "bridge", "readout"})
+    optional = frozenset({"residual_from"})
+    attends = True
+    readout_option = "readout"
+
+    def __init__(self, stack: Stack, bridge: Bridge, attention: Attention, annotation: int, readout: int) -> None:
+        super().__init__()
+        self.stack = stack
+        self.bridge = bridge
+        self.attention = attention
+        self.attentional = Attentional(annotation, stack.size, readout)
+        self.feeding = nn.Linear(readout, stack.bottom.blocks * stack.size, bias=False)
+        """The columns of the bottom layer's W that read h~."""
+        self.readout_size = readout
+
+    @classmethod
+    def make(cls, model: ModelConfig, encoder: Encoder) -> LuongInputFeeding:
+        decoder, H = model.decoder, encoder.annotation_size
+        assert decoder.cell is not None and decoder.layers is not None and decoder.readout is not None
+        assert model.attention is not None
+        sizes = (model.embedding, decoder.size, decoder.layers)
+        stack = Stack(CELLS[decoder.cell], *sizes, decoder.residual_from, model.dropout)
+        attention = Attention.make(model.attention, decoder.size, H)
+        return cls(stack, make_bridge(decoder.bridge, encoder, stack), attention, H, decoder.readout)
+
+    def initialise(self, init: Init) -> None:
+        self.stack.initialise(init)
+        self.bridge.initialise(init)
+        self.attention.initialise(init)
+        self.attentional.initialise(init)
+        linear(init, self.feeding)
+
+    def remember(self, encoded: Encoded) -> Memory:
+        return self.attention.on(encoded)
+
+    def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> InputFeedingState:
+        stack = self.stack.start(self.bridge(memory), draws, steps)
+        nothing = at_least_fp32(memory.summary).new_zeros(memory.mask.shape[0], self.readout_size)
+        return InputFeedingState(stack, nothing, self.attention.start(memory, draws, steps))
+
+    def inputs(self, y_prev: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
+        return self.stack.inputs(y_prev)
+
+    def step(
+        self, x: Float[Tensor, "N G"], state: InputFeedingState, memory: Memory
+    ) -> tuple[InputFeedingState, Reading]:
+        h, stack = self.stack.step(x + self.feeding(state.fed), state.stack)
+        attended, attention = self.attention.step(h, state.attention, memory)
+        fed = self.attentional(attended.context, h)
+        reading = Reading(fed, attended.context, attended.alpha, attended.expected)
+        return InputFeedingState(stack, fed, attention), reading
+
+    def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
+        return reading.state

@@ -1,0 +1,178 @@
+"""MEMDEC, a decoder with an external memory that it reads and writes (Wang et al. 2016)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from rnnsearch.config import ModelConfig
+from rnnsearch.models.attention.attention import Attention, AttentionState
+from rnnsearch.models.cell import Cell, kept
+from rnnsearch.models.cells import CELLS
+from rnnsearch.models.decoders.decoder import Decoder, Reading
+from rnnsearch.models.decoders.deep_output import DeepOutput
+from rnnsearch.models.decoders.starts import first_state, mask_of, mean_annotation, state_masks
+from rnnsearch.models.draws import Draws
+from rnnsearch.models.encoder import Encoder, MakeCell
+from rnnsearch.models.initialise import Init, linear
+from rnnsearch.models.memory import CellState, Encoded, Memory
+from rnnsearch.tensors import at_least_fp32
+
+
+class Head(nn.Module):
+    """Where a controller reads or writes in a buffer of n cells of m numbers (Wang et al. 2016, section 3):
+
+    w~(k) = softmax_k v^T tanh(A M(k) + B s),  g = sigma(w_g^T s + b),  w(k) = g w_before(k) + (1 - g) w~(k).
+    """
+
+    def __init__(self, controller: int, slot: int) -> None:
+        super().__init__()
+        self.slot = nn.Linear(slot, slot, bias=False)
+        """A."""
+        self.query = nn.Linear(controller, slot, bias=False)
+        """B."""
+        self.vector = nn.Parameter(torch.empty(slot))
+        """v."""
+        self.gate = nn.Linear(controller, 1)
+        """w_g and b."""
+
+    def initialise(self, init: Init) -> None:
+        """Draw the parameters."""
+        init.weight(self.slot.weight)
+        init.weight(self.query.weight)
+        init.weight(self.vector.data[None, :])
+        linear(init, self.gate)
+
+    def forward(
+        self, buffer: Float[Tensor, "N n m"], s: Float[Tensor, "N D"], before: Float[Tensor, "N n"]
+    ) -> Float[Tensor, "N n"]:
+        """The weights of the buffer's cells; they sum to 1."""
+        hidden = torch.tanh(self.slot(buffer) + self.query(s).unsqueeze(1))
+        content = torch.softmax(at_least_fp32(hidden @ self.vector.to(hidden.dtype)), dim=-1)
+        g = torch.sigmoid(at_least_fp32(self.gate(s)))
+        return g * before + (1 - g) * content
+
+
+class MemDecState(NamedTuple):
+    """cell: the controller's, whose h is s_{i-1} [N, D]; buffer: M_{i-1} [N, n, m]; read, write: the weights of the
+    last reading and writing [N, n]; attention: what attention carries; masks: [N, 2, D], of what W_s and the cell feed
+    back; None without dropout."""
+
+    cell: CellState
+    buffer: Tensor
+    read: Tensor
+    write: Tensor
+    attention: AttentionState
+    masks: Tensor | None = None
+
+
+class MemDec(Decoder):
+    """The decoder's state is widened by a buffer M of n cells, which it reads and writes once a word (section 3):
+
+    s~_i = tanh(W_s s_{i-1} + W_y E y_{i-1} + b);  r_i = sum_k w^R_i(k) M_{i-1}(k);  c_i = ATT(s~_i);
+    s_i = GRU([c_i; r_i], s~_i);
+    erase, then add:  M_i(k) = M_{i-1}(k) (1 - w^W_i(k) sigma(W_ers s_i)) + w^W_i(k) sigma(W_add s_i).
+
+    The read weights are addressed with s~_i, the write weights with s_i, each by its own `Head`. All weights begin
+    even, 1/n. Cells must begin different to be told apart: M_0(k) = tanh(W_k mean_j h_j + b_k), each by parameters of
+    its own, in place of noise around one vector, so that a translation depends on nothing random.
+    """
+
+    name = "memory"
+    options = frozenset({"cell", "maxout", "slots", "slot_size"})
+    attends = True
+
+    def __init__(
+        self,
+        make_cell: MakeCell,
+        attention: Attention,
+        embedding: int,
+        annotation: int,
+        summary: int,
+        size: int,
+        slots: int,
+        slot_size: int,
+        maxout: int,
+        state_dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.attention = attention
+        self.slots, self.slot_size = slots, slot_size
+        self.word = nn.Linear(embedding, size)
+        """W_y and b."""
+        self.recurrent = nn.Linear(size, size, bias=False)
+        """W_s."""
+        self.cell: Cell = make_cell(annotation + slot_size, size)
+        self.reader = Head(size, slot_size)
+        self.writer = Head(size, slot_size)
+        self.erase = nn.Linear(size, slot_size, bias=False)
+        """W_ers."""
+        self.add = nn.Linear(size, slot_size, bias=False)
+        """W_add."""
+        self.initial = nn.Linear(summary, size)
+        self.first_buffer = nn.Linear(annotation, slots * slot_size)
+        """W_k and b_k, one below the other."""
+        self.deep_output = DeepOutput(size, embedding, annotation, maxout)
+        self.readout_size = maxout
+        self.state_dropout = state_dropout
+
+    @classmethod
+    def make(cls, model: ModelConfig, encoder: Encoder) -> MemDec:
+        decoder = model.decoder
+        assert decoder.cell is not None and decoder.maxout is not None and model.attention is not None
+        assert decoder.slots is not None and decoder.slot_size is not None
+        H, S, D = encoder.annotation_size, encoder.summary_size, decoder.size
+        attention = Attention.make(model.attention, D, H)
+        sizes = (model.embedding, H, S, D, decoder.slots, decoder.slot_size, decoder.maxout)
+        return cls(CELLS[decoder.cell], attention, *sizes, model.dropout.state)
+
+    def initialise(self, init: Init) -> None:
+        self.attention.initialise(init)
+        self.cell.initialise(init)
+        self.reader.initialise(init)
+        self.writer.initialise(init)
+        init.recurrent(self.recurrent.weight)
+        for layer in (self.word, self.erase, self.add, self.initial, self.first_buffer):
+            linear(init, layer)
+        self.deep_output.initialise(init)
+
+    def remember(self, encoded: Encoded) -> Memory:
+        return self.attention.on(encoded)
+
+    def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> MemDecState:
+        s_0 = first_state(self.initial, memory.summary)
+        buffer = first_state(self.first_buffer, mean_annotation(memory)).unflatten(1, (self.slots, self.slot_size))
+        even = buffer.new_full(buffer.shape[:2], 1 / self.slots)
+        attention = self.attention.start(memory, draws, steps)
+        masks = state_masks(draws, self.state_dropout, s_0, 2)
+        return MemDecState(self.cell.start(s_0), buffer, even, even, attention, masks)
+
+    def inputs(self, y_prev: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
+        x: Tensor = self.word(y_prev)
+        return x
+
+    def step(self, x: Float[Tensor, "N G"], state: MemDecState, memory: Memory) -> tuple[MemDecState, Reading]:
+        fed_back = self.recurrent(kept(state.cell.h, mask_of(state.masks, 0)))
+        between = at_least_fp32(torch.tanh(x + fed_back))
+        read = self.reader(state.buffer, between, state.read)
+        r = torch.einsum("nk,nkm->nm", read, state.buffer)
+        attended, attention = self.attention.step(between, state.attention, memory)
+        gates = self.cell.inputs(torch.cat([attended.context.to(r.dtype), r], dim=-1))
+        cell = self.cell.step(gates, state.cell._replace(h=between), mask_of(state.masks, 1))
+        write = self.writer(state.buffer, cell.h, state.write)
+        buffer = self._written(state.buffer, cell.h, write.unsqueeze(2))
+        reading = Reading(cell.h, attended.context, attended.alpha, attended.expected)
+        return MemDecState(cell, buffer, read, write, attention, state.masks), reading
+
+    def _written(self, buffer: Tensor, s: Tensor, weights: Tensor) -> Tensor:
+        """The buffer after erasing and adding; weights: [N, n, 1]."""
+        erased = torch.sigmoid(at_least_fp32(self.erase(s))).unsqueeze(1)
+        added = torch.sigmoid(at_least_fp32(self.add(s))).unsqueeze(1)
+        return buffer * (1 - weights * erased) + weights * added
+
+    def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
+        t: Tensor = self.deep_output(reading.state, y_prev, reading.context)
+        return t

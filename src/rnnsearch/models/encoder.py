@@ -1,0 +1,73 @@
+"""The encoder contract: embedded source words to annotations, and to the states that a bridge reads."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from rnnsearch.config import DropoutConfig, EncoderConfig
+from rnnsearch.models.cell import Cell
+from rnnsearch.models.draws import Draws
+from rnnsearch.models.initialise import Init
+from rnnsearch.models.memory import Encoded, StateShape
+
+MakeCell = Callable[[int, int], Cell]
+"""A cell of a given inputs' size and size."""
+
+
+class Encoder(nn.Module, ABC):
+    """An encoder of embedded words. `annotation_size` is H, `summary_size` that of `Encoded.summary`."""
+
+    name: ClassVar[str]
+    one_vector: ClassVar[bool]
+    """Whether the summary has read the whole sentence, as a decoder without attention needs."""
+    options: ClassVar[frozenset[str]] = frozenset()
+    """Options of `[model.encoder]` that this class needs, besides type, cell and size."""
+    optional: ClassVar[frozenset[str]] = frozenset()
+    """Options that it takes but does not need."""
+    annotation_size: int
+    summary_size: int
+    shapes: tuple[StateShape, ...]
+    """The shapes of `Encoded.finals`, bottom layer first: what a bridge reads."""
+
+    @classmethod
+    @abstractmethod
+    def make(cls, config: EncoderConfig, embedding: int, dropout: DropoutConfig | None = None) -> Encoder:
+        """The encoder of `[model.encoder]` over embedded words of `embedding` numbers."""
+
+    @classmethod
+    @abstractmethod
+    def annotation_size_of(cls, config: EncoderConfig) -> int:
+        """`annotation_size` of the encoder of a config, without building it."""
+
+    @classmethod
+    @abstractmethod
+    def shapes_of(cls, config: EncoderConfig) -> tuple[StateShape, ...]:
+        """`shapes` of the encoder of a config, without building it."""
+
+    @classmethod
+    def faults(cls, config: EncoderConfig) -> list[str]:
+        """What does not fit among the given options, each with its dotted path."""
+        return []
+
+    @abstractmethod
+    def initialise(self, init: Init) -> None:
+        """Draw the parameters."""
+
+    @abstractmethod
+    def forward(self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Encoded:
+        """The annotations of embedded source words x. With `draws` dropout applies, as in training."""
+
+
+def turned(x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"]) -> Float[Tensor, "B J E"]:
+    """Each sentence's words from last to first, its end symbol last all the same, padding where it is
+    (Sutskever et al. 2014, section 3.3). Done twice it is undone."""
+    last = mask.sum(1, keepdim=True) - 1
+    positions = torch.arange(x.shape[1], device=x.device)[None, :]
+    order = torch.where(positions < last, last - 1 - positions, positions)
+    return x.gather(1, order[:, :, None].expand_as(x))

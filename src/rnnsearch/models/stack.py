@@ -1,0 +1,157 @@
+"""A stack of recurrent cells as one object: what deep decoders step, and what they run over all positions at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from rnnsearch.config import DropoutConfig
+from rnnsearch.models.cell import Cell
+from rnnsearch.models.draws import Draws
+from rnnsearch.models.initialise import Init
+from rnnsearch.models.memory import CellState, StateShape
+
+
+class StackNoise(NamedTuple):
+    """The dropout masks of a batch, drawn at its start.
+
+    layers: [N, I, L - 1, D], on what goes up from each layer but the top, at each of I positions (Zaremba et al. 2014);
+        None without that dropout. state: [N, L, D], one mask a sequence on what each layer feeds back
+        (Gal & Ghahramani 2016); None without. position: the position of the next step.
+    """
+
+    layers: Tensor | None
+    state: Tensor | None
+    position: int = 0
+
+
+class StackState(NamedTuple):
+    """cells: the state of each layer, bottom first, [N, D] a tensor. noise: None without dropout."""
+
+    cells: tuple[CellState, ...]
+    noise: StackNoise | None = None
+
+
+class Stack(nn.Module):
+    """L layers of `size` units; layer l reads what layer l - 1 gives.
+
+    Residual connections (Wu et al. 2016, eq. 6): a layer from `residual_from` (counted from 1; at least 2) gives
+    h^l_t + x^{l-1}_t, where x^{l-1}_t is what it read, before dropout. With `context_size` H every layer but the
+    bottom reads a context besides: [x^{l-1}_t; c_t] (the bottom's is the caller's, who adds to its share).
+    """
+
+    def __init__(
+        self,
+        make_cell: Callable[[int, int], Cell],
+        inputs_size: int,
+        size: int,
+        layers: int,
+        residual_from: int | None = None,
+        dropout: DropoutConfig | None = None,
+        context_size: int = 0,
+    ) -> None:
+        super().__init__()
+        sizes = [inputs_size, *[size + context_size] * (layers - 1)]
+        self.cells = nn.ModuleList(make_cell(below, size) for below in sizes)
+        self.size = size
+        self.first_residual = layers + 1 if residual_from is None else residual_from
+        self.layers_dropout = 0.0 if dropout is None or layers == 1 else dropout.layers
+        self.state_dropout = 0.0 if dropout is None else dropout.state
+
+    def initialise(self, init: Init) -> None:
+        """Draw the parameters."""
+        for cell in self.layers:
+            cell.initialise(init)
+
+    @property
+    def layers(self) -> tuple[Cell, ...]:
+        """The cells, bottom first."""
+        return tuple(cast(Cell, cell) for cell in self.cells)
+
+    @property
+    def bottom(self) -> Cell:
+        """The cell whose share of the inputs `inputs` gives, `bottom.blocks * size` numbers."""
+        return self.layers[0]
+
+    @property
+    def shapes(self) -> tuple[StateShape, ...]:
+        """The shape of each layer's state, bottom first: what a bridge must give."""
+        return tuple(StateShape(cell.state, self.size) for cell in self.layers)
+
+    def inputs(self, x: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
+        """The inputs' share of the bottom layer's gates, for any number of positions."""
+        return self.bottom.inputs(x)
+
+    def start(self, states: tuple[CellState, ...], draws: Draws | None = None, steps: int = 0) -> StackState:
+        """The state before the first of `steps` positions; states: of each layer (a bridge's), bottom first.
+
+        With `draws` all dropout masks are drawn here.
+        """
+        if draws is None or self.layers_dropout == self.state_dropout == 0.0:
+            return StackState(states)
+        h, L = states[0].h, len(states)
+        layers = state = None
+        if self.layers_dropout > 0.0:
+            layers = draws.mask((h.shape[0], steps, L - 1, self.size), self.layers_dropout, h)
+        if self.state_dropout > 0.0:
+            state = draws.mask((h.shape[0], L, self.size), self.state_dropout, h)
+        return StackState(states, StackNoise(layers, state))
+
+    def step(
+        self, x: Float[Tensor, "N G"], state: StackState, context: Float[Tensor, "N H"] | None = None
+    ) -> tuple[Float[Tensor, "N D"], StackState]:
+        """One position: what the top layer gives (with its residual connection), and all layers' states.
+
+        x: the bottom layer's share (`inputs`, and whatever else the caller adds). context: see the class.
+        """
+        noise = state.noise
+        new: list[CellState] = []
+        below = x  # the bottom layer reads its share instead
+        for l, (cell, old) in enumerate(zip(self.layers, state.cells, strict=True)):
+            share = x
+            if l > 0:
+                mask = None if noise is None or noise.layers is None else noise.layers[:, noise.position, l - 1]
+                share = cell.inputs(_read(below, mask, context))
+            keep = None if noise is None or noise.state is None else noise.state[:, l]
+            new.append(cell.step(share, old, keep))
+            below = new[-1].h + below if self._adds(l) else new[-1].h
+        if noise is not None:
+            noise = noise._replace(position=noise.position + 1)
+        return below, StackState(tuple(new), noise)
+
+    def run(
+        self, x: Float[Tensor, "N I G"], state: StackState, context: Float[Tensor, "N I H"] | None = None
+    ) -> tuple[Float[Tensor, "N I D"], StackState]:
+        """`step` over I positions, layer by layer: its fast twin, for a decoder into whose recurrence nothing else
+        feeds."""
+        noise, I = state.noise, x.shape[1]
+        new: list[CellState] = []
+        below = x
+        for l, (cell, old) in enumerate(zip(self.layers, state.cells, strict=True)):
+            keep = None if noise is None or noise.state is None else noise.state[:, l]
+            if l == 0:
+                outputs, last = cell.run(x, None, False, old, keep)
+            else:
+                mask = None
+                if noise is not None and noise.layers is not None:
+                    mask = noise.layers[:, noise.position : noise.position + I, l - 1]
+                outputs, last = cell.sequence(_read(below, mask, context), None, False, old, keep)
+            new.append(last)
+            below = outputs + below if self._adds(l) else outputs
+        if noise is not None:
+            noise = noise._replace(position=noise.position + I)
+        return below, StackState(tuple(new), noise)
+
+    def _adds(self, l: int) -> bool:
+        """Whether layer l, counted from 0, adds what it read to what it gives."""
+        return l > 0 and l + 1 >= self.first_residual
+
+
+def _read(below: Tensor, mask: Tensor | None, context: Tensor | None) -> Tensor:
+    """What a layer reads of the one below: dropped out, with the context beside it."""
+    below = below if mask is None else below * mask
+    return below if context is None else torch.cat([below, context.to(below.dtype)], dim=-1)

@@ -1,0 +1,43 @@
+"""What is minimised besides the likelihood: functions of the same forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from torch import Tensor
+
+from rnnsearch.data.batches import Batch
+from rnnsearch.models.memory import Memory
+from rnnsearch.models.translation_model import TranslationModel, Unrolled
+from rnnsearch.tensors import at_least_fp32
+
+
+class Pass(NamedTuple):
+    """One teacher-forced pass over a batch.
+
+    nll: [B, I], -log p(y_i) of each target symbol, 0 on padding; without a gradient.
+    """
+
+    model: TranslationModel
+    batch: Batch
+    memory: Memory
+    unrolled: Unrolled
+    nll: Tensor
+
+    def weights(self) -> Tensor:
+        """alpha [B, I, J] over annotations in fp32 at least, zero on padding of either side: what gradients reach
+        attention through. Of hard attention it is the distribution that was drawn from."""
+        reading = self.unrolled.reading
+        alpha = reading.alpha if reading.expected is None else reading.expected
+        assert alpha is not None, "a penalty on attention needs a decoder that attends"
+        real = self.batch.target_mask[:, :, None] & self.memory.mask[:, None, :]
+        return at_least_fp32(alpha) * real
+
+    def source_weights(self) -> Tensor:
+        """The same over source symbols, where an encoder has fewer annotations than symbols."""
+        return self.memory.on_source(self.weights())
+
+
+Penalty = Callable[[Pass], Tensor]
+"""Its value summed over the batch, differentiable."""

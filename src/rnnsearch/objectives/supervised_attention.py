@@ -1,0 +1,80 @@
+"""Supervised attention: the weights should be the given word alignments (Liu et al. 2016, section 3).
+
+The links of a target symbol, normalised, are the gold weights g_ij: 1 / n over the n source symbols it is linked
+to. A loss is the sum over target symbols with gold weights.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from rnnsearch.config import SupervisionConfig
+from rnnsearch.data.batches import Batch
+from rnnsearch.objectives.penalty import Pass, Penalty
+
+
+class AlignmentLoss(ABC):
+    """How far weights are from gold weights."""
+
+    name: ClassVar[str]
+
+    @staticmethod
+    @abstractmethod
+    def distance(alpha: Float[Tensor, "B I J"], gold: Float[Tensor, "B I J"]) -> Float[Tensor, "B I"]:
+        """The loss of each target symbol, where its gold weights sum to 1."""
+
+
+class CrossEntropy(AlignmentLoss):
+    """-sum_j g_ij log alpha_ij (Liu et al. 2016, CE). A weight of exactly 0 (a window, sparse weights) costs what the
+    smallest number does, and has no gradient."""
+
+    name = "cross-entropy"
+
+    @staticmethod
+    def distance(alpha: Float[Tensor, "B I J"], gold: Float[Tensor, "B I J"]) -> Float[Tensor, "B I"]:
+        return -(gold * alpha.clamp_min(torch.finfo(alpha.dtype).tiny).log()).sum(-1)
+
+
+class SquaredError(AlignmentLoss):
+    """1/2 sum_j (alpha_ij - g_ij)^2 (Liu et al. 2016, MSE)."""
+
+    name = "squared-error"
+
+    @staticmethod
+    def distance(alpha: Float[Tensor, "B I J"], gold: Float[Tensor, "B I J"]) -> Float[Tensor, "B I"]:
+        return 0.5 * (alpha - gold).square().sum(-1)
+
+
+ALIGNMENT_LOSSES: dict[str, type[AlignmentLoss]] = {c.name: c for c in (CrossEntropy, SquaredError)}
+
+
+def gold_weights(batch: Batch, unaligned_to_end: bool) -> Float[Tensor, "B I J"]:
+    """The gold weights of each target symbol; a row of zeros where it has no link.
+
+    With `unaligned_to_end` such a row (EOS, as a rule) is all on the source's EOS instead.
+    """
+    assert batch.links is not None, "supervised attention needs batches with links"
+    links = batch.links.to(torch.float32)
+    if unaligned_to_end:
+        end = batch.source_mask.sum(1) - 1
+        alone = batch.target_mask & ~batch.links.any(-1)
+        ends = torch.nn.functional.one_hot(end, links.shape[2])[:, None, :]
+        links = links + alone[:, :, None] * ends
+    return links / links.sum(-1, keepdim=True).clamp_min(1.0)
+
+
+def supervised_attention(config: SupervisionConfig) -> Penalty:
+    """The penalty that `[objective.supervision]` asks for, without its weight."""
+    distance = ALIGNMENT_LOSSES[config.type].distance
+    to_end = config.unaligned == "end"
+
+    def penalty(done: Pass) -> Tensor:
+        gold = gold_weights(done.batch, to_end)
+        return (distance(done.source_weights(), gold) * gold.any(-1)).sum()
+
+    return penalty

@@ -1,0 +1,120 @@
+"""What hypotheses are compared by: log-probability over a norm of the length, and a penalty for what was not covered.
+
+    score(Y, X) = log P(Y|X) / norm(|Y|) + beta * sum_j log(min(sum_i alpha_ij, 1))      (Wu et al. 2016, eq. 14)
+
+|Y| counts scored symbols, EOS too. j runs over the source's symbols without its EOS, i over the scored symbols.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rnnsearch.config import RunConfig
+from rnnsearch.errors import RnnsearchError, did_you_mean
+from rnnsearch.models.decoders.table import DECODERS
+
+Numbers = NDArray[Any]
+
+LEAST = 1e-6
+"""What a source symbol that was never attended to counts as: the logarithm of exactly 0 would drown all else."""
+
+
+class LengthNorm(ABC):
+    """What log-probabilities are divided by; it does not fall with the length."""
+
+    name: ClassVar[str]
+
+    @staticmethod
+    @abstractmethod
+    def of(length: Any, exponent: float) -> Any:
+        """The norm of lengths (a number or an array)."""
+
+
+class Power(LengthNorm):
+    """length ** exponent: 1 at exponent 0 (the plain sum), the length at exponent 1 (the mean a symbol)."""
+
+    name = "power"
+
+    @staticmethod
+    def of(length: Any, exponent: float) -> Any:
+        return length**exponent
+
+
+class Gnmt(LengthNorm):
+    """((5 + length) / (5 + 1)) ** exponent (Wu et al. 2016, eq. 14; 0.2 there)."""
+
+    name = "gnmt"
+
+    @staticmethod
+    def of(length: Any, exponent: float) -> Any:
+        return ((5.0 + length) / 6.0) ** exponent
+
+
+LENGTH_NORMS: dict[str, type[LengthNorm]] = {c.name: c for c in (Power, Gnmt)}
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """How hypotheses are scored."""
+
+    length_penalty: float = 1.0
+    """The norm's exponent."""
+    length_norm: str = Power.name
+    coverage_penalty: float = 0.0
+    """beta; 0 looks at no attention."""
+
+    def __post_init__(self) -> None:
+        for name in ("length_penalty", "coverage_penalty"):
+            if getattr(self, name) < 0:
+                raise RnnsearchError(f"{name} must be at least 0; got {getattr(self, name)}")
+        if self.length_norm not in LENGTH_NORMS:
+            known = list(LENGTH_NORMS)
+            hint = did_you_mean(self.length_norm, known)
+            raise RnnsearchError(f'length_norm must be one of {", ".join(known)}; got "{self.length_norm}"{hint}')
+
+    @property
+    def covers(self) -> bool:
+        """Whether attention has a part in the score."""
+        return self.coverage_penalty > 0
+
+    def score(self, log_prob: Any, length: Any, penalty: Any = 0.0) -> Any:
+        """The score of log-probabilities of so many symbols, `penalty` (of `coverage`) added; numbers or arrays.
+
+        It does not fall with `length` where log_prob is at most 0, and the penalty is at most 0.
+        """
+        return log_prob / LENGTH_NORMS[self.length_norm].of(length, self.length_penalty) + penalty
+
+    def coverage(self, attention: Mapping[str, NDArray[np.float32]]) -> float:
+        """beta * sum_j log(min(sum_i alpha_ij, 1)) of one hypothesis's weights [I, J] by source name, the last of the
+        J symbols being EOS, which need not be covered. Errors: RnnsearchError without attention."""
+        if not self.covers:
+            return 0.0
+        require_attention(attention)
+        sums = (np.cumsum(weights[:, :-1], axis=0, dtype=np.float32)[-1:] for weights in attention.values())
+        return self.coverage_penalty * float(sum(np.log(np.clip(s, LEAST, 1.0)).sum() for s in sums))
+
+
+def require_attention(attention: Mapping[str, Any]) -> None:
+    """Errors: RnnsearchError where a Scorer gives no attention to cover the source with."""
+    if not attention:
+        raise RnnsearchError("coverage_penalty must be 0 for a model without attention")
+
+
+def check(config: RunConfig) -> list[str]:
+    """Every fault of `[search]`, by itself and with the model; empty if none."""
+    search, faults = config.search, []
+    if search.length_norm not in LENGTH_NORMS:
+        known = list(LENGTH_NORMS)
+        hint = did_you_mean(search.length_norm, known)
+        faults.append(f'search.length_norm: must be one of {", ".join(known)}; got "{search.length_norm}"{hint}')
+    decoder = DECODERS.get(config.model.decoder.type)
+    if search.coverage_penalty > 0 and decoder is not None and not decoder.attends:
+        what = f"the {decoder.name} decoder, which does not attend"
+        faults.append(f"search.coverage_penalty: has no effect with {what}; remove it")
+    return faults

@@ -1,0 +1,92 @@
+"""The bridges from an encoder's last states to a decoder's first ones."""
+
+import numpy as np
+import pytest
+import torch
+
+from rnnsearch.models.bridges import BRIDGES, Copy, Learned, Zero
+from rnnsearch.models.memory import Hidden, HiddenAndCell, Memory, StateShape
+
+GRU, LSTM = (lambda size: StateShape(Hidden, size)), (lambda size: StateShape(HiddenAndCell, size))
+
+
+def memory_of(shapes, numbers):
+    finals = tuple(kind(*(numbers(2, size) for _ in kind._fields)) for kind, size in shapes)
+    mask = torch.ones(2, 3, dtype=torch.bool)
+    return Memory(numbers(2, 3, 4), mask, numbers(2, 4), finals)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "decoder"),
+    [
+        ((LSTM(4), LSTM(4)), (LSTM(4), LSTM(4))),
+        ((GRU(8),), (LSTM(3), LSTM(3), LSTM(3))),
+        ((LSTM(8), LSTM(4), LSTM(4)), (GRU(5), GRU(5))),
+    ],
+    ids=["alike", "one to three", "three to two"],
+)
+@pytest.mark.parametrize("name", BRIDGES)
+def test_every_bridge_gives_the_decoders_states_or_refuses(name, encoder, decoder, numbers):
+    fault = BRIDGES[name].fault(encoder, decoder)
+    assert (fault is not None) == (name == "copy" and encoder != decoder)
+    if fault is None:
+        states = BRIDGES[name](encoder, decoder).double()(memory_of(encoder, numbers))
+        found = tuple(StateShape(type(state), state.h.shape[1]) for state in states)
+        assert found == decoder
+        assert all(
+            part.shape == (2, shape.size) for state, shape in zip(states, decoder, strict=True) for part in state
+        )
+
+
+def test_zero(numbers):
+    states = Zero((GRU(4),), (LSTM(3), LSTM(3)))(memory_of((GRU(4),), numbers))
+    assert len(states) == 2
+    assert not any(part.any() for state in states for part in state)
+
+
+def test_copy_gives_layer_l_the_state_of_layer_l(numbers):
+    shapes = (LSTM(4), LSTM(4))
+    memory = memory_of(shapes, numbers)
+    assert Copy(shapes, shapes)(memory) is memory.finals
+
+
+@pytest.mark.parametrize(
+    ("encoder", "decoder", "reason"),
+    [
+        ((LSTM(4),), (LSTM(4), LSTM(4)), "as many encoder layers as decoder layers; got 1 and 2"),
+        ((LSTM(8), LSTM(4)), (LSTM(4), LSTM(4)), "layer 1 has 8 units in the encoder and 4 in the decoder"),
+        ((GRU(4),), (LSTM(4),), "both have, or both have not, an LSTM's memory"),
+    ],
+)
+def test_copy_refuses_what_does_not_fit(encoder, decoder, reason):
+    fault = Copy.fault(encoder, decoder)
+    assert fault is not None
+    assert reason in fault
+    assert '"learned"' in fault
+
+
+@pytest.mark.parametrize(
+    ("encoder", "decoder", "reads"),
+    [
+        ((4, 4), (4, 4), (0, 1)),
+        ((8,), (4, 4, 4), (0, 0, 0)),
+        ((8, 4, 4), (4, 4), (1, 2)),
+        ((8, 4), (3, 3, 3), (0, 0, 1)),
+    ],
+)
+def test_learned_is_the_equation_layer_by_layer(encoder, decoder, reads, drawn, numbers):
+    """s^l_0 = tanh(W_l [h; c] + b_l) of the layer that is as far from the top."""
+    shapes = tuple(LSTM(size) for size in encoder)
+    bridge, p = drawn(Learned(shapes, tuple(LSTM(size) for size in decoder)))
+    assert bridge.reads == reads
+    memory = memory_of(shapes, numbers)
+    states = bridge(memory)
+    for l, e in enumerate(reads):
+        W, b = p[f"layers.{l}.weight"], p[f"layers.{l}.bias"]
+        for n in range(2):
+            f = [*memory.finals[e].h[n].tolist(), *memory.finals[e].c[n].tolist()]
+            expected = [
+                np.tanh(sum(w * number for w, number in zip(row, f, strict=True)) + b[k]) for k, row in enumerate(W)
+            ]
+            found = torch.cat(tuple(states[l]), -1)[n].detach().numpy()
+            np.testing.assert_allclose(found, expected, atol=1e-12)

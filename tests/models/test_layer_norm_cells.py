@@ -1,0 +1,178 @@
+"""The layer-normalised cells against the papers, and what every cell does with a state mask."""
+
+import numpy as np
+import pytest
+import torch
+
+from rnnsearch.config import InitConfig
+from rnnsearch.models.cell import Cell
+from rnnsearch.models.cells import CELLS
+from rnnsearch.models.initialise import Glorot, generator
+from rnnsearch.models.layer_norm_cells import GateNormLSTM, LayerNormGRU, LayerNormLSTM, Norm
+from rnnsearch.models.memory import Hidden, HiddenAndCell
+from rnnsearch.tensors import lengths_mask
+
+LENGTHS = torch.tensor([3, 1, 5])
+NORMED = (LayerNormGRU, LayerNormLSTM, GateNormLSTM)
+every_cell = pytest.mark.parametrize("name", CELLS)
+
+
+def sigma(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def state_of(cell, numbers, rows):
+    return cell.state(*(numbers(rows, 4) for _ in cell.state._fields))
+
+
+@pytest.mark.parametrize("kind", NORMED)
+def test_step_is_the_papers_equation(kind, paper, drawn, numbers):
+    """From any state, and with what a decoder adds to the inputs' share."""
+    cell, p = drawn(kind(3, 4))
+    state, xs, more = state_of(cell, numbers, 2), numbers(3, 2, 3), numbers(3, 2, cell.blocks * 4)
+    expected = [tuple(part[n].numpy() for part in state) for n in range(2)]
+    loop = paper.cells[kind.name]
+    for x, added in zip(xs, more, strict=True):
+        state = cell.step(cell.inputs(x) + added, state)
+        rows = zip(x.numpy(), added.numpy(), expected, strict=True)
+        expected = [loop(p, paper.inputs(p, row) + extra, old) for row, extra, old in rows]
+    for n, row in enumerate(expected):
+        for got, want in zip(state, row, strict=True):
+            np.testing.assert_allclose(got[n].detach().numpy(), want, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", NORMED)
+def test_the_size_of_a_product_does_not_count(kind, drawn, numbers):
+    """What normalisation is for: W x and U h scaled together give the same step."""
+    cell, _ = drawn(kind(3, 4))
+    x, state = numbers(2, 3), state_of(cell, numbers, 2)
+    before = cell.step(cell.inputs(x), state).h
+    cell.input.weight.data.mul_(50)
+    cell.recurrent.weight.data.mul_(50)
+    torch.testing.assert_close(cell.step(cell.inputs(x), state).h, before, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", NORMED)
+def test_gains_begin_at_one_and_biases_at_zero(kind):
+    cell = kind(3, 4)
+    for parameter in cell.parameters():
+        parameter.data.fill_(9.0)
+    cell.initialise(Glorot(InitConfig(), generator(1)))
+    for name, parameter in cell.named_parameters():
+        assert (parameter == (1.0 if name.endswith("gain") else 0.0)).all() or name.endswith("weight")
+        assert not (parameter == 9.0).any(), name
+    blocks = cell.recurrent.weight.split(4)
+    for block in blocks:
+        torch.testing.assert_close(block @ block.T, torch.eye(4))
+    assert cell.input.bias is None
+    assert cell.recurrent.bias is None
+
+
+def test_norms_are_taken_in_fp32_under_autocast(numbers):
+    a = numbers(2, 6).float()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert Norm(6)(a.bfloat16()).dtype == torch.float32
+    torch.testing.assert_close(Norm(6)(a.bfloat16()), Norm(6)(a), rtol=0.02, atol=0.02)
+
+
+def gru_with_mask(p, share, h, keep, old_with_z):
+    """Gal & Ghahramani 2016, eq. 7, for the GRU: the mask stands on h wherever a matrix reads it."""
+    n = len(h)
+    seen = h * keep
+    U_z, U_r, U = p["recurrent_gates.weight"][:n], p["recurrent_gates.weight"][n:], p["recurrent.weight"]
+    z, r = sigma(share[:n] + U_z @ seen), sigma(share[n : 2 * n] + U_r @ seen)
+    candidate = np.tanh(share[2 * n :] + U @ (r * seen))
+    return z * h + (1 - z) * candidate if old_with_z else (1 - z) * h + z * candidate
+
+
+@every_cell
+def test_a_state_mask_stands_where_h_is_multiplied_and_not_where_it_is_carried(name, drawn, numbers):
+    cell, p = drawn(CELLS[name](3, 4))
+    x, state = cell.inputs(numbers(2, 3)), state_of(cell, numbers, 2)
+    keep = torch.tensor([[2.0, 0.0, 2.0, 0.0], [0.0, 0.0, 2.0, 2.0]], dtype=torch.float64)
+    new = cell.step(x, state, keep)
+    assert (new.h - cell.step(x, state).h).abs().max() > 1e-3
+    if name in {"gru", "cho-gru"}:
+        rows = zip(x.detach().numpy(), state.h.numpy(), keep.numpy(), strict=True)
+        expected = np.stack([gru_with_mask(p, *row, old_with_z=name == "cho-gru") for row in rows])
+        np.testing.assert_allclose(new.h.detach().numpy(), expected, atol=1e-12)
+        return
+    masked = cell.step(x, state._replace(h=state.h * keep))
+    if cell.state is HiddenAndCell or name == "tanh":
+        torch.testing.assert_close(tuple(new), tuple(masked))
+        return
+    # h is carried over, too: the two differ by the carried share of what was dropped, between none and all of it
+    carried = (new.h - masked.h) / (state.h - state.h * keep)
+    assert ((carried > 0) & (carried < 1)).all()
+
+
+@every_cell
+@pytest.mark.parametrize("masked", [False, True], ids=["all", "padded"])
+@pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
+@pytest.mark.parametrize("given", ["nothing", "start", "start and keep"])
+def test_run_and_sequence_are_the_plain_loop(name, masked, backward, given, drawn, numbers):
+    """Outputs, last state and every gradient, from any first state and under any dropout mask."""
+    cell, _ = drawn(CELLS[name](3, 4))
+    x = numbers(3, 5, 3).requires_grad_()
+    mask = lengths_mask(LENGTHS, 5) if masked else None
+    start = None if given == "nothing" else cell.state(*(part.requires_grad_() for part in state_of(cell, numbers, 3)))
+    keep = (numbers(3, 4) > 0) * 1.5 if given == "start and keep" else None
+    wanted = (x, *cell.parameters(), *(start or ()))
+    weights = [numbers(3, 5, 4), *(numbers(3, 4) for _ in cell.state._fields)]
+    results = []
+    for outputs, last in (
+        Cell.run(cell, cell.inputs(x), mask, backward, start, keep),
+        cell.run(cell.inputs(x), mask, backward, start, keep),
+        cell.sequence(x, mask, backward, start, keep),
+    ):
+        assert type(last) is cell.state
+        real = outputs if mask is None else outputs.masked_fill(~mask[:, :, None], 0.0)
+        total = sum((out * weight).sum() for out, weight in zip((real, *last), weights, strict=True))
+        results.append((real, *last, *torch.autograd.grad(total, wanted)))
+    for twin in results[1:]:
+        for fast, plain in zip(twin, results[0], strict=True):
+            torch.testing.assert_close(fast, plain, rtol=1e-10, atol=1e-12)
+
+
+def test_the_lstms_twin_by_finite_differences(drawn, numbers):
+    cell, _ = drawn(CELLS["lstm"](3, 4))
+    mask = lengths_mask(LENGTHS, 5)
+
+    def read(x, h, c):
+        outputs, last = cell.sequence(x, mask, start=HiddenAndCell(h, c))
+        return outputs.masked_fill(~mask[:, :, None], 0.0), *last
+
+    inputs = [numbers(3, 5, 3), numbers(3, 4), numbers(3, 4)]
+    assert torch.autograd.gradcheck(read, [x.requires_grad_() for x in inputs])
+
+
+@pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
+@pytest.mark.parametrize("training", [False, True])
+def test_an_lstms_memory_passes_padding_unchanged_in_fp32(backward, training, drawn, numbers):
+    """The library has another code for fp32 than for fp64, and others for training and inference."""
+    cell, _ = drawn(CELLS["lstm"](3, 4))
+    cell.float()
+    x, mask = numbers(3, 40, 3).float(), lengths_mask(LENGTHS, 40)
+    x[1, 20] = torch.nan  # what stands on padding is never read
+    with torch.set_grad_enabled(training):
+        outputs, last = cell.sequence(x, mask, backward)
+        for n, length in enumerate(LENGTHS):
+            alone, alone_last = Cell.sequence(cell, x[n : n + 1, :length], None, backward)
+            torch.testing.assert_close(outputs[n : n + 1, :length], alone, rtol=1e-5, atol=1e-6)
+            torch.testing.assert_close(last.h[n : n + 1], alone_last.h, rtol=1e-5, atol=1e-6)
+            torch.testing.assert_close(last.c[n : n + 1], alone_last.c, rtol=1e-5, atol=1e-6)
+
+
+@every_cell
+def test_under_bf16_autocast_the_twin_is_as_near_as_the_plain_loop(name, drawn, numbers):
+    cell, _ = drawn(CELLS[name](3, 4))
+    cell.float()
+    x, mask = numbers(3, 5, 3).float().requires_grad_(), lengths_mask(LENGTHS, 5)
+    exact, _ = Cell.sequence(cell, x, mask)
+    for read in (Cell.sequence, type(cell).sequence):
+        with torch.autocast("cpu", torch.bfloat16):
+            outputs, last = read(cell, x, mask)
+        torch.testing.assert_close(outputs[mask].float(), exact[mask], rtol=0.05, atol=0.05)
+        outputs.float().sum().backward()
+        assert torch.isfinite(x.grad).all()
+        assert isinstance(last, Hidden | HiddenAndCell)

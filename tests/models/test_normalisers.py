@@ -1,0 +1,147 @@
+"""Each normaliser against its definition; where weights are exactly 0, and what a hard one draws."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from rnnsearch.models.attention import normalisers
+from rnnsearch.models.attention.normalisers import NORMALISERS
+
+OUTSIDE = -torch.inf
+
+
+def softmax(e):
+    return np.exp(e) / np.exp(e).sum()
+
+
+def sparsemax(e):
+    """Martins & Astudillo 2016, algorithm 1."""
+    z = sorted(e, reverse=True)
+    k = max(k for k in range(1, len(z) + 1) if 1 + k * z[k - 1] > sum(z[:k]))
+    tau = (sum(z[:k]) - 1) / k
+    return np.array([max(x - tau, 0.0) for x in e])
+
+
+def entmax15(e):
+    """Peters et al. 2019, eq. 10: the tau for which max(e / 2 - tau, 0)^2 sums to 1, found by halving."""
+    low, high = e.max() / 2 - 1, e.max() / 2
+    for _ in range(200):
+        tau = (low + high) / 2
+        if (np.maximum(e / 2 - tau, 0) ** 2).sum() < 1:
+            high = tau
+        else:
+            low = tau
+    return np.maximum(e / 2 - tau, 0) ** 2
+
+
+def hard(e):
+    return np.eye(len(e))[e.argmax()]
+
+
+DEFINITIONS = {"softmax": softmax, "sparsemax": sparsemax, "entmax15": entmax15, "hard": hard}
+
+
+def masked(numbers):
+    """Energies [2, 3, 6] of which a row of the batch has four positions, one window having two."""
+    energy = 2 * numbers(2, 3, 6)
+    energy[0, :, 4:] = OUTSIDE
+    energy[1, 2, :4] = OUTSIDE
+    return energy
+
+
+def test_every_normaliser_has_its_definition():
+    assert DEFINITIONS.keys() == NORMALISERS.keys()
+
+
+@pytest.mark.parametrize("name", NORMALISERS)
+def test_weights_are_those_of_the_definition_and_zero_outside(name, numbers):
+    energy = masked(numbers)
+    alpha = NORMALISERS[name]()(energy, None).alpha
+    for b, q in itertools.product(range(2), range(3)):
+        inside = energy[b, q] > OUTSIDE
+        expected = DEFINITIONS[name](energy[b, q][inside].numpy())
+        np.testing.assert_allclose(alpha[b, q][inside], expected, atol=1e-12)
+        assert not alpha[b, q][~inside].any()
+        assert alpha[b, q].sum().item() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("name", ["sparsemax", "entmax15"])
+def test_sparse_weights_are_zero_inside_too(name, numbers):
+    alpha = NORMALISERS[name]()(4 * numbers(20, 1, 8), None).alpha
+    assert (alpha == 0).sum() > 60
+
+
+@pytest.mark.parametrize("name", ["softmax", "sparsemax", "entmax15"])
+def test_gradients_are_those_of_small_differences_and_none_outside(name, numbers):
+    energy, weight = masked(numbers).requires_grad_(), numbers(2, 3, 6)
+    (NORMALISERS[name]()(energy, None).alpha * weight).sum().backward()
+    assert not energy.grad[energy == OUTSIDE].any()
+    step = 1e-6
+    for b, q, j in itertools.product(range(2), range(3), range(6)):
+        if energy[b, q, j] == OUTSIDE:
+            continue
+        moved = []
+        for sign in (1, -1):
+            shifted = energy.detach().clone()
+            shifted[b, q, j] += sign * step
+            moved.append((NORMALISERS[name]()(shifted, None).alpha * weight).sum().item())
+        assert energy.grad[b, q, j].item() == pytest.approx((moved[0] - moved[1]) / (2 * step), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "got"), [(torch.float64, torch.float64), (torch.float32, torch.float32), (torch.bfloat16, torch.float32)]
+)
+@pytest.mark.parametrize("name", NORMALISERS)
+def test_weights_are_at_least_fp32(name, kind, got):
+    weights = NORMALISERS[name]()(torch.ones(1, 1, 3, dtype=kind), torch.full((1, 1, 3), 0.5))
+    assert weights.alpha.dtype == got
+    assert weights.expected is None or weights.expected.dtype == got
+
+
+def test_hard_weights_are_drawn_from_the_softmax(numbers):
+    energy = masked(numbers)
+    count = 20_000
+    noise = torch.rand(count, 3, 6, generator=torch.Generator().manual_seed(1)).clamp_min(1e-12)
+    for b in range(2):
+        weights = NORMALISERS["hard"]()(energy[b : b + 1].expand(count, -1, -1), noise)
+        assert torch.equal(weights.alpha.sum(2), torch.ones(count, 3, dtype=torch.float64))
+        assert ((weights.alpha == 0) | (weights.alpha == 1)).all()
+        expected = torch.softmax(energy[b], dim=-1)
+        torch.testing.assert_close(weights.expected[0], expected)
+        # Four standard deviations of a share of 20,000 draws are below 0.015.
+        torch.testing.assert_close(weights.alpha.mean(0), expected, rtol=0, atol=0.015)
+        assert not weights.alpha[:, expected == 0].any()
+
+
+def test_the_same_noise_draws_the_same_positions(numbers):
+    energy, noise = masked(numbers), torch.rand(2, 3, 6)
+    first, again = (NORMALISERS["hard"]()(energy, noise).alpha for _ in range(2))
+    assert torch.equal(first, again)
+
+
+def test_hard_weights_learn_through_what_they_were_drawn_from(numbers):
+    energy = masked(numbers).requires_grad_()
+    weights = NORMALISERS["hard"]()(energy, torch.rand(2, 3, 6))
+    assert not weights.alpha.requires_grad
+    log_p = (weights.alpha * weights.expected.clamp_min(1e-30).log()).sum()
+    log_p.backward()
+    # d log softmax(e)_k / d e = onehot - softmax
+    torch.testing.assert_close(energy.grad, weights.alpha - weights.expected.detach())
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    monkeypatch.setattr(normalisers, "find_spec", lambda _: None)
+    for name, kind in NORMALISERS.items():
+        if name in {"softmax", "hard"}:
+            assert kind.fault() is None
+        else:
+            assert kind.fault() == (
+                f"model.attention.normaliser: {name} needs the package entmax, which is not installed; "
+                'install it with pip install "rnnsearch[sparse]"'
+            )
+
+
+def test_nothing_is_missing_here():
+    assert [kind.fault() for kind in NORMALISERS.values()] == [None] * len(NORMALISERS)

@@ -1,0 +1,130 @@
+"""The stack of cells against a loop over layers and positions, with its residual connections and dropout masks."""
+
+import numpy as np
+import pytest
+import torch
+
+from rnnsearch.config import DropoutConfig
+from rnnsearch.models.cells import CELLS
+from rnnsearch.models.draws import Draws
+from rnnsearch.models.memory import HiddenAndCell, StateShape
+from rnnsearch.models.stack import Stack
+from rnnsearch.tensors import map_tree
+
+cells = pytest.mark.parametrize("cell", ["gru", "lstm", "torch-gru", "layer-norm-lstm"])
+
+
+def first_states(stack, numbers, rows=2):
+    return tuple(shape.kind(*(numbers(rows, shape.size) for _ in shape.kind._fields)) for shape in stack.shapes)
+
+
+def steps(stack, x, state, context=None):
+    """The definition: position by position."""
+    outputs = []
+    for i in range(x.shape[1]):
+        top, state = stack.step(stack.inputs(x[:, i]), state, None if context is None else context[:, i])
+        outputs.append(top)
+    return torch.stack(outputs, 1), state
+
+
+@pytest.mark.parametrize("name", ["gru", "lstm"])
+@pytest.mark.parametrize("residual_from", [None, 2, 3])
+@pytest.mark.parametrize("with_context", [False, True])
+def test_step_is_the_loop_over_layers(name, residual_from, with_context, paper, drawn, within, numbers):
+    """Wu et al. 2016, eq. 6: x^l = h^l + x^{l-1} from a layer on; each layer's state is its own h^l."""
+    context_size = 2 if with_context else 0
+    stack, p = drawn(Stack(CELLS[name], 3, 4, 3, residual_from, context_size=context_size))
+    xs, context = numbers(2, 5, 3), numbers(2, 5, 2)
+    first = first_states(stack, numbers)
+    top, state = steps(stack, xs, stack.start(first), context if with_context else None)
+    for n in range(2):
+        states = [tuple(part[n].numpy() for part in layer) for layer in first]
+        for i in range(5):
+            below = xs[n, i].numpy()
+            for l in range(3):
+                own = within(p, f"cells.{l}")
+                read = np.concatenate([below, context[n, i].numpy()]) if with_context and l > 0 else below
+                states[l] = paper.cells[name](own, paper.inputs(own, read), states[l])
+                adds = residual_from is not None and l + 1 >= residual_from
+                below = states[l][0] + below if adds else states[l][0]
+            np.testing.assert_allclose(top[n, i].detach().numpy(), below, atol=1e-12)
+        for layer, expected in zip(state.cells, states, strict=True):
+            for got, want in zip(layer, expected, strict=True):
+                np.testing.assert_allclose(got[n].detach().numpy(), want, atol=1e-12)
+
+
+@cells
+@pytest.mark.parametrize("shares", [{}, {"layers": 0.5}, {"state": 0.5}, {"layers": 0.4, "state": 0.3}], ids=str)
+@pytest.mark.parametrize("context_size", [0, 2])
+def test_run_is_the_step_repeated(cell, shares, context_size, drawn, numbers):
+    """Outputs, states and gradients, under the same draws; also from the middle on."""
+    stack, _ = drawn(Stack(CELLS[cell], 3, 4, 3, 2, DropoutConfig(**shares), context_size))
+    x = numbers(2, 5, 3).requires_grad_()
+    context = numbers(2, 5, 2).requires_grad_() if context_size else None
+    first = first_states(stack, numbers)
+    weight = numbers(2, 5, 4)
+    results = []
+    for way in ("steps", "run", "in two parts"):
+        state = stack.start(first, Draws(3), 5)
+        if way == "steps":
+            top, state = steps(stack, x, state, context)
+        elif way == "run":
+            top, state = stack.run(stack.inputs(x), state, context)
+        else:
+            parts = [None, None] if context is None else [context[:, :2], context[:, 2:]]
+            head, state = stack.run(stack.inputs(x[:, :2]), state, parts[0])
+            tail, state = stack.run(stack.inputs(x[:, 2:]), state, parts[1])
+            top = torch.cat([head, tail], 1)
+        leaves = []
+        map_tree(lambda leaf, leaves=leaves: leaves.append(leaf) or leaf, state.cells)
+        wanted = [x, *stack.parameters(), *([] if context is None else [context])]
+        total = (top * weight).sum() + sum(leaf.sum() for leaf in leaves)
+        results.append((top, *leaves, *torch.autograd.grad(total, wanted)))
+    for found in results[1:]:
+        for fast, plain in zip(found, results[0], strict=True):
+            torch.testing.assert_close(fast, plain, rtol=1e-10, atol=1e-12)
+
+
+def test_what_goes_up_is_dropped_anew_at_each_position_and_what_is_fed_back_once(numbers):
+    stack = Stack(CELLS["lstm"], 3, 40, 3, None, DropoutConfig(layers=0.5, state=0.25)).double()
+    noise = stack.start(first_states(stack, numbers), Draws(1), 6).noise
+    assert noise.layers.shape == (2, 6, 2, 40)
+    assert noise.state.shape == (2, 3, 40)
+    assert set(noise.layers.unique().tolist()) == {0.0, 2.0}
+    assert noise.state.unique().tolist() == pytest.approx([0.0, 4 / 3])
+    assert not torch.equal(noise.layers[:, 0], noise.layers[:, 1])
+    assert not torch.equal(noise.layers[:, :, 0], noise.layers[:, :, 1])
+    assert not torch.equal(noise.state[:, 0], noise.state[:, 1])
+    assert 0.4 < (noise.layers == 0).double().mean() < 0.6
+
+
+def test_a_dropped_unit_does_not_go_up_but_its_residual_does(numbers):
+    stack = Stack(CELLS["tanh"], 3, 4, 2, 2, DropoutConfig(layers=0.5)).double()
+    for parameter in stack.parameters():
+        parameter.data.normal_(std=0.5)
+    state = stack.start(first_states(stack, numbers), Draws(1), 1)
+    noise = state.noise
+    gone = state._replace(noise=noise._replace(layers=torch.zeros_like(noise.layers)))
+    x = stack.inputs(numbers(2, 3))
+    top, after = stack.step(x, gone)
+    assert after.noise.position == 1
+    upper = stack.layers[1]
+    expected = upper.step(upper.inputs(torch.zeros(2, 4, dtype=torch.float64)), state.cells[1]).h
+    torch.testing.assert_close(top, expected + after.cells[0].h)
+
+
+def test_without_draws_or_shares_nothing_is_drawn(numbers):
+    stack = Stack(CELLS["gru"], 3, 4, 2, None, DropoutConfig(layers=0.5))
+    first = first_states(stack.double(), numbers)
+    assert stack.start(first).noise is None
+    assert Stack(CELLS["gru"], 3, 4, 2).start(first, Draws(1), 3).noise is None
+    single = Stack(CELLS["gru"], 3, 4, 1, None, DropoutConfig(layers=0.5))
+    assert single.start(first[:1], Draws(1), 3).noise is None
+
+
+def test_shapes_and_sizes(numbers):
+    stack = Stack(CELLS["lstm"], 3, 4, 2, context_size=5)
+    assert stack.shapes == (StateShape(HiddenAndCell, 4),) * 2
+    assert stack.bottom.input.in_features == 3
+    assert stack.layers[1].input.in_features == 9
+    assert stack.inputs(numbers(2, 7, 3).float()).shape == (2, 7, 16)

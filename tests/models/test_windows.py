@@ -1,0 +1,277 @@
+"""Local attention against Luong et al., section 3.2, one number at a time, and its fast twin, which looks at the
+windows' positions alone, against the plain way, which looks at all and masks."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from rnnsearch.config import AttentionConfig, InitConfig
+from rnnsearch.models.attention.attention import PRODUCTS_A_PICK, Attention, AttentionState
+from rnnsearch.models.attention.compatibility import piece_faults
+from rnnsearch.models.attention.features import FEATURES
+from rnnsearch.models.attention.normalisers import NORMALISERS
+from rnnsearch.models.attention.scores import SCORES
+from rnnsearch.models.attention.windows import WINDOWS
+from rnnsearch.models.draws import Draws
+from rnnsearch.models.initialise import INITS, generator
+from rnnsearch.models.memory import Encoded, Origin
+from rnnsearch.tensors import lengths_mask, select
+
+SIZE, REACH = 4, 2
+LENGTHS = [9, 3, 12]
+OPTIONS = {
+    "size": 6,
+    "heads": 2,
+    "max_source": 40,
+    "width": REACH,
+    "fertility": 2.0,
+    "coverage_size": 3,
+    "neighbours": 1,
+}
+LOCAL = [name for name in WINDOWS if name != "global"]
+
+
+def config(score="general", window="local-p", normaliser="softmax", features=()):
+    kinds = [SCORES[score], WINDOWS[window], *(FEATURES[name] for name in features)]
+    options = {option: OPTIONS[option] for kind in kinds for option in kind.options}
+    return AttentionConfig(score=score, window=window, normaliser=normaliser, features=list(features), **options)
+
+
+def combinations():
+    """Local attention: every score x window; every normaliser that is legal; each score with all features."""
+    for score, window in itertools.product(SCORES, LOCAL):
+        yield config(score, window)
+        if SCORES[score].takes_features:
+            yield config(score, window, features=FEATURES)
+    for window, normaliser in itertools.product(LOCAL, NORMALISERS):
+        if normaliser != "softmax" and not piece_faults(config("additive", window, normaliser)):
+            yield config("additive", window, normaliser)
+
+
+ALL = list(combinations())
+
+
+def name_of(c):
+    return " ".join([c.score, c.window, c.normaliser, *c.features[:1]])
+
+
+@pytest.fixture
+def encoded(numbers):
+    annotations = numbers(3, max(LENGTHS), SIZE)
+    return Encoded(annotations, lengths_mask(torch.tensor(LENGTHS), max(LENGTHS)), annotations[:, 0], ())
+
+
+def centre_of(name, p, query, t, length):
+    """p_t; eq. 9."""
+    if name == "local-m":
+        return float(min(t, length - 1))
+    hidden = np.array([np.tanh(p["window.query.weight"][d] @ query) for d in range(SIZE)])
+    return length / (1 + np.exp(-(p["window.vector"] @ hidden)))
+
+
+@pytest.mark.parametrize("window", LOCAL)
+@pytest.mark.parametrize("way", ["_everywhere", "_within"])
+def test_local_attention_is_the_papers(window, way, encoded, drawn, numbers, paper):
+    """Eq. 7-10 with the general score: the window's softmax, then (local-p) the Gaussian, not renormalised."""
+    attention, p = drawn(Attention.make(config(window=window), SIZE, SIZE))
+    positions = torch.tensor([[0, 1, 2, 7, 30]]).expand(3, 5)
+    query, memory = 2 * numbers(3, 5, SIZE), attention.on(encoded)
+    centre = attention.window.centre(query, memory.mask, positions)
+    attended = getattr(attention, way)(query, centre, memory, positions, (), None)
+    seen = set()
+    for b, length in enumerate(LENGTHS):
+        h = encoded.annotations[b, :length].numpy()
+        for q, t in enumerate(positions[0].tolist()):
+            s = query[b, q].numpy()
+            p_t = centre_of(window, p, s, t, length)
+            assert centre[b, q].item() == pytest.approx(p_t, abs=1e-12)
+            inside = [j for j in range(length) if p_t - REACH <= j <= p_t + REACH]
+            seen.add(len(inside))
+            energies = np.array([s @ p["score.key.weight"] @ h[j] for j in inside])
+            alpha = np.zeros(max(LENGTHS))
+            alpha[inside] = paper.softmax(energies)
+            if window == "local-p":
+                sigma = REACH / 2
+                for j in inside:
+                    alpha[j] *= np.exp(-((j - p_t) ** 2) / (2 * sigma**2))
+            np.testing.assert_allclose(attended.alpha[b, q].detach(), alpha, atol=1e-12)
+            context = sum(alpha[j] * h[j] for j in range(length))
+            np.testing.assert_allclose(attended.context[b, q].detach(), context, atol=1e-12)
+    assert len(seen) > 1
+    assert 2 * REACH + 1 - (window == "local-p") in seen
+
+
+@pytest.mark.parametrize("c", ALL, ids=name_of)
+def test_the_fast_twin_is_the_plain_way(c, encoded, numbers, drawn):
+    """Weights, contexts, and every gradient: of parameters, queries, annotations and what features remember."""
+    queries, upstream = 2 * numbers(3, 3, SIZE), numbers(3, 3, SIZE)
+    past = numbers(9, max(LENGTHS)).abs()
+    noise = Draws(1).uniform((3, 3, max(LENGTHS)), past) if c.normaliser == "hard" else None
+    positions = torch.tensor([[0, 4, 11]]).expand(3, 3)
+    results = []
+    for way in ("_everywhere", "_within"):
+        attention, _ = drawn(Attention.make(c, SIZE, SIZE))
+        query, annotations = (x.clone().requires_grad_() for x in (queries, encoded.annotations))
+        memory = attention.on(encoded._replace(annotations=annotations))
+        start = select(attention.start(memory).features, torch.arange(3).repeat_interleave(3))
+        states = tuple(state._replace(alpha=past) if hasattr(state, "alpha") else state for state in start)
+        centre = attention.window.centre(query, memory.mask, positions)
+        attended = getattr(attention, way)(query, centre, memory, positions, states, noise)
+        loss = (attended.context * upstream).sum() + attended.alpha.square().sum()
+        loss = loss if attended.expected is None else loss + attended.expected.square().sum()
+        loss.backward()
+        gradients = {name: p.grad for name, p in attention.named_parameters()}
+        results.append((attended, gradients | {"query": query.grad, "annotations": annotations.grad}))
+    (plain, gradients), (fast, fast_gradients) = results
+    for one, other in zip(plain, fast, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            assert one.shape == other.shape
+            torch.testing.assert_close(other, one, rtol=1e-10, atol=1e-10)
+    for name, gradient in gradients.items():
+        if gradient is None:
+            assert fast_gradients[name] is None, name
+        else:
+            torch.testing.assert_close(fast_gradients[name], gradient, rtol=1e-9, atol=1e-9, msg=name)
+    if c.window == "local-p":
+        assert gradients["window.vector"].any(), "p_t learns through the Gaussian"
+
+
+@pytest.mark.parametrize("window", LOCAL)
+@pytest.mark.parametrize("score", SCORES)
+def test_only_the_windows_positions_are_touched(score, window, drawn, numbers):
+    """On a long source nothing outside the window is looked at: NaN there goes unnoticed."""
+    attention, _ = drawn(Attention.make(config(score, window), SIZE, SIZE))
+    J = 40
+    annotations = numbers(2, J, SIZE)
+    encoded = Encoded(annotations, lengths_mask(torch.tensor([J, 33]), J), annotations[:, 0], ())
+    state = AttentionState(torch.tensor([20, 20])) if WINDOWS[window].counts else AttentionState()
+    query, memory = numbers(2, SIZE), attention.on(encoded)
+    attended, _ = attention.step(query, state, memory)
+    position = None if state.position is None else state.position[:, None]
+    centre = attention.window.centre(query[:, None], memory.mask, position)
+    outside = (torch.arange(J) - centre).abs() > REACH + 1
+    keys, values = memory.keys.clone(), (annotations if memory.values is None else memory.values).clone()
+    keys[outside], values[outside] = torch.nan, torch.nan
+    poisoned = memory._replace(keys=keys, values=values)
+    again, _ = attention.step(query, state, poisoned)
+    assert outside.sum() > J
+    assert torch.equal(again.alpha, attended.alpha)
+    assert torch.equal(again.context, attended.context)
+
+
+def test_which_way_is_taken():
+    """Hidden layers are looked at in windows wherever these are smaller than the sentence; products only where the
+    windows are fewer positions than one matrix product is worth."""
+    additive, dot, everywhere = (
+        Attention.make(c, SIZE, SIZE) for c in (config("additive"), config("dot"), config(window="global"))
+    )
+    assert [additive._gathers(7, J) for J in (5, 6)] == [False, True]
+    assert [dot._gathers(1, J) for J in (10, 11)] == [False, True]
+    most = 5 * PRODUCTS_A_PICK
+    assert [dot._gathers(1000, J) for J in (most, most + 1)] == [False, True]
+    assert not everywhere._gathers(1, 10_000)
+
+
+@pytest.mark.parametrize("c", ALL, ids=name_of)
+def test_hypotheses_padding_and_positions(c, encoded, numbers, drawn):
+    """Several steps of K = 2 hypotheses a sentence are those of each alone with its sentence, unpadded; where the
+    attention merges, they are also all positions at once."""
+    attention, _ = drawn(Attention.make(c, SIZE, SIZE))
+    query, memory = numbers(6, 5, SIZE), attention.on(encoded)
+    state = select(attention.start(memory), torch.arange(3).repeat_interleave(2))
+    together = []
+    for t in range(5):
+        attended, state = attention.step(query[:, t], state, memory)
+        together.append(attended)
+    for n in range(6):
+        b, length = n // 2, LENGTHS[n // 2]
+        own = encoded.annotations[b : b + 1, :length]
+        memory = attention.on(Encoded(own, torch.ones(1, length, dtype=torch.bool), own[:, 0], ()))
+        state = attention.start(memory)
+        for t in range(5):
+            alone, state = attention.step(query[n : n + 1, t], state, memory)
+            close = {"rtol": 1e-10, "atol": 1e-10}
+            torch.testing.assert_close(together[t].alpha[n : n + 1, :length], alone.alpha, **close)
+            torch.testing.assert_close(together[t].context[n : n + 1], alone.context, **close)
+            assert not together[t].alpha[n, length:].any()
+        assert attention.merges == (not c.features)
+        if attention.merges:
+            merged = attention.attend_all(query[n : n + 1], attention.start(memory), memory)
+            steps = torch.stack([attended.alpha[n] for attended in together])
+            torch.testing.assert_close(merged.alpha[0], steps[:, :length], rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("window", [name for name, kind in WINDOWS.items() if not kind.weighs])
+def test_drawn_positions_are_the_same_merged_and_step_by_step(window, encoded, numbers, drawn):
+    """Noise is drawn for all target positions at the start, so that both see the same."""
+    attention, _ = drawn(Attention.make(config(window=window, normaliser="hard"), SIZE, SIZE))
+    query, memory = 0.1 * numbers(3, 5, SIZE), attention.on(encoded)
+    state = attention.start(memory, Draws(3), 5)
+    merged = attention.attend_all(query, state, memory)
+    for t in range(5):
+        attended, state = attention.step(query[:, t], state, memory)
+        assert torch.equal(attended.alpha, merged.alpha[:, t])
+        torch.testing.assert_close(attended.expected, merged.expected[:, t])
+    other = attention.attend_all(query, attention.start(memory, Draws(4), 5), memory)
+    assert not torch.equal(other.alpha, merged.alpha)
+    best = attention.attend_all(query, attention.start(memory), memory)
+    assert torch.equal(best.alpha.argmax(2), best.expected.argmax(2))
+
+
+@pytest.mark.parametrize("c", ALL, ids=name_of)
+def test_in_bf16(c, encoded, numbers):
+    """Under autocast weights stay fp32 and near those of fp32; p_t is exact to a small part of a position."""
+    attention = Attention.make(c, SIZE, SIZE)
+    attention.initialise(INITS["glorot"](InitConfig(), generator(1)))
+    encoded = encoded._replace(annotations=encoded.annotations.float())
+    query, results = numbers(3, SIZE).float(), []
+    for on in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=on), torch.no_grad():
+            memory = attention.on(encoded)
+            state = attention.start(memory)
+            for _ in range(3):
+                attended, state = attention.step(query, state, memory)
+        results.append(attended)
+    assert results[1].alpha.dtype == torch.float32
+    if c.normaliser != "hard":
+        torch.testing.assert_close(results[1].alpha, results[0].alpha, rtol=0, atol=0.15)
+
+
+def test_local_m_counts_source_positions_where_an_encoder_merges_them(drawn, numbers):
+    """Four source positions an annotation: p_t = t is in annotation t // 4, and stays in the last one at the end."""
+    attention, _ = drawn(Attention.make(config(window="local-m"), SIZE, SIZE))
+    mask = lengths_mask(torch.tensor([10, 7]), 10)
+    origin = Origin((torch.arange(40) // 4).expand(2, 40), torch.full((2, 40), 0.25))
+    annotations = numbers(2, 10, SIZE)
+    memory = attention.on(Encoded(annotations, mask, annotations[:, 0], (), origin))
+    for t, centres in ((0, (0, 0)), (13, (3, 3)), (27, (6, 6)), (35, (8, 6)), (50, (9, 6))):
+        attended, _ = attention.step(numbers(2, SIZE), AttentionState(torch.tensor([t, t])), memory)
+        for b, centre in enumerate(centres):
+            inside = [j for j in range(10) if abs(j - centre) <= REACH and mask[b, j]]
+            assert attended.alpha[b].nonzero().flatten().tolist() == inside
+
+
+@pytest.mark.parametrize("window", LOCAL)
+def test_every_parameter_is_drawn(window):
+    attention = Attention.make(config(window=window), SIZE, SIZE)
+    for parameter in attention.parameters():
+        parameter.data.fill_(torch.nan)
+    attention.initialise(INITS["uniform"](InitConfig(type="uniform", scale=0.1), generator(1)))
+    assert all(parameter.isfinite().all() for parameter in attention.parameters())
+    assert (window == "local-p") == any(name.startswith("window.") for name, _ in attention.named_parameters())
+
+
+def test_what_does_not_go_together():
+    fault = "model.attention.window: must be global, local-m with the hard normaliser"
+    assert piece_faults(config("dot", "local-p", "hard"))[0].startswith(fault)
+    fault = "model.attention.score: must have one head with the hard normaliser"
+    assert piece_faults(config("multi-head-additive", "global", "hard"))[0].startswith(fault)
+    faults = piece_faults(config("dot", "global", features=["markov", "markov"]))
+    assert faults[0] == (
+        "model.attention.features: enter the score's hidden layer, which the dot score has not; "
+        "use score = additive, concat, multi-head-additive"
+    )
+    assert faults[1] == 'model.attention.features: must be different ones; got "markov" twice'

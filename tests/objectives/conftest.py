@@ -1,0 +1,158 @@
+"""A tiny model with attention in float64, and a batch of pairs of different lengths with links."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rnnsearch import config as run_config
+from rnnsearch.config import BatchConfig, ModelConfig, ObjectiveConfig, RunConfig
+from rnnsearch.data.batches import Batch, Batches
+from rnnsearch.data.links import SymbolLinks
+from rnnsearch.data.prepare import prepare
+from rnnsearch.data.prepared import ParallelIds, Prepared
+from rnnsearch.models.build import build
+from rnnsearch.models.translation_model import TranslationModel
+from rnnsearch.training.run import train
+
+SOURCE = [[5, 6, 7, 4], [7, 5], [6]]
+TARGET = [[4, 5], [6, 7, 5, 4], [8, 4]]
+LINKS = [{(0, 0), (1, 1), (3, 1)}, {(0, 0), (1, 3), (0, 3), (1, 1)}, {(0, 0)}]
+"""(source symbol, target symbol)"""
+SOURCES, TARGETS = 9, 10
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+Make = Callable[..., TranslationModel]
+
+
+@pytest.fixture
+def make() -> Make:
+    """Makes a model in float64, its weights large; keywords go into `[objective]`, `attention` into the model's."""
+
+    def made(
+        attention: dict[str, Any] | None = None, seed: int = 1, turned: bool = False, **objective: Any
+    ) -> TranslationModel:
+        config = ModelConfig.model_validate(
+            {
+                "embedding": 5,
+                "encoder": {"type": "bidirectional", "cell": "gru", "size": 4},
+                "attention": {"score": "additive", "size": 6, **(attention or {})},
+                "decoder": {"type": "bahdanau", "cell": "gru", "size": 5, "maxout": 4},
+            }
+        )
+        sizes = (TARGETS, SOURCES) if turned else (SOURCES, TARGETS)
+        model = build(config, *sizes, seed, ObjectiveConfig.model_validate(objective)).double()
+        generator = torch.Generator().manual_seed(seed)
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.data.normal_(std=0.6, generator=generator)
+        return model
+
+    return made
+
+
+def batch_of(numbers: list[int]) -> Batch:
+    ids = ParallelIds.of(
+        [SOURCE[n] for n in numbers], [TARGET[n] for n in numbers], SymbolLinks.of([LINKS[n] for n in numbers])
+    )
+    [batch] = Batches(ids, BatchConfig(sentences=len(numbers)), None, 1).epoch(0)
+    return batch
+
+
+@pytest.fixture
+def batches() -> Callable[[list[int]], Batch]:
+    """The batch of these pairs' numbers; its `indices` count within them."""
+    return batch_of
+
+
+class Recorder:
+    """A reporter that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.updates: list[dict[str, Any]] = []
+        self.evaluations: list[dict[str, Any]] = []
+        self.messages: list[str] = []
+
+    def update(self, row: dict[str, Any]) -> None:
+        self.updates.append(row)
+
+    def evaluated(self, row: dict[str, Any]) -> None:
+        self.evaluations.append(row)
+
+    def message(self, text: str) -> None:
+        self.messages.append(text)
+
+
+WORDS = ["ba", "ce", "di", "fo", "gu", "ha", "je", "ki"]
+RUN = {
+    "data": {
+        "source": "aa", "target": "bb", "train": ["train.aa|train.bb"], "alignments": ["train.align"],
+        "dev": "dev.aa|dev.bb", "test_size": 0,
+    },
+    "text": {"type": "words", "vocabulary": 20},
+    "model": {
+        "embedding": 8,
+        "encoder": {"type": "bidirectional", "cell": "gru", "size": 6},
+        "attention": {"score": "additive", "size": 7},
+        "decoder": {"type": "bahdanau", "cell": "gru", "size": 9, "maxout": 5},
+        "dropout": {"embedding": 0.1, "readout": 0.1},
+    },
+    "training": {
+        "batch": {"sentences": 8}, "optimiser": {"type": "adam", "learning_rate": 0.01}, "dev_bleu": False,
+        "threads": 1, "device": "cpu",
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sentences whose translation is the reversed source in capitals, and their links."""
+    folder = tmp_path_factory.mktemp("corpus")
+    rng = random.Random(1)
+    rows = sorted({tuple(rng.choices(WORDS, k=rng.randint(2, 5))) for _ in range(60)})
+    rng.shuffle(rows)
+    for part, mine in (("train", rows[:32]), ("dev", rows[32:42])):
+        (folder / f"{part}.aa").write_text("".join(f"{' '.join(row)}\n" for row in mine))
+        (folder / f"{part}.bb").write_text("".join(f"{' '.join(reversed(row)).upper()}\n" for row in mine))
+        lines = (" ".join(f"{i}-{len(row) - 1 - i}" for i in range(len(row))) for row in mine)
+        (folder / f"{part}.align").write_text("".join(f"{line}\n" for line in lines))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def configure(corpus: Path) -> Callable[..., RunConfig]:
+    """Makes a run's config: an `[objective]`, `[training]` by keywords, `tables` over the whole."""
+
+    def made(objective: dict[str, Any], tables: dict[str, Any] | None = None, **training: Any) -> RunConfig:
+        whole = run_config.merge(RUN, {"objective": objective, "training": training})
+        return run_config.resolve(run_config.merge(whole, tables or {}), base=corpus)
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def prepared(configure: Callable[..., RunConfig], tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    return prepare(configure({}, max_updates=1), tmp_path_factory.mktemp("prepared") / "data")
+
+
+@pytest.fixture
+def trainable(configure: Callable[..., RunConfig], prepared: Prepared) -> Callable[..., Any]:
+    """(config, prepared, reporter, train) of an `[objective]`; arguments as `configure`'s."""
+
+    def made(objective: dict[str, Any], tables: dict[str, Any] | None = None, **training: Any) -> Any:
+        return configure(objective, tables, **training), prepared, Recorder(), train
+
+    return made

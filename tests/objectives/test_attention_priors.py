@@ -1,0 +1,112 @@
+"""The priors on what a source symbol receives, against loops written from the papers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from rnnsearch.config import ObjectiveConfig
+from rnnsearch.objectives.attention_priors import doubly_stochastic, global_fertility
+from rnnsearch.objectives.build import penalties
+from rnnsearch.objectives.likelihood import likelihood, penalised
+
+FERTILITY = {"fertility": {"size": 3}}
+
+
+def passed(model, batch):
+    return penalised(model, batch, None, 0.0, ())[1]
+
+
+def real_weights(done, row):
+    """alpha [I, J] of one sentence, without padding."""
+    batch = done.batch
+    height, width = int(batch.target_mask[row].sum()), int(batch.source_mask[row].sum())
+    return done.unrolled.reading.alpha[row, :height, :width].detach().numpy()
+
+
+def test_doubly_stochastic_is_the_papers(make, batches):
+    done = passed(make(), batches([0, 1, 2]))
+    expected = 0.0
+    for row in range(3):
+        alpha = real_weights(done, row)
+        for j in range(alpha.shape[1]):
+            received = 0.0
+            for i in range(alpha.shape[0]):
+                received += alpha[i, j]
+            expected += (1 - received) ** 2
+    assert doubly_stochastic(done).item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_global_fertility_is_the_papers(make, batches):
+    model = make(**FERTILITY)
+    done = passed(model, batches([0, 1, 2]))
+    p = {name: value.detach().numpy() for name, value in model.auxiliary.fertility.named_parameters()}
+    expected = 0.0
+    for row in range(3):
+        alpha = real_weights(done, row)
+        for j in range(alpha.shape[1]):
+            h = done.memory.annotations[row, j].detach().numpy()
+            hidden = np.tanh(p["hidden.weight"] @ h + p["hidden.bias"])
+            log_mean, log_variance = p["moments.weight"] @ hidden + p["moments.bias"]
+            mean, variance = np.exp(log_mean), np.exp(log_variance) + 0.01
+            received = sum(alpha[i, j] for i in range(len(alpha)))
+            density = np.exp(-((received - mean) ** 2) / (2 * variance)) / np.sqrt(2 * np.pi * variance)
+            expected -= np.log(density)
+    assert global_fertility(done).item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_fertility_begins_with_mean_and_variance_one():
+    from rnnsearch.config import InitConfig
+    from rnnsearch.models.auxiliary import Fertility
+    from rnnsearch.models.initialise import Glorot, generator
+
+    fertility = Fertility(4, 3)
+    fertility.initialise(Glorot(InitConfig(), generator(1)))
+    mean, variance = fertility(torch.randn(2, 3, 4))
+    assert torch.allclose(mean, torch.ones(2, 3)) and torch.allclose(variance, torch.full((2, 3), 1.01))
+
+
+@pytest.mark.parametrize("penalty", [doubly_stochastic, global_fertility])
+def test_padding_changes_nothing_and_gradients_reach_attention(make, batches, penalty):
+    model = make(**FERTILITY)
+    whole = penalty(passed(model, batches([0, 1, 2])))
+    alone = sum(penalty(passed(model, batches([n]))).item() for n in range(3))
+    assert whole.item() == pytest.approx(alone, rel=1e-9)
+    whole.backward()
+    for parameter in (model.decoder.attention.score.query.weight, model.encoder.forward_cell.input.weight):
+        assert parameter.grad.abs().max() > 0
+
+
+def test_the_total_is_the_weighted_sum(make, batches):
+    model, batch = make(**FERTILITY), batches([0, 1, 2])
+    config = ObjectiveConfig.model_validate({"doubly_stochastic": 0.3, "fertility": {"size": 3, "weight": 0.5}})
+    loss = likelihood(0.1, penalties(config))(model, batch, None)
+    plain, done = penalised(model, batch, None, 0.1, ())
+    expected = plain.total + 0.3 * doubly_stochastic(done) + 0.5 * global_fertility(done)
+    assert loss.total.item() == pytest.approx(expected.item(), rel=1e-9)
+    assert loss.nll.item() == pytest.approx(plain.nll.item(), rel=1e-9)
+    with torch.no_grad():
+        held_out = likelihood(0.1, penalties(config))(model, batch, None)
+    assert held_out.total.item() == pytest.approx(plain.total.item(), rel=1e-6)
+
+
+def test_the_nll_of_each_symbol(make, batches):
+    model, batch = make(), batches([0, 1, 2])
+    loss, done = penalised(model, batch, None, 0.1, ())
+    log_p = model.output.log_probs(done.unrolled.readout).gather(2, batch.target[:, :, None])[:, :, 0]
+    assert torch.allclose(done.nll, -log_p * batch.target_mask)
+    assert not done.nll.requires_grad and loss.nll.item() == pytest.approx(done.nll.sum().item())
+
+
+def test_weights_are_learned(make, batches):
+    """Trained on the penalty alone, every source symbol is attended to about equally often."""
+    model, batch = make(), batches([0])
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.08)
+    before = doubly_stochastic(passed(model, batch)).item()
+    for _ in range(30):
+        optimiser.zero_grad()
+        doubly_stochastic(passed(model, batch)).backward()
+        optimiser.step()
+    # 3 target symbols over 5 source symbols: at best each receives 3 / 5
+    assert doubly_stochastic(passed(model, batch)).item() < min(before, 5 * 0.4**2 + 0.05)

@@ -1,0 +1,155 @@
+"""Hard attention's estimator: its mean over all draws is the gradient of E[log p], found by enumeration."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+import torch
+from torch import Tensor
+
+from rnnsearch.models.attention.normalisers import Normaliser, Weights
+from rnnsearch.models.auxiliary import BASELINES
+from rnnsearch.models.draws import Draws
+from rnnsearch.objectives.likelihood import likelihood, penalised
+from rnnsearch.objectives.reinforce import reinforce
+
+REINFORCE = {
+    "average": {"baseline": "average", "decay": 0.9},
+    "learned": {"baseline": "learned"},
+}
+
+
+class Chosen(Normaliser):
+    """Hard attention whose draws are the noise itself: one-hot rows."""
+
+    name = "chosen"
+    draws_noise = True
+
+    def forward(self, energy: Tensor, noise: Tensor | None) -> Weights:
+        assert noise is not None
+        return Weights(noise.to(energy.dtype), torch.softmax(energy, dim=-1))
+
+
+class Positions(Draws):
+    """Draws that give these positions [I] out of J as one-hot noise."""
+
+    def __init__(self, positions: tuple[int, ...]) -> None:
+        super().__init__(seed=0)
+        self.positions = positions
+
+    def uniform(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        batch, steps, width = shape
+        assert batch == 1 and steps == len(self.positions)
+        return torch.nn.functional.one_hot(torch.tensor([self.positions]), width).double()
+
+
+def hard_model(make, baseline):
+    model = make(reinforce=REINFORCE[baseline])
+    model.decoder.attention.normaliser = Chosen()
+    return model
+
+
+def gradients(model, value):
+    names = [(n, p) for n, p in model.named_parameters() if p.requires_grad and not n.startswith("auxiliary")]
+    found = torch.autograd.grad(value, [p for _, p in names], allow_unused=True, retain_graph=True)
+    return {n: torch.zeros_like(p) if g is None else g for (n, p), g in zip(names, found, strict=True)}
+
+
+def test_every_baseline_is_tested():
+    assert REINFORCE.keys() == BASELINES.keys()
+
+
+@pytest.mark.parametrize("baseline", REINFORCE)
+def test_its_mean_is_the_gradient_of_the_expected_log_likelihood(make, batches, baseline):
+    model, batch = hard_model(make, baseline), batches([2])  # 2 source symbols, 3 target symbols: 8 draws
+    steps, width = batch.target.shape[1], batch.source.shape[1]
+    exact, total, mean = torch.zeros(()), 0.0, {}
+    for positions in product(range(width), repeat=steps):
+        _, done = penalised(model, batch, Positions(positions), 0.0, ())
+        reading = done.unrolled.reading
+        chance = (reading.expected * reading.alpha).sum(-1).prod()
+        log_p = model.output.log_probs(done.unrolled.readout).gather(2, batch.target[:, :, None]).sum()
+        exact = exact + chance * log_p
+        if baseline == "average":
+            model.auxiliary.baseline.value.fill_(-1.7)
+        loss = likelihood(0.0, [(1.0, reinforce())])(model, batch, Positions(positions))
+        for name, gradient in gradients(model, loss.total).items():
+            mean[name] = mean.get(name, 0.0) + chance.detach() * gradient
+        total += chance.item()
+    assert total == pytest.approx(1.0)
+    for name, gradient in gradients(model, exact).items():
+        assert torch.allclose(mean[name], -gradient, atol=1e-6), name
+    assert mean["decoder.attention.score.query.weight"].abs().max() > 1e-4
+
+
+def test_a_draw_is_not_blamed_for_what_came_before(make, batches):
+    """The last draw's share is that of the last symbol alone."""
+    model, batch = hard_model(make, "average"), batches([2])
+    model.auxiliary.baseline.value.fill_(-0.5)
+    _, done = penalised(model, batch, Positions((0, 1, 1)), 0.0, ())
+    value = reinforce()(done)
+    drawn = [done.unrolled.reading.expected[0, i, j].log() for i, j in enumerate((0, 1, 1))]
+    log_p = (-done.nll[0]).tolist()
+    expected = -sum((sum(log_p[i:]) - (-0.5) * (3 - i)) * drawn[i] for i in range(3))
+    assert value.item() == pytest.approx(expected.item(), rel=1e-6)
+
+
+def test_the_average_baseline_moves_with_the_mean_log_probability_of_a_symbol(make, batches):
+    model, batch = make({"normaliser": "hard"}, reinforce=REINFORCE["average"]), batches([0, 1, 2])
+    model.auxiliary.baseline.value.fill_(-2.0)
+    loss, done = penalised(model, batch, Draws(3), 0.0, [(1.0, reinforce())])
+    mean = (-done.nll.sum(1) / batch.target_mask.sum(1)).mean()
+    assert model.auxiliary.baseline.value.item() == pytest.approx(0.9 * -2.0 + 0.1 * mean.item())
+    loss.total.backward()
+    assert model.auxiliary.baseline.value.grad is None
+
+
+def test_the_baselines_begin_at_the_chance_of_a_symbol():
+    from rnnsearch.config import InitConfig, ReinforceConfig
+    from rnnsearch.models.initialise import Glorot, generator
+
+    for name, kind in BASELINES.items():
+        baseline = kind.make(ReinforceConfig.model_validate(REINFORCE[name]), 3, 20)
+        baseline.initialise(Glorot(InitConfig(), generator(1)))
+        assert torch.allclose(baseline(torch.randn(2, 4, 3)), torch.full((2, 4), -torch.tensor(20.0).log().item()))
+
+
+def test_the_learned_baseline_looks_only_back_and_leaves_the_model_alone(make, batches):
+    model, batch = make({"normaliser": "hard"}, reinforce=REINFORCE["learned"]), batches([0, 1, 2])
+    readout = torch.randn(2, 4, model.decoder.readout_size, dtype=torch.float64, requires_grad=True)
+    guess = model.auxiliary.baseline(readout)
+    changed = readout.detach().clone()
+    changed[:, 2:] += 1.0
+    assert torch.equal(guess[:, :3], model.auxiliary.baseline(changed)[:, :3])
+    assert not torch.autograd.grad(guess.sum(), readout, allow_unused=True)[0]
+    loss, _ = penalised(model, batch, Draws(1), 0.0, [(1.0, reinforce())])
+    loss.total.backward()
+    assert model.auxiliary.baseline.linear.weight.grad.abs().max() > 0
+
+
+def test_entropy_is_a_bonus(make, batches):
+    model, batch = hard_model(make, "average"), batches([2])
+    _, done = penalised(model, batch, Positions((0, 0, 1)), 0.0, ())
+    model.auxiliary.baseline.value.fill_(-1.0)
+    plain = reinforce()(done)
+    model.auxiliary.baseline.value.fill_(-1.0)
+    more = reinforce(0.7)(done)
+    p = done.unrolled.reading.expected
+    assert (more - plain).item() == pytest.approx(0.7 * (p * p.log()).sum().item(), rel=1e-6)
+
+
+def test_hard_attention_learns_where_to_look(make, batches):
+    """One source word decides the target word: with draws alone the model finds which."""
+    from rnnsearch.data.batches import make_batch
+
+    model = make({"normaliser": "hard"}, reinforce={**REINFORCE["average"], "entropy": 0.01})
+    batch = make_batch([([5 + n % 4, 4, 8], [5 + n % 4]) for n in range(16)], range(16))
+    optimiser = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.04)
+    objective = likelihood(0.0, [(1.0, reinforce(0.01))])
+    for update in range(60):
+        optimiser.zero_grad()
+        (objective(model, batch, Draws(update)).total / 16).backward()
+        optimiser.step()
+    with torch.no_grad():
+        assert objective(model, batch, None).nll.item() / 16 < 0.5

@@ -1,0 +1,68 @@
+"""`training.metric = "aer"`: the dev set's alignment error rate decides which weights are the best."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from rnnsearch import config as run_config
+from rnnsearch.data.prepare import prepare
+from rnnsearch.models.checkpoint import load_model
+from rnnsearch.text.alignments import parse_pharaoh
+from rnnsearch.training.run import check, train
+from rnnsearch.training.validation import DevScore
+from rnnsearch.translate import load
+
+ALIGNED = {"data": {"alignments": ["train.align"], "dev_alignments": "dev.align"}}
+
+
+@pytest.fixture
+def aligned(corpus: Path) -> None:
+    """Alignments of the reversed sentences; each target word to one source word."""
+    for part in ("train", "dev"):
+        lines = (corpus / f"{part}.aa").read_text().splitlines()
+        rows = [" ".join(f"{i}-{len(line.split()) - 1 - i}" for i in range(len(line.split()))) for line in lines]
+        (corpus / f"{part}.align").write_text("".join(f"{row}\n" for row in rows))
+
+
+def test_the_best_weights_are_those_of_the_lowest_error(configure, recorder, aligned, tmp_path):
+    objective = {"objective": {"supervision": {"type": "cross-entropy"}}}
+    config = configure(run_config.merge(ALIGNED, objective), max_updates=40, evaluate_every=10, metric="aer")
+    assert check(config) == []
+    reporter = recorder()
+    prepared = prepare(config, tmp_path / "data")
+    train(config, prepared, tmp_path / "run", reporter)
+    errors = [row["dev_aer"] for row in reporter.evaluations]
+    assert len(errors) == 4 and min(errors) < errors[0]
+    best = [row["best"] for row in reporter.evaluations]
+    assert best == [error < min([1.0, *errors[:n]]) for n, error in enumerate(errors)]
+    assert load_model(tmp_path / "run")
+
+
+def test_the_error_is_that_of_align(configure, recorder, aligned, tmp_path):
+    """What the loop measures is what `rnnsearch align` would give."""
+    from rnnsearch.metrics.alignment_error import alignment_error
+
+    config = configure(ALIGNED, max_updates=3, metric="aer")
+    prepared, reporter = prepare(config, tmp_path / "data"), recorder()
+    train(config, prepared, tmp_path / "run", reporter)
+    found = load(tmp_path / "run").score([p.source for p in prepared.dev], [p.target for p in prepared.dev])
+    expected = alignment_error([set(t.alignment) for t in found], prepared.links("dev") or []).aer
+    assert reporter.evaluations[-1]["dev_aer"] == pytest.approx(expected)
+
+
+def test_what_lacks_alignments_is_refused(configure):
+    config = configure({}, max_updates=1, metric="aer")
+    assert 'training.metric: "aer" needs word alignments of the dev set: give data.dev_alignments' in check(config)
+
+
+def test_values_are_the_less_the_better():
+    score = DevScore(40.0, 2.0, 30.0, 0.25)
+    assert [score.value(metric) for metric in ("nll", "bleu", "aer")] == [40.0, -30.0, 0.25]
+
+
+def test_links_turn():
+    assert parse_pharaoh("0-2 1p3", "x").turned() == parse_pharaoh("2-0 3p1", "x")
+    assert torch.get_num_threads() == 1
