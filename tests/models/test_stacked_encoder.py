@@ -246,3 +246,35 @@ def test_dropout_between_layers_needs_layers():
         "model.dropout.layers: has no effect with an encoder and a decoder of one layer; remove it"
     ]
     assert faults(STACKED, {"layers": 0.2, "state": 0.2}) == []
+
+
+@pytest.mark.parametrize(
+    ("encoder", "expected"),
+    [
+        (STACKED, []),
+        (STACKED | {"direction": "bottom"}, []),
+        (
+            STACKED | {"direction": "both"},
+            [
+                "model.encoder.direction: must be forward or bottom for the cho decoder, whose context is the "
+                'encoder\'s last state; got "both"'
+            ],
+        ),
+        (
+            {"type": "pyramid", "layers": 2, "reduce": 1},
+            [
+                "model.encoder.type: must be unidirectional, stacked for the cho decoder, whose context is the "
+                'encoder\'s last state; got "pyramid"'
+            ],
+        ),
+    ],
+)
+def test_a_decoder_without_attention_needs_one_vector(encoder, expected):
+    """Where it is the backward first state alone, the top forward reader would learn nothing."""
+    model = {
+        "embedding": 3,
+        "encoder": {"cell": "lstm", "size": 4} | encoder,
+        "decoder": {"type": "cho", "size": 4, "maxout": 4},
+    }
+    data = {"source": "en", "target": "de", "corpus": "x"}
+    assert check(resolve({"data": data, "model": model, "training": {"max_epochs": 1}})) == expected

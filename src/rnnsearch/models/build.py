@@ -76,12 +76,13 @@ def _combinations(config: RunConfig) -> list[str]:
         faults.append(f"model.attention: has no effect with {what}; remove it")
     elif model.attention is not None:
         faults += _attention(config)
-    if not decoder.attends and "bridge" not in decoder.options and not encoder.one_vector:
-        single = ", ".join(name for name, e in ENCODERS.items() if e.one_vector)
-        faults.append(
-            f"model.encoder.type: must be {single} for {what}, whose context is the encoder's last state; "
-            f'got "{encoder.name}"'
-        )
+    if not decoder.attends and "bridge" not in decoder.options:
+        reader = f"{what}, whose context is the encoder's last state"
+        fault = encoder.one_vector_fault(model.encoder, reader)
+        if not encoder.one_vector:
+            single = ", ".join(name for name, e in ENCODERS.items() if e.one_vector)
+            fault = f'model.encoder.type: must be {single} for {reader}; got "{encoder.name}"'
+        faults += [] if fault is None else [fault]
     if not decoder.attends and model.lexical:
         faults.append(f"model.lexical: has no effect with {what}, for it reads the attended source words; remove it")
     if not decoder.attends and model.dropout.annotations > 0:

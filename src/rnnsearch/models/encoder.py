@@ -25,7 +25,8 @@ class Encoder(nn.Module, ABC):
 
     name: ClassVar[str]
     one_vector: ClassVar[bool]
-    """Whether the summary has read the whole sentence, as a decoder without attention needs."""
+    """Whether the summary has read the whole sentence and every layer has its part in it, as a decoder without
+    attention needs."""
     options: ClassVar[frozenset[str]] = frozenset()
     """Options of `[model.encoder]` that this class needs, besides type, cell and size."""
     optional: ClassVar[frozenset[str]] = frozenset()
@@ -54,6 +55,12 @@ class Encoder(nn.Module, ABC):
     def faults(cls, config: EncoderConfig) -> list[str]:
         """What does not fit among the given options, each with its dotted path."""
         return []
+
+    @classmethod
+    def one_vector_fault(cls, config: EncoderConfig, reader: str) -> str | None:
+        """Which of its options keeps it from giving one vector to `reader`, with the dotted path, where the class
+        can; None if none does."""
+        return None
 
     @abstractmethod
     def initialise(self, init: Init) -> None:

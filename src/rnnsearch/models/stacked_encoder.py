@@ -89,6 +89,12 @@ class Stacked(Encoder):
             faults.append('model.encoder.reverse: has no effect with direction = "both"; remove it')
         return faults
 
+    @classmethod
+    def one_vector_fault(cls, config: EncoderConfig, reader: str) -> str | None:
+        if config.direction != "both":
+            return None
+        return f'model.encoder.direction: must be forward or bottom for {reader}; got "both"'
+
     def initialise(self, init: Init) -> None:
         for layer in self.layers:
             cast(Encoder, layer).initialise(init)

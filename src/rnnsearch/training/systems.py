@@ -154,4 +154,11 @@ class PairValidation:
         again = None if there is None else self.back.score(model.back, likelihood(), bleu, stop)
         if there is None or again is None:
             return None
-        return DevScore(*(None if a is None or b is None else (a + b) / 2 for a, b in zip(there, again, strict=True)))
+        bleus, aers = (there.bleu, again.bleu), (there.aer, again.aer)
+        return DevScore(
+            (there.nll + again.nll) / 2, (there.per_word + again.per_word) / 2, _mean(*bleus), _mean(*aers)
+        )
+
+
+def _mean(a: float | None, b: float | None) -> float | None:
+    return None if a is None or b is None else (a + b) / 2

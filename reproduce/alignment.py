@@ -1,0 +1,313 @@
+"""How well attention aligns: the error rate of each kind of attention and each prior, beside an aligner of PyPI.
+
+    python reproduce/alignment.py                                   all systems, 10 minutes of training each
+    python reproduce/alignment.py --systems additive symmetry       some of them (--list names all)
+    python reproduce/alignment.py --minutes 30 --corpus bible-hbo-en
+
+Every system is trained on the corpus's training verses; its attention to the REFERENCES of the test verses (forced
+decoding) is then compared with the alignments made by hand (Och & Ney 2003). Three ways from weights to links:
+
+    argmax   each target word to the source word it attends to most: what `rnnsearch align` gives
+    tuned    every link with at least a weight t, where t has the lowest error on the dev verses
+    both     of systems with two directions: t again, over the mean of the two directions' weights
+
+`eflomal` (pip install eflomal; Ostling & Tiedemann 2016) aligns train, dev and test verses together, for it needs no
+labels; its two directions are shown alone and combined. Systems called supervised-* learn from the TRAINING verses'
+manual links; all others see no link. Each is the best of its own run by dev likelihood, or by dev error where it is
+supervised. Results go into --output: table.md, alignment.json and a heat map of the same verse for each system.
+Interrupted, it goes on where it stopped; a system with a result is not trained again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+
+from rnnsearch import config as run_config
+from rnnsearch.config import RunConfig
+from rnnsearch.data.catalog import CORPORA, get
+from rnnsearch.data.prepare import prepare
+from rnnsearch.data.prepared import FACTS, Prepared
+from rnnsearch.evaluate.corpus_scores import as_markdown
+from rnnsearch.evaluate.figures import save
+from rnnsearch.evaluate.heatmap import heatmap
+from rnnsearch.files import write_text
+from rnnsearch.metrics.alignment_error import AlignmentScores, alignment_error
+from rnnsearch.text.alignments import Link, Links, links_from_attention, read_pharaoh, symmetrise
+from rnnsearch.training.progress import Screen
+from rnnsearch.training.run import check, train
+from rnnsearch.training.systems import reverse_folder
+from rnnsearch.translate import Translator, load
+
+Weights = NDArray[np.float32]
+ALIGNER = "eflomal"
+THRESHOLDS = tuple(np.round(np.arange(0.02, 1.0, 0.02), 2).tolist())
+
+
+def attention(score: str = "additive", **options: Any) -> dict[str, Any]:
+    """`[model.attention]` whole, for no option of another score may stay."""
+    return {"model": {"attention": {"score": score, **options}}}
+
+
+def objective(**options: Any) -> dict[str, Any]:
+    """`[objective]`."""
+    return {"objective": options}
+
+
+def features(*names: str, **options: Any) -> dict[str, Any]:
+    """Additive attention with features."""
+    return attention(size=384, features=list(names), **options)
+
+
+SUPERVISED = {"type": "cross-entropy", "weight": 1.0}
+BY_ERROR = {"training": {"metric": "aer"}}
+HARD = {"reinforce": {"baseline": "average", "decay": 0.9, "entropy": 0.01}}
+SYSTEMS: dict[str, list[dict[str, Any]]] = {
+    "additive": [],
+    "dot": [attention("dot")],
+    "scaled-dot": [attention("scaled-dot")],
+    "general": [attention("general")],
+    "concat": [attention("concat", size=384)],
+    "multi-head-additive": [attention("multi-head-additive", size=384, heads=4)],
+    "location": [attention("location", max_source=200)],
+    "local-m": [attention(size=384, window="local-m", width=10)],
+    "local-p": [attention(size=384, window="local-p", width=10)],
+    "sparsemax": [attention(size=384, normaliser="sparsemax")],
+    "entmax15": [attention(size=384, normaliser="entmax15")],
+    "hard": [attention(size=384, normaliser="hard"), objective(**HARD)],
+    "coverage-linguistic": [features("coverage-linguistic", fertility=2.0)],
+    "coverage-neural": [features("coverage-neural", coverage_size=10)],
+    "position": [features("position")],
+    "markov": [features("markov", neighbours=1)],
+    "fertility-local": [features("fertility-local", neighbours=1)],
+    "fertility-global": [objective(fertility={"size": 128})],
+    "doubly-stochastic": [objective(doubly_stochastic=0.5)],
+    "cohn": [features("position", "markov", "fertility-local", neighbours=1), objective(fertility={"size": 128})],
+    "symmetry": [objective(symmetry=1.0)],
+    "cohn-symmetry": [
+        features("position", "markov", "fertility-local", neighbours=1),
+        objective(fertility={"size": 128}, symmetry=1.0),
+    ],
+    "supervised-cross-entropy": [objective(supervision=SUPERVISED), BY_ERROR],
+    "supervised-squared-error": [objective(supervision={"type": "squared-error", "weight": 4.0}), BY_ERROR],
+    "supervised-end": [objective(supervision={**SUPERVISED, "unaligned": "end"}), BY_ERROR],
+    "supervised-symmetry": [objective(supervision=SUPERVISED, symmetry=1.0), BY_ERROR],
+    "supervised-cohn-symmetry": [
+        features("position", "markov", "fertility-local", neighbours=1),
+        objective(supervision=SUPERVISED, symmetry=1.0),
+        BY_ERROR,
+    ],
+}
+"""Tables laid one after the other on the base, additive attention; each system changes only what it is named after."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one system, or one way from its weights to links, scores on the test verses."""
+
+    system: str
+    links: str
+    """How the links were made."""
+    aer: float
+    precision: float
+    recall: float
+    proposed: int
+    minutes: float
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    aligned = sorted(name for name, corpus in CORPORA.items() if corpus.aligned)
+    parser.add_argument("--corpus", default="bible-grc-en", choices=aligned)
+    parser.add_argument(
+        "--systems", nargs="+", default=[ALIGNER, *SYSTEMS], choices=[ALIGNER, *SYSTEMS], metavar="NAME"
+    )
+    parser.add_argument("--list", action="store_true", help="name the systems")
+    parser.add_argument("--minutes", type=float, default=10.0, help="of training, for each system")
+    parser.add_argument("--verse", type=int, default=0, help="number of the test verse in the heat maps, from 0")
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="as in `rnnsearch train`")
+    parser.add_argument("--output", type=Path, default=Path("runs/reproduce-alignment"))
+    return parser.parse_args()
+
+
+def system_config(args: argparse.Namespace, system: str) -> RunConfig:
+    """One system's resolved config: the small RNNsearch on subwords, with what the system changes."""
+    corpus = CORPORA[args.corpus]
+    data = {"source": corpus.source, "target": corpus.target, "corpus": corpus.name, "cleaning": {"max_ratio": 9.0}}
+    limits = {"max_minutes": args.minutes, "max_length": 120, "max_epochs": 1000, "patience": 6, "dev_bleu": False}
+    base = {
+        "data": data,
+        "text": {"type": "bpe", "vocabulary": 6000},
+        # As many decoder units as numbers in an annotation, so that every score can be had.
+        "model": {"encoder": {"size": 192}, "decoder": {"size": 384}},
+        "training": limits,
+    }
+    tables = run_config.merge(run_config.preset("rnnsearch-small"), base)
+    for over in SYSTEMS[system]:
+        tables = run_config.merge(tables, over)
+        if "model" in over:  # attention as a whole: another score has other options
+            tables["model"]["attention"] = over["model"]["attention"]
+    config = run_config.resolve(tables, args.set, Path.cwd())
+    if faults := check(config):
+        sys.exit("\n".join(f"{system}: {fault}" for fault in faults))
+    return config
+
+
+def prepared_once(config: RunConfig, folder: Path) -> Prepared:
+    """The corpus, prepared once for all systems."""
+    return Prepared.open(folder, config) if (folder / FACTS).is_file() else prepare(config, folder)
+
+
+def both_weights(translator: Translator, pairs: Sequence[tuple[str, str]]) -> list[Weights]:
+    """Attention over words [target words, source words] of each pair, forced."""
+    found = []
+    for translation in translator.score([s for s, _ in pairs], [t for _, t in pairs]):
+        assert translation.word_attention is not None
+        words = np.zeros((len(translation.words), len(translation.source_words)), dtype=np.float32)
+        rows, columns = translation.word_attention.shape  # a last word without symbols of its own has no row
+        words[:rows, :columns] = translation.word_attention
+        found.append(words)
+    return found
+
+
+def above(weights: Weights, threshold: float) -> set[Link]:
+    """Links of at least a weight."""
+    return {(int(i), int(j)) for j, i in zip(*np.nonzero(weights >= threshold), strict=True)}
+
+
+def tuned(dev: Sequence[Weights], gold: Sequence[Links]) -> float:
+    """The threshold of lowest error on the dev verses."""
+    return min(THRESHOLDS, key=lambda t: alignment_error([above(w, t) for w in dev], gold).aer)
+
+
+Parts = dict[str, tuple[list[tuple[str, str]], list[Links]]]
+"""Texts and manual links of dev and test."""
+
+
+def ways(folder: Path, parts: Parts) -> tuple[dict[str, AlignmentScores], list[Weights]]:
+    """The test scores of each way from a system's weights to links, and its weights of the test verses."""
+    weights = {part: both_weights(load(folder), pairs) for part, (pairs, _) in parts.items()}
+    gold = parts["test"][1]
+    scores = {"argmax": alignment_error([links_from_attention(w) for w in weights["test"]], gold)}
+
+    def by_threshold(of: dict[str, list[Weights]]) -> tuple[str, AlignmentScores]:
+        threshold = tuned(of["dev"], parts["dev"][1])
+        return f"t = {threshold:g}", alignment_error([above(w, threshold) for w in of["test"]], gold)
+
+    name, score = by_threshold(weights)
+    scores[f"tuned, {name}"] = score
+    reverse = reverse_folder(folder)
+    if reverse.is_dir():
+        translator = load(reverse)
+        mean: dict[str, list[Weights]] = {}
+        for part, (pairs, _) in parts.items():
+            back = both_weights(translator, [(t, s) for s, t in pairs])
+            mean[part] = [(w + b.T) / 2 for w, b in zip(weights[part], back, strict=True)]
+        name, score = by_threshold(mean)
+        scores[f"both, {name}"] = score
+    return scores, weights["test"]
+
+
+def run_system(args: argparse.Namespace, system: str) -> list[Result]:
+    """Train (or go on with) one system and align the test verses."""
+    config, folder = system_config(args, system), args.output / system
+    kept = folder / "alignment.json"
+    if kept.is_file():
+        return [Result(**row) for row in json.loads(kept.read_text(encoding="utf-8"))]
+    prepared = prepared_once(config, args.output / "data")
+    with Screen(Console(stderr=True)) as screen:
+        screen.message(f"== {system}")
+        train(config, prepared, folder, screen, resume=True)
+    parts: Parts = {
+        "dev": ([(p.source, p.target) for p in prepared.dev], prepared.links("dev") or []),
+        "test": ([(p.source, p.target) for p in prepared.test], prepared.links("test") or []),
+    }
+    minutes = 60 * json.loads((folder / "training.json").read_text(encoding="utf-8"))["hours"]
+    scores, weights = ways(folder, parts)
+    source, target = parts["test"][0][args.verse]
+    save(heatmap(weights[args.verse], source.split(), target.split(), title=system), folder / "attention.png")
+    results = [_result(system, how, score, minutes) for how, score in scores.items()]
+    write_text(kept, json.dumps([asdict(result) for result in results], indent=1) + "\n")
+    return results
+
+
+def _result(system: str, how: str, score: AlignmentScores, minutes: float) -> Result:
+    return Result(system, how, score.aer, score.precision, score.recall, score.links, minutes)
+
+
+def run_aligner(args: argparse.Namespace) -> list[Result]:
+    """eflomal on train, dev and test verses together, scored on the test verses."""
+    folder = args.output / ALIGNER
+    kept = folder / "alignment.json"
+    if kept.is_file():
+        return [Result(**row) for row in json.loads(kept.read_text(encoding="utf-8"))]
+    try:
+        from eflomal import Aligner
+    except ImportError:
+        sys.exit("the aligner must be installed: pip install eflomal (or leave it out with --systems)")
+    place, corpus = get(args.corpus), CORPORA[args.corpus]
+    sides = [
+        [line for part in ("train", "dev", "test") for line in _lines(place / f"{part}.{language}")]
+        for language in (corpus.source, corpus.target)
+    ]
+    gold = read_pharaoh(place / "test.align")
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {name: folder / f"{name}.align" for name in ("forward", "backward")}
+    begin = time.monotonic()
+    Aligner().align(*sides, links_filename_fwd=str(files["forward"]), links_filename_rev=str(files["backward"]))
+    minutes = (time.monotonic() - begin) / 60
+    links = {name: [set(line.possible) for line in read_pharaoh(path)[-len(gold) :]] for name, path in files.items()}
+    for method in ("intersection", "union", "grow-diag"):
+        pairs = zip(links["forward"], links["backward"], strict=True)
+        links[method] = [symmetrise(forward, backward, method) for forward, backward in pairs]
+    results = [_result(ALIGNER, name, alignment_error(found, gold), minutes) for name, found in links.items()]
+    write_text(kept, json.dumps([asdict(result) for result in results], indent=1) + "\n")
+    return results
+
+
+def _lines(path: Path) -> list[str]:
+    """Lines with their ends, as the aligner wants them."""
+    return [f"{line}\n" for line in path.read_text(encoding="utf-8").removesuffix("\n").split("\n")]
+
+
+def table(results: Sequence[Result]) -> list[list[str]]:
+    """One row a system and way, the baseline's difference beside each neural system's argmax."""
+    base = next((r.aer for r in results if r.system == "additive" and r.links == "argmax"), None)
+    rows = [["System", "Links", "AER", "against additive", "Precision", "Recall", "Links proposed", "Minutes"]]
+    for r in results:
+        compared = base is not None and r.links == "argmax" and r.system != "additive"
+        difference = f"{100 * (r.aer - base):+.1f}" if compared and base is not None else ""
+        shares = [f"{100 * share:.1f}" for share in (r.precision, r.recall)]
+        rows.append(
+            [r.system, r.links, f"{100 * r.aer:.1f}", difference, *shares, f"{r.proposed:,}", f"{r.minutes:.0f}"]
+        )
+    return rows
+
+
+def main() -> None:
+    """Train, align and write; the table is written anew after each system."""
+    args = arguments()
+    if args.list:
+        sys.stdout.write("".join(f"{name}\n" for name in (ALIGNER, *SYSTEMS)))
+        return
+    results: list[Result] = []
+    for system in args.systems:
+        results += run_aligner(args) if system == ALIGNER else run_system(args, system)
+        write_text(args.output / "table.md", as_markdown(table(results)))
+        write_text(args.output / "alignment.json", json.dumps([asdict(r) for r in results], indent=1) + "\n")
+    sys.stdout.write(f"{as_markdown(table(results))}\n")
+
+
+if __name__ == "__main__":
+    main()

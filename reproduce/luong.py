@@ -1,0 +1,248 @@
+"""The ladder of Luong, Pham & Manning (2015), table 1, on data anyone can have: which steps help here, and by how much.
+
+    python reproduce/luong.py                             Tatoeba English-German, laptop sizes
+    python reproduce/luong.py --minutes 60                training time of each step
+    python reproduce/luong.py --steps base "+ reverse"    some of them (--list names all)
+    python reproduce/luong.py --train 'a.en|a.de' --dev 'd.en|d.de' --test 't.en|t.de' --source en --target de
+    python reproduce/luong.py --size paper                the paper's exact settings (a GPU and large data)
+
+Each step is the one before it with one thing more: a stacked LSTM without attention; the source reversed; dropout;
+global attention with the location score; input feeding; predictive local attention with the general score. Every
+system has the same data and the same limits. --output gets table.md (perplexity and BLEU of the test set, each step's
+difference with a paired bootstrap, beside the paper's), learning-curves.png, bleu-by-length.png, and luong.json.
+Interrupted, it goes on where it stopped; a step with a result is not trained again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+from rich.console import Console
+
+from rnnsearch import config as run_config
+from rnnsearch.config import RunConfig
+from rnnsearch.data.catalog import CORPORA
+from rnnsearch.data.prepare import prepare
+from rnnsearch.data.prepared import FACTS, Prepared
+from rnnsearch.evaluate.by_length import bleu_by_length, write_plot
+from rnnsearch.evaluate.corpus_scores import as_markdown
+from rnnsearch.evaluate.figures import LIGHT, legend, paint, save
+from rnnsearch.evaluate.learning import points
+from rnnsearch.files import write_text
+from rnnsearch.metrics.bleu_chrf_ter import corpus_bleu
+from rnnsearch.metrics.significance import paired_bootstrap
+from rnnsearch.training.progress import Screen
+from rnnsearch.training.run import check, train
+from rnnsearch.translate import load
+
+PRESETS = {"small": "luong-base-small", "paper": "luong-base"}
+LOCATION = {"score": "location", "max_source": 200}
+LOCAL = {"score": "general", "window": "local-p", "width": 10}
+DROPOUT = {"small": 0.3, "paper": 0.2}
+RATES_WITH_DROPOUT = {"schedule": {"start": 8}, "max_epochs": 12}
+"""The paper's systems with dropout: 12 epochs, the learning rate halved after 8."""
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One step of the ladder: what it has besides the one before it, and the BLEU that brought in the paper."""
+
+    name: str
+    reverse: bool
+    dropout: bool
+    attention: dict[str, Any] | None
+    decoder: str
+    paper: float | None
+
+
+LADDER = (
+    Rung("base", False, False, None, "sutskever", None),
+    Rung("+ reverse", True, False, None, "sutskever", 1.3),
+    Rung("+ dropout", True, True, None, "sutskever", 1.4),
+    Rung("+ global attention (location)", True, True, LOCATION, "luong", 2.8),
+    Rung("+ input feeding", True, True, LOCATION, "luong-input-feeding", 1.3),
+    Rung("+ local-p attention (general)", True, True, LOCAL, "luong-input-feeding", 0.9),
+)
+"""The paper's last step, + 1.9 BLEU, replaces unknown words by the source words they attend to."""
+SLUGS = dict(zip((r.name for r in LADDER), ("base", "reverse", "dropout", "global", "feeding", "local"), strict=True))
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one step scores on the test set."""
+
+    name: str
+    parameters: int
+    updates: int
+    minutes: float
+    perplexity: float
+    """Of the references, a symbol, EOS counted."""
+    bleu: float
+    translations: tuple[str, ...]
+    curve: tuple[tuple[float, ...], tuple[float, ...]]
+    """Minutes of training, and the dev set's perplexity."""
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = [rung.name for rung in LADDER]
+    parser.add_argument("--corpus", default="tatoeba-en-de", choices=sorted(CORPORA))
+    parser.add_argument("--train", nargs="+", help="your own training files instead: a.en|a.de or a.tsv")
+    parser.add_argument("--dev")
+    parser.add_argument("--test")
+    parser.add_argument("--source", help="language code of your own files")
+    parser.add_argument("--target")
+    parser.add_argument("--steps", nargs="+", default=names, choices=names, metavar="STEP")
+    parser.add_argument("--list", action="store_true", help="name the steps")
+    parser.add_argument("--minutes", type=float, help="most minutes of training of each step")
+    parser.add_argument("--size", choices=sorted(PRESETS), default="small")
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="as in `rnnsearch train`")
+    parser.add_argument("--output", type=Path, default=Path("runs/reproduce-luong"))
+    return parser.parse_args()
+
+
+def data_tables(args: argparse.Namespace) -> dict[str, Any]:
+    """The run file's `[data]`."""
+    if args.train is None:
+        corpus = CORPORA[args.corpus]
+        return {"source": corpus.source, "target": corpus.target, "corpus": corpus.name}
+    held_out = {part: value for part in ("dev", "test") if (value := getattr(args, part)) is not None}
+    return {"source": args.source, "target": args.target, "train": args.train, **held_out}
+
+
+def rung_config(args: argparse.Namespace, rung: Rung) -> RunConfig:
+    """One step's resolved config."""
+    tables = run_config.preset(PRESETS[args.size])
+    model = tables["model"]
+    model["encoder"] = {key: value for key, value in model["encoder"].items() if key != "reverse"}
+    if rung.reverse:
+        model["encoder"]["reverse"] = True
+    share = DROPOUT[args.size] if rung.dropout else 0.0
+    model["dropout"] = {"embedding": share, "layers": share, "readout": share}
+    model["decoder"]["type"] = rung.decoder
+    if rung.attention is not None:
+        model["attention"] = rung.attention
+        model["decoder"]["readout"] = model["decoder"]["size"]
+    limits: dict[str, Any] = {} if args.minutes is None else {"max_minutes": args.minutes}
+    if args.size == "paper" and rung.dropout:
+        limits = run_config.merge(RATES_WITH_DROPOUT, limits)
+    tables = run_config.merge(tables, {"data": data_tables(args), "training": limits})
+    config = run_config.resolve(tables, args.set, Path.cwd())
+    if faults := check(config):
+        sys.exit("\n".join(f"{rung.name}: {fault}" for fault in faults))
+    return config
+
+
+def prepared_once(config: RunConfig, folder: Path) -> Prepared:
+    """The corpus, prepared once for all steps."""
+    return Prepared.open(folder, config) if (folder / FACTS).is_file() else prepare(config, folder)
+
+
+def run_rung(args: argparse.Namespace, rung: Rung) -> Result:
+    """Train (or go on with) one step, translate and score the test set."""
+    config, folder = rung_config(args, rung), args.output / SLUGS[rung.name]
+    kept = folder / "luong.json"
+    if kept.is_file():
+        return Result(**json.loads(kept.read_text(encoding="utf-8")))
+    prepared = prepared_once(config, args.output / "data")
+    with Screen(Console(stderr=True)) as screen:
+        screen.message(f"== {rung.name}")
+        train(config, prepared, folder, screen, resume=True)
+    translator = load(folder)
+    sources, references = [p.source for p in prepared.test], [p.target for p in prepared.test]
+    found = tuple(t.text for t in translator.translate(sources))
+    forced = translator.score(sources, references)
+    per_symbol = -sum(t.log_prob for t in forced) / sum(len(t.token_scores) for t in forced)
+    facts = json.loads((folder / "training.json").read_text(encoding="utf-8"))
+    history = facts["history"]
+    result = Result(
+        name=rung.name,
+        parameters=facts["parameters"],
+        updates=facts["updates"],
+        minutes=60 * facts["hours"],
+        perplexity=math.exp(per_symbol),
+        bleu=corpus_bleu(list(found), references, config.data.target),
+        translations=found,
+        curve=(tuple(row["seconds"] / 60 for row in history), tuple(points(history, "dev_perplexity")[1])),
+    )
+    write_text(kept, json.dumps(asdict(result), ensure_ascii=False, indent=1) + "\n")
+    return result
+
+
+def table(results: Sequence[Result], references: Sequence[str], language: str) -> list[list[str]]:
+    """One row a step, with its difference from the step before it in the paper's order."""
+    head = ["System", "Parameters", "Updates", "Minutes", "Test perplexity", "BLEU", "Step", "p", "Step in the paper"]
+    rows = [[*head, "Sign"]]
+    paper = {rung.name: rung.paper for rung in LADDER}
+    for number, r in enumerate(results):
+        step = chance = sign = ""
+        in_paper = paper[r.name]
+        if number > 0 and in_paper is not None:
+            before = results[number - 1]
+            difference = r.bleu - before.bleu
+            verdict = paired_bootstrap(r.translations, before.translations, references, language=language)["BLEU"]
+            step, chance = f"{difference:+.1f}", f"{verdict.p_value:.3f}"
+            same = "as in the paper" if difference * in_paper > 0 else "the other way"
+            sign = same if verdict.significant else f"{same}, not significant"
+        counts = [f"{r.parameters:,}", f"{r.updates:,}", f"{r.minutes:.0f}"]
+        scores = [f"{r.perplexity:.2f}", f"{r.bleu:.1f}"]
+        rows.append([r.name, *counts, *scores, step, chance, "" if in_paper is None else f"{in_paper:+.1f}", sign])
+    return rows
+
+
+def learning_curves(results: Sequence[Result]) -> Figure:
+    """Dev perplexity over minutes of training, one line a step."""
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    axes = figure.subplots()
+    for number, r in enumerate(results):
+        axes.plot(*r.curve, color=LIGHT.series[number % len(LIGHT.series)], linewidth=2)
+    paint(figure, axes, LIGHT)
+    axes.set_yscale("log")
+    axes.set_xlabel("minutes of training", color=LIGHT.text)
+    axes.set_ylabel("dev perplexity", color=LIGHT.text)
+    legend(axes, LIGHT, [r.name for r in results])
+    return figure
+
+
+def write_results(args: argparse.Namespace, results: Sequence[Result]) -> str:
+    """The table, the two figures and the numbers; returns the table."""
+    config = rung_config(args, LADDER[0])
+    test = prepared_once(config, args.output / "data").test
+    sources, references = [p.source for p in test], [p.target for p in test]
+    text = as_markdown(table(results, references, config.data.target))
+    write_text(args.output / "table.md", text)
+    save(learning_curves(results), args.output / "learning-curves.png")
+    language = config.data.target
+    buckets = {r.name: bleu_by_length(sources, list(r.translations), references, language=language) for r in results}
+    write_plot(buckets, args.output, title=f"BLEU by source length, {len(sources)} test sentences")
+    numbers = [{k: v for k, v in asdict(r).items() if k != "translations"} for r in results]
+    write_text(args.output / "luong.json", json.dumps(numbers, indent=1) + "\n")
+    return text
+
+
+def main() -> None:
+    """Train, score and write; tables and figures are written anew after each step."""
+    args = arguments()
+    if args.list:
+        sys.stdout.write("".join(f"{rung.name}\n" for rung in LADDER))
+        return
+    results: list[Result] = []
+    text = ""
+    for rung in LADDER:
+        if rung.name in args.steps:
+            results.append(run_rung(args, rung))
+            text = write_results(args, results)
+    sys.stdout.write(f"{text}\n")
+
+
+if __name__ == "__main__":
+    main()
