@@ -52,7 +52,7 @@ def test_a_signal_saves_exits_130_and_the_resumed_run_is_the_straight_one(
     configure: Any, prepared: Prepared, corpus: Path, recorder: Any, standing: Any, tmp_path: Path
 ) -> None:
     def config(updates: int) -> Any:
-        return configure(optimiser=ADAM, max_updates=updates, evaluate_every=7)
+        return configure(optimiser=ADAM, max_updates=updates, evaluate_every=50)
 
     signals = (signal.SIGINT, signal.SIGTERM)
     started = {number: start(config(1_000_000), corpus, tmp_path / number.name) for number in signals}
@@ -71,7 +71,8 @@ def test_a_signal_saves_exits_130_and_the_resumed_run_is_the_straight_one(
         assert code == 130, err
         assert out == ""
         assert err.splitlines()[-1] == (
-            f"training was interrupted at update {update}; its state is saved in out/checkpoints/last: go on with --resume"
+            f"training was interrupted at update {update}; its state is saved in out/checkpoints/last: "
+            "go on with --resume"
         )
         assert "Traceback" not in err
         assert update >= 20

@@ -125,7 +125,8 @@ class DownloadBar:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.bar.stop()
+        if self.task is not None:
+            self.bar.stop()
 
     def __call__(self, done: int, total: int | None) -> None:
         if self.task is None:

@@ -46,7 +46,7 @@ class Attention(nn.Module):
     @property
     def is_plain(self) -> bool:
         """Whether it is global with a softmax and carries nothing: what fast twins of a recurrence need."""
-        return type(self.window) is Global and type(self.normaliser) is Softmax
+        return type(self) is Attention and type(self.window) is Global and type(self.normaliser) is Softmax
 
     def on(self, encoded: Encoded) -> Memory:
         """The memory of B sentences: keys are projected here, once a sentence."""

@@ -93,7 +93,7 @@ class Bahdanau(Decoder):
     def unroll(self, x: Float[Tensor, "B I G"], state: BahdanauState, memory: Memory) -> Reading:
         """The fast twin of the repeated step where there is one, else the step repeated."""
         cell, score = self.cell, self.attention.score
-        if type(cell) is not GRU or not isinstance(score, Additive) or not self.attention.is_plain:
+        if type(cell) is not GRU or type(score) is not Additive or not self.attention.is_plain:
             return super().unroll(x, state, memory)
         assert memory.keys is not None
         weights = bahdanau.Weights(
