@@ -72,18 +72,24 @@ class Result(NamedTuple):
 Cli = Callable[..., Result]
 
 
+class Memory(io.BytesIO):
+    """A stream of bytes with the attributes that real ones have and beartype asks for."""
+
+    name = "<memory>"
+
+
 def run(*arguments: object, stdin: bytes | str = b"", stdout: str = "utf-8") -> Result:
     """`rnnsearch ARGUMENTS` in this process, as its entry point runs it."""
     from rnnsearch.cli import main
 
     given = stdin.encode() if isinstance(stdin, str) else stdin
     streams = {
-        "stdin": io.TextIOWrapper(io.BytesIO(given)),
-        "stdout": io.TextIOWrapper(io.BytesIO(), encoding=stdout),
-        "stderr": io.TextIOWrapper(io.BytesIO(), encoding="utf-8"),
+        "stdin": io.TextIOWrapper(Memory(given)),
+        "stdout": io.TextIOWrapper(Memory(), encoding=stdout),
+        "stderr": io.TextIOWrapper(Memory(), encoding="utf-8"),
     }
     for name, stream in streams.items():
-        stream.mode = "r" if name == "stdin" else "w"  # which real ones have, and beartype asks for
+        stream.mode = "r" if name == "stdin" else "w"
     before = {name: getattr(sys, name) for name in (*streams, "argv")}
     code = 0
     try:

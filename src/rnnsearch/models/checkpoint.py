@@ -93,14 +93,14 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> Loaded:
     missing = [name for name in (CONFIG, WEIGHTS, SOURCE, TARGET) if not (folder / name).is_file()]
     if missing:
         raise ModelError(f"{folder}: is not a whole model folder: it lacks {', '.join(missing)}")
+    source, target = Tokenizer.load(folder / SOURCE), Tokenizer.load(folder / TARGET)
     try:
         config = run_config.load(folder / CONFIG)
         faults = check(config)
         if faults:
             raise ConfigError(faults)
+        model = build(config.model, len(source), len(target), seed=None)
     except ConfigError as error:
         raise ModelError(f"{folder}: its {CONFIG} is not of this version of rnnsearch: {error.faults[0]}") from None
-    source, target = Tokenizer.load(folder / SOURCE), Tokenizer.load(folder / TARGET)
-    model = build(config.model, len(source), len(target), seed=None)
     load_weights(folder / WEIGHTS, model)
     return Loaded(model.to(device).eval(), config, source, target)
