@@ -37,7 +37,7 @@ def test_every_fault_at_once_with_its_path():
         "search": {"beam": 5.0},
     }
     assert faults(tables) == [
-        "data.source: must match pattern '^[a-z]{2,3}([-_][A-Za-z0-9]+)*$'; got 'English'",
+        "data.source: must be a language code such as en, de or pt-BR; got 'English'",
         'data.dev_siz: there is no such option (did you mean "dev_size"?)',
         "text.type: must be 'words' or 'bpe'; got 'bpf' (did you mean \"bpe\"?)",
         "text.vocabulary: must be greater than or equal to 8; got 7",

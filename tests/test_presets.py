@@ -101,9 +101,12 @@ def test_the_two_lengths_differ_in_the_length_alone(name):
         ("training.optimiser.type=adam", "training.optimiser.learning_rate: must be given for adam optimiser"),
         (
             "training.optimiser.momentum=0.9",
-            "training.optimiser.momentum: has no effect with adadelta optimiser; remove it",
+            'training.optimiser.momentum: has no effect with adadelta optimiser; remove it (or say "unset")',
         ),
-        ("training.schedule.patience=3", "training.schedule.patience: has no effect with constant schedule; remove it"),
+        (
+            "training.schedule.patience=3",
+            'training.schedule.patience: has no effect with constant schedule; remove it (or say "unset")',
+        ),
         ("model.dropout.annotations=0.1", None),
     ],
 )

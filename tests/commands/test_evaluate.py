@@ -95,7 +95,7 @@ def test_the_column_without_unknown_words(cli: Any, one_vector: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        ({"gold": "0-0\n"}, "proposed and gold alignments must have the same number of lines; got 2 and 1"),
+        ({"gold": "0-0\n"}, "gold must have the same number of lines; got 2 and 1"),
         ({"gold": "0-0\n9-0\n"}, "gold:2: links must lie within 2 source and 2 target words, counted from 0; got 9-0"),
         ({"gold": "0-0\n0=0\n"}, "gold:2: "),
         ({"other": "one line\n"}, "must have the same number of lines"),

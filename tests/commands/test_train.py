@@ -84,7 +84,10 @@ def test_a_run_without_a_folder_lands_in_runs(
         ("training.max_updatess=3", 'there is no such option (did you mean "max_updates"?)'),
         ("training.batch.sentences=0", "training.batch.sentences: must be greater than or equal to 1; got 0"),
         ("model.decoder.cell=gruu", "model.decoder.cell: must be one of "),
-        ("training.optimiser.rho=0.9", "training.optimiser.rho: has no effect with adam optimiser; remove it"),
+        (
+            "training.optimiser.rho=0.9",
+            'training.optimiser.rho: has no effect with adam optimiser; remove it (or say "unset")',
+        ),
         ("training.device=tpu", 'training.device: must be auto, cpu, cuda or cuda:N; got "tpu"'),
         ("nonsense", '--set must be key=value, such as training.seed=2; got "nonsense"'),
     ],

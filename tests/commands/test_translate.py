@@ -260,4 +260,6 @@ def test_align_links_every_target_word(cli: Any, model: Path, texts: tuple[Path,
 @pytest.mark.parametrize("command", ["score", "align", "evaluate"])
 def test_different_line_counts(fault: Any, model: Path, texts: tuple[Path, Path], command: str) -> None:
     texts[1].write_text("one\ntwo\n")
-    assert fault(command, model, *texts) == (f"{texts[0]} and {texts[1]} must have equally many lines; got 5 and 2")
+    assert fault(command, model, *texts) == (
+        f"{texts[0]} and {texts[1]} must have the same number of lines; got 5 and 2"
+    )

@@ -20,7 +20,7 @@ def command(*arguments: object, stdin: bytes = b"", cwd: Path | None = None) -> 
         input=stdin,
         capture_output=True,
         cwd=cwd,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 
@@ -72,7 +72,7 @@ def test_help_needs_no_heavy_library() -> None:
         "heavy = {'torch', 'tokenizers', 'numpy', 'sacrebleu', 'matplotlib', 'pydantic'} & set(sys.modules)\n"
         "sys.stderr.write(' '.join(sorted(heavy)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
     assert "Usage: rnnsearch" in done.stdout
     assert done.stderr == ""
 
@@ -98,4 +98,4 @@ def test_a_reader_that_leaves_early_is_no_fault(model: Path, tmp_path: Path) -> 
         assert process.stdout.readline().endswith(b"\n")
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(timeout=60) in (0, 1)
+        assert process.wait(timeout=300) in (0, 1)

@@ -62,11 +62,11 @@ def test_presets_and_plain_models_have_none():
         ),
         (
             "model.init.scale=0.1",
-            "model.init.scale: has no effect with glorot init of this model; remove it",
+            'model.init.scale: has no effect with glorot init of this model; remove it (or say "unset")',
         ),
         (
             "model.init.alignment_scale=0.1",
-            "model.init.alignment_scale: has no effect with glorot init of this model; remove it",
+            'model.init.alignment_scale: has no effect with glorot init of this model; remove it (or say "unset")',
         ),
     ],
 )
@@ -100,7 +100,7 @@ def test_a_decoder_without_attention_refuses_what_attention_needs():
         base=PLAIN,
     )
     assert found == [
-        "model.init.alignment_scale: has no effect with normal init of this model; remove it",
+        'model.init.alignment_scale: has no effect with normal init of this model; remove it (or say "unset")',
         "model.attention: has no effect with the rnnencdec decoder; remove it",
         "model.encoder.type: must be unidirectional for the rnnencdec decoder, whose context is the encoder's last "
         'state; got "bidirectional"',
@@ -132,7 +132,7 @@ def test_what_is_needed_and_missing():
 def test_cho_has_its_own_cell():
     cho = {**PLAIN["model"], "decoder": {"type": "cho", "cell": "gru", "size": 8, "maxout": 8}}
     assert check(resolve({**PLAIN, "model": cho})) == [
-        "model.decoder.cell: has no effect with the cho decoder; remove it"
+        'model.decoder.cell: has no effect with the cho decoder; remove it (or say "unset")'
     ]
 
 

@@ -67,8 +67,13 @@ def load_weights(path: Path, model: TranslationModel) -> None:
         there = tuple(tensors[name].shape) if name in tensors else "no such tensor"
         if here != there:
             raise ModelError(f"{path}: does not fit the model of its config: {name} is {there}, must be {here}")
+    fill(model, tensors)
+
+
+def fill(model: TranslationModel, tensors: dict[str, Tensor]) -> None:
+    """Copy tensors of the right names and shapes into the model's parameters."""
     with torch.no_grad():
-        for name, parameter in own.items():
+        for name, parameter in weights(model).items():
             parameter.copy_(tensors[name])
 
 

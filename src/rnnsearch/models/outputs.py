@@ -55,7 +55,8 @@ class Output(nn.Module):
         With smoothing eps the target distribution is (1 - eps) on the symbol and eps / V on every symbol
         (Szegedy et al. 2016). The plain twin is `plain_loss`.
         """
-        weight, bias = self.weight, self.bias
+        weight: Tensor = self.weight
+        bias: Tensor = self.bias
         if not torch.is_grad_enabled():
             # The function forms gradients of whatever requires them; on a dev set that is work for nothing.
             readout, weight, bias = readout.detach(), weight.detach(), bias.detach()

@@ -77,7 +77,7 @@ class _Recurrence(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         states, zr, candidates, queries, contexts, alphas, h, k, v_a, C, fed_back, U = ctx.saved_tensors
         I, B, D = candidates.shape
-        A, kind, full = v_a.shape[0], U.dtype, states.dtype
+        kind, full = U.dtype, states.dtype
         d_read, d_contexts, d_alphas = (g.transpose(0, 1) for g in grads)
         d_c = torch.empty_like(contexts)
         d_gates = U.new_empty(I, B, 3 * D)

@@ -29,9 +29,7 @@ class _GRUSequence(torch.autograd.Function):
     """h_j = h_{j-1} + z_j m_j * (h~_j - h_{j-1}): padding (m = 0) leaves the state as it is."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, mask: Tensor, U_gates: Tensor, U: Tensor, backward: bool
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, mask: Tensor, U_gates: Tensor, U: Tensor, backward: bool) -> Tensor:
         kind = product_type(x)
         B, J, G = x.shape
         D = G // 3
