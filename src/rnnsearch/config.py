@@ -45,7 +45,7 @@ Language = Annotated[str, AfterValidator(_language), Field(json_schema_extra={"p
 class Table(BaseModel):
     """A table of the run file: unknown keys are refused, values are not coerced from text."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(allow_inf_nan=False, extra="forbid", frozen=True, strict=True)
 
 
 class CleaningConfig(Table):
