@@ -11,9 +11,9 @@ from jaxtyping import install_import_hook
 install_import_hook("rnnsearch", "beartype.beartype")
 
 os.environ["MPLBACKEND"] = "Agg"
-if "PYTEST_XDIST_WORKER" in os.environ:
-    # One thread a worker, the commands it starts included. torch reads this when it is first imported.
-    os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
+# One thread a process, the commands it starts included: tiny products on two threads of a busy machine crawl.
+# torch reads this when it is first imported.
+os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

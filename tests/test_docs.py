@@ -22,7 +22,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,16 +37,20 @@ from rnnsearch.config import RunConfig, Table
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = ("data", "training", "translating", "alignment", "evaluation", "configuration", "python", "adding-a-part")
 
+FROM_TEXT = ("data", "training")
+"""Pages that begin without a trained model."""
+
 SUBJECTS = (
-    ("A dog", "Ein Hund"), ("The child", "Das Kind"), ("Our teacher", "Unser Lehrer"), ("A neighbour", "Ein Nachbar"),
-    ("The girl", "Das Mädchen"), ("My uncle", "Mein Onkel"), ("The baker", "Der Bäcker"), ("Nobody here", "Niemand hier"),
+    ("A dog", "Ein Hund"), ("The child", "Das Kind"), ("Our teacher", "Unser Lehrer"), ("A friend", "Ein Freund"),
+    ("The girl", "Das Mädchen"), ("My uncle", "Mein Onkel"), ("The baker", "Der Bäcker"), ("Her boss", "Ihr Chef"),
 )  # fmt: skip
 VERBS = (
     ("sees", "sieht"), ("finds", "findet"), ("paints", "malt"), ("buys", "kauft"), ("needs", "braucht"),
     ("loses", "verliert"), ("holds", "hält"), ("likes", "mag"),
 )  # fmt: skip
 OBJECTS = (
-    ("a red ball.", "einen roten Ball."), ("the old house.", "das alte Haus."), ("two small birds.", "zwei kleine Vögel."),
+    ("a red ball.", "einen roten Ball."), ("the old house.", "das alte Haus."),
+    ("two small birds.", "zwei kleine Vögel."),
     ("some fresh bread.", "etwas frisches Brot."), ("the green door.", "die grüne Tür."),
     ("an honest answer.", "eine ehrliche Antwort."), ("the last train.", "den letzten Zug."),
     ("a warm coat.", "einen warmen Mantel."),
@@ -120,12 +124,6 @@ def write_cache(folder: Path, corpus: Path) -> None:
     (target / "corpus.json").write_text(json.dumps(facts), encoding="utf-8")
 
 
-@contextlib.contextmanager
-def inside(folder: Path) -> Iterator[None]:
-    with contextlib.chdir(folder):
-        yield
-
-
 def command(words: list[str]) -> tuple[int, str]:
     """Run `rnnsearch` in this process; its exit status and all that it wrote."""
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
@@ -144,9 +142,9 @@ def command(words: list[str]) -> tuple[int, str]:
 
 
 def environment(cache: Path) -> dict[str, str]:
-    own = {"RNNSEARCH_CACHE": str(cache), "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
+    """Variables that a page's commands run under."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    return {**os.environ, **own, "PATH": path}
+    return {"RNNSEARCH_CACHE": str(cache), "OMP_NUM_THREADS": "1", "COLUMNS": "100", "PATH": path}
 
 
 @pytest.fixture(scope="module")
@@ -155,9 +153,11 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("docs")
     write_corpus(folder / "corpus")
     write_cache(folder / "cache", folder / "corpus")
-    text = next(b.text for b in blocks(DOCS / "training.md") if b.language == "toml" and b.text.startswith("# run.toml"))
+    text = next(
+        b.text for b in blocks(DOCS / "training.md") if b.language == "toml" and b.text.startswith("# run.toml")
+    )
     (folder / "run.toml").write_text(tomli_w.dumps(toy_tables(text)), encoding="utf-8")
-    with inside(folder):
+    with contextlib.chdir(folder):
         status, said = command(["rnnsearch", "train", "run.toml"])
     assert status == 0, said
     return folder
@@ -170,19 +170,38 @@ def place(template: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def tables_restored() -> Iterator[None]:
+    """Classes that a page adds to the tables leave them again."""
+    from rnnsearch.models.attention.scores import SCORES
+    from rnnsearch.models.cells import CELLS
+    from rnnsearch.training.optimisers import OPTIMISERS
+
+    tables: tuple[dict[str, Any], ...] = (SCORES, CELLS, OPTIMISERS)
+    before = [dict(table) for table in tables]
+    yield
+    for table, rows in zip(tables, before, strict=True):
+        table.clear()
+        table.update(rows)
+
+
 @pytest.mark.parametrize("name", PAGES)
+@pytest.mark.usefixtures("tables_restored")
 def test_page_as_written(name: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = DOCS / f"{name}.md"
-    monkeypatch.setattr("sys.path", [str(place), *sys.path])
+    for variable, value in environment(place / "cache").items():
+        monkeypatch.setenv(variable, value)
+    if name in FROM_TEXT:
+        shutil.rmtree(place / "runs")
     namespace: dict[str, Any] = {"__name__": name}
-    with inside(place):
+    with contextlib.chdir(place):
         for block in blocks(page):
             where = f"{page.name}:{block.line}"
             if block.language == "toml" and (named := re.match(r"# (\S+\.toml)\n", block.text)):
                 tables = toy_tables(block.text)
                 Path(named[1]).write_text(tomli_w.dumps(tables), encoding="utf-8")
             elif block.language == "sh":
-                run_shell(block, where, place)
+                run_shell(block, where)
             elif block.language == "console":
                 run_console(block, where)
             elif block.language == "python":
@@ -190,10 +209,17 @@ def test_page_as_written(name: str, place: Path, monkeypatch: pytest.MonkeyPatch
                 exec(code, namespace)
 
 
-def run_shell(block: Block, where: str, place: Path) -> None:
+def run_shell(block: Block, where: str) -> None:
+    """By the shell; a block of nothing but `rnnsearch` commands in this process, which is much faster."""
+    lines = block.text.splitlines()
+    if all(re.fullmatch(r"rnnsearch [^|<>&;$]*", line) for line in lines):
+        for line in lines:
+            status, said = command(shlex.split(line))
+            assert status == 0, f"{where} failed:\n{said}"
+        return
     done = subprocess.run(
         ["sh", "-e", "-u", "-c", block.text],
-        cwd=place, env=environment(place / "cache"), capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, f"{where} failed:\n{done.stdout}\n{done.stderr}"
 
@@ -206,3 +232,179 @@ def run_console(block: Block, where: str) -> None:
     assert status in (1, 2), f"{where}: must fail; ended with {status}:\n{said}"
     pattern = ".*?".join(re.escape(part) for part in "\n".join(expected).split("..."))
     assert re.fullmatch(pattern, said.strip(), re.DOTALL), f"{where}: says\n{said}"
+
+
+def tables_of(table: type[Table] = RunConfig, path: str = "") -> Iterator[tuple[str, type[Table]]]:
+    """Every table of a run file by its dotted path, the run file itself first."""
+    yield path, table
+    for name, field in table.model_fields.items():
+        inner = table_in(field.annotation)
+        if inner is not None:
+            yield from tables_of(inner, f"{path}.{name}".lstrip("."))
+
+
+def table_in(annotation: Any) -> type[Table] | None:
+    kinds = [annotation, *getattr(annotation, "__args__", ())]
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Table)), None)
+
+
+def type_text(schema: dict[str, Any]) -> str:
+    """An option's type in words, from its JSON schema."""
+    if "anyOf" in schema:
+        return " or ".join(type_text(kind) for kind in schema["anyOf"] if kind.get("type") != "null")
+    if "enum" in schema:
+        return " or ".join(f'`"{value}"`' for value in schema["enum"])
+    if schema["type"] == "array":
+        return f"list of {type_text(schema['items'])}s"
+    if "pattern" in schema:
+        return "language code"
+    words = {"integer": "whole number", "number": "number", "boolean": "true or false", "string": "text"}
+    limits = {"minimum": "at least", "exclusiveMinimum": "more than", "exclusiveMaximum": "less than"}
+    bounds = [f"{word} {schema[key]:g}" for key, word in limits.items() if key in schema]
+    return ", ".join([words[schema["type"]], *bounds])
+
+
+def default_text(table: type[Table], name: str) -> str:
+    """An option's default as it stands in a run file."""
+    field = table.model_fields[name]
+    if field.is_required():
+        return "must be given"
+    if field.default is None:
+        return "none"
+    return f"`{tomli_w.dumps({'x': field.default}).removeprefix('x = ').strip()}`"
+
+
+def users_of(path: str, name: str) -> str | None:
+    """Which classes need an option or may have it; None for one that does not depend on a class."""
+    from rnnsearch.models.attention.scores import SCORES
+    from rnnsearch.models.decoders.table import DECODERS
+    from rnnsearch.models.initialise import INITS
+    from rnnsearch.training.optimisers import OPTIMISERS
+    from rnnsearch.training.schedules import SCHEDULES
+
+    asks: dict[str, list[tuple[str, frozenset[str], frozenset[str]]]] = {
+        "model.decoder": [(c.name, c.options, frozenset()) for c in DECODERS.values()],
+        "model.attention": [(c.name, c.options, frozenset()) for c in SCORES.values()],
+        "model.init": [(c.name, c.options | c.attention_options, frozenset()) for c in INITS.values()],
+        "training.optimiser": [(c.name, c.needs, c.takes) for c in OPTIMISERS.values()],
+        "training.schedule": [(c.name, c.needs, c.takes) for c in SCHEDULES.values()],
+    }
+    if path not in asks:
+        return None
+    need = ", ".join(f"`{kind}`" for kind, needs, _ in asks[path] if name in needs)
+    take = ", ".join(f"`{kind}`" for kind, _, takes in asks[path] if name in takes)
+    said = [f"needed by {need}" if need else "", f"may be given for {take}" if take else ""]
+    return "; ".join(filter(None, said)) or "all"
+
+
+def expected_rows(path: str, table: type[Table]) -> dict[str, list[str]]:
+    """For each option of a table: its type, its default and, in tables of classes, who uses it."""
+    properties = table.model_json_schema()["properties"]
+    rows = {}
+    for name, field in table.model_fields.items():
+        if table_in(field.annotation) is None:
+            users = users_of(path, name)
+            rows[name] = [type_text(properties[name]), default_text(table, name), *([users] if users else [])]
+    return rows
+
+
+def table_rows(text: str) -> list[list[str]]:
+    """The cells of the Markdown tables in a text, without their heads and rules."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+    rules = [n for n, row in enumerate(rows) if all(re.fullmatch(":?-+:?", cell) for cell in row)]
+    return [row for n, row in enumerate(rows) if n not in rules and n + 1 not in rules]
+
+
+def test_configuration_page_lists_every_option_as_it_is() -> None:
+    text = (DOCS / "configuration.md").read_text(encoding="utf-8")
+    parts = re.split(r"^### (?:At the top of the file|`\[(.*)\]`)$", text, flags=re.MULTILINE)
+    said = {path or "": section for path, section in zip(parts[1::2], parts[2::2], strict=True)}
+    real = {path: expected_rows(path, table) for path, table in tables_of()}
+    assert list(said) == [path for path, rows in real.items() if rows]
+    for path, rows in real.items():
+        if rows:
+            section = said[path].partition("\n## ")[0]
+            found = {row[0].strip("`"): [*row[1:3], *row[4:]] for row in table_rows(section)}
+            assert found == rows, f"[{path}]"
+
+
+def test_configuration_page_describes_every_preset() -> None:
+    text = (DOCS / "configuration.md").read_text(encoding="utf-8")
+    section = re.split(r"^## ", text, flags=re.MULTILINE)
+    rows = table_rows(next(part for part in section if part.startswith("Presets")))
+    assert rows == [preset_row(name) for name in run_config.preset_names()]
+
+
+def preset_row(name: str) -> list[str]:
+    """What the presets' table says of one."""
+    tables = run_config.preset(name)
+    model, training = tables["model"], tables["training"]
+    decoder = model["decoder"]
+    text = "words" if tables["text"]["type"] == "words" else "joint bpe" if tables["text"].get("joint") else "bpe"
+    return [
+        f"`{name}`",
+        f"`{decoder['type']}`",
+        f"{text}, {tables['text']['vocabulary']:,}",
+        f"{model['embedding']} / {model['encoder']['size']} / {decoder['size']} / {decoder['maxout']}",
+        training["optimiser"]["type"],
+        f"{training['max_length']}",
+    ]
+
+
+def test_listed_classes_are_those_of_the_tables() -> None:
+    from rnnsearch.models.attention.normalisers import NORMALISERS
+    from rnnsearch.models.attention.scores import SCORES
+    from rnnsearch.models.attention.windows import WINDOWS
+    from rnnsearch.models.cells import CELLS
+    from rnnsearch.models.decoders.table import DECODERS
+    from rnnsearch.models.encoders import ENCODERS
+    from rnnsearch.models.initialise import INITS
+    from rnnsearch.training.optimisers import OPTIMISERS
+    from rnnsearch.training.schedules import SCHEDULES
+
+    text = (DOCS / "configuration.md").read_text(encoding="utf-8")
+    section = next(part for part in re.split(r"^## ", text, flags=re.MULTILINE) if part.startswith("Classes by name"))
+    kinds: dict[str, Mapping[str, object]] = {
+        "encoder": ENCODERS, "cell": CELLS, "score": SCORES, "window": WINDOWS, "normaliser": NORMALISERS,
+        "decoder": DECODERS, "init": INITS, "optimiser": OPTIMISERS, "schedule": SCHEDULES,
+    }  # fmt: skip
+    said = [(row[0], row[1].strip("`")) for row in table_rows(section)]
+    assert said == [(kind, name) for kind, table in kinds.items() for name in table]
+
+
+@pytest.mark.parametrize(
+    ("name", "page"),
+    [("translate", "translating"), ("evaluate", "evaluation"), ("align", "alignment"), ("train", "training")],
+)
+def test_every_option_of_a_command_is_on_its_page(name: str, page: str) -> None:
+    import typer
+
+    from rnnsearch.cli.app import app
+
+    group: Any = typer.main.get_command(app)
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    for option in group.commands[name].params:
+        if option.param_type_name == "option" and option.name not in ("help", "device"):
+            assert any(re.search(rf"(?<![\w-]){re.escape(word)}\b", text) for word in option.opts), option.opts
+
+
+def test_examples_are_whole_run_files() -> None:
+    from rnnsearch.training.run import check
+
+    files = sorted((DOCS.parent / "examples").glob("*.toml"))
+    assert len(files) >= 8
+    for file in files:
+        assert check(run_config.load(file)) == [], file.name
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    root = DOCS.parent
+    pages = [*DOCS.glob("*.md")]
+    for page in pages:
+        text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+        for target in re.findall(r"\]\(([\w./-]+)(?:#[^)]*)?\)", text):
+            assert (page.parent / target).resolve().is_relative_to(root), f"{page.name}: {target}"
+            assert (page.parent / target).exists() or target in ("architecture.md", "../README.md"), (
+                f"{page.name}: {target}"
+            )

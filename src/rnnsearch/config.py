@@ -3,7 +3,7 @@
 A run file is TOML. It may name a preset, whose tables it overrides key by key; where an override
 changes a table's `type`, the preset's other keys of that table are dropped, for they belong to the
 other type. Names and combinations (which cell, which score, which option with which class) are
-checked by `models.build.check` and `training.check` against the classes' own tables.
+checked by `models.build.check` and `training.run.check` against the classes' own tables.
 
 `None` stands for "not given". A class that needs an option says so; one that has no use for a given
 option refuses it: nothing is ever ignored.
@@ -11,6 +11,7 @@ option refuses it: nothing is ever ignored.
 
 from __future__ import annotations
 
+import copy
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from rnnsearch.errors import ConfigError, did_you_mean
 
@@ -27,13 +28,24 @@ Size = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0.0, lt=1.0)]
 Positive = Annotated[float, Field(gt=0.0)]
-Language = Annotated[str, Field(pattern=r"^[a-z]{2,3}([-_][A-Za-z0-9]+)*$")]
+
+
+LANGUAGE = r"[a-z]{2,3}([-_][A-Za-z0-9]+)*"
+
+
+def _language(code: str) -> str:
+    if not re.fullmatch(LANGUAGE, code):
+        raise ValueError("must be a language code such as en, de or pt-BR")
+    return code
+
+
+Language = Annotated[str, AfterValidator(_language), Field(json_schema_extra={"pattern": LANGUAGE})]
 
 
 class Table(BaseModel):
     """A table of the run file: unknown keys are refused, values are not coerced from text."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(allow_inf_nan=False, extra="forbid", frozen=True, strict=True)
 
 
 class CleaningConfig(Table):
@@ -409,6 +421,8 @@ def preset(name: str) -> dict[str, Any]:
     return _with_preset(tomllib.loads(text))
 
 
+UNSET = "unset"
+"""The value that takes an option of the preset away, for TOML has no null."""
 ALTERNATIVES = ({"tokens", "sentences"}, {"corpus", "train"})
 """Options of which a table has one: giving it anew drops the others of the base."""
 
@@ -457,12 +471,33 @@ def resolve(tables: Mapping[str, Any], settings: Iterable[str] = (), base: Path 
     given: dict[str, Any] = {}
     for setting in settings:
         given = merge(given, parse_setting(setting))
+    whole = _without_unset(_with_preset(merge(tables, given)))
     try:
-        config = RunConfig.model_validate(_with_preset(merge(tables, given)))
+        config = RunConfig.model_validate(whole)
     except ValidationError as error:
-        raise ConfigError([_fault(e) for e in error.errors()]) from None
+        raise ConfigError([_fault(e) for e in error.errors()], _without_faults(whole, error)) from None
     config._base = base
     return config
+
+
+def _without_unset(tables: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in tables.items() if value != UNSET}
+    return {key: _without_unset(value) if isinstance(value, Mapping) else value for key, value in kept.items()}
+
+
+def _without_faults(tables: dict[str, Any], error: ValidationError) -> RunConfig | None:
+    """The config without the options that a validation found faulty; None where that is no config either."""
+    rest = copy.deepcopy(tables)
+    for fault in error.errors():
+        table: Any = rest
+        for part in fault["loc"][:-1]:
+            table = table.get(part, {}) if isinstance(table, dict) else {}
+        if isinstance(table, dict) and fault["loc"]:
+            table.pop(str(fault["loc"][-1]), None)
+    try:
+        return RunConfig.model_validate(rest)
+    except ValidationError:
+        return None
 
 
 def load(path: Path, settings: Iterable[str] = ()) -> RunConfig:
@@ -478,7 +513,7 @@ def load(path: Path, settings: Iterable[str] = ()) -> RunConfig:
     try:
         return resolve(tables, settings, path.parent)
     except ConfigError as error:
-        raise ConfigError([f"{path}: {fault}" for fault in error.faults]) from None
+        raise ConfigError([f"{path}: {fault}" for fault in error.faults], error.rest) from None
 
 
 def dump(config: BaseModel) -> str:

@@ -11,8 +11,10 @@ class RnnsearchError(Exception):
 class ConfigError(RnnsearchError):
     """A run file is at fault. Carries every fault found, each beginning with its dotted path."""
 
-    def __init__(self, faults: list[str]) -> None:
+    def __init__(self, faults: list[str], rest: object = None) -> None:
         self.faults = faults
+        self.rest = rest
+        """The config without its faulty options, where that makes one: it may have other faults."""
         super().__init__("\n".join(faults))
 
 

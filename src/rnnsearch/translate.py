@@ -171,7 +171,7 @@ def _translation(source: Segmented, target: Segmented, hypothesis: Hypothesis) -
         rows = word_of_symbol(target.text, target.offsets)
         word_attention = symbols_to_words(inner, columns, rows)
         links, token_links = links_from_attention(word_attention), links_from_attention(inner)
-    end = (SPECIALS[EOS],) if hypothesis.finished else ()
+    end = (SPECIALS[EOS],) if len(hypothesis.token_scores) > len(target.ids) else ()
     return Translation(
         source=source.text,
         text=target.text,

@@ -85,7 +85,4 @@ def test_tokenised_references_are_noted() -> None:
 
 
 def test_markdown() -> None:
-    assert (
-        as_markdown([["Model", "All"], ["a|b", "1.00"]])
-        == "| Model | All |\n| --- | ---: |\n| a\\|b | 1.00 |\n"
-    )
+    assert as_markdown([["Model", "All"], ["a|b", "1.00"]]) == "| Model | All |\n| --- | ---: |\n| a\\|b | 1.00 |\n"

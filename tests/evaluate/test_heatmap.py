@@ -90,9 +90,7 @@ def test_other_suffixes_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("step", ["os.fsync", "pathlib.Path.replace"])
-def test_a_failed_write_leaves_what_was_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
+def test_a_failed_write_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     path = tmp_path / "map.png"
     path.write_text("old")
 

@@ -160,9 +160,7 @@ def contrast(one: str, other: str) -> float:
 
 def test_contrast_is_enough_in_both_themes() -> None:
     css = (resources.files("rnnsearch.evaluate") / "report.css").read_text(encoding="utf-8")
-    themes = [
-        dict(re.findall(r"--(\w+): (#\w+);", block)) for block in re.findall(r":root \{(.*?)\}", css, re.S)
-    ]
+    themes = [dict(re.findall(r"--(\w+): (#\w+);", block)) for block in re.findall(r":root \{(.*?)\}", css, re.S)]
     assert len(themes) == 2
     for theme in themes:
         for text in ("text", "muted", "accent"):

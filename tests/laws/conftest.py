@@ -114,3 +114,12 @@ def batch() -> Batch:
 def choices() -> dict[str, dict[str, RunConfig]]:
     """All combinations, and the legal ones, by name."""
     return {"all": ALL, "legal": LEGAL}
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> Iterator[None]:
+    """Such small products are slower on several threads, most of all beside other work."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

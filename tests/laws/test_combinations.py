@@ -66,7 +66,7 @@ def test_builds_learns_and_translates(whole, batch, pairs):
     assert math.isfinite(after)
     assert after < before
     sources = make_sources([source for source, _ in pairs], torch.device("cpu"))
-    options = SearchOptions(beam=3, n_best=2, max_extra=2, max_ratio=1)
+    options = SearchOptions(beam=3, n_best=2, max_extra=2, max_ratio=1.0)
     for found in (greedy(ModelScorer(model), sources, options), beam(ModelScorer(model), sources, options)):
         assert len(found) == len(pairs)
         for hypotheses in found:

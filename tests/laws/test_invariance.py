@@ -5,7 +5,9 @@ import torch
 
 from rnnsearch.data.batches import Batch, make_batch
 from rnnsearch.models.cells import Cell
+from rnnsearch.models.decoders.decoder import Decoder
 from rnnsearch.models.draws import Draws
+from rnnsearch.models.outputs import Output
 from rnnsearch.objectives.likelihood import likelihood
 from rnnsearch.tensors import map_tree, select
 from rnnsearch.text.vocabulary import PAD
@@ -15,7 +17,7 @@ def scores(model, batch):
     """log p(y|x) of each sentence."""
     with torch.no_grad():
         unrolled = model.unroll(batch.previous(), model.encode(batch.source, batch.source_mask))
-        log_p = model.log_probs(unrolled.readout).gather(2, batch.target[:, :, None])[:, :, 0]
+        log_p = model.output.log_probs(unrolled.readout).gather(2, batch.target[:, :, None])[:, :, 0]
     return (log_p * batch.target_mask).sum(1)
 
 
@@ -107,7 +109,7 @@ def test_unroll_is_the_step_repeated(system, make, batch):
 
 
 def test_unroll_is_the_plain_loop_under_the_same_draws(system, make, batch, monkeypatch):
-    """Every sequence of every cell done by the plain loop: same loss, same gradients, dropout and all."""
+    """Every fast twin swapped for its plain definition: same loss, same gradients, dropout and all."""
 
     def loss_and_gradients(seed):
         model = make(system).double()
@@ -117,8 +119,9 @@ def test_unroll_is_the_plain_loop_under_the_same_draws(system, make, batch, monk
 
     total, gradients = loss_and_gradients(1)
     assert loss_and_gradients(2)[0] != total
-    kind = type(make(system).encoder.forward_cell)
-    monkeypatch.setattr(kind, "sequence", Cell.sequence)
+    monkeypatch.setattr(type(make(system).encoder.forward_cell), "sequence", Cell.sequence)
+    monkeypatch.setattr(type(make(system).decoder), "unroll", Decoder.unroll)
+    monkeypatch.setattr(Output, "loss", Output.plain_loss)
     plain_total, plain_gradients = loss_and_gradients(1)
     close(plain_total, total)
     for name, gradient in gradients.items():

@@ -3,7 +3,7 @@
 Nothing here is written to be fast or short: each line is a line of the paper. `p` is a module's parameters by name.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -254,3 +254,12 @@ def numbers() -> Callable[..., torch.Tensor]:
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
     return draw
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> Iterator[None]:
+    """Such small products are slower on several threads, most of all beside other work."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -47,7 +47,7 @@ def test_a_wide_enough_beam_is_exhaustive_search(toy, seed, penalty):
     symbols, most = [1, 4, 5, 6], 4
     targets = [ids for count in range(most + 1) for ids in product(symbols, repeat=count)]
     sources = make_sources([[7, 8]], CPU)
-    every = [forced(scorer, sources, [ids], penalty)[0] for ids in targets]
+    every = forced(scorer, make_sources([[7, 8]] * len(targets), CPU), targets, penalty)
     every.sort(key=lambda h: -h.score)
     options = SearchOptions(beam=400, n_best=10, length_penalty=penalty, max_ratio=0.0, max_extra=most)
     [found] = beam(scorer, sources, options)

@@ -72,9 +72,7 @@ def test_attention_over_words_against_a_loop() -> None:
     for i in range(2):
         rows = [r for r in range(5) if target[r] == i]
         for j in range(4):
-            expected[i, j] = sum(attention[r, c] for r in rows for c in range(6) if source[c] == j) / len(
-                rows
-            )
+            expected[i, j] = sum(attention[r, c] for r in rows for c in range(6) if source[c] == j) / len(rows)
     np.testing.assert_allclose(symbols_to_words(attention, source, target), expected, rtol=1e-12)
 
 

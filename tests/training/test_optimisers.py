@@ -134,7 +134,7 @@ def test_gradients_of_nothing_stay_nothing() -> None:
         ({"type": "adam"}, "training.optimiser.learning_rate: must be given for adam optimiser"),
         (
             {"type": "sgd", "learning_rate": 1.0, "beta1": 0.9},
-            "training.optimiser.beta1: has no effect with sgd optimiser; remove it",
+            'training.optimiser.beta1: has no effect with sgd optimiser; remove it (or say "unset")',
         ),
         (
             {"type": "adamm", "learning_rate": 1.0},

@@ -12,7 +12,7 @@ import torch
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import Interrupted, ModelError, TrainingError
 from rnnsearch.training.run import train
-from rnnsearch.training.validation import Validation
+from rnnsearch.training.validation import DevScore, Validation
 
 OPTIMISERS: dict[str, dict[str, Any]] = {
     "sgd": {"type": "sgd", "learning_rate": 0.5},
@@ -111,6 +111,30 @@ def test_during_an_evaluation_which_is_then_done_anew(
     pending = standing(tmp_path / "broken")[1]
     assert (pending["pending"], len(pending["history"])) == (True, 1)
     train(config, prepared, tmp_path / "broken", recorder(), resume=True)
+    assert_same(standing(tmp_path / "straight"), standing(tmp_path / "broken"))
+
+
+def test_the_schedule_goes_on_where_it_was(
+    configure: Any, prepared: Prepared, recorder: Any, standing: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dev scores that only get worse: the rate was lowered before the interruption, and is lowered after it."""
+    config = configure(
+        optimiser=OPTIMISERS["sgd"],
+        schedule={"type": "plateau", "patience": 1, "factor": 0.5},
+        evaluate_every=1,
+        max_updates=8,
+    )
+    scores = iter(range(1, 9))
+    monkeypatch.setattr(Validation, "score", lambda *_: DevScore(float(next(scores)), 1.0, None))
+    straight = recorder()
+    train(config, prepared, tmp_path / "straight", straight)
+    assert [row["learning_rate"] for row in straight.updates] == [0.5] * 3 + [0.25] * 2 + [0.125] * 2 + [0.0625]
+    scores = iter(range(1, 9))
+    with pytest.raises(Interrupted):
+        train(config, prepared, tmp_path / "broken", recorder(InterruptAt(4)))
+    rest = recorder()
+    train(config, prepared, tmp_path / "broken", rest, resume=True)
+    assert [row["learning_rate"] for row in rest.updates] == [0.25] + [0.125] * 2 + [0.0625]
     assert_same(standing(tmp_path / "straight"), standing(tmp_path / "broken"))
 
 

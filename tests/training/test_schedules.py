@@ -104,7 +104,7 @@ def test_plateau_goes_on_from_its_state() -> None:
         ({"type": "halving", "start": 5.0}, "training.schedule.every: must be given for halving schedule"),
         (
             {"type": "constant", "factor": 0.5},
-            "training.schedule.factor: has no effect with constant schedule; remove it",
+            'training.schedule.factor: has no effect with constant schedule; remove it (or say "unset")',
         ),
         (
             {"type": "plato"},

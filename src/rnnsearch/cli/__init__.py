@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import os
 import sys
+from io import TextIOWrapper
+
+PRIMITIVES = "128"
+"""Kernels of oneDNN kept ready. Each shape of a batch has some of its own, and without a limit they fill memory."""
 
 
 def main() -> None:
@@ -15,8 +19,12 @@ def main() -> None:
     from rnnsearch.cli.app import app
     from rnnsearch.errors import Interrupted, RnnsearchError
 
+    for cache in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
+        os.environ.setdefault(cache, PRIMITIVES)  # read when torch is first used, so before it is imported
     try:
-        app()
+        if isinstance(sys.stdout, TextIOWrapper):
+            sys.stdout.reconfigure(errors="replace")  # a terminal without some letter is no reason to stop
+        app(prog_name="rnnsearch")
     except Interrupted as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(130)

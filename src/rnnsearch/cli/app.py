@@ -26,12 +26,13 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("inspect")(inspect.inspect)
 
 
-def _version(asked: bool) -> None:
+def _version(asked: bool) -> bool:
     if asked:
         from rnnsearch import __version__
 
         typer.echo(f"rnnsearch {__version__}")
         raise typer.Exit
+    return asked
 
 
 @app.callback()

@@ -95,7 +95,7 @@ What to type next:
   echo "..." | rnnsearch translate {folder}                      translate {config.data.source} text, line by line
   rnnsearch translate {folder} -i in.txt -o out.txt --alignments out.align
   rnnsearch inspect {folder}                                     what is inside
-  rnnsearch train {folder}/run.toml --resume --set training.max_minutes=60   train it for longer
+  rnnsearch train {folder}/run.toml --resume --set training.max_minutes=60 --set training.max_epochs=60
   cp {folder}/run.toml mine.toml                                 then name your own files in it: data.train
 
 (If rnnsearch is not found, activate the environment first: . .venv/bin/activate)"""

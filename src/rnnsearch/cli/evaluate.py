@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rnnsearch.cli.io import both_lines, input_lines, output
+from rnnsearch.cli.io import both_lines, output
 
 
 def evaluate(
@@ -31,13 +31,20 @@ def evaluate(
     import json
 
     from rnnsearch.assess import assess, write_assessment
+    from rnnsearch.errors import DataError
     from rnnsearch.text.alignments import read_pharaoh
     from rnnsearch.translate import load
 
     translator = load(model, device)
     sources, references = both_lines(source, reference)
-    other = (baseline.name, list(input_lines(baseline))) if baseline else None
+    other = (baseline.name, both_lines(reference, baseline)[1]) if baseline else None
+    if alignments:
+        translator.require_attention()
     gold = (str(alignments), read_pharaoh(alignments)) if alignments else None
+    if gold and len(gold[1]) != len(sources):
+        raise DataError(
+            f"{source} and {alignments} must have the same number of lines; got {len(sources):,} and {len(gold[1]):,}"
+        )
     assessment = assess(translator, sources, references, model.name, translator.options(beam), other, gold)
     typer.echo(assessment.evaluation.to_text())
     if output_file is not None:

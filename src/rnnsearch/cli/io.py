@@ -52,7 +52,9 @@ def both_lines(source: Path, target: Path) -> tuple[list[str], list[str]]:
     """The lines of two files. Errors: DataError where they have different numbers of lines."""
     left, right = list(input_lines(source)), list(input_lines(target))
     if len(left) != len(right):
-        raise DataError(f"{source} and {target} must have equally many lines; got {len(left):,} and {len(right):,}")
+        raise DataError(
+            f"{source} and {target} must have the same number of lines; got {len(left):,} and {len(right):,}"
+        )
     return left, right
 
 

@@ -45,12 +45,18 @@ def checked(run_file: Path, settings: list[str] | None) -> RunConfig:
     from rnnsearch import config as run_config
     from rnnsearch.errors import ConfigError
 
-    config = run_config.load(run_file, settings or ())
+    faults: list[str] = []
+    try:
+        config = run_config.load(run_file, settings or ())
+    except ConfigError as error:
+        if not isinstance(error.rest, run_config.RunConfig):
+            raise
+        faults, config = error.faults, error.rest
     from rnnsearch.training.run import check
 
-    faults = check(config)
+    faults += [f"{run_file}: {fault}" for fault in check(config)]
     if faults:
-        raise ConfigError([f"{run_file}: {fault}" for fault in faults])
+        raise ConfigError(faults)
     return config
 
 
@@ -125,7 +131,8 @@ class DownloadBar:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.bar.stop()
+        if self.task is not None:
+            self.bar.stop()
 
     def __call__(self, done: int, total: int | None) -> None:
         if self.task is None:

@@ -151,7 +151,9 @@ def _raw_lines(path: Path) -> Generator[bytes, None, None]:
                 text = line.removeprefix(_BOM) if number == 1 else line
                 yield text.removesuffix(b"\n").removesuffix(b"\r")
     except (gzip.BadGzipFile, EOFError, zlib.error, zstandard.ZstdError) as error:
-        raise DataError(f"{path}:{number}: the compressed file is damaged after this line: {error}") from None
+        raise DataError(
+            f"{path}:{number + 1}: the compressed file is damaged here or a little before: {error}"
+        ) from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
 

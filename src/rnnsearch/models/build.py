@@ -52,7 +52,9 @@ def unfit_options(path: str, table: BaseModel, needs: Iterable[str], always: Ite
     needs = set(needs)
     given = {key for key, value in table if value is not None} - set(always)
     missing = [f"{path}.{key}: must be given for {what}" for key in sorted(needs - given)]
-    return missing + [f"{path}.{key}: has no effect with {what}; remove it" for key in sorted(given - needs)]
+    return missing + [
+        f'{path}.{key}: has no effect with {what}; remove it (or say "unset")' for key in sorted(given - needs)
+    ]
 
 
 def _unknown(path: str, name: str, table: Mapping[str, object]) -> str | None:

@@ -67,8 +67,13 @@ def load_weights(path: Path, model: nn.Module) -> None:
         there = tuple(tensors[name].shape) if name in tensors else "no such tensor"
         if here != there:
             raise ModelError(f"{path}: does not fit the model of its config: {name} is {there}, must be {here}")
+    fill(model, tensors)
+
+
+def fill(model: nn.Module, tensors: dict[str, Tensor]) -> None:
+    """Copy tensors of the right names and shapes into the model's parameters."""
     with torch.no_grad():
-        for name, parameter in own.items():
+        for name, parameter in weights(model).items():
             parameter.copy_(tensors[name])
 
 
@@ -93,14 +98,14 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> Loaded:
     missing = [name for name in (CONFIG, WEIGHTS, SOURCE, TARGET) if not (folder / name).is_file()]
     if missing:
         raise ModelError(f"{folder}: is not a whole model folder: it lacks {', '.join(missing)}")
+    source, target = Tokenizer.load(folder / SOURCE), Tokenizer.load(folder / TARGET)
     try:
         config = run_config.load(folder / CONFIG)
         faults = check(config)
         if faults:
             raise ConfigError(faults)
+        model = build(config.model, len(source), len(target), seed=None, objective=config.objective)
     except ConfigError as error:
         raise ModelError(f"{folder}: its {CONFIG} is not of this version of rnnsearch: {error.faults[0]}") from None
-    source, target = Tokenizer.load(folder / SOURCE), Tokenizer.load(folder / TARGET)
-    model = build(config.model, len(source), len(target), seed=None, objective=config.objective)
     load_weights(folder / WEIGHTS, model)
     return Loaded(model.to(device).eval(), config, source, target)

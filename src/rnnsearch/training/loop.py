@@ -28,7 +28,7 @@ from rnnsearch.training.optimisers import clip
 from rnnsearch.training.progress import Reporter
 from rnnsearch.training.schedules import Schedule
 from rnnsearch.training.state import State, load_state, save_state
-from rnnsearch.training.validation import Assessor, DevScore
+from rnnsearch.training.validation import Assessor
 
 SEED_STRIDE = 1_000_003
 """Keeps the seeds of one run's updates apart from another run's."""
@@ -249,29 +249,37 @@ class Trainer(Generic[Model]):
             self.new_best(self)
             self.save()
             return
-        with precision(self.device, training.precision):
-            score = self.validation.score(self.model, self.objective, training.dev_bleu, asked)
-        if score is None:
+        row = self.score_dev(asked)
+        if row is None:
             self._stop_if(asked)
             return
-        value = score.value(training.metric)
-        better = math.isfinite(value) and (state.best is None or value < state.best)
-        state.worse = 0 if better else state.worse + 1
-        self.schedule.evaluated(better)
-        row = self._row(score, better)
+        state.worse = 0 if row["best"] else state.worse + 1
+        self.schedule.evaluated(row["best"])
         state.history.append(row)
         state.evaluated, state.pending = state.update, False
         state.nll, state.sentences, state.tokens = 0.0, 0, 0
         if training.average > 0:
             self._keep_for_average()
-        if better:
-            state.best = value
+        if row["best"]:
             self.new_best(self)
         self.reporter.evaluated(row)
         self.save()
 
-    def _row(self, score: DevScore, better: bool) -> dict[str, Any]:
-        state = self.state
+    def score_dev(self, stop: Callable[[], bool] = lambda: False) -> dict[str, Any] | None:
+        """The dev scores of the model as it is now, a row for the history; None if `stop` asked to leave.
+
+        `best`: whether they are the best so far, by the run's metric; they are then what is to be beaten.
+        """
+        assert self.validation is not None
+        state, training = self.state, self.config.training
+        with precision(self.device, training.precision):
+            score = self.validation.score(self.model, self.objective, training.dev_bleu, stop)
+        if score is None:
+            return None
+        value = score.value(training.metric)
+        better = math.isfinite(value) and (state.best is None or value < state.best)
+        if better:
+            state.best = value
         return {
             "update": state.update,
             "epoch": self.epochs(),

@@ -20,7 +20,7 @@ from rnnsearch.errors import TrainingError, did_you_mean
 from rnnsearch.files import write_text
 from rnnsearch.models.build import check as check_model
 from rnnsearch.models.build import unfit_options
-from rnnsearch.models.checkpoint import CONFIG, WEIGHTS, weights
+from rnnsearch.models.checkpoint import CONFIG, WEIGHTS, fill, weights
 from rnnsearch.objectives.build import check as check_objective
 from rnnsearch.search.ranking import check as check_search
 from rnnsearch.training.averaging import average
@@ -40,7 +40,27 @@ TRAINING = "training.json"
 
 def check(config: RunConfig) -> list[str]:
     """Every fault in the names and combinations of a config, each with its dotted path; empty if none."""
-    return [*check_model(config), *check_objective(config), *_check_training(config), *check_search(config)]
+    return [
+        *check_model(config),
+        *check_objective(config),
+        *_check_training(config),
+        *_check_dev(config),
+        *check_search(config),
+    ]
+
+
+def _check_dev(config: RunConfig) -> list[str]:
+    """Options that need a dev set, where there is to be none."""
+    data, training = config.data, config.training
+    if data.corpus is not None or data.dev is not None or data.dev_size > 0:
+        return []
+    needing = {
+        "training.patience": training.patience is not None,
+        "training.average": training.average > 0,
+        "training.schedule.type": training.schedule.type == "plateau",
+        "training.metric": training.metric == "bleu",
+    }
+    return [f"{path}: needs a dev set; give data.dev or data.dev_size" for path, used in needing.items() if used]
 
 
 def _check_training(config: RunConfig) -> list[str]:
@@ -183,35 +203,31 @@ def _trainer(
 
 
 def _finish(trainer: Trainer[Any], directions: Sequence[Direction], prepared: Prepared, reporter: Reporter) -> None:
-    """Average the last evaluations' weights where asked, keep them if they are better, and write the card."""
-    if trainer.config.training.average > 1 and trainer.validation is not None:
-        tensors = average(trainer.to_average())
-        average_is_better(trainer, tensors, directions, reporter)
+    """Average the last evaluations' weights where asked, and write the card."""
+    paths, history = trainer.to_average(), trainer.state.history
+    if trainer.config.training.average > 1 and len(paths) > 1 and "averaged" not in history[-1]:
+        _average(trainer, directions, paths, reporter)
     for direction in directions:
         if (direction.folder / WEIGHTS).is_file():
             describe_run(trainer, direction, prepared)
 
 
-def average_is_better(
-    trainer: Trainer[Any], tensors: dict[str, torch.Tensor], directions: Sequence[Direction], reporter: Reporter
-) -> None:
-    """Keep averaged weights as the model if the dev set says they beat the best single ones."""
-    config = trainer.config
-    with torch.no_grad():
-        for name, parameter in trainer.model.named_parameters():
-            parameter.copy_(tensors[name])
-    assert trainer.validation is not None
-    score = trainer.validation.score(trainer.model, trainer.objective, config.training.dev_bleu, lambda: False)
-    assert score is not None
-    value = score.value(config.training.metric)
-    count = len(trainer.to_average())
-    better = trainer.state.best is None or value < trainer.state.best
-    bleu = "" if score.bleu is None else f", BLEU {score.bleu:.1f} (greedy)"
-    verdict = "kept" if better else "the best single checkpoint is better and kept"
-    reporter.message(f"mean of the last {count} evaluated weights: dev NLL {score.nll:.2f} a sentence{bleu}; {verdict}")
-    if better:
+def _average(trainer: Trainer[Any], directions: Sequence[Direction], paths: list[Path], reporter: Reporter) -> None:
+    """The mean of the last evaluated weights becomes the model if the dev set says that it beats the best of them."""
+    own = {name: parameter.detach().clone() for name, parameter in weights(trainer.model).items()}
+    fill(trainer.model, average(paths))
+    row = trainer.score_dev()
+    assert row is not None
+    if row["best"]:
         for direction in directions:
-            direction.save(tensors)
+            direction.save(weights(trainer.model))
+    fill(trainer.model, own)
+    history = trainer.state.history
+    history.append({**row, "train_nll": history[-1]["train_nll"], "averaged": len(paths)})
+    trainer.save()
+    bleu = "" if row["dev_bleu"] is None else f", BLEU {row['dev_bleu']:.1f} (greedy)"
+    verdict = "kept" if row["best"] else "the best single weights are better and kept"
+    reporter.message(f"mean of the last {len(paths)} weights: dev NLL {row['dev_nll']:.2f} a sentence{bleu}; {verdict}")
 
 
 def describe_run(trainer: Trainer[Any], direction: Direction, prepared: Prepared) -> None:

@@ -155,9 +155,7 @@ class PairValidation:
         if there is None or again is None:
             return None
         bleus, aers = (there.bleu, again.bleu), (there.aer, again.aer)
-        return DevScore(
-            (there.nll + again.nll) / 2, (there.per_word + again.per_word) / 2, _mean(*bleus), _mean(*aers)
-        )
+        return DevScore((there.nll + again.nll) / 2, (there.per_word + again.per_word) / 2, _mean(*bleus), _mean(*aers))
 
 
 def _mean(a: float | None, b: float | None) -> float | None:

@@ -82,7 +82,8 @@ class Attention(nn.Module):
     @property
     def is_plain(self) -> bool:
         """Whether it is global with a softmax and without features: what fast twins of a recurrence need."""
-        return type(self.window) is Global and type(self.normaliser) is Softmax and not self.features
+        plain = type(self) is Attention and not self.features
+        return plain and type(self.window) is Global and type(self.normaliser) is Softmax
 
     @property
     def merges(self) -> bool:

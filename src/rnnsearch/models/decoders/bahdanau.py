@@ -101,7 +101,7 @@ class Bahdanau(Decoder):
         cell, score = self.cell, self.attention.score
         if type(cell) is not GRU or state.keep is not None:
             return super().unroll(x, state, memory)
-        if not isinstance(score, Additive) or not self.attention.is_plain:
+        if type(score) is not Additive or not self.attention.is_plain:
             return super().unroll(x, state, memory)
         assert memory.keys is not None
         weights = bahdanau.Weights(

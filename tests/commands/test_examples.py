@@ -1,0 +1,67 @@
+"""Every run file of examples/ resolves, passes the checks, and trains at toy size."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rnnsearch import config as run_config
+from rnnsearch.config import RunConfig
+from rnnsearch.training.run import check
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.toml"))
+TOY = 8
+"""Units of every layer."""
+
+
+def sizes(table: Mapping[str, Any], path: str) -> Iterator[str]:
+    """Settings that make every layer of a resolved `[model]` small."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from sizes(value, f"{path}.{key}")
+        elif isinstance(value, int) and not isinstance(value, bool):
+            yield f"{path}.{key}={TOY}"
+
+
+def toy(config: RunConfig, corpus: Path) -> list[str]:
+    """The `--set` values of a toy run on the tiny corpus, whatever the example's data are."""
+    data = config.data
+    settings = [
+        f'data.train=["{corpus / "train.en"}|{corpus / "train.de"}"]',
+        "data.dev_size=10",
+        "data.test_size=10",
+        f"text.vocabulary={min(config.text.vocabulary, 400)}",
+        "training.max_updates=2",
+        "training.threads=1",
+        "training.device=cpu",
+        *sizes(config.model.model_dump(exclude_none=True), "model"),
+    ]
+    for part, given in (("dev", data.dev), ("test", data.test)):
+        if given is not None:
+            settings.append(f"data.{part}={corpus / part}.en|{corpus / part}.de")
+    return settings
+
+
+def test_there_are_examples() -> None:
+    assert EXAMPLES
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_resolves_and_trains_at_toy_size(cli: Any, corpus: Path, tmp_path: Path, path: Path) -> None:
+    config = run_config.load(path)
+    assert check(config) == []
+    assert path.read_text(encoding="utf-8").startswith("# "), "the first line says what it is for"
+    copy = tmp_path / path.name
+    copy.write_text(path.read_text(encoding="utf-8"), encoding="utf-8")
+    settings = [part for setting in [*toy(config, corpus), "folder=out"] for part in ("--set", setting)]
+    result = cli("train", copy, *settings)
+    assert result.code == 0, result.err
+    assert "training ended: 2 updates done" in result.err
+    facts = json.loads((tmp_path / "out" / "training.json").read_text())
+    assert facts["updates"] == 2
+    assert facts["parameters"] < 100_000
+    assert len(cli("translate", tmp_path / "out", stdin="the cat\n").lines) == 1

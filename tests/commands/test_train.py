@@ -1,0 +1,167 @@
+"""`rnnsearch prepare`, `train` and `inspect`, and what is wrong with run files."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rnnsearch import config as run_config
+
+
+def test_train_makes_a_model_folder_and_says_what_next(trained: Any, model: Path) -> None:
+    assert trained.out == "", "results go to stdout, and a trained model is no text"
+    err = trained.err
+    assert "prepared 200 training pairs in " in err
+    assert '[model.attention]\nscore = "additive"' in err, "the resolved config is printed"
+    assert "dev after epoch" in err
+    assert "training ended: 100 updates done (training.max_updates)" in err
+    assert err.rstrip().endswith(f"Next: rnnsearch translate {model}, rnnsearch inspect {model}")
+    names = {path.name for path in model.iterdir()}
+    assert names == {
+        "card.md", "checkpoints", "config.toml", "data", "log.jsonl", "model.safetensors",
+        "source.json", "target.json", "training.json",
+    }  # fmt: skip
+    assert run_config.load(model / "config.toml").training.max_updates == 100
+
+
+def test_prepare_reports_what_was_left_out(cli: Any, corpus: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "corpus"
+    shutil.copytree(corpus, folder, ignore=shutil.ignore_patterns("model", "one-vector"))
+    with (folder / "train.en").open("ab") as en, (folder / "train.de").open("ab") as de:
+        en.write(b"the cat\nthe dog\nbad \xff byte\n")
+        de.write(b"\nder Hund\nschlechtes Byte\n")
+    result = cli("prepare", folder / "run.toml", "--set", f"folder={tmp_path / 'out'}")
+    assert (result.code, result.out) == (0, "")
+    assert "203 pairs read, 201 kept" in result.err
+    assert "1 left out: empty; for example" in result.err
+    assert "1 left out: invalid UTF-8; for example" in result.err
+    assert f"{folder / 'train.en'}:203" in result.err
+    assert "target: " in result.err
+    assert "% unknown" in result.err
+    assert (tmp_path / "out" / "data" / "prepared.json").is_file()
+    # train then takes what is prepared
+    result = cli("train", folder / "run.toml", "--set", f"folder={tmp_path / 'out'}", "--set", "training.max_updates=1")
+    assert result.code == 0
+    assert "prepared 2" not in result.err
+
+
+def test_a_run_without_a_folder_lands_in_runs(
+    cli: Any, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = cli("train", corpus / "run.toml", "--set", "training.max_updates=1", "--set", "training.dev_bleu=false")
+    assert result.code == 0, result.err
+    assert (tmp_path / "runs" / "tiny" / "model.safetensors").is_file()
+    # again: refused without --resume, goes on with it
+    again = cli("train", corpus / "run.toml", "--set", "training.max_updates=1", "--set", "training.dev_bleu=false")
+    assert again.code == 1
+    assert again.err.splitlines()[-1] == (
+        "rnnsearch: runs/tiny: holds a training run already; go on with --resume, or name another folder"
+    )
+    more = cli(
+        "train", corpus / "run.toml", "--resume", "--set", "training.max_updates=2",
+        "--set", "training.dev_bleu=false",
+    )  # fmt: skip
+    assert more.code == 0, more.err
+    assert "going on from update 1 (runs/tiny/checkpoints/last)" in more.err
+    assert "training ended: 2 updates done" in more.err
+    other = cli(
+        "train", corpus / "run.toml", "--resume", "--set", "training.seed=3", "--set", "model.embedding=8",
+        "--set", "training.dev_bleu=false",
+    )  # fmt: skip
+    assert other.code == 1
+    assert "its run differs from this config in model.embedding, training.seed;" in other.err
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("preset=smal", "preset must be one of "),
+        ("training.batch_tokens=3", "training.batch_tokens: there is no such option"),
+        ("training.max_updatess=3", 'there is no such option (did you mean "max_updates"?)'),
+        ("training.batch.sentences=0", "training.batch.sentences: must be greater than or equal to 1; got 0"),
+        ("model.decoder.cell=gruu", "model.decoder.cell: must be one of "),
+        (
+            "training.optimiser.rho=0.9",
+            'training.optimiser.rho: has no effect with adam optimiser; remove it (or say "unset")',
+        ),
+        ("training.device=tpu", 'training.device: must be auto, cpu, cuda or cuda:N; got "tpu"'),
+        ("nonsense", '--set must be key=value, such as training.seed=2; got "nonsense"'),
+    ],
+)
+def test_a_wrong_setting_is_one_sentence(cli: Any, corpus: Path, tmp_path: Path, setting: str, said: str) -> None:
+    result = cli("train", corpus / "run.toml", "--set", f"folder={tmp_path / 'out'}", "--set", setting)
+    assert (result.code, result.out) == (1, "")
+    last = result.err.splitlines()[-1]
+    assert said in last
+    assert last.startswith("rnnsearch: ")
+    assert "Traceback" not in result.err
+    assert not (tmp_path / "out" / "checkpoints").exists()
+
+
+def test_a_typed_preset_gets_a_hint(fault: Any, corpus: Path) -> None:
+    assert fault("train", corpus / "run.toml", "--set", "preset=smal").endswith('got "smal" (did you mean "small"?)')
+
+
+def test_all_faults_come_at_once(cli: Any, corpus: Path) -> None:
+    result = cli(
+        "train", corpus / "run.toml", "--set", "training.optimiser.rho=0.9", "--set", "model.encoder.cell=gruu",
+        "--set", "training.schedule.type=halving",
+    )  # fmt: skip
+    assert result.code == 1
+    paths = [line.split(": ")[2] for line in result.err.splitlines()]
+    assert paths == [
+        "model.encoder.cell",
+        "training.optimiser.rho",
+        "training.schedule.every",
+        "training.schedule.start",
+    ]
+
+
+def test_missing_and_broken_files(fault: Any, corpus: Path, tmp_path: Path) -> None:
+    nowhere = tmp_path / "nowhere.toml"
+    assert fault("train", nowhere) == f"{nowhere}: no such run file"
+    broken = tmp_path / "broken.toml"
+    broken.write_text("name = \n")
+    assert fault("prepare", broken).startswith(f"{broken}: is not TOML: ")
+    out = f"folder={tmp_path / 'out'}"
+    text = fault("train", corpus / "run.toml", "--set", out, "--set", 'data.train=["no.en|no.de"]')
+    assert text == f"{corpus / 'no.en'}: no such file"
+    text = fault("train", corpus / "run.toml", "--set", out, "--set", 'data.train=["train.en|dev.de"]')
+    assert text == f"{corpus / 'train.en'} and {corpus / 'dev.de'} must have the same number of lines; got 200 and 20"
+    assert not (tmp_path / "out" / "data").exists()
+
+
+def test_an_empty_corpus(fault: Any, corpus: Path, tmp_path: Path) -> None:
+    for name in ("empty.en", "empty.de"):
+        (corpus / name).write_text("")
+    text = fault(
+        "prepare", corpus / "run.toml", "--set", f"folder={tmp_path}", "--set", 'data.train=["empty.en|empty.de"]'
+    )
+    assert text.startswith("no sentence pair is left for training in empty.en|empty.de")
+
+
+def test_a_folder_that_cannot_be_made(fault: Any, corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    text = fault("train", corpus / "run.toml", "--set", f"folder={tmp_path / 'file' / 'run'}")
+    assert text.startswith(f"{tmp_path / 'file' / 'run' / 'data'}: cannot be written: Not a directory")
+
+
+def test_inspect_shows_parts_card_and_config(cli: Any, model: Path) -> None:
+    result = cli("inspect", model, "--config")
+    assert (result.code, result.err) == (0, "")
+    for name in ("source_embedding", "encoder", "decoder", "output"):
+        assert name in result.out
+    assert "# en → de, a recurrent translation model" in result.out
+    assert "Learning statistics" in result.out
+    assert "[model.attention]" in result.out
+    assert "[model.attention]" not in cli("inspect", model).out
+    from rnnsearch.models.checkpoint import load_model
+
+    loaded = load_model(model).model
+    assert f"{sum(p.numel() for p in loaded.parameters()):,}" in result.out
+    for name, _ in loaded.named_parameters():
+        assert name in result.out, "names are not cut off"

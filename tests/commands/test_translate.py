@@ -1,0 +1,265 @@
+"""`rnnsearch translate`, `score` and `align`."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CAT = "the small cat sees the dog."
+BIRD = "the old bird finds the tree."
+
+
+def test_one_line_in_is_one_line_out(cli: Any, model: Path) -> None:
+    """Empty lines, and characters that Python would break lines at, stay where they are."""
+    given = [CAT, "", "the cat\u2028sees the dog.", "the old\x85bird", "  ", "the\x0cred\x0bcat", "", BIRD, ""]
+    result = cli("translate", model, stdin="".join(f"{line}\n" for line in given))
+    assert (result.code, result.err) == (0, "")
+    assert len(result.lines) == len(given)
+    assert [n for n, line in enumerate(result.lines) if not line] == [1, 6, 8]
+    assert [line.startswith("der ") for line in (result.lines[0], result.lines[7])] == [True, True]
+    alone = cli("translate", model, stdin=f"{BIRD}\n")
+    assert alone.lines == [result.lines[7]]
+
+
+def test_it_has_learned(cli: Any, model: Path, corpus: Path) -> None:
+    """So that the tests of outputs are about more than noise."""
+    result = cli("translate", model, "-i", corpus / "test.en")
+    references = (corpus / "test.de").read_text(encoding="utf-8").splitlines()
+    right = sum(line == reference for line, reference in zip(result.lines, references, strict=True))
+    assert right > len(references) / 2
+
+
+def test_files_in_and_out(cli: Any, model: Path, tmp_path: Path) -> None:
+    source, target = tmp_path / "in.txt", tmp_path / "new" / "out.txt"
+    source.write_bytes(f"\ufeff{CAT}\r\n\r\n{BIRD}".encode())
+    result = cli("translate", model, "-i", source, "-o", target)
+    assert result == (0, "", "")
+    from_stdin = cli("translate", model, stdin=source.read_bytes())
+    plain = cli("translate", model, stdin=f"{CAT}\n\n{BIRD}\n")
+    assert target.read_bytes() == from_stdin.out.encode() == plain.out.encode()
+    assert target.read_bytes().count(b"\n") == 3
+    assert b"\r" not in target.read_bytes()
+
+
+def test_no_lines_in_no_lines_out(cli: Any, model: Path) -> None:
+    assert cli("translate", model) == (0, "", "")
+
+
+def test_json_has_everything(cli: Any, model: Path) -> None:
+    result = cli("translate", model, "--format", "json", "--n-best", "2", stdin=f"{CAT}\n\n")
+    row, empty = (json.loads(line) for line in result.lines)
+    assert row["source"] == CAT
+    assert row["text"] == cli("translate", model, stdin=f"{CAT}\n").lines[0]
+    assert row["finished"] is True
+    assert row["tokens"][-1] == row["source_tokens"][-1] == "</s>"
+    assert len(row["token_scores"]) == len(row["tokens"])
+    assert row["log_prob"] == pytest.approx(sum(row["token_scores"]), abs=1e-4)
+    assert row["score"] == pytest.approx(row["log_prob"] / len(row["tokens"]), abs=1e-6)
+    assert len(row["attention"]) == len(row["tokens"])
+    for weights in row["attention"]:
+        assert len(weights) == len(row["source_tokens"])
+        assert sum(weights) == pytest.approx(1.0, abs=1e-3)
+    assert all(i < 6 for i, _ in row["alignment"])
+    assert len(row["n_best"]) == 2
+    assert row["n_best"][0]["text"] == row["text"]
+    assert row["n_best"][0]["score"] >= row["n_best"][1]["score"]
+    assert (empty["text"], empty["log_prob"], empty["alignment"]) == ("", 0.0, [])
+
+
+def test_n_best_lists(cli: Any, model: Path) -> None:
+    result = cli("translate", model, "--format", "nbest", "--n-best", "4", "--beam", "2", stdin=f"{CAT}\n{BIRD}\n")
+    rows = [line.split(" ||| ") for line in result.lines]
+    assert [row[0] for row in rows] == ["0"] * 4 + ["1"] * 4
+    for number in ("0", "1"):
+        mine = [row for row in rows if row[0] == number]
+        scores = [float(row[3]) for row in mine]
+        assert scores == sorted(scores, reverse=True)
+        assert len({row[1] for row in mine}) == 4
+        assert all(re.fullmatch(r"log_prob=-?\d+\.\d{6}", row[2]) for row in mine)
+
+
+def test_beam_and_length_options(cli: Any, model: Path) -> None:
+    text = f"{CAT}\n{BIRD}\n"
+    greedy = cli("translate", model, "--beam", "1", "--format", "json", stdin=text)
+    wide = cli("translate", model, "--beam", "8", "--length-penalty", "0", "--format", "json", stdin=text)
+    for one, eight in zip(greedy.lines, wide.lines, strict=True):
+        assert json.loads(eight)["log_prob"] >= json.loads(one)["log_prob"] - 1e-5
+        assert json.loads(eight)["score"] == pytest.approx(json.loads(eight)["log_prob"])
+    short = cli("translate", model, "--max-length", "2", "--format", "json", stdin=text)
+    for line in short.lines:
+        row = json.loads(line)
+        assert (len(row["tokens"]), row["finished"]) == (2, False)
+    batched = cli("translate", model, "--batch", "1", "--threads", "1", stdin=text)
+    assert batched == cli("translate", model, stdin=text)
+
+
+def test_unknown_words_can_be_banned(cli: Any, one_vector: Path) -> None:
+    """The model of 2 updates and few words produces <unk> when it may."""
+    text = "the quiet child hears the tree.\n" * 3 + f"{CAT}\n"
+    free = cli("translate", one_vector, "--format", "json", "--n-best", "10", stdin=text)
+    banned = cli("translate", one_vector, "--format", "json", "--n-best", "10", "--ban-unknown", stdin=text)
+    assert "<unk>" in free.out
+    assert "<unk>" not in "".join(t for line in banned.lines for t in json.loads(line)["tokens"])
+    for line in banned.lines:
+        assert all("<unk>" not in row["tokens"] for row in json.loads(line)["n_best"])
+
+
+def test_alignments_go_beside_the_text(cli: Any, model: Path, tmp_path: Path) -> None:
+    links = tmp_path / "links" / "out.align"
+    result = cli("translate", model, "--alignments", links, stdin=f"{CAT}\n\n{BIRD}\n")
+    assert result.code == 0
+    lines = links.read_text().split("\n")
+    assert len(lines) == 4
+    assert lines[1] == lines[3] == ""
+    for line, text in ((lines[0], result.lines[0]), (lines[2], result.lines[2])):
+        pairs = [tuple(map(int, link.split("-"))) for link in line.split(" ")]
+        assert pairs == sorted(pairs)
+        assert {j for _, j in pairs} == set(range(len(text.split(" ")))), "each target word has a source word"
+        assert all(0 <= i < 6 for i, _ in pairs)
+    symbols = tmp_path / "symbols.align"
+    cli("translate", model, "--alignments", symbols, "--unit", "symbols", stdin=f"{CAT}\n")
+    first = symbols.read_text().split("\n")[0].split(" ")
+    assert len(first) > len(result.lines[0].split(" ")), "the full stop is a symbol, and no word"
+
+
+def test_a_line_of_a_thousand_words(cli: Any, model: Path) -> None:
+    long = " ".join(["the small cat sees the dog"] * 170)
+    assert len(long.split()) > 1000
+    result = cli("translate", model, "--beam", "2", "--max-length", "50", stdin=f"{long}\n{CAT}\n")
+    assert result.code == 0
+    assert len(result.lines) == 2
+    assert result.lines[1] == cli("translate", model, "--beam", "2", stdin=f"{CAT}\n").lines[0]
+
+
+def test_text_that_looks_like_special_symbols_is_text(cli: Any, model: Path) -> None:
+    result = cli("translate", model, "--format", "json", stdin="</s> <s> <pad> <unk>\n")
+    row = json.loads(result.lines[0])
+    assert row["source"] == "</s> <s> <pad> <unk>"
+    assert row["source_tokens"].count("</s>") == 1
+    assert "<pad>" not in row["source_tokens"]
+
+
+@pytest.mark.parametrize("name", ["standard input", "file"])
+def test_invalid_utf8_is_named_with_its_line(fault: Any, model: Path, tmp_path: Path, name: str) -> None:
+    content = f"{CAT}\n\n".encode() + b"caf\xe9\n"
+    if name == "file":
+        (tmp_path / "in.txt").write_bytes(content)
+        text = fault("translate", model, "-i", tmp_path / "in.txt", "-o", tmp_path / "out.txt")
+        assert text == f"{tmp_path / 'in.txt'}:3: must be UTF-8; got byte 0xe9 at position 3"
+        assert [path.name for path in tmp_path.iterdir()] == ["in.txt"], "no half-written output"
+    else:
+        text = fault("translate", model, stdin=content)
+        assert text.startswith("<standard input>:3: must be text in UTF-8")
+
+
+def test_what_is_missing_is_said(fault: Any, model: Path, tmp_path: Path) -> None:
+    nowhere = tmp_path / "nowhere"
+    assert fault("translate", nowhere) == f"{nowhere}: there is no such model folder"
+    assert fault("translate", model, "-i", nowhere) == f"{nowhere}: no such file"
+    assert fault("translate", model, "-i", tmp_path) == f"{tmp_path}: is a folder, not a file"
+    assert fault("align", model, nowhere, nowhere) == f"{nowhere}: no such file"
+    assert fault("translate", model, "--device", "tpu") == 'device: must be auto, cpu, cuda or cuda:N; got "tpu"'
+    (tmp_path / "foreign").mkdir()
+    assert fault("translate", tmp_path / "foreign") == (
+        f"{tmp_path / 'foreign'}: is not a whole model folder: it lacks "
+        "config.toml, model.safetensors, source.json, target.json"
+    )
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "source.json", "config.toml"])
+def test_a_truncated_model_is_said(fault: Any, model: Path, tmp_path: Path, name: str) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(model, copy, ignore=shutil.ignore_patterns("checkpoints", "data"))
+    content = (copy / name).read_bytes()
+    (copy / name).write_bytes(content[: len(content) // 2])
+    text = fault("translate", copy, stdin=f"{CAT}\n")
+    assert str(copy) in text
+    assert name in text
+
+
+def test_output_that_cannot_be_written(fault: Any, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("kept")
+    place = tmp_path / "file" / "out.txt"
+    assert fault("translate", model, "-o", place, stdin=f"{CAT}\n") == (
+        f"{place}: cannot be written: File exists; nothing was changed"
+    )
+    assert (tmp_path / "file").read_text() == "kept"
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    assert fault("translate", model, "-o", folder, stdin=f"{CAT}\n").startswith(f"{folder}: cannot be written: ")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+
+
+def test_a_model_without_attention_translates_but_does_not_align(
+    cli: Any, fault: Any, one_vector: Path, corpus: Path, tmp_path: Path
+) -> None:
+    result = cli("translate", one_vector, "--format", "json", stdin=f"{CAT}\n")
+    assert json.loads(result.lines[0])["attention"] is None
+    sentence = "aligning needs a model with attention; this one's decoder (rnnencdec) has none"
+    assert fault("align", one_vector, corpus / "test.en", corpus / "test.de") == sentence
+    assert fault("translate", one_vector, "--alignments", tmp_path / "a", stdin=f"{CAT}\n") == sentence
+    assert (
+        fault("evaluate", one_vector, corpus / "test.en", corpus / "test.de", "--alignments", gold(tmp_path))
+        == sentence
+    )
+    assert not (tmp_path / "a").exists()
+
+
+def gold(folder: Path) -> Path:
+    path = folder / "gold.align"
+    path.write_text("0-0\n")
+    return path
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> tuple[Path, Path]:
+    source, target = tmp_path / "s.txt", tmp_path / "t.txt"
+    source.write_text(f"{CAT}\n{CAT}\n\n\n{CAT}\n")
+    target.write_text("der kleine Katze sieht der Hund.\nHund Hund Hund.\n\nder\n\n")
+    return source, target
+
+
+def test_score_tells_a_good_translation_from_a_bad_one(
+    cli: Any, model: Path, texts: tuple[Path, Path], tmp_path: Path
+) -> None:
+    result = cli("score", model, *texts)
+    assert (result.code, result.err) == (0, "")
+    scores = [float(line) for line in result.lines]
+    assert len(scores) == 5
+    assert scores[0] > scores[1] + 5
+    assert scores[2] == 0.0
+    assert max(scores[3], scores[4]) < 0
+    best = cli("translate", model, "--format", "json", stdin=f"{CAT}\n")
+    best = json.loads(best.lines[0])
+    texts[1].write_text(f"{best['text']}\n" * 5)
+    again = cli("score", model, *texts, "--format", "json", "-o", tmp_path / "out.jsonl")
+    assert again.out == ""
+    row = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[0])
+    assert row["log_prob"] == pytest.approx(best["log_prob"], abs=1e-4)
+    assert row["tokens"] == best["tokens"]
+    assert row["alignment"] == best["alignment"]
+
+
+def test_align_links_every_target_word(cli: Any, model: Path, texts: tuple[Path, Path], tmp_path: Path) -> None:
+    result = cli("align", model, *texts)
+    assert (result.code, result.err) == (0, "")
+    assert len(result.lines) == 5
+    assert result.lines[2:] == ["", "", ""], "nothing to link on an empty side"
+    assert {int(link.split("-")[1]) for link in result.lines[0].split(" ")} == set(range(6))
+    assert cli("align", model, *texts, "-o", tmp_path / "out").out == ""
+    assert (tmp_path / "out").read_text() == result.out
+    symbols = cli("align", model, *texts, "--unit", "symbols")
+    assert len(symbols.lines[0].split(" ")) == 7
+
+
+@pytest.mark.parametrize("command", ["score", "align", "evaluate"])
+def test_different_line_counts(fault: Any, model: Path, texts: tuple[Path, Path], command: str) -> None:
+    texts[1].write_text("one\ntwo\n")
+    assert fault(command, model, *texts) == (
+        f"{texts[0]} and {texts[1]} must have the same number of lines; got 5 and 2"
+    )

@@ -1,0 +1,200 @@
+"""The model folder: saved and loaded it is the same model; anything else is refused in one sentence."""
+
+import resource
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from rnnsearch.config import resolve
+from rnnsearch.data.batches import make_batch
+from rnnsearch.errors import ModelError, RnnsearchError
+from rnnsearch.models.build import build
+from rnnsearch.models.checkpoint import (
+    CONFIG,
+    FORMAT,
+    SOURCE,
+    TARGET,
+    WEIGHTS,
+    load_model,
+    load_weights,
+    read_weights,
+    save_model,
+    save_weights,
+    weights,
+)
+from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.text.subwords import train_bpe
+from rnnsearch.text.words import train_words
+
+BATCH = make_batch([([5, 6, 7], [4, 8]), ([8], [9, 4, 5, 6])], [0, 1])
+
+
+def config_of(*settings):
+    sizes = ["model.embedding=6", "model.encoder.size=4", "model.attention.size=5"]
+    sizes += ["model.decoder.size=7", "model.decoder.maxout=6"]
+    tables = {"preset": "small", "data": {"source": "en", "target": "de", "corpus": "x"}}
+    return resolve(tables, [*sizes, *settings])
+
+
+@pytest.fixture
+def words():
+    return train_words(["one two three four five six seven eight"], 12, 1), train_words(["eins zwei drei " * 2], 7, 1)
+
+
+@pytest.fixture
+def saved(tmp_path, words):
+    """A model folder, its model and its config."""
+    config = config_of("text.type=words")
+    model = build(config.model, len(words[0]), len(words[1]), seed=3)
+    save_model(tmp_path / "model", weights(model), config, *words)
+    return tmp_path / "model", model, config
+
+
+def refused(folder):
+    """The one sentence of a folder's refusal."""
+    with pytest.raises(ModelError) as error:
+        load_model(folder)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_saved_and_loaded_is_the_same(saved, words):
+    folder, model, config = saved
+    loaded = load_model(folder)
+    assert loaded.config.model_dump() == config.model_dump()
+    assert loaded.config.base == folder
+    assert (loaded.source.fingerprint(), loaded.target.fingerprint()) == tuple(w.fingerprint() for w in words)
+    assert not loaded.model.training
+    own, again = weights(model), weights(loaded.model)
+    assert own.keys() == again.keys()
+    assert all(torch.equal(own[name], again[name]) for name in own)
+    assert sorted(path.name for path in folder.iterdir()) == sorted([CONFIG, WEIGHTS, SOURCE, TARGET])
+
+
+@pytest.mark.parametrize("tie", ["none", "target", "all"])
+def test_tied_embeddings_come_back_tied(tie, tmp_path):
+    tokenizer = train_bpe(["one two three four five"], 270, 1)
+    config = config_of(f"model.tie={tie}")
+    model = build(config.model, len(tokenizer), len(tokenizer), seed=3).eval()
+    save_model(tmp_path, weights(model), config, tokenizer, tokenizer)
+    loaded = load_model(tmp_path).model
+    assert (loaded.output.weight is loaded.target_embedding.weight) == (tie != "none")
+    assert (loaded.source_embedding is loaded.target_embedding) == (tie == "all")
+    assert likelihood()(loaded, BATCH, None).nll == likelihood()(model, BATCH, None).nll
+    size = len(tokenizer) * 6 * 4
+    tables = {"none": 3, "target": 2, "all": 1}[tie]
+    assert (tmp_path / WEIGHTS).stat().st_size < tables * size + 20000
+    assert read_weights(tmp_path / WEIGHTS).keys() == weights(model).keys()
+
+
+def test_saving_again_writes_over(saved, words):
+    folder, model, config = saved
+    with torch.no_grad():
+        model.output.bias.fill_(2)
+    save_model(folder, weights(model), config, *words)
+    assert torch.equal(load_model(folder).model.output.bias, model.output.bias)
+
+
+def test_no_folder(tmp_path):
+    assert refused(tmp_path / "runs") == f"{tmp_path / 'runs'}: there is no such model folder"
+    (tmp_path / "file").touch()
+    assert refused(tmp_path / "file") == f"{tmp_path / 'file'}: there is no such model folder"
+
+
+def test_missing_files(saved):
+    folder, _, _ = saved
+    (folder / WEIGHTS).unlink()
+    assert refused(folder) == f"{folder}: is not a whole model folder: it lacks model.safetensors"
+    (folder / SOURCE).unlink()
+    assert refused(folder) == f"{folder}: is not a whole model folder: it lacks model.safetensors, source.json"
+
+
+@pytest.mark.parametrize("kept", [0, 4, 100, -1])
+def test_truncated_weights(kept, saved):
+    path = saved[0] / WEIGHTS
+    path.write_bytes(path.read_bytes()[:kept])
+    message = refused(saved[0])
+    assert message.startswith(f"{path}: is truncated or damaged (")
+    assert message.endswith("; copy or train the model again")
+
+
+def test_foreign_weights(saved):
+    path = saved[0] / WEIGHTS
+    for metadata in (None, {"format": "pt"}):
+        save_file({"a": torch.ones(3)}, path, metadata=metadata)
+        assert refused(saved[0]) == f"{path}: was not written by rnnsearch (its format is not {FORMAT})"
+    path.write_bytes(b"PK\x03\x04" * 50)
+    assert refused(saved[0]).startswith(f"{path}: is truncated or damaged (")
+
+
+def test_weights_of_another_model(saved, words):
+    folder, model, _ = saved
+    path = folder / WEIGHTS
+    own = weights(model)
+    save_weights(path, own | {"output.bias": torch.ones(5)})
+    fits_not = f"{path}: does not fit the model of its config: "
+    assert refused(folder) == f"{fits_not}output.bias is (5,), must be (7,)"
+    save_weights(path, own | {"extra": torch.ones(2)})
+    assert refused(folder) == f"{fits_not}extra is (2,), must be no such parameter"
+    save_weights(path, {name: tensor for name, tensor in own.items() if name != "output.bias"})
+    assert refused(folder) == f"{fits_not}output.bias is no such tensor, must be (7,)"
+    save_model(folder, own, config_of("text.type=words", "model.decoder.size=8"), *words)
+    assert refused(folder).startswith(fits_not)
+    before = {name: p.clone() for name, p in own.items()}
+    with pytest.raises(ModelError):
+        other = build(config_of("text.type=words", "model.decoder.size=8").model, len(words[0]), len(words[1]), None)
+        load_weights(path, other)
+    with pytest.raises(ModelError):
+        save_weights(path, own | {"output.bias": torch.ones(5)})
+        load_weights(path, model)
+    assert all(torch.equal(before[name], p) for name, p in model.named_parameters())
+
+
+def test_broken_config(saved):
+    path = saved[0] / CONFIG
+    whole = path.read_text()
+    old = f"{saved[0]}: its config.toml is not of this version of rnnsearch: "
+    path.write_text(whole.replace("[model]", "[model"))
+    assert refused(saved[0]).startswith(f"{old}{path}: is not TOML: ")
+    path.write_text(whole.replace("[model]", "[model]\nnovelty = 1"))
+    assert refused(saved[0]) == f"{old}{path}: model.novelty: there is no such option"
+    path.write_text(whole.replace('score = "additive"', 'score = "newest"'))
+    assert refused(saved[0]) == f'{old}model.attention.score: must be one of additive; got "newest"'
+    path.write_bytes(b"\xff\xfe")
+    assert refused(saved[0]).startswith(f"{old}{path}: cannot be read: ")
+
+
+def test_a_config_that_its_tokenizers_do_not_fit(tmp_path, words):
+    config = config_of("model.tie=all")
+    tokenizer = train_bpe(["one two three four five"], 270, 1)
+    model = build(config.model, len(tokenizer), len(tokenizer), seed=3)
+    save_model(tmp_path, weights(model), config, tokenizer, words[0])
+    assert refused(tmp_path).startswith(f"{tmp_path}: ")
+    assert 'model.tie: "all" needs equal vocabularies' in refused(tmp_path)
+
+
+def test_broken_tokenizer(saved):
+    path = saved[0] / TARGET
+    path.write_text(path.read_text()[:-20])
+    assert refused(saved[0]).startswith(f"{path}: the tokenizer file must be whole JSON; got ")
+    shutil.copy(saved[0] / SOURCE, path)
+    assert refused(saved[0]).startswith(f"{saved[0] / WEIGHTS}: does not fit the model of its config: ")
+
+
+def test_a_full_disk_leaves_the_old_weights(saved):
+    """With a real limit on the size of files, as the library that writes them raises errors of its own."""
+    folder, model, _ = saved
+    path, before = folder / WEIGHTS, (folder / WEIGHTS).read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, limits[1]))
+    try:
+        with pytest.raises(RnnsearchError) as error:
+            save_weights(path, weights(model) | {"large": torch.ones(1 << 16)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert str(error.value).startswith(f"{path}: cannot be written: ")
+    assert str(error.value).endswith("; nothing was changed")
+    assert path.read_bytes() == before
+    assert sorted(p.name for p in folder.iterdir()) == sorted([CONFIG, WEIGHTS, SOURCE, TARGET])

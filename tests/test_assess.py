@@ -1,0 +1,143 @@
+"""A model on a test set: what is scored, with which search, and what is written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rnnsearch.assess import assess, write_assessment
+from rnnsearch.config import resolve
+from rnnsearch.errors import DataError, ModelError
+from rnnsearch.models.build import build
+from rnnsearch.models.checkpoint import Loaded
+from rnnsearch.search.constraints import SearchOptions
+from rnnsearch.text.alignments import parse_pharaoh
+from rnnsearch.text.words import train_words
+from rnnsearch.translate import Translation, Translator
+
+SOURCES = ["the cat sees the dog", "a bird", "the zebra sees a bird"]
+REFERENCES = ["die Katze sieht den Hund", "ein Vogel", "das Zebra sieht einen Vogel"]
+KNOWN = [True, True, False]
+
+
+class Canned(Translator):
+    """Answers with given translations, and records how it was asked."""
+
+    def __init__(self, loaded: Loaded, answers: dict[str, str]) -> None:
+        super().__init__(loaded)
+        self.answers = answers
+        self.asked: list[tuple[list[str], SearchOptions]] = []
+
+    def n_best(self, texts: Sequence[str], options: SearchOptions | None = None, *args: Any, **rest: Any) -> Any:
+        assert options is not None
+        self.asked.append((list(texts), options))
+        known = self.score(texts, [self.answers[text] for text in texts])
+        return [[replace(t, text=self.answers[t.source])] for t in known]
+
+
+def loaded(decoder: str = "bahdanau") -> Loaded:
+    attends = decoder == "bahdanau"
+    model: dict[str, Any] = {
+        "embedding": 6,
+        "encoder": {"type": "bidirectional" if attends else "unidirectional", "cell": "gru", "size": 5},
+        "decoder": {"type": decoder, "cell": "gru", "size": 7, "maxout": 4},
+    }
+    if attends:
+        model["attention"] = {"score": "additive", "size": 5}
+    config = resolve(
+        {
+            "data": {"source": "en", "target": "de", "train": ["x.tsv"]},
+            "text": {"type": "words", "vocabulary": 50},
+            "model": model,
+            "training": {"max_updates": 1, "optimiser": {"type": "sgd", "learning_rate": 1.0}},
+        }
+    )
+    source = train_words([*SOURCES[:2], "sees"], 50, 1)
+    target = train_words(REFERENCES, 50, 1)
+    return Loaded(build(config.model, len(source), len(target), 3).eval(), config, source, target)
+
+
+@pytest.fixture
+def perfect() -> Canned:
+    return Canned(loaded(), dict(zip(SOURCES, REFERENCES, strict=True)))
+
+
+def test_a_perfect_system_scores_100_in_both_columns(perfect: Canned) -> None:
+    found = assess(perfect, SOURCES, REFERENCES, "mine")
+    assert found.evaluation.bleu == pytest.approx(100.0)
+    assert found.evaluation.name == "mine"
+    assert found.evaluation.no_unk_sentences == 2
+    assert [t.text for t in found.translations] == REFERENCES
+
+
+def test_the_second_column_translates_known_sentences_anew_without_unk(perfect: Canned) -> None:
+    options = perfect.options(beam=7, length_penalty=0.5)
+    found = assess(perfect, SOURCES, REFERENCES, options=options)
+    (first, second) = perfect.asked
+    assert first == (SOURCES, options)
+    assert second[0] == [source for source, known in zip(SOURCES, KNOWN, strict=True) if known]
+    assert (second[1].beam, second[1].length_penalty) == (7, 0.5)
+    assert second[1].banned, "UNK is banned"
+    assert found.options == options
+
+
+def test_without_unknown_words_there_is_one_column(perfect: Canned) -> None:
+    found = assess(perfect, SOURCES[:2], REFERENCES[:2])
+    assert found.evaluation.no_unk_sentences is None
+    assert len(perfect.asked) == 1
+
+
+def test_a_baseline_and_gold_links(perfect: Canned) -> None:
+    gold = [parse_pharaoh(line, "g") for line in ("0-0 1-1", "0-0 1p1", "")]
+    found = assess(perfect, SOURCES, REFERENCES, baseline=("other", ["der"] * 3), gold=("g", gold))
+    assert found.evaluation.baseline == "other"
+    assert found.evaluation.comparison is not None
+    assert found.evaluation.alignment is not None
+    pairs = perfect.score(SOURCES, REFERENCES)
+    assert found.evaluation.alignment.links == sum(len(pair.alignment) for pair in pairs)
+
+
+def test_gold_links_need_attention_before_anything_is_translated() -> None:
+    without = Canned(loaded("rnnencdec"), dict(zip(SOURCES, REFERENCES, strict=True)))
+    with pytest.raises(ModelError, match="aligning needs a model with attention"):
+        assess(without, SOURCES, REFERENCES, gold=("g", [parse_pharaoh("0-0", "g")] * 3))
+    assert without.asked == []
+
+
+def test_gold_links_past_a_sentence_name_their_line(perfect: Canned) -> None:
+    gold = [parse_pharaoh(line, "g") for line in ("0-0", "2-0", "0-0")]
+    with pytest.raises(DataError, match=r"my\.align:2: links must lie within 2 source and 2 target words"):
+        assess(perfect, SOURCES, REFERENCES, gold=("my.align", gold))
+
+
+def test_what_is_written(perfect: Canned, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.toml").write_text("[search]\nbeam = 5\n")
+    perfect.answers[SOURCES[1]] = "ein\nVogel"
+    found = assess(perfect, SOURCES, REFERENCES, options=perfect.options(beam=9))
+    page = write_assessment(tmp_path / "new" / "report", perfect, model, found, "a & b")
+    assert page == tmp_path / "new" / "report" / "report.html"
+    lines = (page.parent / "translations.txt").read_text(encoding="utf-8").split("\n")
+    assert lines == [REFERENCES[0], "ein Vogel", REFERENCES[2], ""]
+    scores = json.loads((page.parent / "scores.json").read_text())
+    assert (scores["set"], scores["search"]) == ("a & b", "beam 9, length penalty 1")
+    assert "beam 9, length penalty 1" in page.read_text(encoding="utf-8")
+    assert sorted(path.name for path in model.iterdir()) == ["config.toml"], "it was not trained here: no card"
+
+
+def test_a_report_of_a_model_without_attention(tmp_path: Path) -> None:
+    without = Canned(loaded("rnnencdec"), dict(zip(SOURCES, REFERENCES, strict=True)))
+    (tmp_path / "config.toml").write_text("")
+    page = write_assessment(tmp_path / "report", without, tmp_path, assess(without, SOURCES, REFERENCES), "test")
+    assert REFERENCES[0] in page.read_text(encoding="utf-8")
+    assert list(page.parent.glob("attention-*")) == []
+
+
+def test_translations_are_of_this_kind(perfect: Canned) -> None:
+    assert all(isinstance(t, Translation) for t in assess(perfect, SOURCES, REFERENCES).translations)

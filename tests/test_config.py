@@ -1,0 +1,226 @@
+"""The run file: presets, overrides, and every fault at once with its dotted path."""
+
+import tomllib
+
+import pytest
+
+from rnnsearch import config
+from rnnsearch.config import TextConfig, merge, parse_setting, resolve
+from rnnsearch.errors import ConfigError
+
+DATA = {"source": "en", "target": "de", "corpus": "x"}
+SMALL = {"preset": "small", "data": DATA}
+
+
+def faults(tables, *settings):
+    with pytest.raises(ConfigError) as error:
+        resolve(tables, settings)
+    assert str(error.value) == "\n".join(error.value.faults)
+    return error.value.faults
+
+
+def test_every_fault_at_once_with_its_path():
+    tables = {
+        "preset": "small",
+        "trainig": {},
+        "data": {"source": "English", "target": "de", "corpus": "x", "dev_siz": 3},
+        "text": {"type": "bpf", "vocabulary": 7},
+        "model": {"embedding": "256", "encoder": {"sise": 2}, "attention": {"scor": "additive"}, "tie": "both"},
+        "training": {
+            "batch": {"tokens": 0},
+            "clip_norm": -1,
+            "label_smoothing": 1.0,
+            "dev_bleu": "yes",
+            "optimiser": 3,
+            "max_minutes": float("nan"),
+        },
+        "search": {"beam": 5.0},
+    }
+    assert faults(tables) == [
+        "data.source: must be a language code such as en, de or pt-BR; got 'English'",
+        'data.dev_siz: there is no such option (did you mean "dev_size"?)',
+        "text.type: must be 'words' or 'bpe'; got 'bpf' (did you mean \"bpe\"?)",
+        "text.vocabulary: must be greater than or equal to 8; got 7",
+        "model.embedding: must be a valid integer; got '256'",
+        'model.encoder.sise: there is no such option (did you mean "size"?)',
+        'model.attention.scor: there is no such option (did you mean "score"?)',
+        "model.tie: must be 'none', 'target' or 'all'; got 'both'",
+        "training.batch.tokens: must be greater than or equal to 1; got 0",
+        "training.optimiser: must be a table; got 3",
+        "training.max_minutes: must be greater than 0; got nan",
+        "training.label_smoothing: must be less than 1; got 1.0",
+        "training.clip_norm: must be greater than 0; got -1",
+        "training.dev_bleu: must be a valid boolean; got 'yes'",
+        "search.beam: must be a valid integer; got 5.0",
+        'trainig: there is no such option (did you mean "training"?)',
+    ]
+
+
+def test_what_must_be_given():
+    assert faults({}) == ["data: must be given", "model: must be given", "training: must be given"]
+    assert faults({"preset": "small"}) == ["data: must be given"]
+    assert faults({**SMALL, "model": {"decoder": {"type": "cho"}}}) == ["model.decoder.size: must be given"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "fault"),
+    [
+        (
+            "data={source='en', target='de', corpus='x', train=['a|b']}",
+            "data: must name exactly one of `corpus` (see `rnnsearch data list`) and `train` (files)",
+        ),
+        (
+            "data.dev=a|b",
+            "data: `dev` and `test` have no effect with `corpus`: a listed corpus brings its own split",
+        ),
+        ("data.target=en", "data: source and target must be two languages; got en twice"),
+        (
+            "training.batch={tokens=1, sentences=1}",
+            "training.batch: must give exactly one of `tokens` and `sentences`",
+        ),
+        ("training.batch={}", None),
+        (
+            "training={batch={tokens=9}, metric='bleu', dev_bleu=false}",
+            'training: metric = "bleu" needs dev_bleu = true',
+        ),
+    ],
+)
+def test_tables_that_contradict_themselves(setting, fault):
+    tables = {"data": DATA, "model": config.preset("small")["model"], "training": {"max_epochs": 1}}
+    if fault is None:
+        assert resolve(merge(tables, {"training": {"batch": {"tokens": 1}}}), [setting]).training.batch.tokens == 1
+    else:
+        assert faults(tables, setting) == [fault]
+
+
+def test_a_corpus_must_be_named():
+    tables = {"preset": "small", "data": {"source": "en", "target": "de"}}
+    assert faults(tables) == ["data: must name exactly one of `corpus` (see `rnnsearch data list`) and `train` (files)"]
+
+
+def test_training_must_end():
+    tables = {"data": DATA, "model": config.preset("small")["model"], "training": {}}
+    assert faults(tables) == ["training: must say when to stop: max_epochs, max_updates, max_minutes or patience"]
+    for stop in ("max_epochs", "max_updates", "max_minutes", "patience"):
+        assert getattr(resolve(tables, [f"training.{stop}=3"]).training, stop) == 3
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("training.seed=2", {"training": {"seed": 2}}),
+        ("training.seed = 2", {"training": {"seed": 2}}),
+        ("a.b.c=1e-3", {"a": {"b": {"c": 1e-3}}}),
+        ("name=run one", {"name": "run one"}),
+        ('name="12"', {"name": "12"}),
+        ("x=true", {"x": True}),
+        ("x=True", {"x": "True"}),
+        ("x=a=b", {"x": "a=b"}),
+        ("x=", {"x": ""}),
+        ("x=[1, 2]", {"x": [1, 2]}),
+        ("x={y=1, z='w'}", {"x": {"y": 1, "z": "w"}}),
+        ("data.train=['a.en|a.de']", {"data": {"train": ["a.en|a.de"]}}),
+    ],
+)
+def test_parse_setting(setting, expected):
+    assert parse_setting(setting) == expected
+
+
+@pytest.mark.parametrize("setting", ["training.seed", "=2", ".seed=2", "training.=2", "a..b=1", ""])
+def test_settings_without_key_or_value(setting):
+    with pytest.raises(ConfigError) as error:
+        parse_setting(setting)
+    assert error.value.faults == [f'--set must be key=value, such as training.seed=2; got "{setting}"']
+
+
+def test_settings_win_over_the_file_and_the_file_over_the_preset():
+    tables = {**SMALL, "model": {"embedding": 100}, "training": {"seed": 5}}
+    assert resolve(SMALL).model.embedding == 256
+    assert resolve(tables).model.embedding == 100
+    resolved = resolve(tables, ["model.embedding=90", "training.seed=6", "training.seed=7"])
+    assert (resolved.model.embedding, resolved.training.seed) == (90, 7)
+    assert resolved.model.encoder == resolve(SMALL).model.encoder
+
+
+def test_a_changed_type_drops_the_presets_other_options_of_that_table():
+    optimiser = resolve(SMALL, ["training.optimiser={type='sgd', learning_rate=1.0}"]).training.optimiser
+    assert optimiser.model_dump(exclude_none=True) == {"type": "sgd", "learning_rate": 1.0}
+    kept = resolve(SMALL, ["training.schedule={type='plateau', patience=3}"]).training.schedule
+    assert kept.model_dump(exclude_none=True) == {"type": "plateau", "patience": 3, "factor": 0.5, "warmup": 100}
+    assert resolve(SMALL, ["training.schedule.patience=3"]).training.schedule == kept
+    assert resolve(SMALL, ["text.type=words"]).text == TextConfig(type="words")
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+def test_the_order_of_settings_of_one_table_makes_no_difference(turn):
+    """Neither in the run file's tables, whose type they change, nor in the preset's."""
+    settings = ["training.optimiser.type=sgd", "training.optimiser.momentum=0.9", "training.optimiser.learning_rate=1"]
+    for tables in (SMALL, {**SMALL, "training": {"optimiser": {"type": "adam", "beta1": 0.8}}}):
+        optimiser = resolve(tables, settings[::turn]).training.optimiser
+        assert optimiser.model_dump(exclude_none=True) == {"type": "sgd", "momentum": 0.9, "learning_rate": 1.0}
+
+
+def test_alternatives_push_each_other_out():
+    assert resolve(SMALL).training.batch.tokens
+    batch = resolve(SMALL, ["training.batch.sentences=80"]).training.batch
+    assert (batch.tokens, batch.sentences) == (None, 80)
+    papers = {"preset": "rnnsearch-30", "data": DATA}
+    assert resolve(papers).training.batch.sentences == 80
+    batch = resolve(papers, ["training.batch.tokens=900"]).training.batch
+    assert (batch.tokens, batch.sentences, batch.sort_batches) == (900, None, 20)
+    data = resolve(SMALL, ["data.train=['a.tsv']"]).data
+    assert (data.corpus, data.train) == (None, ["a.tsv"])
+
+
+def test_merge_changes_neither_side():
+    base, over = {"a": {"b": 1, "type": "x"}, "c": 2}, {"a": {"type": "y"}, "d": {"e": 3}}
+    assert merge(base, over) == {"a": {"type": "y"}, "c": 2, "d": {"e": 3}}
+    assert base == {"a": {"b": 1, "type": "x"}, "c": 2}
+    assert over == {"a": {"type": "y"}, "d": {"e": 3}}
+    assert merge({"a": 1}, {"a": {"b": 2}}) == {"a": {"b": 2}}
+    assert merge({"a": {"b": 2}}, {"a": 1}) == {"a": 1}
+
+
+def test_unknown_preset():
+    known = ", ".join(config.preset_names())
+    assert faults({"preset": "smal"}) == [f'preset must be one of {known}; got "smal" (did you mean "small"?)']
+    assert faults(SMALL, "preset=rnnsearch-3") == [
+        f'preset must be one of {known}; got "rnnsearch-3" (did you mean "rnnsearch-30"?)'
+    ]
+
+
+def test_load_and_its_errors(tmp_path):
+    path = tmp_path / "run.toml"
+    with pytest.raises(ConfigError, match=r"run\.toml: no such run file"):
+        config.load(path)
+    path.write_bytes(b"name = '\xff'")
+    with pytest.raises(ConfigError, match=r"run\.toml: cannot be read: 'utf-8' codec"):
+        config.load(path)
+    path.write_text("[data]\nsource = \n")
+    with pytest.raises(ConfigError, match=r"run\.toml: is not TOML: Invalid value \(at line 2, column 10\)"):
+        config.load(path)
+    path.write_text('preset = "small"\n[data]\nsource = 1\ntarget = 2\ncorpus = "x"\n')
+    with pytest.raises(ConfigError) as error:
+        config.load(path)
+    assert error.value.faults == [
+        f"{path}: data.source: must be a valid string; got 1",
+        f"{path}: data.target: must be a valid string; got 2",
+    ]
+    path.write_text('preset = "small"\n[data]\nsource = "en"\ntarget = "de"\ncorpus = "x"\n')
+    loaded = config.load(path, ["training.seed=9"])
+    assert (loaded.base, loaded.training.seed) == (tmp_path, 9)
+
+
+def test_dump_is_read_back_whole_numbers_text_and_all():
+    settings = ["name='ein \"Name\"'", "training.clip_norm=1", "training.optimiser.epsilon=1e-12"]
+    before = resolve({**SMALL, "data": {**DATA, "target": "pt-BR"}}, settings)
+    text = config.dump(before)
+    assert "preset" not in text
+    assert resolve(tomllib.loads(text)) == before
+    assert before.training.optimiser.epsilon == 1e-12
+
+
+def test_a_config_cannot_be_changed():
+    resolved = resolve(SMALL)
+    with pytest.raises(ValueError, match="frozen"):
+        resolved.model.embedding = 3

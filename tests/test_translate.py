@@ -1,0 +1,233 @@
+"""The Python API: `rnnsearch.load`, `Translator` and `Translation`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import rnnsearch
+from rnnsearch.config import resolve
+from rnnsearch.errors import ConfigError, ModelError, RnnsearchError
+from rnnsearch.models.build import build
+from rnnsearch.models.checkpoint import save_model, weights
+from rnnsearch.text.subwords import train_bpe
+from rnnsearch.text.words import train_words
+from rnnsearch.translate import Translation, Translator, one_line
+
+ENGLISH = ["the small cat sees the dog.", "the dog sees a big bird.", "a bird sees the cat."]
+GERMAN = ["die kleine Katze sieht den Hund.", "der Hund sieht einen großen Vogel.", "ein Vogel sieht die Katze."]
+BAHDANAU = {
+    "embedding": 12,
+    "encoder": {"type": "bidirectional", "cell": "gru", "size": 10},
+    "attention": {"score": "additive", "size": 9},
+    "decoder": {"type": "bahdanau", "cell": "gru", "size": 11, "maxout": 7},
+    "init": {"type": "uniform", "scale": 0.8},
+}
+RNNENCDEC = {
+    "embedding": 12,
+    "encoder": {"type": "unidirectional", "cell": "gru", "size": 10},
+    "decoder": {"type": "rnnencdec", "cell": "gru", "size": 11, "maxout": 7},
+}
+
+
+def write_model(folder: Path, model: dict[str, Any], kind: str = "words") -> Path:
+    """A model folder with drawn, untrained weights."""
+    train = {"words": train_words, "bpe": train_bpe}[kind]
+    config = resolve(
+        {
+            "data": {"source": "en", "target": "de", "train": ["x.tsv"]},
+            "text": {"type": kind, "vocabulary": 300},
+            "model": model,
+            "training": {"max_updates": 1, "optimiser": {"type": "sgd", "learning_rate": 1.0}},
+            "search": {"beam": 3, "max_ratio": 1.0, "max_extra": 4},
+        }
+    )
+    source, target = train(ENGLISH, 300, 1), train(GERMAN, 300, 1)
+    built = build(config.model, len(source), len(target), 7)
+    save_model(folder, weights(built), config, source, target)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("model") / "en-de", BAHDANAU)
+
+
+@pytest.fixture(scope="module")
+def translator(folder: Path) -> Translator:
+    torch.set_num_threads(1)
+    return rnnsearch.load(str(folder))
+
+
+def test_the_package_offers_what_the_design_names() -> None:
+    assert set(rnnsearch.__all__) == {"RnnsearchError", "Translation", "Translator", "__version__", "load"}
+    for name in rnnsearch.__all__:
+        assert getattr(rnnsearch, name)
+    misspelt = "laod"
+    with pytest.raises(AttributeError, match="module 'rnnsearch' has no attribute 'laod'"):
+        getattr(rnnsearch, misspelt)
+
+
+def test_a_string_gives_one_and_a_list_a_list(translator: Translator) -> None:
+    one = translator.translate(ENGLISH[0])
+    assert isinstance(one, Translation)
+    many = translator.translate([ENGLISH[1], ENGLISH[0]])
+    assert isinstance(many, list)
+    assert [t.source for t in many] == [ENGLISH[1], ENGLISH[0]]
+    assert many[1].text == one.text
+    assert many[1].score == pytest.approx(one.score, rel=1e-5)
+    assert translator.translate([]) == []
+
+
+def test_what_a_translation_holds(translator: Translator) -> None:
+    for t in translator.translate(ENGLISH):
+        assert t.source_tokens == (*translator.source.segment([t.source])[0].symbols, "</s>")
+        assert len(t.tokens) == len(t.token_scores)
+        assert (t.tokens[-1] == "</s>") == t.finished
+        assert t.log_prob == pytest.approx(sum(t.token_scores), rel=1e-5)
+        assert t.score == pytest.approx(t.log_prob / len(t.tokens), rel=1e-5)
+        assert all(score <= 0 for score in t.token_scores)
+        assert t.attention is not None
+        assert t.attention.shape == (len(t.tokens), len(t.source_tokens))
+        np.testing.assert_allclose(t.attention.sum(axis=1), 1.0, rtol=1e-5)
+        assert t.words == tuple(t.text.split())
+        assert t.source_words == tuple(t.source.split())
+        assert t.word_attention is not None
+        assert t.word_attention.shape == (len(t.words), len(t.source_words))
+        assert {j for _, j in t.alignment} == set(range(len(t.words)))
+        for i, j in t.alignment:
+            assert i == int(t.word_attention[j].argmax())
+        ends = len(t.tokens) - t.finished
+        assert {j for _, j in t.token_alignment} == set(range(ends))
+        for i, j in t.token_alignment:
+            assert i == int(t.attention[j, :-1].argmax()), "the source's EOS takes no link"
+
+
+def test_words_gather_the_attention_of_their_symbols(tmp_path: Path) -> None:
+    made = rnnsearch.load(write_model(tmp_path / "bpe", BAHDANAU, "bpe"))
+    [t] = made.score(["the big dogs"], ["der Hund"])
+    assert t.attention is not None
+    assert t.word_attention is not None
+    assert len(t.source_tokens) - 1 > len(t.source_words), "some word is of several symbols"
+    starts = [n for n, symbol in enumerate(t.source_tokens[:-1]) if symbol.startswith("▁")] + [len(t.source_tokens) - 1]
+    rows = [n for n, symbol in enumerate(t.tokens[:-1]) if symbol.startswith("▁")] + [len(t.tokens) - 1]
+    for j in range(len(t.words)):
+        for i in range(len(t.source_words)):
+            block = t.attention[rows[j] : rows[j + 1], starts[i] : starts[i + 1]]
+            assert t.word_attention[j, i] == pytest.approx(block.sum(axis=1).mean(), rel=1e-5)
+
+
+def test_forced_scores_are_those_of_the_search(translator: Translator) -> None:
+    """Where the found text segments into the symbols that were found."""
+    found = translator.translate(ENGLISH)
+    forced = translator.score(ENGLISH, [t.text for t in found])
+    compared = 0
+    for a, b in zip(found, forced, strict=True):
+        if a.finished and a.tokens == b.tokens:
+            compared += 1
+            assert b.log_prob == pytest.approx(a.log_prob, rel=1e-4)
+            np.testing.assert_allclose(b.attention, a.attention, atol=1e-5)
+    texts = translator.score(ENGLISH, GERMAN)
+    assert [t.text for t in texts] == GERMAN
+    assert all(t.finished for t in texts)
+    swapped = translator.score([ENGLISH[1]], [GERMAN[0]])
+    assert swapped[0].log_prob != pytest.approx(texts[0].log_prob, abs=1e-4)
+
+
+def test_n_best_and_options(translator: Translator) -> None:
+    [best] = translator.n_best([ENGLISH[0]], translator.options(n_best=6))
+    assert len(best) == 6
+    order = [(t.finished, t.score) for t in best]
+    assert order == sorted(order, reverse=True), "the finished ones come first"
+    options = translator.options()
+    assert (options.beam, options.length_penalty, options.max_ratio, options.max_extra) == (3, 1.0, 1.0, 4)
+    assert translator.options(n_best=6).beam == 6, "a beam holds the n best"
+    short = translator.translate(ENGLISH[0], translator.options(max_length=2))
+    assert len(short.tokens) - short.finished <= 2
+    banned = translator.n_best(ENGLISH, translator.options(beam=8, n_best=8, ban_unknown=True))
+    assert not any("<unk>" in t.tokens for best in banned for t in best)
+
+
+def test_has_unknown(translator: Translator) -> None:
+    sources = [ENGLISH[0], "the zebra sees", ENGLISH[0]]
+    targets = [GERMAN[0], GERMAN[0], "das Zebra"]
+    assert translator.has_unknown(sources, targets) == [False, True, True]
+
+
+def test_progress_is_told(translator: Translator) -> None:
+    told: list[int] = []
+    translator.n_best([*ENGLISH, ""], batch_sentences=2, progress=told.append)
+    assert told[-1] == 4
+    assert told == sorted(told)
+
+
+@pytest.mark.parametrize("text", ["", " ", "\u2028", "\x00", "</s>", "🙂 \u0301", "a\nb", "\t\t"])
+def test_odd_text_is_translated_too(translator: Translator, text: str) -> None:
+    t = translator.translate(text)
+    assert t.source == text
+    assert (t.text == "" and t.log_prob == 0.0) or text
+    [forced] = translator.score([text], [text])
+    assert all(i < len(forced.source_words) and j < len(forced.words) for i, j in forced.alignment)
+
+
+def test_a_lone_surrogate_is_refused(translator: Translator) -> None:
+    with pytest.raises(RnnsearchError, match="text must be valid Unicode"):
+        translator.translate("a \ud800")
+
+
+def test_plot_writes_a_picture(translator: Translator, tmp_path: Path) -> None:
+    t = translator.score([ENGLISH[0]], [GERMAN[0]])[0]
+    path = t.plot(str(tmp_path / "bench.png"))
+    assert path == tmp_path / "bench.png"
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert b"<svg" in t.plot(tmp_path / "bench.svg").read_bytes()
+    with pytest.raises(RnnsearchError, match=r"must end in \.png, \.svg or \.pdf; got \"\.txt\""):
+        t.plot(tmp_path / "bench.txt")
+    assert not (tmp_path / "bench.txt").exists()
+
+
+def test_there_is_nothing_to_plot_of_nothing(translator: Translator, tmp_path: Path) -> None:
+    for source, target in (("", ""), ("", "der"), ("the", "")):
+        with pytest.raises(RnnsearchError) as error:
+            translator.score([source], [target])[0].plot(tmp_path / "a.png")
+        assert str(error.value) == "there is nothing to plot: the source or the translation has no words"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_without_attention(tmp_path: Path) -> None:
+    made = rnnsearch.load(write_model(tmp_path / "model", RNNENCDEC))
+    assert not made.aligns
+    t = made.translate(ENGLISH[0])
+    assert (t.attention, t.word_attention, t.alignment, t.token_alignment) == (None, None, (), ())
+    forced = made.score([ENGLISH[0]], [GERMAN[0]])[0]
+    with pytest.raises(ModelError) as error:
+        forced.plot(tmp_path / "a.png")
+    assert str(error.value) == "there is nothing to plot: the model has no attention"
+    with pytest.raises(ModelError, match=r"this one's decoder \(rnnencdec\) has none"):
+        made.require_attention()
+
+
+def test_a_saved_model_is_the_model(folder: Path, translator: Translator, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    save_model(copy, weights(translator.model), translator.config, translator.source, translator.target)
+    again = rnnsearch.load(copy)
+    for name in ("config.toml", "model.safetensors", "source.json", "target.json"):
+        assert (copy / name).read_bytes() == (folder / name).read_bytes()
+    for a, b in zip(again.translate(ENGLISH), translator.translate(ENGLISH), strict=True):
+        assert (a.text, a.token_scores, a.alignment) == (b.text, b.token_scores, b.alignment)
+
+
+def test_a_folder_or_device_that_is_not_there(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="there is no such model folder"):
+        rnnsearch.load(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match='device: must be auto, cpu, cuda or cuda:N; got "gpu"'):
+        rnnsearch.load(folder, device="gpu")
+    assert rnnsearch.load(folder, device="auto").translate("the dog").source == "the dog"
+
+
+def test_a_line_has_no_line_end() -> None:
+    assert one_line("a\nb\r\nc\u2028d") == "a b  c\u2028d"
