@@ -85,7 +85,7 @@ def toy_tables(text: str) -> dict[str, Any]:
     """A run file's tables at toy size. A model without attention is given none."""
     tables = run_config.merge(tomllib.loads(text), TOY)
     whole = run_config.merge(run_config.preset(tables["preset"]), tables) if "preset" in tables else tables
-    if whole["model"]["decoder"].get("type") in ("rnnencdec", "cho"):
+    if whole["model"]["decoder"].get("type") in ("rnnencdec", "cho", "sutskever"):
         del tables["model"]["attention"]
     return tables
 
@@ -276,16 +276,23 @@ def default_text(table: type[Table], name: str) -> str:
 
 def users_of(path: str, name: str) -> str | None:
     """Which classes need an option or may have it; None for one that does not depend on a class."""
+    from rnnsearch.models.attention.features import FEATURES
     from rnnsearch.models.attention.scores import SCORES
+    from rnnsearch.models.attention.windows import WINDOWS
+    from rnnsearch.models.auxiliary import BASELINES
     from rnnsearch.models.decoders.table import DECODERS
+    from rnnsearch.models.encoders import ENCODERS
     from rnnsearch.models.initialise import INITS
     from rnnsearch.training.optimisers import OPTIMISERS
     from rnnsearch.training.schedules import SCHEDULES
 
+    attention = [*SCORES.values(), *WINDOWS.values(), *FEATURES.values()]
     asks: dict[str, list[tuple[str, frozenset[str], frozenset[str]]]] = {
-        "model.decoder": [(c.name, c.options, frozenset()) for c in DECODERS.values()],
-        "model.attention": [(c.name, c.options, frozenset()) for c in SCORES.values()],
+        "model.encoder": [(c.name, c.options, c.optional) for c in ENCODERS.values()],
+        "model.decoder": [(c.name, c.options, c.optional) for c in DECODERS.values()],
+        "model.attention": [(c.name, c.options, frozenset()) for c in attention],
         "model.init": [(c.name, c.options | c.attention_options, frozenset()) for c in INITS.values()],
+        "objective.reinforce": [(c.name, c.options, frozenset()) for c in BASELINES.values()],
         "training.optimiser": [(c.name, c.needs, c.takes) for c in OPTIMISERS.values()],
         "training.schedule": [(c.name, c.needs, c.takes) for c in SCHEDULES.values()],
     }
@@ -339,27 +346,49 @@ def test_configuration_page_describes_every_preset() -> None:
 def preset_row(name: str) -> list[str]:
     """What the presets' table says of one."""
     tables = run_config.preset(name)
-    model, training = tables["model"], tables["training"]
-    decoder = model["decoder"]
-    text = "words" if tables["text"]["type"] == "words" else "joint bpe" if tables["text"].get("joint") else "bpe"
+    model, training, text = tables["model"], tables["training"], tables["text"]
+    encoder, decoder, attention = model["encoder"], model["decoder"], model.get("attention")
+    units = "words" if text["type"] == "words" else "joint bpe" if text.get("joint") else "bpe"
+    counts = [text["vocabulary"], *([text["target_vocabulary"]] if "target_vocabulary" in text else [])]
+    sizes = [
+        str(model["embedding"]),
+        *(
+            f"{part['layers']} x {part['size']}" if "layers" in part else str(part["size"])
+            for part in (encoder, decoder)
+        ),
+        *(str(decoder[layer]) for layer in ("maxout", "readout") if layer in decoder),
+    ]
     return [
         f"`{name}`",
+        f"`{encoder['type']}`, `{encoder['cell']}`",
         f"`{decoder['type']}`",
-        f"{text}, {tables['text']['vocabulary']:,}",
-        f"{model['embedding']} / {model['encoder']['size']} / {decoder['size']} / {decoder['maxout']}",
+        ", ".join(f"`{part}`" for part in parts_of(attention)) if attention else "none",
+        f"{units}, {' / '.join(f'{count:,}' for count in counts)}",
+        " / ".join(sizes),
         training["optimiser"]["type"],
-        f"{training['max_length']}",
+        f"{training.get('max_length', 'any')}",
     ]
 
 
+def parts_of(attention: dict[str, Any]) -> list[str]:
+    """The classes of an attention's table, without those that every attention has unless it says so."""
+    window = [attention["window"]] if "window" in attention else []
+    return [attention["score"], *window, *attention.get("features", [])]
+
+
 def test_listed_classes_are_those_of_the_tables() -> None:
+    from rnnsearch.models.attention.features import FEATURES
     from rnnsearch.models.attention.normalisers import NORMALISERS
     from rnnsearch.models.attention.scores import SCORES
     from rnnsearch.models.attention.windows import WINDOWS
+    from rnnsearch.models.auxiliary import BASELINES
+    from rnnsearch.models.bridges import BRIDGES
     from rnnsearch.models.cells import CELLS
     from rnnsearch.models.decoders.table import DECODERS
     from rnnsearch.models.encoders import ENCODERS
     from rnnsearch.models.initialise import INITS
+    from rnnsearch.objectives.supervised_attention import ALIGNMENT_LOSSES
+    from rnnsearch.search.ranking import LENGTH_NORMS
     from rnnsearch.training.optimisers import OPTIMISERS
     from rnnsearch.training.schedules import SCHEDULES
 
@@ -367,7 +396,9 @@ def test_listed_classes_are_those_of_the_tables() -> None:
     section = next(part for part in re.split(r"^## ", text, flags=re.MULTILINE) if part.startswith("Classes by name"))
     kinds: dict[str, Mapping[str, object]] = {
         "encoder": ENCODERS, "cell": CELLS, "score": SCORES, "window": WINDOWS, "normaliser": NORMALISERS,
-        "decoder": DECODERS, "init": INITS, "optimiser": OPTIMISERS, "schedule": SCHEDULES,
+        "feature": FEATURES, "decoder": DECODERS, "bridge": BRIDGES, "init": INITS,
+        "alignment loss": ALIGNMENT_LOSSES, "baseline": BASELINES, "optimiser": OPTIMISERS, "schedule": SCHEDULES,
+        "length norm": LENGTH_NORMS,
     }  # fmt: skip
     said = [(row[0], row[1].strip("`")) for row in table_rows(section)]
     assert said == [(kind, name) for kind, table in kinds.items() for name in table]

@@ -49,14 +49,17 @@ def test_the_papers_exact_settings(name):
             "maxout": 500,
             "first": "zero",
         },
-        "dropout": {"embedding": 0.0, "annotations": 0.0, "readout": 0.0, "word": 0.0},
+        "dropout": dict.fromkeys(("embedding", "annotations", "readout", "word", "layers", "state"), 0.0),
         "init": {"type": "normal", "scale": 0.01, "recurrent": "orthogonal"},
         "tie": "none",
+        "lexical": False,
     }
     if searches:
         model["attention"] = {"score": "additive", "size": 1000, "window": "global", "normaliser": "softmax"}
+        model["attention"]["features"] = []
         model["init"]["alignment_scale"] = 0.001
     assert found["model"] == model
+    assert found["objective"] == {}
     training = found["training"]
     assert training["batch"] == {"sentences": 80, "sort_batches": 20, "accumulate": 1}
     assert training["optimiser"] == {"type": "adadelta", "rho": 0.95, "epsilon": 1e-6}

@@ -167,7 +167,7 @@ def test_a_listed_corpus_brings_split_licence_and_alignments(tmp_path: Path, mon
     for part, pairs in (("train", PAIRS[:80]), ("dev", PAIRS[80:90]), ("test", PAIRS[90:])):
         write(folder, part, pairs)
         (folder / f"{part}.de").rename(folder / f"{part}.grc")
-        (folder / f"{part}.align").write_text(f"{part}\n")
+        (folder / f"{part}.align").write_text("0-0\n" * (len(pairs) - 1) + "0p0\n")
     monkeypatch.setattr(catalog, "get", lambda name, *_: {"bible-grc-en": folder}[name])
     run = config(tmp_path, source="grc", target="en", corpus="bible-grc-en")
     prepared = prepare(run, tmp_path / "prepared")
@@ -175,7 +175,7 @@ def test_a_listed_corpus_brings_split_licence_and_alignments(tmp_path: Path, mon
     assert prepared.facts["corpus"] == "bible-grc-en"
     assert prepared.facts["licence"] == corpus.licence
     assert prepared.facts["attribution"] == corpus.attribution
-    assert (prepared.folder / "test.align").read_text() == "test\n"
+    assert (prepared.folder / "test.align").read_text() == "0-0\n" * 9 + "0p0\n"
 
 
 def test_the_languages_must_be_the_corpus_own(tmp_path: Path) -> None:

@@ -1,85 +1,246 @@
-"""Every combination of the tables, so that a class added to one of them is under these laws at once.
+"""A covering set of the tables' combinations, so that a class added to one of them is under these laws at once.
 
-A test that takes `whole` runs for every legal combination; one that takes `system` runs for those whose encoder and
-decoder have the same cell (each cell in each encoder and decoder, each encoder with each decoder), which is enough
-where the law is about the parts.
+The full product of the tables has millions of combinations, and what breaks is nearly always one choice beside one
+other. So the set covers pairs: every choice of every axis occurs, and every legal pair of the axes in `TOGETHER`.
+
+How it is chosen, the same way every time: while a pair is still wanted, the first such pair is taken; then each other
+axis, in order, gets the choice that goes with those before it and covers the most wanted pairs (of equals: the one
+used least). What goes together, `check` says of the combination whose other axes are as plain as they can be.
+
+A test that takes `whole` runs for this set; one that takes `system` for a smaller one, chosen likewise, of `FEWER`:
+every class all the same, for laws that cost more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import product
+from collections import Counter
+from collections.abc import Callable, Container, Iterator
+from itertools import combinations, product
 from typing import Any
 
 import pytest
 import torch
 
-from rnnsearch.config import RunConfig, resolve
+from rnnsearch.config import AttentionConfig, EncoderConfig, RunConfig, resolve
 from rnnsearch.data.batches import Batch, make_batch
+from rnnsearch.models.attention.features import FEATURES
 from rnnsearch.models.attention.normalisers import NORMALISERS
 from rnnsearch.models.attention.scores import SCORES
 from rnnsearch.models.attention.windows import WINDOWS
+from rnnsearch.models.bridges import BRIDGES, Copy
 from rnnsearch.models.build import build, check
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders.table import DECODERS
 from rnnsearch.models.encoders import ENCODERS
 from rnnsearch.models.translation_model import TranslationModel
 
-OPTIONS = {"size": 4, "maxout": 6}
-"""A value for every option that a class may need (of `[model.attention]` and `[model.decoder]`)."""
-DROPOUT = {"embedding": 0.3, "readout": 0.3, "word": 0.2}
-PAIRS = [([5, 6, 7, 8], [4, 5]), ([9], [6, 7, 8, 9, 10]), ([10, 4], [11]), ([7, 7, 7, 5, 6, 11], [])]
+Combination = dict[str, str | None]
+"""A choice for each axis; None: without it."""
+
+ENCODER_OPTIONS: dict[str, list[Any]] = {
+    "layers": [2],
+    "direction": ["forward", "bottom", "both"],
+    "reduce": [1],
+    "residual_from": [2],
+    "reverse": [True],
+}
+DECODER_OPTIONS = {"maxout": 6, "readout": 6, "layers": 2, "transitions": 1, "slots": 3, "slot_size": 4}
+ATTENTION_OPTIONS = {
+    "size": 4,
+    "heads": 2,
+    "max_source": 20,
+    "width": 1,
+    "fertility": 2.0,
+    "coverage_size": 3,
+    "neighbours": 1,
+}
+"""A value for every option that a class may need; those of the encoder make one choice each."""
+UNITS, DECODER_UNITS = 6, 8
+PAIRS = [([5, 6, 7, 8], [4, 5]), ([9], [6, 7, 8, 9]), ([10, 4], [11]), ([7, 7, 7, 5, 6, 11], [])]
 SYMBOLS = 12
 
 
-def tables(encoder: str, encoder_cell: str, decoder: str, cell: str | None, attention: dict[str, Any] | None) -> Any:
+def encoders() -> dict[str, dict[str, Any]]:
+    """`[model.encoder]` of every class: with each value of what it needs, and once with all that it may have."""
+    found = {}
+    for name, kind in ENCODERS.items():
+        needs = sorted(kind.options)
+        for values in product(*(ENCODER_OPTIONS[option] for option in needs)):
+            chosen = [value for value in values if isinstance(value, str)]
+            found[" ".join([name, *chosen])] = {"type": name, **dict(zip(needs, values, strict=True))}
+        if kind.optional:
+            found[f"{name} with all"] = {"type": name} | {
+                option: ENCODER_OPTIONS[option][0] for option in sorted(kind.options | kind.optional)
+            }
+    return found
+
+
+ENCODER_CHOICES = encoders()
+AXES: dict[str, list[str | None]] = {
+    "decoder": [*DECODERS],
+    "cell": [None, *CELLS],
+    "encoder": [*ENCODER_CHOICES],
+    "encoder cell": [*CELLS],
+    "score": [None, *SCORES],
+    "window": [None, *WINDOWS],
+    "normaliser": [None, *NORMALISERS],
+    "feature": [None, *FEATURES],
+    "bridge": [None, *BRIDGES],
+    "residual": [None, "residual"],
+    "lexical": [None, "lexical"],
+    "state dropout": [None, "state dropout"],
+}
+ATTENTION: Combination = {"score": "additive", "window": "global", "normaliser": "softmax"}
+"""The plainest."""
+TOGETHER: list[tuple[str, ...]] = [
+    *[("decoder", axis) for axis in AXES if axis != "decoder"],
+    *[("score", "window"), ("window", "normaliser"), ("score", "feature"), ("window", "feature")],
+    *[("encoder cell", "encoder"), ("encoder cell", "state dropout"), ("cell", "state dropout")],
+    *[("encoder", axis) for axis in ("window", "feature", "bridge", "lexical")],
+]
+FEWER: list[tuple[str, ...]] = [
+    *[("decoder", axis) for axis in ("window", "state dropout", "bridge")],
+    *[("score", "window"), ("window", "normaliser"), ("encoder", "window"), ("encoder cell",), ("cell",), ("feature",)],
+    *[("residual",), ("lexical",)],
+]
+
+
+def plain(chosen: Combination) -> Combination:
+    """All axes, those that are not chosen as plain as the decoder and the choices allow."""
+    decoder = DECODERS[str(chosen["decoder"])]
+    cell = chosen.get("encoder cell") or chosen.get("cell") or "gru"
+    asked = [chosen[axis] for axis in (*ATTENTION, "feature") if axis in chosen]
+    attends = any(asked) or (decoder.attends and None not in asked[:3])
+    return {
+        **dict.fromkeys(AXES),
+        "cell": cell if "cell" in decoder.options else None,
+        "encoder": "stacked forward" if chosen.get("bridge") == Copy.name else "unidirectional",
+        "encoder cell": cell,
+        **(ATTENTION if attends else {}),
+        "bridge": "learned" if "bridge" in decoder.options else None,
+        **chosen,
+    }
+
+
+def tables(whole: Combination) -> dict[str, Any]:
     """The run file of one combination."""
-    options = {name: OPTIONS[name] for name in DECODERS[decoder].options - {"cell"}}
+    decoder = DECODERS[str(whole["decoder"])]
+    encoder = {**ENCODER_CHOICES[str(whole["encoder"])], "cell": whole["encoder cell"], "size": UNITS}
+    attention = attention_of(whole)
+    annotation = ENCODERS[encoder["type"]].annotation_size_of(EncoderConfig(**encoder))
+    in_any_size = not attention or not SCORES[attention["score"]].fault(
+        AttentionConfig(**attention), DECODER_UNITS, annotation
+    )
+    options = {
+        **{name: DECODER_OPTIONS[name] for name in sorted(decoder.options & DECODER_OPTIONS.keys())},
+        **{name: whole[name] for name in ("cell", "bridge") if whole[name]},
+        **({"residual_from": 2} if whole["residual"] else {}),
+        "size": DECODER_UNITS if in_any_size and whole["bridge"] != Copy.name else annotation,
+    }
+    layered = "layers" in encoder or "layers" in options
     model = {
-        "embedding": 6,
-        "encoder": {"type": encoder, "cell": encoder_cell, "size": 5},
-        "decoder": {"type": decoder, "size": 7, **options, **({"cell": cell} if cell else {})},
-        "dropout": DROPOUT | ({"annotations": 0.3} if DECODERS[decoder].attends else {}),
+        "embedding": 5,
+        "encoder": encoder,
+        "decoder": {"type": decoder.name, **options},
+        "dropout": {
+            "embedding": 0.3,
+            "readout": 0.3,
+            "word": 0.2,
+            **({"annotations": 0.3} if decoder.attends else {}),
+            **({"layers": 0.2} if layered else {}),
+            **({"state": 0.2} if whole["state dropout"] else {}),
+        },
+        "lexical": bool(whole["lexical"]),
         **({"attention": attention} if attention else {}),
     }
-    data = {"source": "en", "target": "de", "corpus": "x"}
-    return {"data": data, "model": model, "training": {"max_epochs": 1}}
+    hard = whole["normaliser"] is not None and NORMALISERS[whole["normaliser"]].draws_noise
+    return {
+        "data": {"source": "en", "target": "de", "corpus": "x"},
+        "model": model,
+        "objective": {"reinforce": {"baseline": "learned"}} if hard else {},
+        "training": {"max_epochs": 1, "max_length": 15},
+    }
 
 
-def attentions() -> Iterator[dict[str, Any]]:
-    """Every score x window x normaliser, with the options that they need."""
-    for score, window, normaliser in product(SCORES, WINDOWS, NORMALISERS):
-        options = {name: OPTIONS[name] for name in SCORES[score].options}
-        yield {"score": score, "window": window, "normaliser": normaliser, **options}
+def attention_of(whole: Combination) -> dict[str, Any]:
+    """`[model.attention]`, empty without any."""
+    chosen = [
+        table[name]
+        for axis, table in (("score", SCORES), ("window", WINDOWS), ("normaliser", NORMALISERS), ("feature", FEATURES))
+        if (name := whole[axis]) is not None
+    ]
+    needs = sorted(frozenset().union(*(getattr(kind, "options", frozenset()) for kind in chosen)))
+    named = {axis: whole[axis] for axis in ("score", "window", "normaliser") if whole[axis]}
+    features = {"features": [whole["feature"]]} if whole["feature"] else {}
+    return {**named, **features, **{name: ATTENTION_OPTIONS[name] for name in needs}} if chosen else {}
 
 
-def combinations() -> Iterator[tuple[str, RunConfig]]:
-    """Every combination, legal or not, with its name."""
-    choices = product(ENCODERS, CELLS, DECODERS, [None, *CELLS], [None, *attentions()])
-    for encoder, encoder_cell, decoder, cell, attention in choices:
-        parts = [encoder, encoder_cell, decoder, cell or "no cell"]
-        name = " ".join(
-            [*parts, *([attention["score"], attention["window"], attention["normaliser"]] if attention else [])]
-        )
-        yield name, resolve(tables(encoder, encoder_cell, decoder, cell, attention))
+class Cover:
+    """Chooses covering sets, and keeps what it has asked `check` about."""
+
+    def __init__(self) -> None:
+        self.configs: dict[str, RunConfig] = {}
+        """Every combination asked about, by its name."""
+        self.legal: dict[str, bool] = {}
+
+    def fits(self, chosen: Combination) -> bool:
+        """Whether these choices go together."""
+        whole = plain(chosen)
+        if len({whole[axis] is None for axis in ATTENTION}) > 1 or (whole["feature"] and not whole["score"]):
+            return False  # a part of attention without the others cannot be written down
+        name = " ".join(str(choice) for choice in whole.values() if choice is not None)
+        if name not in self.configs:
+            self.configs[name] = resolve(tables(whole))
+            self.legal[name] = not check(self.configs[name])
+        return self.legal[name]
+
+    def wanted(self, together: list[tuple[str, ...]]) -> dict[frozenset[Any], Combination]:
+        """The choices to cover, each with a decoder that they go with."""
+        found = {}
+        for axes in together:
+            for values in product(*(AXES[axis] for axis in axes)):
+                pair = dict(zip(axes, values, strict=True))
+                some = [pair] if "decoder" in pair else [{"decoder": name, **pair} for name in DECODERS]
+                fitting = next((chosen for chosen in some if self.fits(chosen)), None)
+                if fitting is not None:
+                    found[frozenset(pair.items())] = fitting
+        return found
+
+    def choose(self, together: list[tuple[str, ...]]) -> dict[str, RunConfig]:
+        """A set of combinations in which every wanted choice occurs."""
+        wanted = self.wanted(together)
+        sizes = {len(key) for key in wanted}
+        used: Counter[tuple[str, str | None]] = Counter()
+        rows = {}
+        while wanted:
+            chosen = dict(next(iter(wanted.values())))
+            for axis, values in AXES.items():
+                if axis not in chosen:
+                    fitting = [value for value in values if self.fits({**chosen, axis: value})]
+                    gains = {value: _new(chosen, (axis, value), wanted) for value in fitting}
+                    chosen[axis] = max(fitting, key=lambda v, a=axis, g=gains: (g[v], -used[a, v]))
+            for size in sizes:
+                for items in combinations(chosen.items(), size):
+                    wanted.pop(frozenset(items), None)
+            used.update(chosen.items())
+            name = " ".join(choice for axis in AXES if (choice := chosen[axis]) is not None)
+            rows[name] = self.configs[name]
+        return rows
 
 
-ALL = dict(combinations())
-LEGAL = {name: config for name, config in ALL.items() if not check(config)}
+def _new(chosen: Combination, item: tuple[str, str | None], wanted: Container[object]) -> int:
+    """How many wanted choices one more would cover."""
+    return sum(frozenset({item, *others}) in wanted for others in [(), *((other,) for other in chosen.items())])
 
 
-def same_cell(config: RunConfig) -> bool:
-    return config.model.decoder.cell in {None, config.model.encoder.cell}
+COVER = Cover()
+WHOLE = COVER.choose(TOGETHER)
+SYSTEM = COVER.choose(FEWER)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """`whole`: every legal combination; `system`: those with one cell; `illegal`: the others."""
-    sets = {
-        "whole": LEGAL,
-        "system": {name: config for name, config in LEGAL.items() if same_cell(config)},
-        "illegal": {name: config for name, config in ALL.items() if name not in LEGAL},
-    }
-    for argument, chosen in sets.items():
+    """`whole`: the covering set; `system`: the smaller one."""
+    for argument, chosen in {"whole": WHOLE, "system": SYSTEM}.items():
         if argument in metafunc.fixturenames:
             metafunc.parametrize(argument, chosen.values(), ids=chosen.keys())
 
@@ -112,8 +273,9 @@ def batch() -> Batch:
 
 @pytest.fixture
 def choices() -> dict[str, dict[str, RunConfig]]:
-    """All combinations, and the legal ones, by name."""
-    return {"all": ALL, "legal": LEGAL}
+    """All combinations that were thought of, the legal ones of them, and the covering set, by name."""
+    legal = {name: config for name, config in COVER.configs.items() if COVER.legal[name]}
+    return {"all": COVER.configs, "legal": legal, "whole": WHOLE}
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rnnsearch.config import AttentionConfig, DecoderConfig, EncoderConfig, ModelConfig
-from rnnsearch.models.attention.attention import Attention
+from rnnsearch.models.attention.attention import Attended, Attention
 from rnnsearch.models.build import build
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.translation_model import TranslationModel
@@ -20,7 +20,7 @@ class FixedContext(Attention):
         forward = memory.annotations[torch.arange(len(last)), last, :DIRECTION]
         context = torch.cat([forward, torch.zeros_like(forward)], 1)
         alpha = torch.nn.functional.one_hot(last, memory.mask.shape[1]).to(context.dtype)
-        return alpha, context, state
+        return Attended(alpha, context, None), state
 
 
 def config_of(cell, attends):
@@ -60,7 +60,7 @@ def test_rnnsearch_with_its_context_fixed_is_rnnencdec(cell, batch):
         memory = model.encode(batch.source, batch.source_mask)
         if model is search:
             # s_0 shared: from the forward h_Tx in both.
-            forward = model.decoder.attention.step(None, None, memory)[1][:, :DIRECTION]
+            forward = model.decoder.attention.step(None, None, memory)[0].context[:, :DIRECTION]
             memory = memory._replace(summary=forward)
         readout = model.unroll(batch.previous(), memory).readout[batch.target_mask]
         loss, _ = model.output.loss(readout, batch.target[batch.target_mask])

@@ -4,10 +4,13 @@ import pytest
 import torch
 
 from rnnsearch.data.batches import Batch, make_batch
-from rnnsearch.models.cells import Cell
+from rnnsearch.models.attention.attention import Attention
+from rnnsearch.models.attention.normalisers import NORMALISERS, Softmax
+from rnnsearch.models.attention.windows import WINDOWS, Global
+from rnnsearch.models.cells import CELLS, Cell
 from rnnsearch.models.decoders.decoder import Decoder
+from rnnsearch.models.decoders.table import DECODERS
 from rnnsearch.models.draws import Draws
-from rnnsearch.models.outputs import Output
 from rnnsearch.objectives.likelihood import likelihood
 from rnnsearch.tensors import map_tree, select
 from rnnsearch.text.vocabulary import PAD
@@ -34,22 +37,39 @@ def wider(batch, symbol):
     return Batch(source, source_mask, target, target_mask, batch.indices)
 
 
+def learns(config, name):
+    """Whether a parameter has a gradient without REINFORCE: no draw gives one to what it was drawn by."""
+    attention = config.model.attention
+    return attention is None or not NORMALISERS[attention.normaliser].draws_noise or ".attention." not in name
+
+
 def close(a, b):
     torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
 
 
 def test_weights_sum_to_one_and_are_zero_on_padding(system, make, batch):
+    """Over annotations, and over the source positions behind them. A window that weighs takes some of the sum away; a
+    window with ends, and a normaliser that is not the softmax, leave positions out."""
     model = make(system).double()
-    unrolled = model.unroll(batch.previous(), model.encode(batch.source, batch.source_mask))
-    alpha = unrolled.reading.alpha
+    memory = model.encode(batch.source, batch.source_mask)
+    alpha = model.unroll(batch.previous(), memory).reading.alpha
     if system.model.attention is None:
         assert alpha is None
         return
-    close(alpha.sum(2), torch.ones_like(alpha[:, :, 0]))
-    outside = ~batch.source_mask[:, None].expand_as(alpha)
-    assert outside.any()
-    assert not alpha[outside].any()
-    assert (alpha[~outside] > 0).all()
+    window, normaliser = WINDOWS[system.model.attention.window], NORMALISERS[system.model.attention.normaliser]
+    for weights, mask in ((alpha, memory.mask), (memory.on_source(alpha), batch.source_mask)):
+        total = weights.sum(2)
+        if window.weighs:
+            assert ((total > 0) & (total < 1)).all()
+        else:
+            close(total, torch.ones_like(total))
+        outside = ~mask[:, None].expand_as(weights)
+        assert outside.any()
+        assert not weights[outside].any()
+        if window is Global and normaliser is Softmax:
+            assert (weights[~outside] > 0).all()
+        else:
+            assert (weights >= 0).all()
 
 
 @pytest.mark.parametrize("symbol", [PAD, 7])
@@ -67,7 +87,7 @@ def test_padding_gets_no_gradient(system, make, batch):
     for padded in (batch, wider(batch, 7)):
         model = make(system).double()
         likelihood(0.1)(model, padded, None).total.backward()
-        gradients.append({name: p.grad for name, p in model.named_parameters()})
+        gradients.append({name: p.grad for name, p in model.named_parameters() if learns(system, name)})
     for name, gradient in gradients[0].items():
         close(gradients[1][name], gradient)
 
@@ -80,7 +100,10 @@ def test_the_order_of_a_batch_makes_no_difference(system, make, batch, pairs):
 
 
 def test_unroll_is_the_step_repeated(system, make, batch):
-    """Readouts, weights and every gradient, through the very calls that a search makes."""
+    """Readouts, weights and every gradient, through the very calls that a search makes.
+
+    Hard attention learns by REINFORCE alone: without it no gradient reaches what says where to look.
+    """
     results = []
     for step_by_step in (False, True):
         model = make(system).double()
@@ -96,8 +119,11 @@ def test_unroll_is_the_step_repeated(system, make, batch):
         else:
             unrolled = model.unroll(batch.previous(), memory)
             readout, alpha = unrolled.readout, unrolled.reading.alpha
+            alpha = None if alpha is None else memory.on_source(alpha)
         model.output.loss(readout[batch.target_mask], batch.target[batch.target_mask])[0].backward()
-        results.append((readout, alpha, {name: p.grad for name, p in model.named_parameters()}))
+        learning = {name: p.grad for name, p in model.named_parameters() if learns(system, name)}
+        assert all(p.grad is None for name, p in model.named_parameters() if name not in learning)
+        results.append((readout, alpha, learning))
     (readout, alpha, gradients), (again, alpha_again, gradients_again) = results
     close(again, readout)
     assert (alpha is None) == (alpha_again is None) == (system.model.attention is None)
@@ -115,13 +141,15 @@ def test_unroll_is_the_plain_loop_under_the_same_draws(system, make, batch, monk
         model = make(system).double()
         loss = likelihood(0.1)(model, batch, Draws(seed))
         loss.total.backward()
-        return loss.total.detach(), {name: p.grad for name, p in model.named_parameters()}
+        return loss.total.detach(), {name: p.grad for name, p in model.named_parameters() if learns(system, name)}
 
     total, gradients = loss_and_gradients(1)
     assert loss_and_gradients(2)[0] != total
-    monkeypatch.setattr(type(make(system).encoder.forward_cell), "sequence", Cell.sequence)
-    monkeypatch.setattr(type(make(system).decoder), "unroll", Decoder.unroll)
-    monkeypatch.setattr(Output, "loss", Output.plain_loss)
+    for cell in CELLS.values():
+        monkeypatch.setattr(cell, "run", Cell.run)
+        monkeypatch.setattr(cell, "sequence", Cell.sequence)
+    monkeypatch.setattr(DECODERS[system.model.decoder.type], "unroll", Decoder.unroll)
+    monkeypatch.setattr(Attention, "_gathers", lambda *_: False)
     plain_total, plain_gradients = loss_and_gradients(1)
     close(plain_total, total)
     for name, gradient in gradients.items():

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from rnnsearch.config import AttentionConfig
-from rnnsearch.models.attention.attention import Attention
+from rnnsearch.models.attention.attention import Attention, AttentionState
 from rnnsearch.models.attention.normalisers import NORMALISERS
 from rnnsearch.models.attention.scores import SCORES
 from rnnsearch.models.attention.windows import WINDOWS
@@ -22,7 +22,7 @@ def attention(drawn):
 
 @pytest.fixture
 def encoded(numbers):
-    return Encoded(numbers(3, 4, 6), lengths_mask(LENGTHS, 4), numbers(3, 2))
+    return Encoded(numbers(3, 4, 6), lengths_mask(LENGTHS, 4), numbers(3, 2), ())
 
 
 def test_additive_score_is_the_papers(drawn, numbers, paper):
@@ -39,34 +39,30 @@ def test_additive_score_is_the_papers(drawn, numbers, paper):
 def test_softmax_is_the_papers_and_zero_outside(numbers, paper):
     energy = numbers(2, 3, 5)
     energy[0, :, 3:] = -torch.inf
-    alpha = NORMALISERS["softmax"]()(energy)
+    alpha, expected = NORMALISERS["softmax"]()(energy, None)
+    assert expected is None
     for q in range(3):
         np.testing.assert_allclose(alpha[0, q, :3], paper.softmax(energy[0, q, :3].numpy()), atol=1e-14)
         np.testing.assert_allclose(alpha[1, q], paper.softmax(energy[1, q].numpy()), atol=1e-14)
     assert not alpha[0, :, 3:].any()
 
 
-@pytest.mark.parametrize(
-    ("kind", "got"), [(torch.float64, torch.float64), (torch.float32, torch.float32), (torch.bfloat16, torch.float32)]
-)
-@pytest.mark.parametrize("name", NORMALISERS)
-def test_weights_are_at_least_fp32(name, kind, got):
-    assert NORMALISERS[name]()(torch.ones(1, 1, 3, dtype=kind)).dtype == got
-
-
 def test_global_window_is_the_whole_sentence(encoded):
     window = WINDOWS["global"]()
-    assert torch.equal(window.allowed(encoded.mask)[:, 0], encoded.mask)
-    alpha = torch.rand(3, 2, 4)
-    assert torch.equal(window.weigh(alpha), alpha)
+    assert window.reach is None
+    assert window.centre(torch.rand(3, 2, 5), encoded.mask, None) is None
+    allowed, factor = window.place(None, torch.arange(4)[None, None], encoded.mask[:, None])
+    assert torch.equal(allowed[:, 0], encoded.mask)
+    assert factor is None
 
 
 def test_weights_and_context_of_a_step(attention, encoded, numbers, paper, within):
     module, p = attention
     query = numbers(3, 4)
     memory = module.on(encoded)
-    alpha, context, state = module.step(query, module.start(), memory)
-    assert state == module.start()
+    (alpha, context, drawn_from), state = module.step(query, module.start(memory), memory)
+    assert state == module.start(memory) == AttentionState()
+    assert drawn_from is None
     for b, length in enumerate(LENGTHS.tolist()):
         annotations = encoded.annotations[b, :length].numpy()
         expected = paper.softmax(paper.energies(within(p, "score"), query[b].numpy(), annotations))
@@ -78,12 +74,23 @@ def test_weights_and_context_of_a_step(attention, encoded, numbers, paper, withi
 def test_hypotheses_of_a_sentence_share_its_memory(attention, encoded, numbers):
     module, _ = attention
     queries = numbers(6, 4)
-    alpha, context, _ = module.step(queries, module.start(), module.on(encoded))
-    rows = torch.tensor([0, 0, 1, 1, 2, 2])
-    one_each = select(module.on(encoded), rows)
-    expected_alpha, expected_context, _ = module.step(queries, module.start(), one_each)
-    torch.testing.assert_close(alpha, expected_alpha)
-    torch.testing.assert_close(context, expected_context)
+    memory, rows = module.on(encoded), torch.tensor([0, 0, 1, 1, 2, 2])
+    together, _ = module.step(queries, select(module.start(memory), rows), memory)
+    one_each = select(memory, rows)
+    alone, _ = module.step(queries, module.start(one_each), one_each)
+    torch.testing.assert_close(together.alpha, alone.alpha)
+    torch.testing.assert_close(together.context, alone.context)
+
+
+def test_all_target_positions_at_once_are_the_steps(attention, encoded, numbers):
+    module, _ = attention
+    queries, memory = numbers(3, 5, 4), module.on(encoded)
+    assert module.merges
+    merged = module.attend_all(queries, module.start(memory), memory)
+    for i in range(5):
+        one, _ = module.step(queries[:, i], module.start(memory), memory)
+        torch.testing.assert_close(merged.alpha[:, i], one.alpha)
+        torch.testing.assert_close(merged.context[:, i], one.context)
 
 
 def test_keys_are_made_once_a_sentence_and_kept_in_the_memory_alone(attention, encoded, numbers, monkeypatch):
@@ -91,5 +98,5 @@ def test_keys_are_made_once_a_sentence_and_kept_in_the_memory_alone(attention, e
     memory = module.on(encoded)
     torch.testing.assert_close(memory.keys, module.score.keys(encoded.annotations))
     monkeypatch.setattr(module.score, "keys", None)
-    module.step(numbers(3, 4), module.start(), memory)
+    module.step(numbers(3, 4), module.start(memory), memory)
     assert not list(module.buffers())

@@ -103,7 +103,9 @@ def test_an_init_for_alignment_matrices_needs_some():
     given = {"type": "normal", "scale": 0.01, "alignment_scale": 0.001}
     assert faults({"score": "additive", "size": 7}, given) == []
     encoder_fits = [fault for fault in faults({"score": "dot"}, given) if "init" in fault]
-    assert encoder_fits == ["model.init.alignment_scale: has no effect with normal init of this model; remove it"]
+    assert encoder_fits == [
+        'model.init.alignment_scale: has no effect with normal init of this model; remove it (or say "unset")'
+    ]
 
 
 def test_a_package_that_is_not_here(monkeypatch):

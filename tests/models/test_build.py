@@ -4,7 +4,10 @@ import pytest
 
 from rnnsearch.config import resolve
 from rnnsearch.errors import ConfigError
+from rnnsearch.models.attention.scores import SCORES
 from rnnsearch.models.build import build, check
+from rnnsearch.models.cells import CELLS
+from rnnsearch.models.decoders.table import DECODERS
 
 DATA = {"source": "en", "target": "de", "corpus": "x"}
 BASE = {"preset": "small", "data": DATA}
@@ -33,28 +36,29 @@ def test_presets_and_plain_models_have_none():
     [
         (
             "model.encoder={type='bidirektional', cell='gru', size=4}",
-            "model.encoder.type: must be one of bidirectional, unidirectional; "
+            "model.encoder.type: must be one of bidirectional, unidirectional, stacked, pyramid; "
             'got "bidirektional" (did you mean "bidirectional"?)',
         ),
         (
             "model.encoder.cell=GRU",
-            'model.encoder.cell: must be one of gru, cho-gru, torch-gru, lstm, tanh; got "GRU"',
+            f'model.encoder.cell: must be one of {", ".join(CELLS)}; got "GRU"',
         ),
         (
             "model.decoder.cell=lstn",
-            'model.decoder.cell: must be one of gru, cho-gru, torch-gru, lstm, tanh; got "lstn" (did you mean "lstm"?)',
+            f'model.decoder.cell: must be one of {", ".join(CELLS)}; got "lstn" (did you mean "lstm"?)',
         ),
         (
             "model.attention.score=aditive",
-            'model.attention.score: must be one of additive; got "aditive" (did you mean "additive"?)',
+            f'model.attention.score: must be one of {", ".join(SCORES)}; got "aditive" (did you mean "additive"?)',
         ),
         (
             "model.attention.window=locale",
-            'model.attention.window: must be one of global; got "locale" (did you mean "global"?)',
+            'model.attention.window: must be one of global, local-m, local-p; got "locale" (did you mean "local-p"?)',
         ),
         (
             "model.attention.normaliser=softmaks",
-            'model.attention.normaliser: must be one of softmax; got "softmaks" (did you mean "softmax"?)',
+            "model.attention.normaliser: must be one of softmax, sparsemax, entmax15, hard; "
+            'got "softmaks" (did you mean "softmax"?)',
         ),
         (
             'model.tie="target"',
@@ -77,7 +81,7 @@ def test_one_fault(setting, message):
 def test_unknown_decoder():
     [fault] = faults("model.decoder={type='badanau', size=4}")
     assert fault == (
-        'model.decoder.type: must be one of bahdanau, rnnencdec, cho; got "badanau" (did you mean "bahdanau"?)'
+        f'model.decoder.type: must be one of {", ".join(DECODERS)}; got "badanau" (did you mean "bahdanau"?)'
     )
 
 
@@ -102,8 +106,8 @@ def test_a_decoder_without_attention_refuses_what_attention_needs():
     assert found == [
         'model.init.alignment_scale: has no effect with normal init of this model; remove it (or say "unset")',
         "model.attention: has no effect with the rnnencdec decoder; remove it",
-        "model.encoder.type: must be unidirectional for the rnnencdec decoder, whose context is the encoder's last "
-        'state; got "bidirectional"',
+        "model.encoder.type: must be unidirectional, stacked for the rnnencdec decoder, whose context is the encoder's "
+        'last state; got "bidirectional"',
         "model.dropout.annotations: has no effect with the rnnencdec decoder; remove it",
     ]
 
@@ -126,7 +130,9 @@ def test_what_is_needed_and_missing():
     )
     without_size = {**PLAIN, "model": {**PLAIN["model"], "attention": {}}}
     without_size["model"]["decoder"] = {"type": "bahdanau", "cell": "gru", "size": 4, "maxout": 4}
-    assert check(resolve(without_size)) == ["model.attention.size: must be given for the additive score"]
+    assert check(resolve(without_size)) == [
+        "model.attention.size: must be given for the additive score, the global window"
+    ]
 
 
 def test_cho_has_its_own_cell():

@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 from rnnsearch.config import resolve
 from rnnsearch.data.batches import make_batch
 from rnnsearch.errors import ModelError, RnnsearchError
+from rnnsearch.models.attention.scores import SCORES
 from rnnsearch.models.build import build
 from rnnsearch.models.checkpoint import (
     CONFIG,
@@ -161,7 +162,7 @@ def test_broken_config(saved):
     path.write_text(whole.replace("[model]", "[model]\nnovelty = 1"))
     assert refused(saved[0]) == f"{old}{path}: model.novelty: there is no such option"
     path.write_text(whole.replace('score = "additive"', 'score = "newest"'))
-    assert refused(saved[0]) == f'{old}model.attention.score: must be one of additive; got "newest"'
+    assert refused(saved[0]) == f'{old}model.attention.score: must be one of {", ".join(SCORES)}; got "newest"'
     path.write_bytes(b"\xff\xfe")
     assert refused(saved[0]).startswith(f"{old}{path}: cannot be read: ")
 

@@ -159,7 +159,9 @@ def test_options_without_effect_are_refused_and_needed_ones_asked_for(name):
             assert f"model.decoder.{option}: must be given for the {name} decoder" in faults
         else:
             faults = check(config_of(name, {option: value}))
-            assert f"model.decoder.{option}: has no effect with the {name} decoder; remove it" in faults
+            assert (
+                f'model.decoder.{option}: has no effect with the {name} decoder; remove it (or say "unset")' in faults
+            )
 
 
 def test_unfit_bridges():

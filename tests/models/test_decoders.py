@@ -25,7 +25,7 @@ def sigma(x):
 
 @pytest.fixture
 def encoded(numbers):
-    return Encoded(numbers(2, 3, H), lengths_mask(torch.tensor(LENGTHS), 3), numbers(2, S))
+    return Encoded(numbers(2, 3, H), lengths_mask(torch.tensor(LENGTHS), 3), numbers(2, S), ())
 
 
 @pytest.fixture

@@ -200,11 +200,14 @@ STACKED = {"type": "stacked", "layers": 3, "direction": "forward"}
         (
             {"type": "bidirectional", "reverse": True, "layers": 2},
             [
-                "model.encoder.layers: has no effect with the bidirectional encoder; remove it",
-                "model.encoder.reverse: has no effect with the bidirectional encoder; remove it",
+                'model.encoder.layers: has no effect with the bidirectional encoder; remove it (or say "unset")',
+                'model.encoder.reverse: has no effect with the bidirectional encoder; remove it (or say "unset")',
             ],
         ),
-        (STACKED | {"reduce": 1}, ["model.encoder.reduce: has no effect with the stacked encoder; remove it"]),
+        (
+            STACKED | {"reduce": 1},
+            ['model.encoder.reduce: has no effect with the stacked encoder; remove it (or say "unset")'],
+        ),
         (
             STACKED | {"direction": "both", "reverse": True},
             ['model.encoder.reverse: has no effect with direction = "both"; remove it'],

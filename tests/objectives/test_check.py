@@ -93,7 +93,7 @@ def test_every_fitting_objective_trains_and_is_read_back(trainable, tmp_path, ca
         (
             {"reinforce": {"baseline": "learned", "decay": 0.9}},
             HARD,
-            "objective.reinforce.decay: has no effect with the learned baseline; remove it",
+            'objective.reinforce.decay: has no effect with the learned baseline; remove it (or say "unset")',
         ),
         (
             {},

@@ -19,7 +19,7 @@ from rnnsearch.models.draws import Draws
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.likelihood import likelihood
 from rnnsearch.objectives.loss import Loss, Objective
-from rnnsearch.training import run
+from rnnsearch.training import systems
 from rnnsearch.training.loop import Trainer
 from rnnsearch.training.optimisers import OPTIMISERS
 from rnnsearch.training.run import train
@@ -300,7 +300,7 @@ def test_a_loss_that_is_not_finite_names_and_saves_its_batch(
     monkeypatch: pytest.MonkeyPatch,
     value: float,
 ) -> None:
-    monkeypatch.setattr(run, "likelihood", lambda _: not_finite_from(4, value))
+    monkeypatch.setattr(systems, "likelihood", lambda *_: not_finite_from(4, value))
     folder, told = tmp_path / "run", recorder()
     config = configure(optimiser=ADAM, clip_norm=1.0, evaluate_every=3, max_updates=6)
     with pytest.raises(TrainingError) as error:
@@ -318,7 +318,7 @@ def test_a_loss_that_is_not_finite_names_and_saves_its_batch(
     assert len(told.updates) == 3
     assert standing(folder)[1]["update"] == 3, "the checkpoint before it is whole"
     # and the run can go on from there
-    monkeypatch.setattr(run, "likelihood", likelihood)
+    monkeypatch.setattr(systems, "likelihood", likelihood)
     train(config, prepared, folder, recorder(), resume=True)
     assert standing(folder)[1]["update"] == 6
 

@@ -16,6 +16,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "halving": {"start": 5.0, "every": 1.0},
     "inverse-sqrt": {"warmup": 4},
     "plateau": {"patience": 1},
+    "exponential": {"decay_start": 4, "decay_end": 8, "minimum": 0.5},
 }
 
 
@@ -27,13 +28,14 @@ def test_every_schedule_is_tested() -> None:
     assert set(NEEDED) == set(SCHEDULES)
 
 
-@pytest.mark.parametrize("name", ["constant", "halving", "plateau"])
+@pytest.mark.parametrize("name", ["constant", "halving", "plateau", "exponential"])
 def test_warmup_rises_linearly(name: str) -> None:
     schedule = make(name, warmup=4)
-    assert [schedule.factor(n, 0.0) for n in range(1, 7)] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+    assert [schedule.factor(n, 0.0) for n in range(1, 5)] == [0.25, 0.5, 0.75, 1.0]
+    assert [schedule.factor(n, 0.0) for n in (5, 6)] == [make(name).factor(n, 0.0) for n in (5, 6)]
 
 
-@pytest.mark.parametrize("name", ["constant", "halving", "plateau"])
+@pytest.mark.parametrize("name", ["constant", "halving", "plateau", "exponential"])
 def test_without_warmup_the_rate_is_whole_at_once(name: str) -> None:
     assert make(name).factor(1, 0.0) == 1.0
 
@@ -42,6 +44,12 @@ def test_inverse_square_root() -> None:
     schedule = make("inverse-sqrt")
     assert [schedule.factor(n, 9.0) for n in (1, 2, 4, 16, 64)] == [0.25, 0.5, 1.0, 0.5, 0.25]
     assert [make("inverse-sqrt", warmup=0).factor(n, 9.0) for n in (1, 4)] == [1.0, 0.5]
+
+
+def test_exponential_falls_by_the_same_share_at_each_update() -> None:
+    schedule = make("exponential")
+    found = [schedule.factor(n, 9.0) for n in (1, 4, 5, 6, 8, 100)]
+    assert found == pytest.approx([1.0, 1.0, 0.5**0.25, 0.5**0.5, 0.5, 0.5])
 
 
 def test_halving_as_luong() -> None:
@@ -108,7 +116,7 @@ def test_plateau_goes_on_from_its_state() -> None:
         ),
         (
             {"type": "plato"},
-            "training.schedule.type: must be one of constant, halving, inverse-sqrt, plateau; "
+            "training.schedule.type: must be one of constant, halving, inverse-sqrt, plateau, exponential; "
             'got "plato" (did you mean "plateau"?)',
         ),
     ],

@@ -74,8 +74,9 @@ class GRU(Cell):
         start: CellState | None = None,
         keep: Float[Tensor, "B D"] | None = None,
     ) -> tuple[Float[Tensor, "B J D"], CellState]:
-        """The fast twin of the plain loop in `Cell.run`, which is run where there is a dropout mask."""
-        if keep is not None:
+        """The fast twin of the plain loop in `Cell.run`, which is run where there is a dropout mask, and in classes
+        derived from this one, whose step may be another."""
+        if keep is not None or type(self) is not GRU:
             return Cell.run(self, x, mask, backward, start, keep)
         weights = (self.recurrent_gates.weight, self.recurrent.weight)
         outputs, last = gru_sequence(x, mask, *weights, backward, None if start is None else start.h)
@@ -98,8 +99,6 @@ class ChoGRU(GRU):
     h' = z * h + (1 - z) * h~."""
 
     name = "cho-gru"
-    run = Cell.run
-    sequence = Cell.sequence
 
     def step(self, x: Float[Tensor, "N G"], state: CellState, keep: Float[Tensor, "N D"] | None = None) -> Hidden:
         z, candidate = self._gates(x, kept(state.h, keep))
@@ -135,9 +134,9 @@ class TorchGRU(Cell):
         start: CellState | None = None,
         keep: Float[Tensor, "B D"] | None = None,
     ) -> tuple[Float[Tensor, "B J D"], CellState]:
-        """The library's fused recurrence: the twin of the plain loop in `Cell.sequence`, run where there is a dropout
-        mask."""
-        if keep is not None:
+        """The library's fused recurrence: the twin of the plain loop in `Cell.sequence`, which is run where there is a
+        dropout mask, and in derived classes."""
+        if keep is not None or type(self) is not TorchGRU:
             return Cell.sequence(self, x, mask, backward, start, keep)
         h = x.new_zeros(x.shape[0], self.size) if start is None else start.h.to(x.dtype)
         lengths = x.new_full((x.shape[0],), x.shape[1], dtype=torch.long) if mask is None else mask.sum(1)
@@ -192,8 +191,8 @@ class LSTM(Cell):
         keep: Float[Tensor, "B D"] | None = None,
     ) -> tuple[Float[Tensor, "B J D"], CellState]:
         """The library's fused recurrence: the twin of the plain loop in `Cell.sequence`, which is run where there is a
-        dropout mask."""
-        if keep is not None or (backward and mask is not None and start is not None):
+        dropout mask, and in derived classes."""
+        if keep is not None or type(self) is not LSTM or (backward and mask is not None and start is not None):
             return Cell.sequence(self, x, mask, backward, start, keep)
         assert start is None or isinstance(start, HiddenAndCell)
         weights = (self.input.weight, self.input.bias, self.recurrent.weight)

@@ -23,7 +23,7 @@ class NoInput(nn.Linear):
     def __init__(self, size: int) -> None:
         nn.Module.__init__(self)
         self.in_features, self.out_features = 0, size
-        self.register_buffer("weight", torch.empty(size, 0), persistent=False)
+        self.weight = torch.empty(size, 0)
         self.bias = nn.Parameter(torch.empty(size))
 
     def forward(self, input: Float[Tensor, "N 0"]) -> Float[Tensor, "N G"]:
