@@ -183,11 +183,12 @@ def table(results: Sequence[Result], references: Sequence[str], language: str) -
     head = ["System", "Parameters", "Updates", "Minutes", "Test perplexity", "BLEU", "Step", "p", "Step in the paper"]
     rows = [[*head, "Sign"]]
     paper = {rung.name: rung.paper for rung in LADDER}
-    for number, r in enumerate(results):
+    before_it = dict(zip([rung.name for rung in LADDER[1:]], [rung.name for rung in LADDER], strict=False))
+    by_name = {r.name: r for r in results}
+    for r in results:
         step = chance = sign = ""
-        in_paper = paper[r.name]
-        if number > 0 and in_paper is not None:
-            before = results[number - 1]
+        in_paper, before = paper[r.name], by_name.get(before_it.get(r.name, ""))
+        if before is not None and in_paper is not None:
             difference = r.bleu - before.bleu
             verdict = paired_bootstrap(r.translations, before.translations, references, language=language)["BLEU"]
             step, chance = f"{difference:+.1f}", f"{verdict.p_value:.3f}"
