@@ -47,7 +47,7 @@ def test_every_fault_at_once_with_its_path():
         "model.tie: must be 'none', 'target' or 'all'; got 'both'",
         "training.batch.tokens: must be greater than or equal to 1; got 0",
         "training.optimiser: must be a table; got 3",
-        "training.max_minutes: must be greater than 0; got nan",
+        "training.max_minutes: must be a finite number; got nan",
         "training.label_smoothing: must be less than 1; got 1.0",
         "training.clip_norm: must be greater than 0; got -1",
         "training.dev_bleu: must be a valid boolean; got 'yes'",
