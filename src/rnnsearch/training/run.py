@@ -39,7 +39,16 @@ TRAINING = "training.json"
 
 def check(config: RunConfig) -> list[str]:
     """Every fault in the names and combinations of a config, each with its dotted path; empty if none."""
-    return [*check_model(config), *_check_training(config), *_check_dev(config)]
+    return [*check_model(config), *_check_training(config), *_check_limits(config), *_check_dev(config)]
+
+
+def _check_limits(config: RunConfig) -> list[str]:
+    """A schedule that ends with the run needs to know its end."""
+    training = config.training
+    limits = (training.max_epochs, training.max_updates, training.max_minutes)
+    if training.schedule.type != "linear" or any(limit is not None for limit in limits):
+        return []
+    return ["training.schedule.type: linear ends with the run; give max_epochs, max_updates or max_minutes"]
 
 
 def _check_dev(config: RunConfig) -> list[str]:

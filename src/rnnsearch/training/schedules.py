@@ -28,6 +28,9 @@ class Schedule(ABC):
     def after_warmup(self, update: int, epoch: float) -> float:
         """The factor without the warm-up."""
 
+    def progressed(self, done: float) -> None:
+        """Told before each update which share of the run is done, from 0 to 1, by the nearest of its limits."""
+
     def evaluated(self, better: bool) -> None:
         """Told of each dev evaluation, and whether it was the best so far."""
 
@@ -73,6 +76,22 @@ class InverseSquareRoot(Schedule):
         return float((warmup / max(update, warmup)) ** 0.5)
 
 
+class Linear(Schedule):
+    """From 1 at the beginning straight down to 0 at the nearest of the run's limits (epochs, updates, minutes)."""
+
+    name = "linear"
+
+    def __init__(self, config: ScheduleConfig) -> None:
+        super().__init__(config)
+        self.done = 0.0
+
+    def progressed(self, done: float) -> None:
+        self.done = done
+
+    def after_warmup(self, update: int, epoch: float) -> float:
+        return 1.0 - self.done
+
+
 class Plateau(Schedule):
     """Times `factor` (0.5 if not given) whenever more than `patience` evaluations in a row bring no better dev score.
 
@@ -105,4 +124,4 @@ class Plateau(Schedule):
         self.current, self.worse = state["current"], int(state["worse"])
 
 
-SCHEDULES: dict[str, type[Schedule]] = {c.name: c for c in (Constant, Halving, InverseSquareRoot, Plateau)}
+SCHEDULES: dict[str, type[Schedule]] = {c.name: c for c in (Constant, Halving, InverseSquareRoot, Linear, Plateau)}
