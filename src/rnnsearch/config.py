@@ -294,6 +294,7 @@ class ScheduleConfig(Table):
     patience: Count | None = None
     """Evaluations without a better dev score before `plateau` lowers the rate."""
     minimum: Positive | None = None
+    """`plateau` does not go below this factor of the learning rate; `exponential` ends at it."""
     decay_start: Count | None = None
     decay_end: Size | None = None
     """Updates between which `exponential` falls from 1 to `minimum`."""
@@ -365,6 +366,8 @@ class TrainingConfig(Table):
     def _ends(self) -> TrainingConfig:
         if self.max_epochs is None and self.max_updates is None and self.max_minutes is None and self.patience is None:
             raise ValueError("must say when to stop: max_epochs, max_updates, max_minutes or patience")
+        if self.average == 1:
+            raise ValueError("average must be 0 or at least 2: one evaluation's weights are their own mean")
         if self.metric == "bleu" and not self.dev_bleu:
             raise ValueError('metric = "bleu" needs dev_bleu = true')
         return self

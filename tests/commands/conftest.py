@@ -138,7 +138,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for side, language in enumerate(("en", "de")):
             (folder / f"{part}.{language}").write_text("".join(f"{pair[side]}\n" for pair in some), encoding="utf-8")
     (folder / "run.toml").write_text(RUN.format(vocabulary=40, model=ATTENTION, updates=100))
-    (folder / "one-vector.toml").write_text(RUN.format(vocabulary=16, model=ONE_VECTOR, updates=2))
+    (folder / "one-vector.toml").write_text(RUN.format(vocabulary=10, model=ONE_VECTOR, updates=2))
     return folder
 
 

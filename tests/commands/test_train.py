@@ -48,6 +48,22 @@ def test_prepare_reports_what_was_left_out(cli: Any, corpus: Path, tmp_path: Pat
     assert "prepared 2" not in result.err
 
 
+def test_prepare_makes_it_anew(cli: Any, corpus: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "corpus"
+    shutil.copytree(corpus, folder, ignore=shutil.ignore_patterns("model", "one-vector"))
+    settings = ("--set", f"folder={tmp_path / 'out'}")
+    assert cli("prepare", folder / "run.toml", *settings).code == 0
+    for name in ("train.en", "train.de"):
+        with (folder / name).open("a") as file:
+            file.write("one more\n" if name == "train.en" else "noch eins\n")
+    stale = cli("train", folder / "run.toml", *settings)
+    assert stale.code == 1
+    assert stale.err.endswith("train.en has changed since it was prepared (prepare the corpus again)\n")
+    again = cli("prepare", folder / "run.toml", *settings)
+    assert again.code == 0, again.err
+    assert "201 pairs read, 201 kept" in again.err
+
+
 def test_a_run_without_a_folder_lands_in_runs(
     cli: Any, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +164,11 @@ def test_a_folder_that_cannot_be_made(fault: Any, corpus: Path, tmp_path: Path) 
     (tmp_path / "file").write_text("not a folder")
     text = fault("train", corpus / "run.toml", "--set", f"folder={tmp_path / 'file' / 'run'}")
     assert text.startswith(f"{tmp_path / 'file' / 'run' / 'data'}: cannot be written: Not a directory")
+
+
+def test_a_folder_name_is_no_markup(cli: Any, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "my [bold]").symlink_to(model)
+    assert "my [bold]" in cli("inspect", tmp_path / "my [bold]").out
 
 
 def test_inspect_shows_parts_card_and_config(cli: Any, model: Path) -> None:

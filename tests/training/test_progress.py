@@ -100,7 +100,7 @@ def test_the_log_is_json_lines(trained: tuple[Path, Any]) -> None:
     assert [row["update"] for row in rows if row["kind"] == "update"] == [20]
     assert [row["update"] for row in rows if row["kind"] == "dev"] == [6, 12, 18, 24]
     messages = [row["text"] for row in rows if row["kind"] == "message"]
-    assert "44 training pairs; fp32 on 1 threads of" in messages[0]
+    assert "44 training pairs; fp32 on 1 thread of" in messages[0]
     assert messages[-1] == "training ended: 4 epochs done (training.max_epochs)"
     assert messages == trained[1].messages
 

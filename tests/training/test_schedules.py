@@ -15,6 +15,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "constant": {},
     "halving": {"start": 5.0, "every": 1.0},
     "inverse-sqrt": {"warmup": 4},
+    "linear": {},
     "plateau": {"patience": 1},
     "exponential": {"decay_start": 4, "decay_end": 8, "minimum": 0.5},
 }
@@ -28,14 +29,14 @@ def test_every_schedule_is_tested() -> None:
     assert set(NEEDED) == set(SCHEDULES)
 
 
-@pytest.mark.parametrize("name", ["constant", "halving", "plateau", "exponential"])
+@pytest.mark.parametrize("name", ["constant", "halving", "linear", "plateau", "exponential"])
 def test_warmup_rises_linearly(name: str) -> None:
     schedule = make(name, warmup=4)
     assert [schedule.factor(n, 0.0) for n in range(1, 5)] == [0.25, 0.5, 0.75, 1.0]
     assert [schedule.factor(n, 0.0) for n in (5, 6)] == [make(name).factor(n, 0.0) for n in (5, 6)]
 
 
-@pytest.mark.parametrize("name", ["constant", "halving", "plateau", "exponential"])
+@pytest.mark.parametrize("name", ["constant", "halving", "linear", "plateau", "exponential"])
 def test_without_warmup_the_rate_is_whole_at_once(name: str) -> None:
     assert make(name).factor(1, 0.0) == 1.0
 
@@ -50,6 +51,40 @@ def test_exponential_falls_by_the_same_share_at_each_update() -> None:
     schedule = make("exponential")
     found = [schedule.factor(n, 9.0) for n in (1, 4, 5, 6, 8, 100)]
     assert found == pytest.approx([1.0, 1.0, 0.5**0.25, 0.5**0.5, 0.5, 0.5])
+
+
+def test_linear_falls_with_the_share_of_the_run_that_is_done() -> None:
+    schedule = make("linear", warmup=2)
+    found = []
+    for update, done in ((1, 0.0), (2, 0.25), (3, 0.5), (4, 1.0)):
+        schedule.progressed(done)
+        found.append(schedule.factor(update, 0.0))
+    assert found == [0.5, 0.75, 0.5, 0.0]
+
+
+@pytest.mark.parametrize("limit", ["max_updates", "max_epochs"])
+def test_linear_ends_with_the_nearest_limit(
+    configure: Any, prepared: Any, recorder: Any, tmp_path: Path, limit: str
+) -> None:
+    far = {"max_updates": 1000, "max_epochs": 1000.0, "max_minutes": 1000.0}
+    near = {"max_updates": 4, "max_epochs": 1.0}
+    config = configure(
+        optimiser={"type": "sgd", "learning_rate": 0.8}, schedule={"type": "linear"}, **(far | {limit: near[limit]})
+    )
+    told = recorder()
+    train(config, prepared, tmp_path / "run", told)
+    rates = [row["learning_rate"] for row in told.updates]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] > 0.5 * 0.8
+    if limit == "max_updates":
+        assert rates == pytest.approx([0.8, 0.6, 0.4, 0.2], rel=0.01)
+
+
+def test_linear_needs_an_end(configure: Any) -> None:
+    config = configure(optimiser={"type": "sgd", "learning_rate": 0.5}, schedule={"type": "linear"}, patience=2)
+    assert check(config) == [
+        "training.schedule.type: linear ends with the run; give max_epochs, max_updates or max_minutes"
+    ]
 
 
 def test_halving_as_luong() -> None:
@@ -116,7 +151,7 @@ def test_plateau_goes_on_from_its_state() -> None:
         ),
         (
             {"type": "plato"},
-            "training.schedule.type: must be one of constant, halving, inverse-sqrt, plateau, exponential; "
+            "training.schedule.type: must be one of constant, halving, inverse-sqrt, linear, plateau, exponential; "
             'got "plato" (did you mean "plateau"?)',
         ),
     ],

@@ -15,13 +15,13 @@ def inspect(
     """Show what is inside a model: its parts and their sizes, how it was trained, how well it does, whence it came."""
     from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
     from rnnsearch.models.checkpoint import load_model
 
     loaded = load_model(model)
     out = Console(soft_wrap=False)
-    parts = Table(title=Text(str(model)), title_justify="left", box=None, pad_edge=False)
+    out.print(str(model), markup=False, highlight=False, soft_wrap=True)
+    parts = Table(box=None, pad_edge=False)
     parts.add_column("part")
     parts.add_column("shape")
     parts.add_column("parameters", justify="right")

@@ -197,8 +197,8 @@ def columns(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[s
     return lines
 
 
-def as_markdown(rows: Sequence[Sequence[str]]) -> str:
-    """A table, head first, as Markdown: for model cards and committed results."""
+def as_markdown(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
+    """A table, head first, as Markdown: for model cards and committed results. Columns in `left` stand to the left."""
     head, *body = [[cell.replace("|", "\\|") for cell in row] for row in rows]
-    rule = ["---", *["---:"] * (len(head) - 1)]
+    rule = ["---" if n in left else "---:" for n in range(len(head))]
     return "\n".join("| " + " | ".join(row) + " |" for row in (head, rule, *body)) + "\n"

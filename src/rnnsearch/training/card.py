@@ -49,7 +49,7 @@ def statistics(facts: dict[str, Any], name: str) -> LearningStatistics:
 
 
 def _table(rows: dict[str, str]) -> list[str]:
-    return ["| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in rows.items())]
+    return as_markdown([["", ""], *([key, value] for key, value in rows.items())], left=(0, 1)).splitlines()
 
 
 def card(facts: dict[str, Any], sha256: str, scores: dict[str, Any] | None) -> str:
@@ -89,5 +89,5 @@ _DATA_ROWS = (
 
 def _score_lines(scores: dict[str, Any]) -> list[str]:
     lines = [f"On {scores['sentences']:,} sentences of {scores['set']}, {scores['search']}:", ""]
-    lines += ["| score | value | signature |", "|---|---|---|"]
-    return lines + [f"| {s['name']} | {s['value']:.2f} | `{s['signature']}` |" for s in scores["scores"]]
+    rows = [[s["name"], f"{s['value']:.2f}", f"`{s['signature']}`"] for s in scores["scores"]]
+    return lines + as_markdown([["score", "value", "signature"], *rows], left=(0, 2)).splitlines()

@@ -38,7 +38,8 @@ def describe(device: torch.device) -> str:
     """The device as the learning-statistics table names it."""
     if device.type == "cuda":
         return str(torch.cuda.get_device_name(device))
-    return f"{torch.get_num_threads()} threads of {_cpu()}"
+    threads = torch.get_num_threads()
+    return f"{threads} thread{'' if threads == 1 else 's'} of {_cpu()}"
 
 
 def _cpu() -> str:

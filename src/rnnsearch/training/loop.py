@@ -142,6 +142,7 @@ class Trainer(Generic[Model]):
         state.update += 1
         state.batch += len(group)
         nll, norm = self._gradients(group)
+        self.schedule.progressed(self._done())
         rate = self.schedule.factor(state.update, epoch)
         for base, param_group in zip(self.base_rates, self.optimiser.param_groups, strict=True):
             param_group["lr"] = base * rate
@@ -223,6 +224,18 @@ class Trainer(Generic[Model]):
             f"(training pairs {pairs}, ...) is saved in {path} and the weights were not changed by it; "
             "lower the learning rate or set training.clip_norm"
         )
+
+    def _done(self) -> float:
+        """The share of the run that is done, by the nearest of its limits; 0 where it has none."""
+        limits, state = self.config.training, self.state
+        shares = [0.0]
+        if limits.max_minutes is not None:
+            shares.append(state.seconds / (60 * limits.max_minutes))
+        if limits.max_updates is not None:
+            shares.append((state.update - 1) / limits.max_updates)
+        if limits.max_epochs is not None:
+            shares.append(self.epochs() / limits.max_epochs)
+        return min(1.0, max(shares))
 
     def _seconds_left(self) -> float | None:
         """Of training, by the nearest of the limits that can be foreseen."""

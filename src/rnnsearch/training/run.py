@@ -44,9 +44,19 @@ def check(config: RunConfig) -> list[str]:
         *check_model(config),
         *check_objective(config),
         *_check_training(config),
+        *_check_limits(config),
         *_check_dev(config),
         *check_search(config),
     ]
+
+
+def _check_limits(config: RunConfig) -> list[str]:
+    """A schedule that ends with the run needs to know its end."""
+    training = config.training
+    limits = (training.max_epochs, training.max_updates, training.max_minutes)
+    if training.schedule.type != "linear" or any(limit is not None for limit in limits):
+        return []
+    return ["training.schedule.type: linear ends with the run; give max_epochs, max_updates or max_minutes"]
 
 
 def _check_dev(config: RunConfig) -> list[str]:

@@ -28,6 +28,9 @@ class Schedule(ABC):
     def after_warmup(self, update: int, epoch: float) -> float:
         """The factor without the warm-up."""
 
+    def progressed(self, done: float) -> None:
+        """Told before each update which share of the run is done, from 0 to 1, by the nearest of its limits."""
+
     def evaluated(self, better: bool) -> None:
         """Told of each dev evaluation, and whether it was the best so far."""
 
@@ -71,6 +74,22 @@ class InverseSquareRoot(Schedule):
     def after_warmup(self, update: int, epoch: float) -> float:
         warmup = max(1, self.config.warmup or 1)
         return float((warmup / max(update, warmup)) ** 0.5)
+
+
+class Linear(Schedule):
+    """From 1 at the beginning straight down to 0 at the nearest of the run's limits (epochs, updates, minutes)."""
+
+    name = "linear"
+
+    def __init__(self, config: ScheduleConfig) -> None:
+        super().__init__(config)
+        self.done = 0.0
+
+    def progressed(self, done: float) -> None:
+        self.done = done
+
+    def after_warmup(self, update: int, epoch: float) -> float:
+        return 1.0 - self.done
 
 
 class Plateau(Schedule):
@@ -119,4 +138,6 @@ class Exponential(Schedule):
         return float(minimum**way)
 
 
-SCHEDULES: dict[str, type[Schedule]] = {c.name: c for c in (Constant, Halving, InverseSquareRoot, Plateau, Exponential)}
+SCHEDULES: dict[str, type[Schedule]] = {
+    c.name: c for c in (Constant, Halving, InverseSquareRoot, Linear, Plateau, Exponential)
+}
