@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from rnnsearch.models.embeddings import Embedding
+from rnnsearch.models.fused.products import product_type
 from rnnsearch.models.initialise import Init
 from rnnsearch.tensors import at_least_fp32
 
@@ -96,12 +97,6 @@ def _rows(matrix: Tensor, rows: Tensor | None) -> Tensor:
     return matrix if rows is None else matrix.index_select(0, rows)
 
 
-def _product_type(x: Tensor) -> torch.dtype:
-    """The type that matrix products of x run in here: autocast's, if it is on."""
-    on = torch.is_autocast_enabled(x.device.type)
-    return torch.get_autocast_dtype(x.device.type) if on else x.dtype
-
-
 class _ChunkedCrossEntropy(torch.autograd.Function):
     """Cross-entropy whose softmax and gradient are formed chunk by chunk in the forward pass."""
 
@@ -110,7 +105,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         ctx: Any, readout: Tensor, weight: Tensor, bias: Tensor, target: Tensor, smoothing: float
     ) -> tuple[Tensor, Tensor]:
         V = weight.shape[0]
-        kind = _product_type(readout)
+        kind = product_type(readout)
         x, W = readout.to(kind), weight.to(kind)
         needed = any(ctx.needs_input_grad[:3])
         d_x = torch.empty_like(x) if needed else x
