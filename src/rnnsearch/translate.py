@@ -18,7 +18,7 @@ from rnnsearch.search.decode import decode_all, forced_all
 from rnnsearch.search.hypothesis import Hypothesis
 from rnnsearch.search.scorer import ModelScorer
 from rnnsearch.text.alignments import links_from_attention, symbols_to_words
-from rnnsearch.text.spans import word_of_symbol, word_spans
+from rnnsearch.text.spans import NO_WORD, word_of_symbol, word_spans
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.text.vocabulary import EOS, SPECIALS, UNK
 from rnnsearch.training.device import choose_device
@@ -35,6 +35,7 @@ class Translation:
     source_tokens: source symbols, EOS last. attention: [tokens, source_tokens], rows sum to 1; None for a
     model without attention. source_words, words: the whitespace-separated words of the two texts.
     word_attention: [words, source_words]. alignment: (source word, target word) links, zero-based.
+    token_words: which of `words` each token lies in, -1 for none (EOS, a mere space).
     """
 
     source: str
@@ -51,6 +52,16 @@ class Translation:
     word_attention: Matrix | None
     alignment: tuple[tuple[int, int], ...]
     token_alignment: tuple[tuple[int, int], ...]
+    token_words: tuple[int, ...]
+
+    @property
+    def word_token_scores(self) -> list[list[float]]:
+        """For each of `words`, the log-probabilities of its tokens."""
+        scores: list[list[float]] = [[] for _ in self.words]
+        for word, score in zip(self.token_words, self.token_scores, strict=True):
+            if word != NO_WORD:
+                scores[word].append(score)
+        return scores
 
     def plot(self, path: str | Path) -> Path:
         """Write the attention over words as a heat map (png, svg or pdf by suffix) and return its path.
@@ -165,10 +176,10 @@ def _translation(source: Segmented, target: Segmented, hypothesis: Hypothesis) -
     """Put a hypothesis into words: raw text, symbols, and attention over both."""
     attention = hypothesis.attention.get("source")
     word_attention, links, token_links = None, set[tuple[int, int]](), set[tuple[int, int]]()
+    rows = word_of_symbol(target.text, target.offsets)
     if attention is not None:
         inner = attention[: len(target.ids), : len(source.ids)]  # EOS has its own row and column
         columns = word_of_symbol(source.text, source.offsets)
-        rows = word_of_symbol(target.text, target.offsets)
         word_attention = symbols_to_words(inner, columns, rows)
         links, token_links = links_from_attention(word_attention), links_from_attention(inner)
     end = (SPECIALS[EOS],) if len(hypothesis.token_scores) > len(target.ids) else ()
@@ -187,6 +198,7 @@ def _translation(source: Segmented, target: Segmented, hypothesis: Hypothesis) -
         word_attention=word_attention,
         alignment=tuple(sorted(links)),
         token_alignment=tuple(sorted(token_links)),
+        token_words=(*rows, *[NO_WORD] * len(end)),
     )
 
 

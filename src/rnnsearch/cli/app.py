@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from rnnsearch.cli import data, demo, evaluate, inspect, train, translate
+from rnnsearch.cli import data, demo, evaluate, inspect, serve, train, translate
 
 app = typer.Typer(
     name="rnnsearch",
@@ -24,6 +24,7 @@ app.command("score")(translate.score)
 app.command("align")(translate.align)
 app.command("evaluate")(evaluate.evaluate)
 app.command("inspect")(inspect.inspect)
+app.command("serve")(serve.serve)
 
 
 def _version(asked: bool) -> bool:

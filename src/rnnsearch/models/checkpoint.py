@@ -88,16 +88,21 @@ def save_model(
     save_weights(folder / WEIGHTS, tensors)
 
 
-def load_model(folder: Path, device: torch.device | str = "cpu") -> Loaded:
-    """Read a model folder, ready to translate.
-
-    Errors: ModelError, one sentence, for a missing, incomplete, truncated or foreign folder.
-    """
+def require_whole(folder: Path) -> None:
+    """Errors: ModelError where a folder lacks a file of a model."""
     if not folder.is_dir():
         raise ModelError(f"{folder}: there is no such model folder")
     missing = [name for name in (CONFIG, WEIGHTS, SOURCE, TARGET) if not (folder / name).is_file()]
     if missing:
         raise ModelError(f"{folder}: is not a whole model folder: it lacks {', '.join(missing)}")
+
+
+def load_model(folder: Path, device: torch.device | str = "cpu") -> Loaded:
+    """Read a model folder, ready to translate.
+
+    Errors: ModelError, one sentence, for a missing, incomplete, truncated or foreign folder.
+    """
+    require_whole(folder)
     source, target = Tokenizer.load(folder / SOURCE), Tokenizer.load(folder / TARGET)
     try:
         config = run_config.load(folder / CONFIG)

@@ -1,0 +1,88 @@
+"""`rnnsearch serve`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+API_KEYS = "RNNSEARCH_API_KEYS"
+SWITCH_SECONDS = 0.0002
+"""The interpreter hands over between threads this often: the model's many short operations must not each wait the
+usual 5 ms for a thread that builds answers."""
+
+
+def serve(
+    models: Annotated[list[Path], typer.Argument(help="Model folders.", show_default=False)],
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 for a free one.")] = 5000,
+    api_keys: Annotated[
+        Path | None, typer.Option(help=f"A file of API keys, one a line (or keys with spaces in {API_KEYS}).")
+    ] = None,
+    preload: Annotated[bool, typer.Option("--preload", help="Load every model before the first request.")] = False,
+    max_loaded: Annotated[int | None, typer.Option(min=1, help="Models kept in memory.  [default: all]")] = None,
+    max_body: Annotated[int, typer.Option(min=1, help="Megabytes of a request.")] = 10,
+    max_characters: Annotated[int, typer.Option(min=1, help="Characters of a request's texts.")] = 50_000,
+    max_symbols: Annotated[int, typer.Option(min=1, help="Symbols of a sentence.")] = 500,
+    max_queue: Annotated[int, typer.Option(min=1, help="Sentences that may wait for a model.")] = 2000,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds until a request is given up.")] = 60.0,
+    batch: Annotated[int, typer.Option(min=1, help="Sentences of a batch.")] = 64,
+    suggestions: Annotated[Path | None, typer.Option(help="Keep readers' better translations here.")] = None,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.  [default: all cores]")] = None,
+) -> None:
+    """Serve models over HTTP: a page, LibreTranslate's API and our own. Stops on Ctrl-C or SIGTERM when all is done."""
+    if log_level not in ("debug", "info", "warning", "error"):
+        raise typer.BadParameter("--log-level must be debug, info, warning or error")
+    _require_extra()
+    from rnnsearch.serve.limits import Settings
+    from rnnsearch.serve.server import run
+
+    settings = Settings(
+        api_keys=_keys(api_keys),
+        max_body=max_body << 20,
+        max_characters=max_characters,
+        max_symbols=max_symbols,
+        max_queue=max_queue,
+        timeout=timeout,
+        batch_sentences=batch,
+        device=device,
+        max_loaded=max_loaded,
+        suggestions=suggestions,
+    )
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(threads)
+    sys.setswitchinterval(SWITCH_SECONDS)
+    run(models, settings, host, port, log_level, preload)
+
+
+def _require_extra() -> None:
+    """Errors: ConfigError where the libraries of the server are not installed."""
+    from importlib.util import find_spec
+
+    from rnnsearch.errors import ConfigError
+
+    missing = [name for name in ("fastapi", "uvicorn", "python_multipart", "prometheus_client") if not find_spec(name)]
+    if missing:
+        raise ConfigError([f'serve needs more libraries ({", ".join(missing)}): pip install "rnnsearch[serve]"'])
+
+
+def _keys(path: Path | None) -> frozenset[str]:
+    """The API keys of a file, or of the environment. Errors: ConfigError for a file without any."""
+    if path is None:
+        return frozenset(os.environ.get(API_KEYS, "").split())
+    from rnnsearch.errors import ConfigError
+
+    try:
+        keys = frozenset(path.read_text(encoding="utf-8").split())
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError([f"{path}: the file of API keys cannot be read: {error}"]) from None
+    if not keys:
+        raise ConfigError([f"{path}: must hold API keys, one a line; it is empty"])
+    return keys

@@ -1,0 +1,1 @@
+"""The server: models over HTTP, for LibreTranslate's clients and for the page (`rnnsearch serve`)."""

@@ -1,0 +1,188 @@
+"""LibreTranslate's API, so that its clients work unchanged. JSON, form and multipart bodies alike.
+
+Its `q` may be a list. What we have no use for in a request is ignored, for its clients send more than they need.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal, TypeVar
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, Field
+from starlette.datastructures import UploadFile
+
+from rnnsearch.serve.limits import ServeError, check_characters
+from rnnsearch.serve.markup import Markup
+from rnnsearch.serve.registry import Search
+from rnnsearch.serve.schemas import FAULTS, MOST
+from rnnsearch.serve.service import AUTO, Service, Use
+from rnnsearch.serve.texts import TextTranslation, translate_texts
+from rnnsearch.text.languages import detect as detect_language
+from rnnsearch.text.languages import language_name
+
+router = APIRouter(tags=["LibreTranslate"])
+Asked = TypeVar("Asked", bound=BaseModel)
+FORMATS = (".txt", ".tsv", ".tmx", ".po")
+
+
+class Translate(BaseModel):
+    """`POST /translate`"""
+
+    q: str | list[str] = Field(description="A text, or several.")
+    source: str = Field(AUTO, description="A language code, or auto.")
+    target: str
+    format: Literal["text", "html"] = "text"
+    alternatives: Annotated[int, Field(ge=0, lt=MOST)] = Field(0, description="How many besides the best.")
+    api_key: str | None = None
+
+
+class Detect(BaseModel):
+    """`POST /detect`"""
+
+    q: str
+    api_key: str | None = None
+
+
+class Suggest(BaseModel):
+    """`POST /suggest`"""
+
+    q: str
+    s: str
+    source: str
+    target: str
+    api_key: str | None = None
+
+
+def _body(kind: type[BaseModel]) -> dict[str, Any]:
+    """How the OpenAPI document describes a body that may be JSON or a form."""
+    schema = {"schema": kind.model_json_schema()}
+    return {"requestBody": {"required": True, "content": dict.fromkeys((_JSON, _FORM), schema)}}
+
+
+_JSON, _FORM = "application/json", "application/x-www-form-urlencoded"
+
+
+async def read(request: Request, kind: type[Asked]) -> Asked:
+    """A request's body as `kind`. Errors: ServeError 400; pydantic's ValidationError."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() in (_FORM, "multipart/form-data"):
+        form = await request.form()
+        values: Any = {}
+        for name in form:
+            given = [value for value in form.getlist(name) if not isinstance(value, UploadFile)]
+            values[name] = given[0] if len(given) == 1 else given
+    else:
+        try:
+            values = json.loads(await request.body())
+        except (ValueError, RecursionError) as error:  # UnicodeDecodeError is one
+            raise ServeError(400, f"the body must be JSON or a form; got {error}") from None
+    return kind.model_validate(values)
+
+
+@router.post("/translate", openapi_extra=_body(Translate), responses=FAULTS)
+async def translate(request: Request, service: Use) -> Response:
+    """Translate a text, or a list of texts."""
+    asked = await read(request, Translate)
+    service.check_key(request, asked.api_key)
+    texts = [asked.q] if isinstance(asked.q, str) else asked.q
+    check_characters(service.settings, texts)
+    about = service.find(texts, None, asked.source, asked.target)
+    served = await service.registry.get(about)
+    pages = [Markup(text) for text in texts] if asked.format == "html" else None
+    wanted = [text for page in pages for text in page.texts] if pages is not None else texts
+    search = Search(n_best=asked.alternatives + 1)
+    found = await service.answer(request, translate_texts(served, wanted, search))
+    ranks = [_texts(found, pages, rank) for rank in range(asked.alternatives + 1)]
+    others = [_different(ranks, n) for n in range(len(texts))]
+    single = isinstance(asked.q, str)
+    answer: dict[str, Any] = {"translatedText": ranks[0][0] if single else ranks[0]}
+    if asked.source == AUTO:
+        language = [_detected(service, text) for text in texts]
+        answer["detectedLanguage"] = language[0] if single else language
+    if asked.alternatives:
+        answer["alternatives"] = others[0] if single else others
+    return JSONResponse(answer)
+
+
+def _texts(found: list[TextTranslation], pages: list[Markup] | None, rank: int) -> list[str]:
+    """The whole translations made of each sentence's `rank`-th best."""
+    texts = [text.text(rank) for text in found]
+    if pages is None:
+        return texts
+    at, filled = 0, []
+    for page in pages:
+        filled.append(page.filled(texts[at : at + len(page.texts)]))
+        at += len(page.texts)
+    return filled
+
+
+def _different(ranks: list[list[str]], n: int) -> list[str]:
+    """The alternatives of text n, each once, without the best."""
+    return list(dict.fromkeys(rank[n] for rank in ranks[1:] if rank[n] != ranks[0][n]))
+
+
+def _detected(service: Service, text: str) -> dict[str, Any]:
+    """The likeliest source language of a text among those served."""
+    language, share = detect_language(text, service.sources())[0]
+    return {"language": language, "confidence": round(100 * share, 1)}
+
+
+@router.post("/detect", openapi_extra=_body(Detect), responses=FAULTS)
+async def detect(request: Request, service: Use) -> Response:
+    """Which of the source languages served here a text is in."""
+    asked = await read(request, Detect)
+    service.check_key(request, asked.api_key)
+    check_characters(service.settings, [asked.q])
+    found = detect_language(asked.q, service.sources())
+    return JSONResponse([{"language": code, "confidence": round(100 * share, 1)} for code, share in found])
+
+
+@router.get("/languages")
+async def languages(service: Use) -> Response:
+    """The languages served, and what each can be translated into."""
+    abouts = list(service.registry.abouts.values())
+    codes = dict.fromkeys([about.source for about in abouts] + [about.target for about in abouts])
+    rows = []
+    for code in codes:
+        targets = dict.fromkeys(about.target for about in abouts if about.source == code)
+        rows.append({"code": code, "name": language_name(code), "targets": list(targets)})
+    return JSONResponse(rows)
+
+
+@router.get("/health")
+async def health() -> Response:
+    """Whether the server is up."""
+    return JSONResponse({"status": "ok"})
+
+
+@router.post("/suggest", openapi_extra=_body(Suggest), responses=FAULTS)
+async def suggest(request: Request, service: Use) -> Response:
+    """A better translation, from a reader. Suggestions are taken only where the server keeps them."""
+    asked = await read(request, Suggest)
+    service.check_key(request, asked.api_key)
+    check_characters(service.settings, [asked.q, asked.s])
+    service.find([asked.q], None, asked.source, asked.target)
+    await service.suggest(q=asked.q, s=asked.s, source=asked.source, target=asked.target)
+    return JSONResponse({"success": True})
+
+
+@router.get("/frontend/settings")
+async def frontend(service: Use) -> Response:
+    """What LibreTranslate's clients ask about the server."""
+    about = service.registry.find()
+    return JSONResponse(
+        {
+            "apiKeys": bool(service.settings.api_keys),
+            "keyRequired": bool(service.settings.api_keys),
+            "charLimit": service.settings.max_characters,
+            "frontendTimeout": 500,
+            "language": {
+                "source": {"code": about.source, "name": about.source_name},
+                "target": {"code": about.target, "name": about.target_name},
+            },
+            "filesTranslation": True,
+            "supportedFilesFormat": list(FORMATS),
+            "suggestions": service.settings.suggestions is not None,
+        }
+    )

@@ -1,0 +1,87 @@
+"""One JSON object a line on standard error: what happened, when, how long it took. Never the texts."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rnnsearch.serve.metrics import Metrics
+
+LOGGER = "rnnsearch.serve"
+
+
+class JsonLines(logging.Formatter):
+    """A record as one JSON object: time, level, logger, event and the fields given in `extra["fields"]`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        row: dict[str, Any] = {
+            "time": f"{stamp}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            row["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(row)
+
+
+def to_stderr(level: str) -> None:
+    """Send the server's records, and uvicorn's own, to standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    for name in (LOGGER, "uvicorn"):
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.propagate = False
+        logger.setLevel(level.upper())
+
+
+def log(event: str, level: int = logging.INFO, **fields: object) -> None:
+    """One record."""
+    logging.getLogger(LOGGER).log(level, event, extra={"fields": fields})
+
+
+class Observed:
+    """ASGI middleware: every request counted, timed and logged; while `draining` connections are not kept."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+        self.draining = False
+        self.accepted = 0
+        self.answered = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begin, status = time.monotonic(), 0
+        self.accepted += 1
+        self._metrics.open.inc()
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                if self.draining:
+                    message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
+            await send(message)
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                self.answered += 1
+
+        try:
+            await self._app(scope, receive, noted)
+        finally:
+            seconds = time.monotonic() - begin
+            self._metrics.open.dec()
+            route = getattr(scope.get("route"), "path", "other")
+            self._metrics.request(route, status, seconds)
+            log("request", method=scope["method"], route=route, status=status, ms=round(1000 * seconds, 1))

@@ -1,0 +1,228 @@
+"""The models of a server: what each translates, loaded when it is first needed, each with its own queue."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from rnnsearch import config as run_config
+from rnnsearch.errors import ConfigError, ModelError
+from rnnsearch.models.checkpoint import CONFIG, require_whole
+from rnnsearch.serve.batching import Batcher, Formed, Job
+from rnnsearch.serve.limits import ServeError, Settings
+from rnnsearch.text.languages import base, language_name
+from rnnsearch.translate import Translation, Translator, load
+
+Found = list[Translation]
+"""The n best translations of a sentence."""
+
+
+class Search(NamedTuple):
+    """How sentences are searched for: what a batch has in common."""
+
+    beam: int | None = None
+    n_best: int = 1
+    prefixed: bool = False
+    """Whether the sentences have prefixes."""
+
+
+@dataclass(frozen=True)
+class About:
+    """What is known of a model before it is loaded."""
+
+    name: str
+    folder: Path
+    source: str
+    target: str
+    attention: bool
+    score: float | None
+    """BLEU on its dev set, or what `rnnsearch evaluate` last measured."""
+
+    @property
+    def source_name(self) -> str:
+        """The source language in English."""
+        return language_name(self.source)
+
+    @property
+    def target_name(self) -> str:
+        """The target language in English."""
+        return language_name(self.target)
+
+
+class Served:
+    """A loaded model and its queue."""
+
+    def __init__(self, about: About, translator: Translator, settings: Settings, told: Callable[[Formed], None] | None):
+        self.about = about
+        self.translator = translator
+        self.used = time.monotonic()
+        self._users = 0
+        self._settings = settings
+        self.batcher: Batcher[Found] = Batcher(self._work, settings, told)
+
+    @property
+    def busy(self) -> bool:
+        """Whether some request waits for it."""
+        return self._users > 0
+
+    async def translate(
+        self,
+        sentences: Sequence[str],
+        search: Search,
+        prefixes: Sequence[str] | None = None,
+        patient: bool = False,
+    ) -> list[Found]:
+        """The n best translations of each sentence. `patient`: as in `Batcher.submit`.
+
+        Errors: RnnsearchError for text that is not Unicode; ServeError 413 for a sentence that is too long.
+        """
+        lengths = [len(ids) for ids in self.translator.source.ids(sentences)]
+        most = self._settings.max_symbols
+        for text, length in zip(sentences, lengths, strict=True):
+            if length > most:
+                begin = f"{text[:40]}..." if len(text) > 40 else text
+                raise ServeError(413, f"a sentence must have at most {most} symbols; got {length}: {begin}")
+        starts: Sequence[str | None] = prefixes or [None] * len(sentences)
+        jobs = [Job(text, length, start) for text, length, start in zip(sentences, lengths, starts, strict=True)]
+        self._users += 1
+        try:
+            return await self.batcher.submit(jobs, search, patient)
+        finally:
+            self._users -= 1
+            self.used = time.monotonic()
+
+    def _work(self, search: Search, jobs: list[Job]) -> list[Found]:
+        options = self.translator.options(search.beam, search.n_best)
+        return self.translator.n_best([job.text for job in jobs], options, len(jobs))
+
+
+class Registry:
+    """Models by name and by direction. `told(name, formed)` hears of every batch."""
+
+    def __init__(
+        self,
+        folders: Sequence[Path],
+        settings: Settings,
+        told: Callable[[str, Formed], None] | None = None,
+    ) -> None:
+        """Errors: ModelError for a folder that is no model's."""
+        self.settings = settings
+        self.abouts = _named([read_about(folder) for folder in folders])
+        self._told = told
+        self._loaded: dict[str, Served] = {}
+        self._loading: dict[str, asyncio.Lock] = {}
+
+    def is_loaded(self, name: str) -> bool:
+        """Whether a model is in memory."""
+        return name in self._loaded
+
+    @property
+    def loaded(self) -> list[Served]:
+        """The models in memory."""
+        return list(self._loaded.values())
+
+    def find(self, name: str | None = None, source: str | None = None, target: str | None = None) -> About:
+        """The model of that name, or the first of that direction; without any, the first.
+
+        Errors: ServeError 404 for an unknown name, 400 for a direction that no model (or not this one) has.
+        """
+        abouts = list(self.abouts.values())
+        if name is not None:
+            if name not in self.abouts:
+                raise ServeError(404, f'model must be one of {", ".join(self.abouts)}; got "{name}"')
+            abouts = [self.abouts[name]]
+        for matches in (_equal, _related):
+            for about in abouts:
+                if matches(source, about.source) and matches(target, about.target):
+                    return about
+        known = ", ".join(dict.fromkeys(f"{about.source} to {about.target}" for about in abouts))
+        wanted = f"{source or 'any language'} to {target or 'any language'}"
+        raise ServeError(400, f"source and target must be a direction served here ({known}); got {wanted}")
+
+    async def get(self, about: About) -> Served:
+        """A model, loaded now where it is not. Errors: ModelError, as in `translate.load`."""
+        lock = self._loading.setdefault(about.name, asyncio.Lock())
+        async with lock:
+            served = self._loaded.get(about.name)
+            if served is None:
+                translator = await asyncio.to_thread(load, about.folder, self.settings.device)
+                told = None if self._told is None else partial(self._told, about.name)
+                served = Served(about, translator, self.settings, told)
+                self._loaded[about.name] = served
+        served.used = time.monotonic()
+        await self._unload(besides=served)
+        return served
+
+    async def load_all(self) -> None:
+        """Load every model now. Errors: ModelError."""
+        for about in self.abouts.values():
+            await self.get(about)
+
+    async def _unload(self, besides: Served) -> None:
+        """Let the models go that are too many, the ones longest unused first, if nothing waits for them."""
+        most = self.settings.max_loaded
+        idle = sorted((s for s in self.loaded if s is not besides and not s.busy), key=lambda s: s.used)
+        while most is not None and len(self._loaded) > most and idle:
+            gone = idle.pop(0)
+            del self._loaded[gone.about.name]
+            await gone.batcher.close()
+
+    async def close(self) -> None:
+        """Let every model go."""
+        for served in self.loaded:
+            await served.batcher.close()
+        self._loaded.clear()
+
+
+def read_about(folder: Path) -> About:
+    """What a model folder says of itself, its weights unread. Errors: ModelError for one that is not whole."""
+    require_whole(folder)
+    try:
+        config = run_config.load(folder / CONFIG)
+    except ConfigError as error:
+        raise ModelError(f"{folder}: its {CONFIG} is not of this version of rnnsearch: {error.faults[0]}") from None
+    return About(
+        name=folder.resolve().name,
+        folder=folder,
+        source=config.data.source,
+        target=config.data.target,
+        attention=config.model.attention is not None,
+        score=_score(folder),
+    )
+
+
+def _score(folder: Path) -> float | None:
+    """The dev BLEU of the evaluation that the weights are of, where training measured it."""
+    try:
+        facts = json.loads((folder / "training.json").read_text(encoding="utf-8"))
+        best = next(row for row in reversed(facts["history"]) if row["best"])
+        return float(best["dev_bleu"])
+    except (OSError, ValueError, LookupError, StopIteration, TypeError):
+        return None
+
+
+def _named(abouts: list[About]) -> dict[str, About]:
+    """By name. Errors: ModelError for two folders of one name."""
+    named: dict[str, About] = {}
+    for about in abouts:
+        if about.name in named:
+            raise ModelError(
+                f"models must have folders of different names; got {named[about.name].folder} and {about.folder}"
+            )
+        named[about.name] = about
+    return named
+
+
+def _equal(wanted: str | None, code: str) -> bool:
+    return wanted is None or wanted.lower() == code.lower()
+
+
+def _related(wanted: str | None, code: str) -> bool:
+    """Whether the languages agree without their variants (`en-GB`, `en`)."""
+    return wanted is None or base(wanted) == base(code)

@@ -1,0 +1,149 @@
+"""Requests and answers of our own API (`/v1`), as its OpenAPI document describes them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+MOST = 20
+"""The widest beam and the longest n-best list."""
+Text = Annotated[str, Field(description="Raw text, of any number of sentences and lines.")]
+Count = Annotated[int, Field(ge=1, le=MOST)]
+
+
+class Asked(BaseModel):
+    """A request; an option that there is not is refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class TranslateRequest(Asked):
+    """`POST /v1/translate`"""
+
+    text: Text | list[Text]
+    model: str | None = Field(None, description="A name of /v1/models; without it, the first of the direction.")
+    source: str | None = Field(None, description="A language code, or auto.")
+    target: str | None = None
+    n_best: Count = 1
+    beam: Count | None = Field(None, description="1 is greedy. Without it: the model's own.")
+    prefix: str | list[str] | None = Field(
+        None, description="What the translation must begin with, one for each text, each text one sentence."
+    )
+    attention: bool = Field(False, description="Whether to give the attention over words.")
+    stream: bool = Field(False, description="One text's greedy translation as server-sent events, symbol by symbol.")
+
+    @model_validator(mode="after")
+    def _together(self) -> TranslateRequest:
+        if self.prefix is not None and len(self.prefixes or ()) != len(self.texts):
+            raise ValueError(f"prefix must be one for each text ({len(self.texts)}); got {len(self.prefixes or ())}")
+        if self.stream and not isinstance(self.text, str):
+            raise ValueError("text must be a string where stream is true; got a list")
+        if self.stream and (self.n_best != 1 or self.beam not in (None, 1)):
+            raise ValueError("n_best and beam must be 1 where stream is true, for its search is greedy; got more")
+        return self
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts as a list."""
+        return [self.text] if isinstance(self.text, str) else self.text
+
+    @property
+    def prefixes(self) -> list[str] | None:
+        """The prefixes as a list."""
+        return [self.prefix] if isinstance(self.prefix, str) else self.prefix
+
+
+class Word(BaseModel):
+    """A word of a sentence: its text and its characters [start, end)."""
+
+    text: str
+    start: int
+    end: int
+
+
+class TargetWord(Word):
+    """A word of a translation."""
+
+    score: float = Field(description="Sum of its symbols' log-probabilities, in nats.")
+    probability: float = Field(description="Geometric mean of its symbols' probabilities.")
+
+
+class Best(BaseModel):
+    """One translation of a sentence."""
+
+    text: str
+    score: float = Field(description="Log-probability, normalised by length: what translations are ranked by.")
+    log_prob: float
+    finished: bool = Field(description="False where it was cut at its maximal length.")
+    source_words: list[Word]
+    words: list[TargetWord]
+    tokens: list[str]
+    token_scores: list[float]
+    alignment: list[tuple[int, int]] = Field(description="Links (source word, target word), counted from 0.")
+    attention: list[list[float]] | None = Field(description="A row for each target word, over the source words.")
+
+
+class Sentence(BaseModel):
+    """A sentence of a text and its best translations."""
+
+    source: str
+    start: int
+    end: int
+    best: list[Best]
+
+
+class TextAnswer(BaseModel):
+    """A text's translation."""
+
+    text: str
+    sentences: list[Sentence]
+    target_spans: list[tuple[int, int]] = Field(description="Characters of each sentence's best translation in text.")
+
+
+class TranslateAnswer(BaseModel):
+    """What `POST /v1/translate` gives."""
+
+    model: str
+    source: str
+    target: str
+    translations: list[TextAnswer]
+
+
+class ModelRow(BaseModel):
+    """A model of `GET /v1/models`."""
+
+    name: str
+    source: str
+    target: str
+    source_name: str
+    target_name: str
+    attention: bool
+    score: float | None = Field(description="BLEU on its dev set, greedy, where training measured it.")
+    loaded: bool
+
+
+class ModelsAnswer(BaseModel):
+    """What `GET /v1/models` gives."""
+
+    models: list[ModelRow]
+
+
+class Fault(BaseModel):
+    """What any route gives where it cannot do what was asked."""
+
+    error: str
+
+
+FAULTS: dict[int | str, dict[str, object]] = {
+    status: {"model": Fault, "description": meaning}
+    for status, meaning in {
+        400: "The request is at fault.",
+        403: "An API key is needed.",
+        413: "Too much at once.",
+        429: "Too much is waiting; see Retry-After.",
+        503: "A model cannot be loaded, or the server is shutting down.",
+        504: "Not ready in time.",
+    }.items()
+}
+"""The faults of routes that make work."""

@@ -1,0 +1,82 @@
+"""The application on a socket, until a signal: then nothing more is accepted, and what was accepted is finished."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+
+from rnnsearch.errors import ConfigError
+from rnnsearch.serve.http import create_app, observed
+from rnnsearch.serve.limits import Settings
+from rnnsearch.serve.logs import Observed, log, to_stderr
+
+GRACE = 1.0
+"""Seconds after a signal in which a request that was already on its way over an open connection is still read."""
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, which leaves open connections a moment to send what is on its way before it closes them."""
+
+    def __init__(self, config: uvicorn.Config, app: Observed) -> None:
+        super().__init__(config)
+        self._app = app
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept no more connections, end each kept one with its next answer, finish what was accepted."""
+        log("stopping", open=self._app.accepted - self._app.answered)
+        self._app.draining = True
+        for server in self.servers:
+            server.close()
+        ends = asyncio.get_running_loop().time() + GRACE
+        while self.server_state.connections and asyncio.get_running_loop().time() < ends and not self.force_exit:
+            await asyncio.sleep(0.02)
+        await super().shutdown(sockets)
+        log("stopped", accepted=self._app.accepted, answered=self._app.answered)
+
+
+def run(models: Sequence[Path], settings: Settings, host: str, port: int, log_level: str, preload: bool) -> None:
+    """Serve until SIGINT or SIGTERM.
+
+    Errors: ModelError for a folder that is no model's; ConfigError for an address that cannot be had.
+    """
+    app = create_app(models, settings)
+    outer = observed(app)
+    to_stderr(log_level)
+    config = uvicorn.Config(outer, log_config=None, access_log=False, server_header=False, lifespan="on")
+    with _listen(host, port) as listening:
+        address, number = listening.getsockname()[:2]
+        shown = f"[{address}]" if ":" in address else address
+        for stop in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(stop, _told)
+        log("listening", url=f"http://{shown}:{number}", models=list(app.state.service.registry.abouts))
+        load_all = app.state.service.registry.load_all if preload else None
+        asyncio.run(_serve(Server(config, outer), listening, load_all))
+
+
+async def _serve(server: Server, listening: socket.socket, preload: Callable[[], Awaitable[None]] | None) -> None:
+    if preload is not None:
+        await preload()
+    await server.serve(sockets=[listening])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A listening socket. Errors: ConfigError where the address cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+    except OSError as error:
+        listening.close()
+        raise ConfigError([f"host and port must be free to listen on; got {host}:{port}: {error.strerror}"]) from None
+    return listening
+
+
+def _told(number: int, frame: FrameType | None) -> None:
+    """The signal that uvicorn hands on when it has stopped: that it has stopped is answer enough."""

@@ -1,0 +1,108 @@
+"""What the routes share: the models, the limits, and how a request is worked on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Depends, Request
+
+from rnnsearch.serve.limits import ServeError, Settings, check_key
+from rnnsearch.serve.metrics import Metrics
+from rnnsearch.serve.registry import About, Registry
+from rnnsearch.text.languages import detect
+
+T = TypeVar("T")
+AUTO = "auto"
+GONE = 499
+"""The status of a request whose sender has left: nobody reads it, but logs and metrics do."""
+
+
+class Service:
+    """One application's models, settings and counters."""
+
+    def __init__(self, registry: Registry, settings: Settings, metrics: Metrics) -> None:
+        self.registry = registry
+        self.settings = settings
+        self.metrics = metrics
+        self._writing = asyncio.Lock()
+
+    async def close(self) -> None:
+        """Let everything go."""
+        await self.registry.close()
+
+    async def suggest(self, **row: str) -> None:
+        """Keep a reader's better translation as a line of JSON.
+
+        Errors: ServeError 403 where the server keeps none.
+        """
+        path = self.settings.suggestions
+        if path is None:
+            raise ServeError(403, "suggestions must be switched on (--suggestions FILE); this server keeps none")
+        async with self._writing:
+            await asyncio.to_thread(_append, path, json.dumps(row, ensure_ascii=False))
+
+    def check_key(self, request: Request, given: str | None = None) -> None:
+        """Errors: ServeError 403 where a key is asked for and none of the given ones is right."""
+        bearer = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
+        check_key(self.settings, given, request.headers.get("x-api-key"), bearer)
+
+    async def answer(self, request: Request, work: Coroutine[Any, Any, T]) -> T:
+        """The result of `work`, given up when its sender leaves or its time is over.
+
+        Errors: ServeError 504 (or GONE); what `work` raises.
+        """
+        task = asyncio.ensure_future(work)
+        left = asyncio.ensure_future(_left(request))
+        try:
+            done, _ = await asyncio.wait(
+                (task, left), timeout=self.settings.timeout, return_when=asyncio.FIRST_COMPLETED
+            )
+            if task in done:
+                return task.result()
+            if left in done:
+                raise ServeError(GONE, "the sender has left")
+            raise ServeError(504, f"an answer must be ready in {self.settings.timeout:g} seconds; it was not")
+        finally:
+            task.cancel()
+            left.cancel()
+
+    def find(self, texts: list[str], model: str | None, source: str | None, target: str | None) -> About:
+        """The model for these texts; `auto` is the source language that fits them best among those served.
+
+        Errors: ServeError, as in `Registry.find`.
+        """
+        if source != AUTO:
+            return self.registry.find(model, source, target)
+        ranked = detect(" ".join(texts), self.sources(target, model))
+        return self.registry.find(model, ranked[0][0] if ranked else None, target)
+
+    def sources(self, target: str | None = None, model: str | None = None) -> list[str]:
+        """The source languages served, into `target` if given."""
+        candidates = [about for about in self.registry.abouts.values() if model in (None, about.name)]
+        fitting = [about.source for about in candidates if target in (None, about.target)]
+        return list(dict.fromkeys(fitting or [about.source for about in candidates]))
+
+
+async def _left(request: Request) -> None:
+    """Returns when the sender of a request (whose body has been read) goes away."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _append(path: Path, line: str) -> None:
+    with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(f"{line}\n")
+
+
+def service_of(request: Request) -> Service:
+    """The service of the application that a request is for."""
+    service: Service = request.app.state.service
+    return service
+
+
+Use = Annotated[Service, Depends(service_of)]
+"""A route's parameter that is given the service."""

@@ -1,0 +1,61 @@
+"""Whole texts through a model that knows sentences: split, translated, put together with their layout kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rnnsearch.serve.limits import ServeError
+from rnnsearch.serve.registry import Found, Search, Served
+from rnnsearch.text.sentences import rejoin, sentence_spans
+from rnnsearch.translate import one_line
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class TextTranslation:
+    """A text and the translations of its sentences."""
+
+    source: str
+    spans: list[Span]
+    """Characters of each sentence in `source`."""
+    found: list[Found]
+    """The n best translations of each, best first; at least one."""
+    target: str
+    """The target language."""
+
+    def text(self, rank: int = 0) -> str:
+        """The whole translation, of each sentence its `rank`-th best (or its last, where it has fewer)."""
+        return self._joined(rank)[0]
+
+    def target_spans(self) -> list[Span]:
+        """Characters of each sentence's best translation in `text()`."""
+        return self._joined(0)[1]
+
+    def _joined(self, rank: int) -> tuple[str, list[Span]]:
+        best = [one_line(found[min(rank, len(found) - 1)].text) for found in self.found]
+        return rejoin(self.source, self.spans, best, self.target)
+
+
+async def translate_texts(
+    served: Served, texts: Sequence[str], search: Search, prefixes: Sequence[str] | None = None, patient: bool = False
+) -> list[TextTranslation]:
+    """Each text translated, all their sentences in the same queue. `prefixes`: one a text of one sentence.
+
+    Errors: ServeError 400 for a prefix of a text that is not one sentence; as in `Served.translate`.
+    """
+    spans = [sentence_spans(text, served.about.source) for text in texts]
+    if prefixes is not None:
+        for own, prefix in zip(spans, prefixes, strict=True):
+            if prefix and len(own) != 1:
+                raise ServeError(400, f"a text with a prefix must be one sentence; got {len(own)}")
+    sentences = [text[a:b] for text, own in zip(texts, spans, strict=True) for a, b in own]
+    starts = None
+    if prefixes is not None:
+        starts = [prefix for own, prefix in zip(spans, prefixes, strict=True) for _ in own]
+    found = iter(await served.translate(sentences, search, starts, patient)) if sentences else iter(())
+    target = served.about.target
+    return [
+        TextTranslation(text, own, [next(found) for _ in own], target) for text, own in zip(texts, spans, strict=True)
+    ]

@@ -1,0 +1,160 @@
+"""The queue: what shares a batch, what fails alone, what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from rnnsearch.serve.batching import Batcher, Formed, Job
+from rnnsearch.serve.limits import ServeError, Settings
+
+
+class Worker:
+    """Upper-cases, in batches that it remembers; waits for `go` if it is given one."""
+
+    def __init__(self, go: threading.Event | None = None) -> None:
+        self.batches: list[list[str]] = []
+        self.go = go
+        self.entered = threading.Event()
+
+    def __call__(self, key: Any, jobs: list[Job]) -> list[str]:
+        self.entered.set()
+        if self.go is not None:
+            assert self.go.wait(20)
+        texts = [job.text for job in jobs]
+        self.batches.append(texts)
+        if "bad" in texts:
+            raise ValueError("bad")
+        return [f"{key}{text.upper()}" for text in texts]
+
+
+def run(
+    work: Callable[..., Any],
+    conversation: Callable[[Batcher[str]], Coroutine[Any, Any, Any]],
+    told: Callable[[Formed], None] | None = None,
+    **settings: Any,
+) -> Any:
+    async def held() -> Any:
+        batcher: Batcher[str] = Batcher(work, Settings(**settings), told)
+        try:
+            return await conversation(batcher)
+        finally:
+            await batcher.close()
+
+    return asyncio.run(held())
+
+
+def jobs(*texts: str) -> list[Job]:
+    return [Job(text, len(text)) for text in texts]
+
+
+async def meanwhile(worker: Worker, batcher: Batcher[str], *coroutines: Coroutine[Any, Any, Any]) -> list[Any]:
+    """The coroutines' results, all of them begun while the worker is at a first batch."""
+    assert worker.go is not None
+    first = asyncio.create_task(batcher.submit(jobs("first"), ""))
+    await asyncio.to_thread(worker.entered.wait, 20)
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
+    await asyncio.sleep(0)
+    worker.go.set()
+    assert await first == ["FIRST"]
+    return await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def test_what_waits_shares_a_batch() -> None:
+    worker, formed = Worker(threading.Event()), list[Formed]()
+
+    async def conversation(batcher: Batcher[str]) -> list[Any]:
+        return await meanwhile(worker, batcher, *(batcher.submit(jobs(f"a{n}", f"b{n}"), "") for n in range(5)))
+
+    results = run(worker, conversation, formed.append)
+    assert results == [[f"A{n}", f"B{n}"] for n in range(5)]
+    assert [len(batch) for batch in worker.batches] == [1, 10]
+    assert [(f.sentences, f.requests, f.failed) for f in formed] == [(1, 1, 0), (10, 5, 0)]
+
+
+def test_other_keys_and_budgets_make_other_batches() -> None:
+    worker = Worker(threading.Event())
+
+    async def conversation(batcher: Batcher[str]) -> list[Any]:
+        asks = [("x", "aa"), ("y", "bb"), ("x", "cc"), ("x", "d" * 9), ("x", "ee")]
+        return await meanwhile(worker, batcher, *(batcher.submit(jobs(text), key) for key, text in asks))
+
+    results = run(worker, conversation, batch_tokens=10)
+    assert results == [["xAA"], ["yBB"], ["xCC"], ["x" + "D" * 9], ["xEE"]]
+    assert worker.batches[1:] == [["aa", "cc", "ee"], ["bb"], ["d" * 9]]
+
+
+def test_a_batch_has_at_most_so_many_sentences() -> None:
+    worker = Worker()
+    texts = [f"t{n}" for n in range(10)]
+    assert run(worker, lambda b: b.submit(jobs(*texts), ""), batch_sentences=4) == [t.upper() for t in texts]
+    assert [len(batch) for batch in worker.batches] == [4, 4, 2]
+
+
+def test_a_fault_is_its_own_requests_alone() -> None:
+    worker = Worker(threading.Event())
+
+    async def conversation(batcher: Batcher[str]) -> list[Any]:
+        asks = [("good",), ("fine", "bad"), ("well",)]
+        return await meanwhile(worker, batcher, *(batcher.submit(jobs(*texts), "") for texts in asks))
+
+    good, bad, well = run(worker, conversation)
+    assert (good, well) == (["GOOD"], ["WELL"])
+    assert isinstance(bad, ValueError)
+
+
+def test_too_much_is_refused_with_a_time_to_come_back() -> None:
+    worker = Worker(threading.Event())
+
+    async def conversation(batcher: Batcher[str]) -> list[Any]:
+        asks = (batcher.submit(jobs("a", "b"), ""), batcher.submit(jobs("c", "d"), ""))
+        patient = batcher.submit(jobs("e", "f"), "", patient=True)
+        return await meanwhile(worker, batcher, *asks, patient)
+
+    first, second, patient = run(worker, conversation, max_queue=3)
+    assert (first, patient) == (["A", "B"], ["E", "F"])
+    assert isinstance(second, ServeError)
+    assert second.status == 429
+    assert second.retry_after is not None
+    assert second.retry_after >= 1
+
+
+def test_what_is_given_up_is_not_worked_on() -> None:
+    worker = Worker(threading.Event())
+
+    async def conversation(batcher: Batcher[str]) -> None:
+        assert worker.go is not None
+        first = asyncio.create_task(batcher.submit(jobs("first"), ""))
+        await asyncio.to_thread(worker.entered.wait, 20)
+        gone = asyncio.create_task(batcher.submit(jobs("gone"), ""))
+        await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.sleep(0)
+        worker.go.set()
+        await first
+        assert await batcher.submit(jobs("next"), "") == ["NEXT"]
+        with pytest.raises(asyncio.CancelledError):
+            await gone
+
+    run(worker, conversation)
+    assert worker.batches == [["first"], ["next"]]
+
+
+def test_after_a_crowd_a_batch_waits_for_more_and_a_lone_request_does_not() -> None:
+    """With a window of an hour, only what need not wait is ever answered."""
+    worker = Worker(threading.Event())
+
+    async def conversation(batcher: Batcher[str]) -> None:
+        assert await meanwhile(worker, batcher, batcher.submit(jobs("a"), ""), batcher.submit(jobs("b"), ""))
+        early = asyncio.create_task(batcher.submit(jobs("c"), ""))
+        await asyncio.sleep(0.05)
+        assert not early.done(), "two requests shared the last batch: one waits for the other"
+        assert await batcher.submit(jobs("d"), "") == ["D"]
+        assert await early == ["C"]
+
+    run(worker, conversation, window=3600.0)
+    assert worker.batches == [["first"], ["a", "b"], ["c", "d"]]

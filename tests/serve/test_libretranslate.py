@@ -1,0 +1,128 @@
+"""LibreTranslate's API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import rnnsearch
+
+TEXT = "the dog sees a big bird. The small cat sees the dog!\n\n  the cat\n"
+
+
+def post(talk: Callable[..., Any], path: str, settings: dict[str, Any] | None = None, **kinds: Any) -> httpx.Response:
+    async def conversation(http: httpx.AsyncClient) -> httpx.Response:
+        return await http.post(path, **kinds)
+
+    response: httpx.Response = talk(conversation, **(settings or {}))
+    return response
+
+
+def test_a_text_keeps_its_layout(talk: Callable[..., Any], folders: list[Path]) -> None:
+    translator = rnnsearch.load(folders[0])
+    sentences = ["the dog sees a big bird.", "The small cat sees the dog!", "the cat"]
+    a, b, c = (t.text for t in translator.translate(sentences))
+    for body in ({"json": {"q": TEXT, "source": "en", "target": "de"}}, {"data": {"q": TEXT, "target": "de"}}):
+        response = post(talk, "/translate", **body)
+        assert response.status_code == 200
+        assert response.json()["translatedText"] == f"{a} {b}\n\n  {c}\n"
+
+
+def test_a_list_gives_a_list(talk: Callable[..., Any]) -> None:
+    response = post(talk, "/translate", json={"q": ["the cat", "", "the dog"], "source": "en", "target": "de"})
+    texts = response.json()["translatedText"]
+    assert len(texts) == 3
+    assert texts[1] == ""
+    form = post(talk, "/translate", data={"q": ["the cat", "the dog"], "source": "en", "target": "de"})
+    assert form.json()["translatedText"] == [texts[0], texts[2]]
+
+
+def test_auto_says_what_it_found(talk: Callable[..., Any]) -> None:
+    response = post(talk, "/translate", json={"q": "the cat is in the house", "source": "auto", "target": "de"})
+    assert response.json()["detectedLanguage"]["language"] == "en"
+    found = post(talk, "/detect", data={"q": "der Hund und die Katze"}).json()
+    assert [row["language"] for row in found] == ["de", "en"]
+    assert found[0]["confidence"] > 90
+
+
+def test_alternatives_are_different(talk: Callable[..., Any]) -> None:
+    response = post(talk, "/translate", json={"q": "the cat", "source": "en", "target": "de", "alternatives": 4})
+    answer = response.json()
+    assert 1 <= len(answer["alternatives"]) <= 4
+    assert len({answer["translatedText"], *answer["alternatives"]}) == len(answer["alternatives"]) + 1
+
+
+def test_html_keeps_its_tags(talk: Callable[..., Any], folders: list[Path]) -> None:
+    text = rnnsearch.load(folders[0]).translate("the cat & the dog").text
+    page = '<p class="a>b">the cat &amp; the dog</p> <!-- the cat --><code>the dog</code><br>'
+    response = post(talk, "/translate", json={"q": page, "source": "en", "target": "de", "format": "html"})
+    shown = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    expected = f'<p class="a>b">{shown}</p> <!-- the cat --><code>the dog</code><br>'
+    assert response.json()["translatedText"] == expected
+
+
+def test_languages_health_and_settings(talk: Callable[..., Any]) -> None:
+    async def conversation(http: httpx.AsyncClient) -> list[Any]:
+        return [(await http.get(path)).json() for path in ("/languages", "/health", "/frontend/settings")]
+
+    languages, health, settings = talk(conversation)
+    assert languages == [
+        {"code": "en", "name": "English", "targets": ["de"]},
+        {"code": "de", "name": "German", "targets": ["en"]},
+    ]
+    assert health == {"status": "ok"}
+    assert settings["keyRequired"] is False
+    assert settings["charLimit"] == 50_000
+    assert settings["suggestions"] is False
+
+
+def test_suggestions_are_kept_where_there_is_a_place(talk: Callable[..., Any], tmp_path: Path) -> None:
+    body = {"q": "the cat", "s": "die Katze", "source": "en", "target": "de"}
+    refused = post(talk, "/suggest", data=body)
+    assert refused.status_code == 403
+    assert "--suggestions" in refused.json()["error"]
+    kept = post(talk, "/suggest", {"suggestions": tmp_path / "kept.jsonl"}, json=body)
+    assert kept.json() == {"success": True}
+    assert json.loads((tmp_path / "kept.jsonl").read_text(encoding="utf-8")) == body
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"json": {"q": "a", "source": "en", "target": "fr"}}, "source and target must be a direction served here"),
+        ({"json": {"source": "en", "target": "de"}}, "q must be given"),
+        ({"json": {"q": "a", "target": "de", "format": "rtf"}}, "format: "),
+        ({"json": {"q": "a", "target": "de", "alternatives": 100}}, "alternatives: "),
+        ({"json": {"q": 3, "target": "de"}}, "q.str: "),
+        ({"json": [1]}, "the body: "),
+        ({"content": b"{"}, "the body must be JSON or a form"),
+        ({"content": b"[" * 100_000}, "the body must be JSON or a form"),
+        ({"content": b'{"q": "\xff"}'}, "the body must be JSON or a form"),
+        ({"content": b'{"q": "\\ud800", "target": "de"}'}, "text must be valid Unicode"),
+        ({"content": b'{"q": "a", "target": "\\ud800"}'}, "source and target must be"),
+    ],
+)
+def test_faults_are_one_sentence(talk: Callable[..., Any], body: dict[str, Any], said: str) -> None:
+    response = post(talk, "/translate", **body)
+    assert response.status_code == 400
+    assert response.json()["error"].startswith(said)
+
+
+def test_keys(talk: Callable[..., Any]) -> None:
+    body = {"q": "the cat", "source": "en", "target": "de"}
+    settings = {"api_keys": frozenset({"one", "two"})}
+    for given in ({}, {"headers": {"X-API-Key": "three"}}, {"headers": {"Authorization": "Bearer é".encode()}}):
+        response = post(talk, "/translate", settings, json=body, **given)
+        assert response.status_code == 403
+        assert "API key" in response.json()["error"]
+    assert post(talk, "/translate", settings, json={**body, "api_key": "two"}).status_code == 200
+    assert post(talk, "/translate", settings, data={**body, "api_key": "one"}).status_code == 200
+    for headers in ({"X-API-Key": "one"}, {"Authorization": "Bearer one"}):
+        assert post(talk, "/translate", settings, json=body, headers=headers).status_code == 200
+    for path in ("/detect", "/suggest"):
+        assert post(talk, path, settings, json={**body, "s": "x"}).status_code == 403

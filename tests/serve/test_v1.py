@@ -1,0 +1,106 @@
+"""Our own API."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+import rnnsearch
+
+TEXT = "the dog sees a big bird. The small cat sees the dog!\n\nthe cat"
+
+
+def translate(talk: Callable[..., Any], body: dict[str, Any], **settings: Any) -> httpx.Response:
+    async def conversation(http: httpx.AsyncClient) -> httpx.Response:
+        content = json.dumps(body).encode()  # ASCII: httpx refuses to write a lone surrogate
+        return await http.post("/v1/translate", content=content, headers={"content-type": "application/json"})
+
+    response: httpx.Response = talk(conversation, **settings)
+    return response
+
+
+def test_models(talk: Callable[..., Any]) -> None:
+    async def conversation(http: httpx.AsyncClient) -> list[Any]:
+        before = (await http.get("/v1/models")).json()["models"]
+        assert (await http.post("/v1/translate", json={"text": "der Hund", "source": "de"})).status_code == 200
+        return [before, (await http.get("/v1/models")).json()["models"]]
+
+    before, after = talk(conversation)
+    assert [row["loaded"] for row in before] == [False, False]
+    assert [row["loaded"] for row in after] == [False, True]
+    names = {"source_name": "English", "target_name": "German"}
+    one = {"name": "en-de", "source": "en", "target": "de", **names, "attention": True, "score": None}
+    assert before[0] == {**one, "loaded": False}
+    assert after[1]["attention"] is False
+
+
+def test_what_an_answer_holds(talk: Callable[..., Any], folders: list[Path]) -> None:
+    response = translate(talk, {"text": TEXT, "n_best": 2, "attention": True})
+    assert response.status_code == 200, response.text
+    answer = response.json()
+    assert (answer["model"], answer["source"], answer["target"]) == ("en-de", "en", "de")
+    [text] = answer["translations"]
+    translator = rnnsearch.load(folders[0])
+    sentences = ["the dog sees a big bird.", "The small cat sees the dog!", "the cat"]
+    known = translator.n_best(sentences, translator.options(n_best=2))
+    assert [row["source"] for row in text["sentences"]] == sentences
+    for row, (a, b), best in zip(text["sentences"], text["target_spans"], known, strict=True):
+        assert TEXT[row["start"] : row["end"]] == row["source"]
+        assert text["text"][a:b] == row["best"][0]["text"]
+        assert len(row["best"]) == 2
+        for found, t in zip(row["best"], best, strict=True):
+            assert found["text"] == t.text
+            assert found["log_prob"] == pytest.approx(t.log_prob, rel=1e-4)
+            assert found["tokens"] == list(t.tokens)
+            assert [word["text"] for word in found["words"]] == list(t.words)
+            assert [found["text"][w["start"] : w["end"]] for w in found["words"]] == list(t.words)
+            assert [t.source[w["start"] : w["end"]] for w in found["source_words"]] == list(t.source_words)
+            np.testing.assert_allclose(found["attention"], t.word_attention, atol=1e-4)
+            assert [tuple(link) for link in found["alignment"]] == list(t.alignment)
+            inside = sum(s for s, word in zip(t.token_scores, t.token_words, strict=True) if word >= 0)
+            assert sum(word["score"] for word in found["words"]) == pytest.approx(inside, abs=1e-4)
+            for word, scores in zip(found["words"], t.word_token_scores, strict=True):
+                assert word["probability"] == pytest.approx(math.exp(sum(scores) / len(scores)), abs=1e-5)
+
+
+def test_without_attention(talk: Callable[..., Any]) -> None:
+    for body in ({"text": "der Hund", "model": "de-en", "attention": True}, {"text": "the dog"}):
+        [text] = translate(talk, body).json()["translations"]
+        assert text["sentences"][0]["best"][0]["attention"] is None
+
+
+def test_texts_in_order_and_empty_ones_too(talk: Callable[..., Any]) -> None:
+    answer = translate(talk, {"text": ["the cat", "", " \n", "the dog"], "beam": 1}).json()
+    texts = [row["text"] for row in answer["translations"]]
+    assert (texts[1], texts[2]) == ("", " \n")
+    one = translate(talk, {"text": "the dog", "beam": 1}).json()["translations"][0]
+    assert texts[3] == one["text"]
+    assert translate(talk, {"text": []}).json()["translations"] == []
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        ({"text": "a", "model": "en-fr"}, 404, 'model must be one of en-de, de-en; got "en-fr"'),
+        ({"text": "a", "model": "en-de", "target": "en"}, 400, "source and target must be a direction served here"),
+        ({"text": "a", "colour": 1}, 400, "colour must be left out: there is no such option"),
+        ({}, 400, "text must be given"),
+        ({"text": "a", "beam": 0}, 400, "beam: "),
+        ({"text": "a", "beam": 10_000}, 400, "beam: "),
+        ({"text": "a", "prefix": ["b", "c"]}, 400, "prefix must be one for each text (1); got 2"),
+        ({"text": "a \ud800"}, 400, "text must be valid Unicode"),
+        ({"text": "a" * 101}, 413, "the text must have at most 100 characters; got 101"),
+        ({"text": "x " * 40}, 413, "a sentence must have at most 30 symbols; got "),
+    ],
+)
+def test_faults(talk: Callable[..., Any], body: dict[str, Any], status: int, said: str) -> None:
+    response = translate(talk, body, max_characters=100, max_symbols=30)
+    assert response.status_code == status
+    assert response.json()["error"].startswith(said)
