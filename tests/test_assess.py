@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from rnnsearch.assess import assess, write_assessment
+from rnnsearch.assess import assess, record
 from rnnsearch.config import resolve
 from rnnsearch.errors import DataError, ModelError
 from rnnsearch.models.build import build
 from rnnsearch.models.checkpoint import Loaded
+from rnnsearch.reporting import write_assessment
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.text.alignments import parse_pharaoh
 from rnnsearch.text.words import train_words
@@ -128,6 +129,7 @@ def test_what_is_written(perfect: Canned, tmp_path: Path) -> None:
     scores = json.loads((page.parent / "scores.json").read_text())
     assert (scores["set"], scores["search"]) == ("a & b", "beam 9, length penalty 1")
     assert "beam 9, length penalty 1" in page.read_text(encoding="utf-8")
+    assert not record(model, found, "a & b")
     assert sorted(path.name for path in model.iterdir()) == ["config.toml"], "it was not trained here: no card"
 
 

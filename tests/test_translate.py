@@ -158,6 +158,20 @@ def test_has_unknown(translator: Translator) -> None:
     assert translator.has_unknown(sources, targets) == [False, True, True]
 
 
+def test_states_are_the_encoders_last(translator: Translator) -> None:
+    texts = [ENGLISH[1], "", ENGLISH[0], *ENGLISH * 25]
+    states = translator.states(texts)
+    assert states.shape == (len(texts), 20), "both directions"
+    np.testing.assert_allclose(states[0], states[4], atol=1e-5, err_msg="whatever the batch")
+    for n in (1, 2):
+        ids = torch.tensor([[*translator.source.segment([texts[n]])[0].ids, 3]])
+        with torch.inference_mode():
+            memory = translator.model.encode(ids, torch.ones_like(ids, dtype=torch.bool))
+        forward, backward = memory.annotations[0, -1, :10], memory.annotations[0, 0, 10:]
+        np.testing.assert_allclose(states[n], torch.cat([forward, backward]).numpy(), atol=1e-5)
+    assert translator.states([]).shape == (0, 20)
+
+
 def test_progress_is_told(translator: Translator) -> None:
     told: list[int] = []
     translator.n_best([*ENGLISH, ""], batch_sentences=2, progress=told.append)

@@ -1,24 +1,22 @@
-"""A model on a test set: translations, scores, plots and one report page. What `evaluate` and the demo run."""
+"""A model on a test set: its translations and what they score. What `evaluate` and the demo run."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from rnnsearch.evaluate.by_length import write_plot
+from rnnsearch.data.corpus import read_lines
+from rnnsearch.data.word_counts import COUNTS, read_counts
 from rnnsearch.evaluate.corpus_scores import Evaluation, NoUnknown, evaluate
-from rnnsearch.evaluate.examples import Example, choose
-from rnnsearch.evaluate.learning import LearningStatistics
-from rnnsearch.evaluate.report import Report, write_report
-from rnnsearch.files import write_text
 from rnnsearch.metrics.alignment_error import AlignmentScores, alignment_error, check_range
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.text.alignments import Links
-from rnnsearch.training.card import SCORES, statistics, write_card
-from rnnsearch.translate import Translation, Translator, one_line
+from rnnsearch.text.words import count_words
+from rnnsearch.training.card import add_scores
+from rnnsearch.translate import Translation, Translator
 
 
 @dataclass(frozen=True)
@@ -32,6 +30,17 @@ class Assessment:
     options: SearchOptions
     """How the translations were searched for."""
 
+    @property
+    def search(self) -> str:
+        """The search in words."""
+        return f"beam {self.options.beam}, length penalty {self.options.length_penalty:g}"
+
+    def scores(self, set_name: str) -> dict[str, Any]:
+        """What was measured, as plain values for JSON: on which text, by which search."""
+        text = "".join(f"{s}\t{r}\n" for s, r in zip(self.sources, self.references, strict=True))
+        about = {"set": set_name, "text": sha256(text.encode()).hexdigest()[:16], "search": self.search}
+        return {**self.evaluation.as_dict(), **about}
+
 
 def assess(
     translator: Translator,
@@ -41,12 +50,14 @@ def assess(
     options: SearchOptions | None = None,
     baseline: tuple[str, Sequence[str]] | None = None,
     gold: tuple[str, Sequence[Links]] | None = None,
+    counts: Mapping[str, int] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Assessment:
     """Translate a test set and score it.
 
     `baseline`: another system's name and translations, for the paired bootstrap. `gold`: the name and links of
     a word alignment of the test set; the references are then aligned (forced) for AER.
+    `counts`: how often each target word occurs in the training text (`training_counts`), for rare words' accuracy.
     The "No UNK" column of the papers is there where the vocabulary leaves some word unknown.
     Errors: DataError for different numbers of lines; RnnsearchError for gold links of a model without attention.
     """
@@ -63,6 +74,7 @@ def assess(
         no_unk=_no_unknown(translator, sources, references, options),
         baseline=baseline,
         alignment=_aligned(translator, sources, references, *gold) if gold else None,
+        counts=counts,
     )
     return Assessment(sources, references, translations, evaluation, options)
 
@@ -91,78 +103,21 @@ def _aligned(
     return alignment_error([set(pair.alignment) for pair in pairs], gold)
 
 
-def write_assessment(folder: Path, translator: Translator, model: Path, assessment: Assessment, set_name: str) -> Path:
-    """Write translations, scores, plots, heat maps and the report page into `folder`; returns the page's path.
+def training_counts(model: Path, text: Path | None = None) -> Mapping[str, int] | None:
+    """How often each target word occurs in the training text: in `text` (its target side, one sentence a line) or, by
+    the prepared data in the model's folder; None where neither is there. Errors: DataError for an unfit file."""
+    if text is not None:
+        return count_words(read_lines(text))
+    kept = model / "data" / COUNTS
+    return read_counts(kept) if kept.is_file() else None
 
-    The scores also go into the model folder and onto its card.
+
+def record(model: Path, assessment: Assessment, set_name: str) -> bool:
+    """Put the scores on the card of a model that was trained here; returns whether it was.
+
+    Errors: RnnsearchError where the folder cannot be written.
     """
-    write_text(folder / "translations.txt", "".join(f"{one_line(t.text)}\n" for t in assessment.translations))
-    scores = {**assessment.evaluation.as_dict(), "set": set_name, "search": _search(assessment.options)}
-    text = json.dumps(scores, indent=1, ensure_ascii=False) + "\n"
-    write_text(folder / SCORES, text)
-    if (model / "training.json").is_file():
-        write_text(model / SCORES, text)
-        write_card(model)
-    if assessment.evaluation.lengths:
-        write_plot({assessment.evaluation.name: assessment.evaluation.lengths}, folder)
-    examples = _examples(assessment)
-    for example, translation in examples:
-        if translation.word_attention is not None and translation.words and translation.source_words:
-            translation.plot(folder / f"attention-{example.kind}.png")
-    page = folder / "report.html"
-    write_report(page, _report(translator, model, assessment, [example for example, _ in examples]))
-    return page
-
-
-def _search(options: SearchOptions) -> str:
-    return f"beam {options.beam}, length penalty {options.length_penalty:g}"
-
-
-def _examples(assessment: Assessment) -> list[tuple[Example, Translation]]:
-    hypotheses = [t.text for t in assessment.translations]
-    shown = []
-    for chosen in choose(assessment.sources, hypotheses, assessment.references):
-        t = assessment.translations[chosen.index]
-        reference = assessment.references[chosen.index]
-        example = Example(
-            kind=chosen.kind,
-            chrf=chosen.chrf,
-            source=t.source,
-            hypothesis=t.text,
-            reference=reference,
-            source_words=t.source_words,
-            target_words=t.words,
-            attention=t.word_attention,
-            links=set(t.alignment) if t.word_attention is not None else None,
-        )
-        shown.append((example, t))
-    return shown
-
-
-def _report(translator: Translator, model: Path, assessment: Assessment, examples: list[Example]) -> Report:
-    source, target = translator.config.data.source, translator.config.data.target
-    training: dict[str, Any] = {}
-    if (model / "training.json").is_file():
-        training = json.loads((model / "training.json").read_text(encoding="utf-8"))
-    data = training.get("data", {})
-    facts = {
-        "Model": str(model),
-        "Parameters": f"{sum(p.numel() for p in translator.model.parameters()):,}",
-        "Vocabulary": f"{len(translator.source):,} source and {len(translator.target):,} target symbols",
-        **{key.capitalize(): str(data[key]) for key in ("corpus", "licence", "attribution") if data.get(key)},
-        "Search": _search(assessment.options),
-    }
-    rejected = data.get("cleaning", {}).get("rejected", {})
-    learned: list[LearningStatistics] = [statistics(training, assessment.evaluation.name)] if training else []
-    return Report(
-        title=f"{source} → {target}: {model.name}",
-        source_language=source,
-        target_language=target,
-        facts=facts,
-        evaluations=[assessment.evaluation],
-        log=training.get("history", []),
-        statistics=learned,
-        examples=examples,
-        cleaning={reason: row["count"] for reason, row in rejected.items()},
-        config=(model / "config.toml").read_text(encoding="utf-8"),
-    )
+    if not (model / "training.json").is_file():
+        return False
+    add_scores(model, assessment.scores(set_name))
+    return True

@@ -9,14 +9,15 @@ from typing import overload
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from rnnsearch.config import RunConfig, SearchConfig
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.models.checkpoint import Loaded, load_model
 from rnnsearch.search.constraints import SearchOptions
-from rnnsearch.search.decode import decode_all, forced_all
+from rnnsearch.search.decode import decode_all, forced_all, make_sources
 from rnnsearch.search.hypothesis import Hypothesis
-from rnnsearch.search.scorer import ModelScorer
+from rnnsearch.search.scorer import SOURCE, ModelScorer
 from rnnsearch.text.alignments import links_from_attention, symbols_to_words
 from rnnsearch.text.spans import NO_WORD, word_of_symbol, word_spans
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
@@ -165,6 +166,16 @@ class Translator:
             _translation(source, target, hypothesis)
             for source, target, hypothesis in zip(source_side, target_side, hypotheses, strict=True)
         ]
+
+    def states(self, texts: Sequence[str]) -> Matrix:
+        """[sentences, S]: the last states of the encoder's top layer, both directions' side by side."""
+        size, rows = self.config.search.batch_sentences, []
+        for begin in range(0, len(texts), size):
+            batch = make_sources([s.ids for s in self.source.segment(texts[begin : begin + size])], self.scorer.device)
+            with torch.inference_mode():
+                memory = self.model.encode(batch[SOURCE].ids, batch[SOURCE].mask)
+            rows.append(memory.finals[-1].h.float().cpu().numpy())
+        return np.concatenate([np.zeros((0, self.model.encoder.shapes[-1].size), dtype=np.float32), *rows])
 
     def has_unknown(self, sources: Sequence[str], targets: Sequence[str]) -> list[bool]:
         """Whether a sentence pair has an unknown word on either side (the papers' second column)."""

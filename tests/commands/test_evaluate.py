@@ -46,7 +46,7 @@ def test_it_writes_the_scores(evaluated: tuple[Any, Path, Path]) -> None:
     assert bleu["name"] == "BLEU"
     assert f"{bleu['value']:.2f}" in result.out
     assert scores["alignment"]["aer"] < 0.8
-    kept = json.loads((own / "scores.json").read_text())
+    [kept] = json.loads((own / "scores.json").read_text())
     assert kept["search"] == "beam 2, length penalty 1", "the search that was used, not the model's own"
     assert kept["set"] == "test.en"
     card = (own / "card.md").read_text(encoding="utf-8")
@@ -61,7 +61,7 @@ def test_the_report_is_one_page_that_loads_nothing(evaluated: tuple[Any, Path, P
     assert page.startswith("<!DOCTYPE html>")
     assert "BLEU" in page
     assert re.findall(r'(?:src|href)="(?!data:|#)[^"]*"', page) == []
-    assert "<script" not in page
+    assert page.count("<script") == 1
     assert "<link" not in page
     assert "url(" not in page.replace("url(data:", "").replace("url(#", "")
     names = {path.name for path in (folder / "report").iterdir()}
@@ -71,16 +71,88 @@ def test_the_report_is_one_page_that_loads_nothing(evaluated: tuple[Any, Path, P
     assert len(translations) == len((corpus / "test.en").read_text().splitlines())
 
 
-def test_nothing_is_written_where_nothing_is_asked_for(cli: Any, model: Path, corpus: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def few(corpus: Path, tmp_path: Path) -> list[Path]:
+    """Three sentences of the test set, in two files."""
     for name in ("en", "de"):
         lines = (corpus / f"test.{name}").read_text(encoding="utf-8").splitlines()[:3]
         (tmp_path / f"few.{name}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    before = sorted(path.name for path in model.iterdir())
-    result = cli("evaluate", model, tmp_path / "few.en", tmp_path / "few.de")
+    return [tmp_path / "few.en", tmp_path / "few.de"]
+
+
+@pytest.fixture
+def own(model: Path, tmp_path: Path) -> Path:
+    """A copy of the model."""
+    shutil.copytree(model, tmp_path / "own", ignore=shutil.ignore_patterns("checkpoints", "data"))
+    return tmp_path / "own"
+
+
+def test_scores_go_on_the_card_without_a_report_too(cli: Any, own: Path, few: list[Path], corpus: Path) -> None:
+    result = cli("evaluate", own, *few)
     assert result.code == 0
     assert "all (3)" in result.out
-    assert sorted(path.name for path in model.iterdir()) == before
+    assert "On 3 sentences of few.en, beam 3" in (own / "card.md").read_text(encoding="utf-8")
+    cli("evaluate", own, *few, "--beam", "1")
+    cli("evaluate", own, corpus / "dev.en", corpus / "dev.de")
+    cli("evaluate", own, *few)  # again: takes the place of the first
+    card = (own / "card.md").read_text(encoding="utf-8")
+    found = re.findall(r"^On (\d+) sentences of (\S+), beam (\d)", card, re.MULTILINE)
+    assert found == [("3", "few.en", "1"), ("20", "dev.en", "3"), ("3", "few.en", "3")]
+    assert card.count("## Scores") == 1
+
+
+def test_scores_of_other_weights_leave_the_card(cli: Any, own: Path, one_vector: Path, few: list[Path]) -> None:
+    cli("evaluate", own, *few)
+    shutil.copy(one_vector / "model.safetensors", own)
+    from rnnsearch.training.card import add_scores, measured, write_card
+
+    write_card(own)
+    assert "## Scores" not in (own / "card.md").read_text(encoding="utf-8")
+    add_scores(own, {"sentences": 1, "set": "s", "text": "t", "search": "greedy", "scores": []})
+    assert [row["set"] for row in measured(own)] == ["s"]
+    assert len(json.loads((own / "scores.json").read_text())) == 1
+
+
+def test_a_scores_file_of_another_kind_is_said(cli: Any, own: Path, few: list[Path]) -> None:
+    (own / "scores.json").write_text('{"BLEU": 99}')
+    result = cli("evaluate", own, *few)
+    assert result.code == 0
+    assert "BLEU" in result.out
+    assert result.err.startswith("the scores are not on the model's card: ")
+    assert "must be what `rnnsearch evaluate` wrote" in result.err
+
+
+def test_nothing_is_written_where_nothing_is_asked_for(cli: Any, model: Path, few: list[Path], tmp_path: Path) -> None:
+    before = {path.name: path.stat().st_mtime_ns for path in model.iterdir()}
+    assert cli("evaluate", model, *few, "--no-card").code == 0
+    assert {path.name: path.stat().st_mtime_ns for path in model.iterdir()} == before
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_rare_words_by_the_runs_own_text_or_by_a_file(
+    cli: Any, model: Path, own: Path, few: list[Path], corpus: Path
+) -> None:
+    by_run = cli("evaluate", model, *few, "--no-card")
+    assert "Times in training" in by_run.out
+    assert re.search(r"^100–999 ", by_run.out, re.MULTILINE)
+    assert "Times in training" not in cli("evaluate", own, *few, "--no-card").out, "a model alone knows no text"
+    assert cli("evaluate", own, *few, "--no-card", "--training-text", corpus / "train.de").out == by_run.out
+
+
+def test_sentences_to_draw(cli: Any, fault: Any, own: Path, few: list[Path], tmp_path: Path) -> None:
+    mine = tmp_path / "mine.tsv"
+    mine.write_text("the small cat sees the dog.\tcats\n\nthe old cat hears the dog.\tcats\nthe red tree.\ttrees\n")
+    result = cli("evaluate", own, *few, "--no-card", "--report", tmp_path / "report", "--sentences", mine)
+    assert result.code == 0, result.err
+    page = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
+    assert page.count('class="point') == 3
+    assert "<title>the red tree. (trees)</title>" in page
+    mine.write_text("one\ntwo\n")
+    assert fault("evaluate", own, *few, "--report", tmp_path / "r", "--sentences", mine) == (
+        f"{mine}: must have at least 3 sentences to draw; got 2"
+    )
+    assert not (tmp_path / "r").exists()
+    assert "--sentences has no effect without --report" in cli("evaluate", own, *few, "--sentences", mine).err
 
 
 def test_the_column_without_unknown_words(cli: Any, one_vector: Path, tmp_path: Path) -> None:

@@ -15,7 +15,9 @@ from rnnsearch.data import catalog
 from rnnsearch.data import prepare as module
 from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import Prepared
+from rnnsearch.data.word_counts import COUNTS, read_counts
 from rnnsearch.errors import ConfigError, DataError, RnnsearchError
+from rnnsearch.text.words import count_words
 
 NUMBERS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 ZAHLEN = ["eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn"]
@@ -97,6 +99,8 @@ def test_ids_give_the_text_back(
     same = (tmp_path / "prepared/source.json").read_bytes() == (tmp_path / "prepared/target.json").read_bytes()
     assert same is bool(text.get("joint"))
     assert prepared.train.source_lengths.tolist() == [len(prepared.train.pair(i)[0]) + 1 for i in range(78)]
+    targets = [target for _, target in texts(prepared)]
+    assert read_counts(prepared.folder / COUNTS) == count_words(targets)
     assert beside(prepared.folder) == []
 
 

@@ -1,5 +1,7 @@
 """The report: one file that asks for nothing, escapes everything, and has no empty parts."""
 
+import base64
+import hashlib
 import re
 import subprocess
 import sys
@@ -15,11 +17,15 @@ from rnnsearch.evaluate.corpus_scores import NoUnknown, evaluate
 from rnnsearch.evaluate.examples import Example, choose
 from rnnsearch.evaluate.figures import DARK, LIGHT
 from rnnsearch.evaluate.learning import LearningStatistics
+from rnnsearch.evaluate.projection import Grouped, project
 from rnnsearch.evaluate.report import Report, to_html, write_report
+from rnnsearch.evaluate.scatter import COLOURS
 from rnnsearch.metrics.alignment_error import AlignmentScores
 
 EVIL = "<script>alert('x')</script> & \"co\""
 VOID = {"meta", "img", "source", "link", "br"}
+SVG_VOID = {"circle", "rect", "path"}
+"""Elements of the drawing that close themselves."""
 
 
 class Page(HTMLParser):
@@ -37,6 +43,10 @@ class Page(HTMLParser):
         self.tags.append((tag, dict(attrs)))
         if tag not in VOID:
             self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag in SVG_VOID
+        self.tags.append((tag, dict(attrs)))
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
@@ -61,6 +71,7 @@ def full_report() -> Report:
         baseline=(f"rival {EVIL}", references),
         samples=40,
         alignment=AlignmentScores(0.25, 0.75, 0.8, 1200),
+        counts={"the": 2000, "sits": 3},
     )
     words = (EVIL, "b", "c")
     attention = np.array([[0.8, 0.1, 0.1], [0.0, 0.0, 1.0]])
@@ -75,7 +86,10 @@ def full_report() -> Report:
         log=[{"update": n, "train_nll": 50.0 - n, "dev_nll": 51.0 - n, "dev_bleu": n} for n in range(5)],
         statistics=[LearningStatistics(f"small {EVIL}", 5, 1.0, 0.1, f"CPU {EVIL}", 45.0, 46.0)],
         examples=[example],
+        projection=project([Grouped(f"{n} {EVIL}", f"g{n % 2} {EVIL}") for n in range(4)], np.eye(4, 6)),
         cleaning={f"too long {EVIL}": 1200, "empty": 3},
+        read=5000,
+        kept=3700,
         config=f"[data]\ntrain = '{EVIL}'\n",
     )
 
@@ -90,7 +104,9 @@ def test_every_part_is_there(html: str) -> None:
     assert page.headings() == [
         "scores",
         "bleu-by-sentence-length",
+        "rare-words",
         "examples",
+        "encoder-states",
         "training",
         "model",
         "corpus-cleaning",
@@ -98,15 +114,15 @@ def test_every_part_is_there(html: str) -> None:
     ]
     for text in ("nrefs:1|case:mixed", "No UNK", "Paired bootstrap, 40 resamples", "AER", "0.250"):
         assert text in page.text
-    assert "1,203" in page.text
-    assert sum(tag == "img" for tag, _ in page.tags) == 2
+    assert "left out in all1,20324.1 %held out for dev and test971.9 %trained on3,70074.0 %" in page.text
+    assert sum(tag == "img" for tag, _ in page.tags) == 3
     targets = {attributes["href"] for tag, attributes in page.tags if tag == "a"}
     assert targets == {f"#{anchor}" for anchor in page.headings()}
 
 
 def test_all_text_is_escaped(html: str) -> None:
-    assert "<script" not in html
     page = Page(html)
+    assert html.count("<script>") == html.count("</script>") == 1, "ours alone"
     assert page.text.count(EVIL) >= 15
     assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
 
@@ -121,6 +137,11 @@ def test_nothing_is_loaded(html: str) -> None:
     policy = next(a["content"] for t, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
     assert policy is not None
     assert policy.startswith("default-src 'none'")
+    script = html.partition("<script>")[2].partition("</script>")[0]
+    assert "roving" in script
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert policy.endswith(f"; script-src 'sha256-{digest}'"), "no other script runs"
+    assert not re.search(r"fetch|XMLHttp|import|https?:|innerHTML|eval|new Function", script)
 
 
 def test_the_heat_map_frames_the_links(html: str) -> None:
@@ -130,6 +151,27 @@ def test_the_heat_map_frames_the_links(html: str) -> None:
     assert cells[0]["style"] == "background:#cccccc"
     assert cells[-1]["title"] == "y ← c 1.00"
     assert '<span class="from" dir="auto">b c</span>' in html
+
+
+def test_words_carry_their_attention(html: str) -> None:
+    page = Page(html)
+    [article] = [a for tag, a in page.tags if tag == "article"]
+    assert article["data-attention"] == "80 10 10;0 0 100"
+    classes = [a.get("class") for tag, a in page.tags if tag == "span"]
+    assert (classes.count("word s"), classes.count("word t")) == (3, 2)
+    assert '<noscript><p class="pairs"' in html, "who runs no script has the links as text"
+
+
+def test_points_tell_their_sentences(html: str) -> None:
+    page = Page(html)
+    points = [a for tag, a in page.tags if tag == "g"]
+    assert [a["data-group"] for a in points] == ["0", "1", "0", "1"]
+    assert [a["class"] for a in points] == ["point c0", "point c1", "point c0", "point c1"]
+    places = [tuple(map(float, re.findall(r"-?[\d.]+", a["transform"] or ""))) for a in points]
+    assert all(0 < x < 640 and 0 < y < 400 for x, y in places)
+    assert len(set(places)) == 4
+    assert page.text.count(f"3 {EVIL} (g1 {EVIL})") == 1
+    assert page.text.count(f"3 {EVIL}") == 3, "tooltip, beside its dot (cut), in the list"
 
 
 def test_missing_parts_are_left_out() -> None:
@@ -143,6 +185,10 @@ def test_missing_parts_are_left_out() -> None:
     text = Page(to_html(plain)).text
     assert "Reference" not in text
     assert '<table class="heat' not in to_html(plain)
+    few = Page(to_html(Report("Few", cleaning={"empty": 3})))
+    assert "left out in all3" in few.text
+    nothing = evaluate(["a b"], ["a b"], counts={})
+    assert Page(to_html(Report("Scores", evaluations=[nothing]))).headings() == ["scores"]
 
 
 def luminance(colour: str) -> float:
@@ -166,6 +212,9 @@ def test_contrast_is_enough_in_both_themes() -> None:
         for text in ("text", "muted", "accent"):
             assert min(contrast(theme[text], theme[back]) for back in ("back", "panel")) >= 4.5
         assert contrast(theme["link"], "#000000") >= 3
+        assert contrast(theme["text"], theme["lit"]) >= 4.5
+        for n in range(COLOURS):
+            assert min(contrast(theme[f"c{n}"], theme[back]) for back in ("back", "panel")) >= 4.5
     for plot in (LIGHT, DARK):
         assert min(contrast(c, plot.background) for c in (plot.text, plot.muted, *plot.series)) >= 4.5
     assert [LIGHT.background, DARK.background] == ["#ffffff", themes[1]["back"]]

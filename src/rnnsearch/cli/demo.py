@@ -38,9 +38,10 @@ def demo(
 
     An interrupted demo goes on where it stopped.
     """
-    from rnnsearch.assess import assess, write_assessment
+    from rnnsearch.assess import assess, record, training_counts
     from rnnsearch.cli.train import prepared_data, run
     from rnnsearch.data.catalog import find
+    from rnnsearch.reporting import write_assessment
     from rnnsearch.translate import load
 
     folder = runs / f"demo-{pair.value}"
@@ -51,8 +52,11 @@ def demo(
     say(f"Trained: {reason}. Now the test set, which the model has not seen.")
     translator = load(folder)
     test = prepared_data(config, folder).test
-    assessment = assess(translator, [p.source for p in test], [p.target for p in test], folder.name)
-    page = write_assessment(folder / "evaluation", translator, folder, assessment, f"{corpus.name}, test split")
+    sources, references = [p.source for p in test], [p.target for p in test]
+    assessment = assess(translator, sources, references, folder.name, counts=training_counts(folder))
+    set_name = f"{corpus.name}, test split"
+    record(folder, assessment, set_name)
+    page = write_assessment(folder / "evaluation", translator, folder, assessment, set_name)
     _show(assessment)
     typer.echo(assessment.evaluation.to_text())
     _next(folder, page, config)

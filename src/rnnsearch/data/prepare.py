@@ -28,13 +28,14 @@ from rnnsearch.data.download import Progress
 from rnnsearch.data.links import of_stripped, write_links
 from rnnsearch.data.partitions import Part, Partition, split
 from rnnsearch.data.prepared import FACTS, FORMAT, REPORT, SIDES, Prepared, settings_of
+from rnnsearch.data.word_counts import COUNTS, write_counts
 from rnnsearch.errors import ConfigError, DataError, did_you_mean
 from rnnsearch.files import atomic_folder
 from rnnsearch.text.alignments import Links, format_pharaoh
 from rnnsearch.text.subwords import train_bpe
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.vocabulary import UNK
-from rnnsearch.text.words import train_words
+from rnnsearch.text.words import count_words, train_words
 
 Item = TypeVar("Item")
 
@@ -133,6 +134,7 @@ def _write(config: RunConfig, origin: _Origin, folder: Path) -> dict[str, Any]:
     cleaned.delete()
     tokenizers = _tokenizers(config.text, train)
     facts = _write_ids(train, tokenizers, folder)
+    write_counts(folder / COUNTS, count_words(train.lines(1)))
     if train.aligned:
         facts["links"] = write_links(_chunks(train.aligned_rows()), *tokenizers, folder, "train")
     digest = train.delete()

@@ -1,7 +1,8 @@
 """A prepared corpus: the ids of the training pairs, memory-mapped, and all that is needed to use them.
 
 The folder: `source.json`, `target.json` (tokenizers), `train.SIDE.ids` (all ids of a side, one after the
-other) and `train.SIDE.ends` (where each sentence ends in them), the raw text of dev and test (`dev.en`),
+other) and `train.SIDE.ends` (where each sentence ends in them), `train.target.words.tsv` (how often each target word
+occurs in training; not in folders of earlier versions), the raw text of dev and test (`dev.en`),
 `cleaning.json` (what was left out and why), and `prepared.json`, which describes the rest. Of a corpus with word
 alignments also `train.links` and `train.links.ends` (see `links.SymbolLinks`), `dev.align` and `test.align` (in the
 Pharaoh format). `prepare.prepare` writes it.

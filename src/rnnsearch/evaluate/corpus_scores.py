@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from rnnsearch.errors import DataError
 from rnnsearch.evaluate.by_length import Bucket, bleu_by_length
+from rnnsearch.evaluate.rare_words import rare_words_table
 from rnnsearch.metrics.alignment_error import AlignmentScores
-from rnnsearch.metrics.bleu_chrf_ter import Score, check_lines, corpus_scores, looks_tokenised
+from rnnsearch.metrics.bleu_chrf_ter import Score, check_lines, corpus_scores, looks_tokenised, spaced
+from rnnsearch.metrics.rare_words import FrequencyClass, accuracy_by_frequency
 from rnnsearch.metrics.significance import Comparison, paired_bootstrap
 
 _TOKENISED = (
@@ -51,6 +53,8 @@ class Evaluation:
     """The name of the system compared with."""
     comparison: Comparison | None = None
     alignment: AlignmentScores | None = None
+    rare_words: tuple[FrequencyClass, ...] = ()
+    """Accuracy of words by how often training saw them."""
 
     @property
     def bleu(self) -> float:
@@ -80,6 +84,8 @@ class Evaluation:
             parts["comparison"] = {"baseline": self.baseline, **asdict(self.comparison)}
         if self.alignment is not None:
             parts["alignment"] = asdict(self.alignment)
+        if self.rare_words:
+            parts["rare_words"] = [asdict(words) for words in self.rare_words]
         return parts
 
     def to_text(self) -> str:
@@ -87,6 +93,7 @@ class Evaluation:
         parts = [
             self._score_lines() + ([self.note] if self.note else []),
             self._length_lines(),
+            columns(rare_words_table(self.rare_words)) if self.rare_words else [],
             self._comparison_lines(),
         ]
         if self.alignment is not None:
@@ -132,12 +139,14 @@ def evaluate(
     samples: int = 1000,
     seed: int = 12345,
     alignment: AlignmentScores | None = None,
+    counts: Mapping[str, int] | None = None,
 ) -> Evaluation:
     """Score a system's translations; each further part only where its input is given.
 
     `language`: the target's code, which chooses BLEU's tokeniser. `sources`: raw source sentences, for BLEU
     by length in buckets of `width` words. `baseline`: another system's name and translations, compared by a
-    paired bootstrap of `samples` resamples. `alignment`: what `alignment_error` found.
+    paired bootstrap of `samples` resamples. `alignment`: what `alignment_error` found. `counts`: how often each target
+    word occurs in the training text, for the accuracy of rare words; without effect where words have no spaces between.
     Errors: DataError where the numbers of lines differ, or there are none.
     """
     scores = tuple(corpus_scores(hypotheses, references, language))
@@ -159,6 +168,7 @@ def evaluate(
         baseline=baseline[0] if baseline is not None else None,
         comparison=comparison,
         alignment=alignment,
+        rare_words=tuple(accuracy_by_frequency(hypotheses, references, counts) if counts and spaced(language) else ()),
     )
 
 

@@ -63,6 +63,19 @@ def sentence(text: str, language: str) -> str:
     return f'<span dir="auto"{lang}>{escape(text)}</span>'
 
 
+def words(each: Sequence[str], side: str, language: str) -> str:
+    """A sentence, every word of which the page's script can light; `side`: `s` (source) or `t` (target)."""
+    lang = f' lang="{escape(language)}"' if language else ""
+    spans = " ".join(f'<span class="word {side}">{escape(word)}</span>' for word in each)
+    return f'<span dir="auto"{lang}>{spans}</span>'
+
+
+def percentages(attention: NDArray[np.floating[Any]]) -> str:
+    """Attention [I, J] for the page's script: whole percents, rows parted by `;`."""
+    whole = np.rint(100 * np.clip(attention, 0.0, 1.0)).astype(int)
+    return ";".join(" ".join(map(str, row)) for row in whole.tolist())
+
+
 def heat_map(
     attention: NDArray[np.floating[Any]],
     source_words: Sequence[str],

@@ -1,25 +1,29 @@
 """A run on one page: a self-contained HTML report, light or dark, for desk and phone.
 
-Every part is optional and is left out where it was not given. All text is escaped; the page holds no
-script and loads nothing.
+Every part is optional and is left out where it was not given. All text is escaped. The page loads nothing, and runs
+its own script alone, whose hash its policy names; without it the page has the same facts.
 """
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from html import escape
 from importlib import metadata, resources
 from pathlib import Path
 from string import Template
 from typing import Any
 
-from rnnsearch.evaluate import by_length, learning
+from rnnsearch.evaluate import by_length, learning, rare_words
 from rnnsearch.evaluate.corpus_scores import Evaluation, paper_table
 from rnnsearch.evaluate.examples import Example
 from rnnsearch.evaluate.figures import DARK, LIGHT
 from rnnsearch.evaluate.learning import LearningStatistics
-from rnnsearch.evaluate.markup import heat_map, interlinear, picture, sentence, table
+from rnnsearch.evaluate.markup import heat_map, interlinear, percentages, picture, sentence, table, words
+from rnnsearch.evaluate.projection import Projection
+from rnnsearch.evaluate.scatter import scatter
 from rnnsearch.files import write_bytes
 
 
@@ -38,8 +42,14 @@ class Report:
     """Rows of the training log: `update`, and any of `train_nll`, `dev_nll`, `dev_bleu`."""
     statistics: Sequence[LearningStatistics] = ()
     examples: Sequence[Example] = ()
+    projection: Projection | None = None
+    """Encoder states of chosen source sentences."""
     cleaning: Mapping[str, int] = field(default_factory=dict)
     """Left-out training pairs by reason."""
+    read: int | None = None
+    """Pairs of the corpus, before cleaning."""
+    kept: int | None = None
+    """Pairs that were trained on."""
     config: str = ""
     """The resolved run file."""
 
@@ -54,7 +64,9 @@ def to_html(report: Report) -> str:
     parts = (
         ("Scores", _scores(report)),
         ("BLEU by sentence length", _lengths(report)),
+        ("Rare words", _rare_words(report)),
         ("Examples", _examples(report)),
+        ("Encoder states", _projection(report)),
         ("Training", _training(report)),
         ("Model", _facts(report)),
         ("Corpus cleaning", _cleaning(report)),
@@ -65,7 +77,10 @@ def to_html(report: Report) -> str:
     sections = "".join(f'<section id="{anchor}"><h2>{title}</h2>{body}</section>\n' for title, anchor, body in given)
     files = resources.files("rnnsearch.evaluate")
     page = Template((files / "report.html").read_text(encoding="utf-8"))
+    script = "\n" + (files / "report.js").read_text(encoding="utf-8")
     return page.substitute(
+        script=script,
+        script_hash=base64.b64encode(sha256(script.encode()).digest()).decode(),
         title=escape(report.title),
         style=(files / "report.css").read_text(encoding="utf-8"),
         lead=_cards(report),
@@ -147,7 +162,7 @@ def _lengths(report: Report) -> str:
     if not systems:
         return ""
     buckets = next(iter(systems.values()))
-    rows = [["Source words", "Sentences", *systems]]
+    rows = [["Source words", "Sentences", *(systems if len(systems) > 1 else ["BLEU"])]]
     for n, bucket in enumerate(buckets):
         # Other systems have the same buckets where they were given the same sources.
         scores = [f"{others[n].bleu:.1f}" if n < len(others) else "-" for others in systems.values()]
@@ -157,24 +172,51 @@ def _lengths(report: Report) -> str:
     return picture(plots[0], plots[1], alt) + table(rows)
 
 
+def _rare_words(report: Report) -> str:
+    classes = report.evaluations[0].rare_words if report.evaluations else ()
+    if not rare_words.shown(classes):
+        return ""
+    plots = [rare_words.plot(classes, theme) for theme in (LIGHT, DARK)]
+    alt = "Recall and precision of target words by how often they occur in the training text; table below"
+    note = (
+        '<p class="note">A word is right where the reference has it too, in any place. Recall: the share of the '
+        "references' words; precision: of the translations'.</p>"
+    )
+    return picture(plots[0], plots[1], alt) + table(rare_words.rare_words_table(classes)) + note
+
+
+def _projection(report: Report) -> str:
+    if report.projection is None:
+        return ""
+    note = (
+        '<p class="note">The encoder\'s last states of these sentences, projected on the two directions in which they '
+        "differ most (PCA). Distances on the plane are true to scale.</p>"
+    )
+    return scatter(report.projection, report.source_language) + note
+
+
 def _examples(report: Report) -> str:
     return "".join(_example(report, example) for example in report.examples)
 
 
 def _example(report: Report, example: Example) -> str:
-    rows = (
-        ("Source", example.source, report.source_language),
-        ("Translation", example.hypothesis, report.target_language),
-        ("Reference", example.reference, report.target_language),
-    )
-    lines = "".join(f"<dt>{name}</dt><dd>{sentence(text, lang)}</dd>" for name, text, lang in rows if text)
-    head = f"<h3>{escape(example.kind.capitalize())}<small>chrF {example.chrf:.1f}</small></h3>"
-    parts = [head, f"<dl>{lines}</dl>"]
+    attention = example.attention if example.attention is not None and example.attention.size else None
+    source, target = sentence(example.source, report.source_language), ""
+    if example.hypothesis:
+        target = sentence(example.hypothesis, report.target_language)
+    if attention is not None:
+        source = words(example.sources, "s", report.source_language)
+        target = words(example.targets, "t", report.target_language)
+    reference = sentence(example.reference, report.target_language) if example.reference else ""
+    rows = (("Source", source), ("Translation", target), ("Reference", reference))
+    lines = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in rows if text)
+    parts = [f"<h3>{escape(example.kind.capitalize())}<small>chrF {example.chrf:.1f}</small></h3><dl>{lines}</dl>"]
     if example.links is not None:
-        parts.append(interlinear(example.sources, example.targets, example.links))
-    if example.attention is not None and example.attention.size:
-        parts.append(heat_map(example.attention, example.sources, example.targets, example.links))
-    return f"<article>{''.join(parts)}</article>"
+        parts.append(f"<noscript>{interlinear(example.sources, example.targets, example.links)}</noscript>")
+    if attention is None:
+        return f"<article>{''.join(parts)}</article>"
+    parts.append(heat_map(attention, example.sources, example.targets, example.links))
+    return f'<article data-attention="{percentages(attention)}">{"".join(parts)}</article>'
 
 
 def _training(report: Report) -> str:
@@ -200,10 +242,15 @@ def _facts(report: Report) -> str:
 def _cleaning(report: Report) -> str:
     if not report.cleaning:
         return ""
-    rows = [["Reason", "Pairs left out"]]
-    rows += [[reason, f"{count:,}"] for reason, count in report.cleaning.items()]
-    rows.append(["In all", f"{sum(report.cleaning.values()):,}"])
-    return table(rows)
+    left_out = sum(report.cleaning.values())
+    counts = [*report.cleaning.items(), ("left out in all", left_out)]
+    if report.read is None or report.kept is None:
+        return table([["Why pairs were left out", "Pairs"], *([name, f"{count:,}"] for name, count in counts)])
+    held_out = report.read - left_out - report.kept
+    counts += [("held out for dev and test", held_out)] if held_out > 0 else []
+    counts += [("trained on", report.kept), ("read", report.read)]
+    rows = [[name, f"{count:,}", f"{100 * count / max(report.read, 1):.1f} %"] for name, count in counts]
+    return table([["Why pairs were left out", "Pairs", "Share"], *rows])
 
 
 def _config(report: Report) -> str:

@@ -45,10 +45,15 @@ def bleu_tokeniser(language: str = "") -> str:
     return _UNSPACED.get(language.lower().replace("_", "-").partition("-")[0], "13a")
 
 
+def spaced(language: str) -> bool:
+    """Whether a language is written with spaces between its words."""
+    return bleu_tokeniser(language) == "13a"
+
+
 def make_metrics(language: str = "") -> dict[str, Metric]:
     """Fresh sacreBLEU metrics by name. `force` leaves out a message on stderr: see `looks_tokenised`."""
     tokeniser = bleu_tokeniser(language)
-    unspaced = tokeniser != "13a"
+    unspaced = not spaced(language)
     return {
         "BLEU": BLEU(tokenize=tokeniser, force=True),
         "chrF2": CHRF(),

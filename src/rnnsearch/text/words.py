@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from functools import cache
 
 from tokenizers import Regex, models, pre_tokenizers
 
@@ -58,9 +59,27 @@ def count_chunks(lines: Iterable[str]) -> Counter[str]:
 
 def count_pieces(chunks: Counter[str]) -> Counter[str]:
     """How often each piece (see PIECES) occurs in a text with these stretches between spaces."""
-    split = pre_tokenizers.Split(Regex(PIECES), "isolated").pre_tokenize_str
+    split = _splitter().pre_tokenize_str
     counts: Counter[str] = Counter()
     for chunk, n in chunks.items():
         for piece, _ in split(f" {chunk}"):
             counts[piece] += n
     return counts
+
+
+@cache
+def _splitter() -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.Split(Regex(PIECES), "isolated")
+
+
+def count_words(lines: Iterable[str]) -> Counter[str]:
+    """How often each word of a text occurs: its pieces without the space before them, punctuation left out."""
+    counts: Counter[str] = Counter()
+    for piece, n in count_pieces(count_chunks(lines)).items():
+        if _is_word(piece):
+            counts[piece.strip()] += n
+    return counts
+
+
+def _is_word(piece: str) -> bool:
+    return any(character.isalnum() for character in piece)

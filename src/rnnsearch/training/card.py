@@ -4,23 +4,54 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rnnsearch.errors import ModelError
 from rnnsearch.evaluate.corpus_scores import as_markdown
 from rnnsearch.evaluate.learning import LearningStatistics, statistics_table
 from rnnsearch.files import write_text
 
 SCORES = "scores.json"
-"""What `rnnsearch evaluate` last measured, kept beside the model."""
+"""What `rnnsearch evaluate` measured, kept beside the model: a list, one entry a test set and search."""
+_SAME = ("set", "text", "search")
+"""What tells two measurements of the same weights apart."""
 
 
 def write_card(folder: Path) -> None:
-    """Write `card.md` from `training.json`, the weights and, where there are any, `scores.json`."""
+    """Write `card.md` from `training.json`, the weights and what was measured of them."""
     facts = json.loads((folder / "training.json").read_text(encoding="utf-8"))
-    scores = folder / SCORES
-    measured = json.loads(scores.read_text(encoding="utf-8")) if scores.is_file() else None
-    write_text(folder / "card.md", card(facts, _sha256(folder / "model.safetensors"), measured))
+    digest = _sha256(folder / "model.safetensors")
+    write_text(folder / "card.md", card(facts, digest, measured(folder, digest)))
+
+
+def add_scores(folder: Path, scores: dict[str, Any]) -> None:
+    """Keep what was measured (`Evaluation.as_dict` with `set`, `text` and `search`) and put it on the card.
+
+    It takes the place of an earlier measurement of the same text with the same search; measurements of other weights,
+    which training has replaced, are dropped. Errors: RnnsearchError where the folder cannot be written.
+    """
+    digest = _sha256(folder / "model.safetensors")
+    others = [old for old in measured(folder, digest) if any(old.get(key) != scores[key] for key in _SAME)]
+    rows = [*others, {**scores, "weights": digest}]
+    write_text(folder / SCORES, json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
+    write_card(folder)
+
+
+def measured(folder: Path, digest: str | None = None) -> list[dict[str, Any]]:
+    """What was measured of a model's present weights, in the order of measuring; `digest`: their SHA-256, if known.
+
+    Errors: ModelError for a file that `add_scores` did not write.
+    """
+    path = folder / SCORES
+    if not path.is_file():
+        return []
+    digest = digest or _sha256(folder / "model.safetensors")
+    try:
+        return [row for row in json.loads(path.read_text(encoding="utf-8")) if row["weights"] == digest]
+    except (ValueError, TypeError, KeyError):
+        raise ModelError(f"{path}: must be what `rnnsearch evaluate` wrote; got another file (remove it)") from None
 
 
 def _sha256(path: Path) -> str:
@@ -52,8 +83,8 @@ def _table(rows: dict[str, str]) -> list[str]:
     return as_markdown([["", ""], *([key, value] for key, value in rows.items())], left=(0, 1)).splitlines()
 
 
-def card(facts: dict[str, Any], sha256: str, scores: dict[str, Any] | None) -> str:
-    """The card's Markdown."""
+def card(facts: dict[str, Any], sha256: str, scores: Sequence[dict[str, Any]] = ()) -> str:
+    """The card's Markdown; `scores`: what was measured of these weights."""
     source, target = facts["pair"]
     data = facts["data"]
     about = {
@@ -74,7 +105,9 @@ def card(facts: dict[str, Any], sha256: str, scores: dict[str, Any] | None) -> s
     ]
     lines += ["updates since the evaluation before; both at the evaluation whose dev score was the best."]
     if scores:
-        lines += ["", "## Scores", "", *_score_lines(scores)]
+        lines += ["", "## Scores"]
+    for one in scores:
+        lines += ["", *_score_lines(one)]
     return "\n".join([*lines, ""])
 
 
