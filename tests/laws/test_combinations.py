@@ -117,7 +117,7 @@ def test_builds_learns_and_translates(whole, batch, pairs):
     assert not check_objective(whole)
     model = build(whole.model, 12, 12, seed=1, objective=whole.objective)
     objective = likelihood(0.1, penalties(whole.objective))
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.02)
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
     before = objective(model, batch, None).nll.item()
     for update in range(2):
         optimiser.zero_grad()

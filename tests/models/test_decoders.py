@@ -7,7 +7,7 @@ import torch
 from rnnsearch.config import AttentionConfig
 from rnnsearch.models.attention.attention import Attention
 from rnnsearch.models.cells import CELLS
-from rnnsearch.models.decoders.bahdanau import Bahdanau
+from rnnsearch.models.decoders.bahdanau import Bahdanau, BahdanauTanh
 from rnnsearch.models.decoders.cho import Cho
 from rnnsearch.models.decoders.deep_output import DeepOutput
 from rnnsearch.models.decoders.rnnencdec import RNNencdec
@@ -66,6 +66,28 @@ def test_bahdanau_with_his_gru_unit_by_unit(drawn, encoded, words, paper, within
             for k in range(D):
                 candidate[k] = np.tanh(W[2 * D + k] @ y + b[2 * D + k] + U[k] @ (r * s) + C[2 * D + k] @ c)
             s = (1 - z) * s + z * candidate
+
+
+def test_bahdanau_under_a_tanh_layer_has_his_recurrence_and_nematus_s_output(drawn, encoded, words, within):
+    parts = (CELLS["gru"], Attention.make(AttentionConfig(size=5), D, H), E, H, S, D, L)
+    decoder, p = drawn(BahdanauTanh(*parts))
+    plain, _ = drawn(Bahdanau(*parts))
+    plain.load_state_dict({k: v for k, v in decoder.state_dict().items() if "deep_output" not in k}, strict=False)
+    reading, readouts = run(decoder, words, encoded)
+    same, _ = run(plain, words, encoded)
+    assert torch.equal(reading.state, same.state)
+    assert torch.equal(reading.context, same.context)
+    o = within(p, "deep_output")
+    for row in range(2):
+        for i in range(T):
+            s, c = (part[row, i].detach().numpy() for part in (reading.state, reading.context))
+            t = np.tanh(
+                o["state.weight"] @ s
+                + o["state.bias"]
+                + o["word.weight"] @ words[row, i].numpy()
+                + o["context.weight"] @ c
+            )
+            np.testing.assert_allclose(readouts[row, i], t, atol=1e-12)
 
 
 @pytest.mark.parametrize("cell", CELLS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -14,6 +14,7 @@ from rnnsearch.models.attention.scores import Additive
 from rnnsearch.models.cells import CELLS, GRU, Cell
 from rnnsearch.models.decoders.decoder import Decoder, Reading
 from rnnsearch.models.decoders.deep_output import DeepOutput
+from rnnsearch.models.decoders.tanh_output import TanhOutput
 from rnnsearch.models.draws import Draws, state_mask
 from rnnsearch.models.encoder import Encoder, MakeCell
 from rnnsearch.models.fused import bahdanau
@@ -40,6 +41,8 @@ class Bahdanau(Decoder):
     name = "bahdanau"
     options = frozenset({"cell", "maxout"})
     attends = True
+    output: ClassVar[type[DeepOutput] | type[TanhOutput]] = DeepOutput
+    """The layer that reads s_{i-1}, E y_{i-1} and c_i."""
 
     def __init__(
         self,
@@ -49,7 +52,7 @@ class Bahdanau(Decoder):
         annotation: int,
         summary: int,
         size: int,
-        maxout: int,
+        readout: int,
         state_dropout: float = 0.0,
     ) -> None:
         super().__init__()
@@ -59,17 +62,18 @@ class Bahdanau(Decoder):
         """C of every gate."""
         self.initial = nn.Linear(summary, size)
         """W_s."""
-        self.deep_output = DeepOutput(size, embedding, annotation, maxout)
-        self.readout_size = maxout
+        self.deep_output = self.output(size, embedding, annotation, readout)
+        self.readout_size = readout
         self.state_dropout = state_dropout
 
     @classmethod
     def make(cls, model: ModelConfig, encoder: Encoder) -> Bahdanau:
-        size, cell, maxout = model.decoder.size, model.decoder.cell, model.decoder.maxout
-        assert cell is not None and maxout is not None and model.attention is not None
+        size, cell = model.decoder.size, model.decoder.cell
+        readout = model.decoder.maxout if model.decoder.readout is None else model.decoder.readout
+        assert cell is not None and readout is not None and model.attention is not None
         H, S = encoder.annotation_size, encoder.summary_size
         attention = Attention.make(model.attention, size, H)
-        return cls(CELLS[cell], attention, model.embedding, H, S, size, maxout, model.dropout.state)
+        return cls(CELLS[cell], attention, model.embedding, H, S, size, readout, model.dropout.state)
 
     def initialise(self, init: Init) -> None:
         self.attention.initialise(init)
@@ -112,3 +116,13 @@ class Bahdanau(Decoder):
     def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
         t: Tensor = self.deep_output(reading.state, y_prev, reading.context)
         return t
+
+
+class BahdanauTanh(Bahdanau):
+    """The same recurrence under one tanh layer (Nematus: Sennrich et al. 2017, section 3) where the paper has maxout:
+    t_i = tanh(W_t1 s_{i-1} + W_t2 E y_{i-1} + W_t3 c_i + b), half the products for as many units under the softmax."""
+
+    name = "bahdanau-tanh"
+    options = frozenset({"cell", "readout"})
+    readout_option = "readout"
+    output = TanhOutput

@@ -1,6 +1,6 @@
 """The decoders by name."""
 
-from rnnsearch.models.decoders.bahdanau import Bahdanau
+from rnnsearch.models.decoders.bahdanau import Bahdanau, BahdanauTanh
 from rnnsearch.models.decoders.bideep import BiDeep
 from rnnsearch.models.decoders.cgru import ConditionalGRU
 from rnnsearch.models.decoders.cho import Cho
@@ -17,7 +17,7 @@ from rnnsearch.models.decoders.sutskever import Sutskever
 DECODERS: dict[str, type[Decoder]] = {
     c.name: c
     for c in (
-        *(Bahdanau, RNNencdec, Cho, Sutskever),
+        *(Bahdanau, BahdanauTanh, RNNencdec, Cho, Sutskever),
         *(Luong, LuongInputFeeding, Neubig),
         *(ConditionalGRU, DeepTransition, BiDeep, MemDec, RNMTPlus),
     )
