@@ -7,9 +7,10 @@
     python reproduce/luong.py --size paper                the paper's exact settings (a GPU and large data)
 
 Each step is the one before it with one thing more: a stacked LSTM without attention; the source reversed; dropout;
-global attention with the location score; input feeding; predictive local attention with the general score. Every
-system has the same data and the same limits. --output gets table.md (perplexity and BLEU of the test set, each step's
-difference with a paired bootstrap, beside the paper's), learning-curves.png, bleu-by-length.png, and luong.json.
+global attention with the location score; input feeding; predictive local attention with the general score; unknown
+words replaced by the source words they attend to, which needs no training. Every system has the same data and the same
+limits. --output gets table.md (perplexity and BLEU of the test set, each step's difference with a paired bootstrap,
+beside the paper's), learning-curves.png, bleu-by-length.png, and luong.json.
 Interrupted, it goes on where it stopped; a step with a result is not trained again.
 """
 
@@ -61,6 +62,8 @@ class Rung:
     attention: dict[str, Any] | None
     decoder: str
     paper: float | None
+    replace_unknown: bool = False
+    """Whether it is the step before it, searched again with unknown words replaced."""
 
 
 LADDER = (
@@ -70,9 +73,10 @@ LADDER = (
     Rung("+ global attention (location)", True, True, LOCATION, "luong", 2.8),
     Rung("+ input feeding", True, True, LOCATION, "luong-input-feeding", 1.3),
     Rung("+ local-p attention (general)", True, True, LOCAL, "luong-input-feeding", 0.9),
+    Rung("+ UNK replacement", True, True, LOCAL, "luong-input-feeding", 1.9, replace_unknown=True),
 )
-"""The paper's last step, + 1.9 BLEU, replaces unknown words by the source words they attend to."""
-SLUGS = dict(zip((r.name for r in LADDER), ("base", "reverse", "dropout", "global", "feeding", "local"), strict=True))
+FOLDERS = ("base", "reverse", "dropout", "global", "feeding", "local", "unknown")
+SLUGS = dict(zip((r.name for r in LADDER), FOLDERS, strict=True))
 
 
 @dataclass(frozen=True)
@@ -154,16 +158,22 @@ def run_rung(args: argparse.Namespace, rung: Rung) -> Result:
     if kept.is_file():
         return Result(**json.loads(kept.read_text(encoding="utf-8")))
     prepared = prepared_once(config, args.output / "data")
-    with Screen(Console(stderr=True)) as screen:
-        screen.message(f"== {rung.name}")
-        train(config, prepared, folder, screen, resume=True)
-    translator = load(folder)
+    model = folder
+    if rung.replace_unknown:
+        before = LADDER[LADDER.index(rung) - 1]
+        model = args.output / SLUGS[before.name]
+        run_rung(args, before)
+    else:
+        with Screen(Console(stderr=True)) as screen:
+            screen.message(f"== {rung.name}")
+            train(config, prepared, folder, screen, resume=True)
+    translator = load(model, replace_unknown="copy" if rung.replace_unknown else None)
     sources, references = [p.source for p in prepared.test], [p.target for p in prepared.test]
     found = tuple(t.text for t in translator.translate(sources))
     forced = translator.score(sources, references)
     per_symbol = -sum(t.log_prob for t in forced) / sum(len(t.token_scores) for t in forced)
-    facts = json.loads((folder / "training.json").read_text(encoding="utf-8"))
-    history = facts["history"]
+    facts = json.loads((model / "training.json").read_text(encoding="utf-8"))
+    history = [] if rung.replace_unknown else facts["history"]
     result = Result(
         name=rung.name,
         parameters=facts["parameters"],
@@ -204,13 +214,14 @@ def learning_curves(results: Sequence[Result]) -> Figure:
     """Dev perplexity over minutes of training, one line a step."""
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     axes = figure.subplots()
-    for number, r in enumerate(results):
+    trained = [r for r in results if r.curve[0]]
+    for number, r in enumerate(trained):
         axes.plot(*r.curve, color=LIGHT.series[number % len(LIGHT.series)], linewidth=2)
     paint(figure, axes, LIGHT)
     axes.set_yscale("log")
     axes.set_xlabel("minutes of training", color=LIGHT.text)
     axes.set_ylabel("dev perplexity", color=LIGHT.text)
-    legend(axes, LIGHT, [r.name for r in results])
+    legend(axes, LIGHT, [r.name for r in trained])
     return figure
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,63 @@ def test_n_best_and_options(translator: Translator) -> None:
     assert len(short.tokens) - short.finished <= 2
     banned = translator.n_best(ENGLISH, translator.options(beam=8, n_best=8, ban_unknown=True))
     assert not any("<unk>" in t.tokens for best in banned for t in best)
+
+
+@pytest.fixture(scope="module")
+def forgetful(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that answers with `<unk>` alone: its weights say so."""
+    folder = write_model(tmp_path_factory.mktemp("forgetful") / "en-de", BAHDANAU)
+    made = rnnsearch.load(folder)
+    with torch.no_grad():
+        made.model.output.bias[1] = 100.0
+    save_model(folder, weights(made.model), made.config, made.source, made.target)
+    return folder
+
+
+def test_unknown_words_are_copied_or_looked_up(forgetful: Path, tmp_path: Path) -> None:
+    text = "the small Zebra, sees"
+    plain = rnnsearch.load(forgetful).translate(text)
+    assert set(plain.tokens) == {"<unk>"}
+    copied = rnnsearch.load(forgetful, replace_unknown="copy").translate(text)
+    assert "<unk>" not in copied.text
+    assert (copied.tokens, copied.token_scores) == (plain.tokens, plain.token_scores)
+    assert copied.attention is not None
+    pieces = ["the", "small", "Zebra", ",", "sees"]
+    assert copied.text.split(" ") == [pieces[int(row[:-1].argmax())] for row in copied.attention]
+    dictionary = tmp_path / "words.tsv"
+    dictionary.write_text("".join(f"{word}\tzwei Worte\n" for word in pieces), encoding="utf-8")
+    looked_up = rnnsearch.load(forgetful, dictionary=dictionary).translate(text)
+    assert looked_up.text == " ".join(["zwei Worte"] * len(plain.tokens))
+    assert looked_up.word_attention is not None
+    assert looked_up.word_attention.shape == (2 * len(plain.tokens), 4)
+    np.testing.assert_allclose(looked_up.word_attention[0], looked_up.word_attention[1])
+    assert copied.word_attention is not None
+    np.testing.assert_allclose(looked_up.word_attention[::2], copied.word_attention, rtol=1e-6)
+    assert {j for _, j in looked_up.alignment} == set(range(len(looked_up.words)))
+
+
+def test_a_model_folder_says_what_becomes_of_unknown_words(forgetful: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    shutil.copytree(forgetful, own)
+    config = (own / "config.toml").read_text(encoding="utf-8")
+    (own / "config.toml").write_text(
+        config.replace('replace_unknown = "none"', 'replace_unknown = "dictionary"\ndictionary = "words.tsv"')
+    )
+    (own / "words.tsv").write_text("the\tdas\n", encoding="utf-8")
+    assert "das" in rnnsearch.load(own).translate("the").text.split()
+    assert "the" in rnnsearch.load(own, replace_unknown="copy").translate("the").text.split()
+    assert "<unk>" in rnnsearch.load(own, replace_unknown="none").translate("the").text
+
+
+def test_unknown_words_that_cannot_be_replaced(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match='must be one of none, copy, dictionary; got "cpoy"'):
+        rnnsearch.load(folder, replace_unknown="cpoy")
+    with pytest.raises(ConfigError, match=r'search\.dictionary: must be given for replace_unknown = "dictionary"'):
+        rnnsearch.load(folder, replace_unknown="dictionary")
+    with pytest.raises(ConfigError, match="the rnnencdec decoder, which does not attend"):
+        rnnsearch.load(write_model(tmp_path / "blind", RNNENCDEC), replace_unknown="copy")
+    with pytest.raises(ConfigError, match="whose vocabulary has a symbol for every text"):
+        rnnsearch.load(write_model(tmp_path / "bpe", BAHDANAU, "bpe"), replace_unknown="copy")
 
 
 def test_has_unknown(translator: Translator) -> None:

@@ -373,6 +373,10 @@ class SearchConfig(Table):
     max_ratio: Positive = 2.0
     """A translation has at most this many symbols a source symbol, plus `max_extra`."""
     max_extra: Count = 20
+    replace_unknown: Literal["none", "copy", "dictionary"] = "none"
+    """What becomes of `<unk>`: it stays, or the source word that it attends to most takes its place."""
+    dictionary: str | None = None
+    """A TSV file of source words and translations, relative to the run file."""
     batch_sentences: Size = 64
 
 

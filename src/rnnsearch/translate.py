@@ -12,12 +12,13 @@ import numpy.typing as npt
 import torch
 
 from rnnsearch.config import RunConfig, SearchConfig
-from rnnsearch.errors import ModelError, RnnsearchError
+from rnnsearch.errors import ConfigError, ModelError, RnnsearchError, did_you_mean
 from rnnsearch.models.checkpoint import Loaded, load_model
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all, make_sources
 from rnnsearch.search.hypothesis import Hypothesis
 from rnnsearch.search.scorer import SOURCE, ModelScorer
+from rnnsearch.search.unknown_words import KINDS, UnknownWords, unknown_words
 from rnnsearch.text.alignments import links_from_attention, symbols_to_words
 from rnnsearch.text.spans import NO_WORD, word_of_symbol, word_spans
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
@@ -83,12 +84,14 @@ class Translation:
 class Translator:
     """A loaded model that translates, scores and aligns raw text. One line in is one translation out."""
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, loaded: Loaded, unknown: UnknownWords | None = None) -> None:
         self.config: RunConfig = loaded.config
         self.model = loaded.model
         self.source: Tokenizer = loaded.source
         self.target: Tokenizer = loaded.target
         self.scorer = ModelScorer(loaded.model)
+        self.unknown = unknown
+        """What takes the place of `<unk>` in what is found; None: nothing."""
 
     @property
     def aligns(self) -> bool:
@@ -146,9 +149,16 @@ class Translator:
         size = batch_sentences or self.config.search.batch_sentences
         found = decode_all(self.scorer, [s.ids for s in sources], options, size, progress=progress)
         return [
-            [_translation(source, self.target.joined(h.ids), h) for h in hypotheses]
+            [_translation(source, self._target(source, h), h) for h in hypotheses]
             for source, hypotheses in zip(sources, found, strict=True)
         ]
+
+    def _target(self, source: Segmented, hypothesis: Hypothesis) -> Segmented:
+        """The text of a hypothesis, unknown words replaced."""
+        target = self.target.joined(hypothesis.ids)
+        if self.unknown is None or not hypothesis.attention:
+            return target
+        return self.unknown.replace(source, target, hypothesis.attention[SOURCE])
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Translation]:
         """Given translations, scored and aligned by the model (forced decoding)."""
@@ -191,7 +201,8 @@ def _translation(source: Segmented, target: Segmented, hypothesis: Hypothesis) -
     if attention is not None:
         inner = attention[: len(target.ids), : len(source.ids)]  # EOS has its own row and column
         columns = word_of_symbol(source.text, source.offsets)
-        word_attention = symbols_to_words(inner, columns, rows)
+        pieces, words = _pieces(target, rows)
+        word_attention = symbols_to_words(inner[pieces], columns, words)
         links, token_links = links_from_attention(word_attention), links_from_attention(inner)
     end = (SPECIALS[EOS],) if len(hypothesis.token_scores) > len(target.ids) else ()
     return Translation(
@@ -213,14 +224,46 @@ def _translation(source: Segmented, target: Segmented, hypothesis: Hypothesis) -
     )
 
 
+def _pieces(target: Segmented, words: list[int]) -> tuple[list[int], list[int]]:
+    """The symbols and their words, a symbol once for each word: an unknown one may stand for several."""
+    pieces, found = [], []
+    spans = word_spans(target.text)
+    for n, (word, (start, end)) in enumerate(zip(words, target.offsets, strict=True)):
+        several = [w for w in range(word + 1, len(spans)) if start <= spans[w][0] < end] if word != NO_WORD else []
+        pieces += [n] * (1 + len(several))
+        found += [word, *several]
+    return pieces, found
+
+
 def one_line(text: str) -> str:
     """A model may spell any character; a line feed in the output would break one line in, one line out."""
     return text.replace("\n", " ").replace("\r", " ")
 
 
-def load(folder: str | Path, device: str = "cpu") -> Translator:
+def load(
+    folder: str | Path,
+    device: str = "cpu",
+    replace_unknown: str | None = None,
+    dictionary: str | Path | None = None,
+) -> Translator:
     """A model folder as a Translator on `device` (auto, cpu, cuda, cuda:N).
 
-    Errors: ModelError, one sentence; ConfigError for a device this machine has not.
+    `replace_unknown` (none, copy, dictionary) and `dictionary`, a TSV file, take the place of the model's own
+    `[search]` options; a dictionary alone means "dictionary".
+    Errors: ModelError, one sentence; ConfigError for a device this machine has not, or where the model has no unknown
+    words or no attention to replace them by; DataError for an unfit dictionary.
     """
-    return Translator(load_model(Path(folder), choose_device(device, "device")))
+    loaded = load_model(Path(folder), choose_device(device, "device"))
+    if replace_unknown is not None and replace_unknown not in KINDS:
+        hint = did_you_mean(replace_unknown, list(KINDS))
+        raise ConfigError([f'replace_unknown: must be one of {", ".join(KINDS)}; got "{replace_unknown}"{hint}'])
+    given: dict[str, str | None] = {}
+    if replace_unknown is not None or dictionary is not None:
+        given["replace_unknown"] = replace_unknown or "dictionary"
+        if dictionary is not None:
+            given["dictionary"] = str(Path(dictionary).absolute())
+        elif replace_unknown != "dictionary":
+            given["dictionary"] = None
+    search = SearchConfig.model_validate({**loaded.config.search.model_dump(), **given})
+    config = loaded.config.model_copy(update={"search": search})
+    return Translator(loaded._replace(config=config), unknown_words(config))

@@ -111,6 +111,55 @@ def test_unknown_words_can_be_banned(cli: Any, one_vector: Path) -> None:
     assert [any(some) for some in found] == [True, False]
 
 
+@pytest.fixture(scope="module")
+def few_words(cli: Any, corpus: Path) -> Path:
+    """A model with attention whose vocabulary lacks most nouns."""
+    settings = ["folder=few", "text.vocabulary=14", "training.max_updates=60", "search.replace_unknown=dictionary"]
+    (corpus / "words.tsv").write_text("cat\tKatze\n", encoding="utf-8")
+    result = cli("train", corpus / "run.toml", *[p for s in settings for p in ("--set", s)],
+                 "--set", "search.dictionary=words.tsv")  # fmt: skip
+    assert result.code == 0, result.err
+    return corpus / "few"
+
+
+def test_unknown_words_are_replaced(cli: Any, few_words: Path, tmp_path: Path) -> None:
+    assert (few_words / "dictionary.tsv").read_text(encoding="utf-8") == "cat\tKatze\n", "the model has its own copy"
+    text = "".join(f"the old {noun} sees the Zebra.\n" for noun in ("cat", "dog", "bird", "child", "tree"))
+    left = cli("translate", few_words, "--replace-unknown", "none", stdin=text)
+    copied = cli("translate", few_words, "--replace-unknown", "copy", stdin=text)
+    own = cli("translate", few_words, "--format", "json", stdin=text)
+    mine = tmp_path / "mine.tsv"
+    mine.write_text("".join(f"{word}\tX\n" for word in f"{text} .".replace(".", " .").split()))
+    given = cli("translate", few_words, "--dictionary", mine, stdin=text)
+    assert "<unk>" in left.out
+    for line, copy, row, looked in zip(left.lines, copied.lines, own.lines, given.lines, strict=True):
+        source = json.loads(row)["source"].replace(".", " .").split()
+        words = re.escape(line).replace(re.escape("<unk>"), "(\\S+?)")
+        found = re.fullmatch(words, copy)
+        assert found, (line, copy)
+        assert set(found.groups()) <= set(source)
+        assert looked == line.replace("<unk>", "X")
+        assert json.loads(row)["text"] == re.sub(r"\bcat\b", "Katze", copy)
+        assert json.loads(row)["tokens"].count("<unk>") == line.count("<unk>")
+
+
+def test_unknown_words_that_cannot_be_replaced(fault: Any, cli: Any, one_vector: Path, model: Path) -> None:
+    blind = "search.replace_unknown: has no effect with the rnnencdec decoder, which does not attend; remove it"
+    assert fault("translate", one_vector, "--replace-unknown", "copy") == blind
+    missing = 'search.dictionary: must be given for replace_unknown = "dictionary"'
+    assert fault("translate", model, "--replace-unknown", "dictionary") == missing
+    both = cli("translate", model, "--replace-unknown", "copy", "--ban-unknown")
+    assert both.code == 2
+    assert "have no effect with --ban-unknown" in both.err
+
+
+def test_a_dictionary_that_is_not_there_stops_training(cli: Any, corpus: Path) -> None:
+    settings = ["folder=none", "search.replace_unknown=dictionary", "search.dictionary=nothing.tsv"]
+    result = cli("train", corpus / "run.toml", *[p for s in settings for p in ("--set", s)])
+    assert result.code == 1
+    assert result.err.splitlines()[-1] == f"rnnsearch: {corpus / 'nothing.tsv'}: no such file"
+
+
 def test_alignments_go_beside_the_text(cli: Any, model: Path, tmp_path: Path) -> None:
     links = tmp_path / "links" / "out.align"
     result = cli("translate", model, "--alignments", links, stdin=f"{CAT}\n\n{BIRD}\n")

@@ -32,6 +32,14 @@ class Format(StrEnum):
     nbest = "nbest"
 
 
+class Replace(StrEnum):
+    """What becomes of `<unk>`."""
+
+    none = "none"
+    copy = "copy"
+    dictionary = "dictionary"
+
+
 class Unit(StrEnum):
     """What alignments count."""
 
@@ -56,6 +64,13 @@ def translate(
     ] = None,
     max_length: Annotated[int | None, typer.Option(min=1, help="Most symbols of a translation.")] = None,
     ban_unknown: Annotated[bool, typer.Option("--ban-unknown", help="Never produce <unk>.")] = False,
+    replace_unknown: Annotated[
+        Replace | None,
+        typer.Option(help="Replace <unk> by the source word it attends to, or its entry.  [default: the model's]"),
+    ] = None,
+    dictionary: Annotated[
+        Path | None, typer.Option(help="Source words and translations (TSV), for --replace-unknown dictionary.")
+    ] = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Sentences a batch.  [default: the model's]")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.  [default: all cores]")] = None,
@@ -65,7 +80,9 @@ def translate(
         raise typer.BadParameter("--n-best needs --format json or nbest: text has one line a sentence")
     if unit is not Unit.words and alignments is None:
         raise typer.BadParameter("--unit has no effect without --alignments")
-    translator = _load(model, device, threads)
+    if ban_unknown and (replace_unknown or dictionary):
+        raise typer.BadParameter("--replace-unknown and --dictionary have no effect with --ban-unknown")
+    translator = _load(model, device, threads, replace_unknown, dictionary)
     if alignments is not None:
         translator.require_attention()
     options = translator.options(beam, n_best, length_penalty, max_length, ban_unknown)
@@ -97,7 +114,7 @@ def score(
     """Score given translations: log p(target | source), one line a pair."""
     if format is Format.nbest:
         raise typer.BadParameter("--format must be text or json here")
-    translator = _load(model, device, None)
+    translator = _load(model, device)
     sources, targets = both_lines(source, target)
     with output(output_file) as out:
         for pair in translator.score(sources, targets):
@@ -113,21 +130,27 @@ def align(
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
 ) -> None:
     """Align given translations by attention: Pharaoh `source-target` links, zero-based, one line a pair."""
-    translator = _load(model, device, None)
+    translator = _load(model, device)
     translator.require_attention()
     sources, targets = both_lines(source, target)
     with output(output_file) as out:
         out.writelines(_pharaoh(pair, unit) for pair in translator.score(sources, targets))
 
 
-def _load(model: Path, device: str, threads: int | None) -> Translator:
+def _load(
+    model: Path,
+    device: str,
+    threads: int | None = None,
+    replace_unknown: Replace | None = None,
+    dictionary: Path | None = None,
+) -> Translator:
     import torch
 
     from rnnsearch.translate import load
 
     if threads is not None:
         torch.set_num_threads(threads)
-    return load(model, device)
+    return load(model, device, replace_unknown, dictionary)
 
 
 def _write(out: TextIO, format: Format, number: int, best: list[Translation]) -> None:

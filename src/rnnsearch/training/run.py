@@ -23,6 +23,8 @@ from rnnsearch.models.build import unfit_options
 from rnnsearch.models.checkpoint import CONFIG, WEIGHTS, fill, weights
 from rnnsearch.objectives.build import check as check_objective
 from rnnsearch.search.ranking import check as check_search
+from rnnsearch.search.unknown_words import DICTIONARY, read_dictionary
+from rnnsearch.search.unknown_words import check as check_unknown
 from rnnsearch.training.averaging import average
 from rnnsearch.training.card import write_card
 from rnnsearch.training.device import choose_device, describe
@@ -47,6 +49,7 @@ def check(config: RunConfig) -> list[str]:
         *_check_limits(config),
         *_check_dev(config),
         *check_search(config),
+        *check_unknown(config),
     ]
 
 
@@ -114,7 +117,19 @@ def train(config: RunConfig, prepared: Prepared, folder: Path, reporter: Reporte
         reporters: list[Reporter] = [reporter, stack.enter_context(closing(JsonLines(folder / "log.jsonl")))]
         if config.training.tensorboard:
             reporters.append(stack.enter_context(closing(TensorBoard(folder / "tensorboard"))))
-        return _train(config, prepared, folder, device, Together(*reporters))
+        return _train(_with_dictionary(config, folder), prepared, folder, device, Together(*reporters))
+
+
+def _with_dictionary(config: RunConfig, folder: Path) -> RunConfig:
+    """The config with its dictionary of unknown words copied into the model folder, which holds all that it needs.
+
+    Errors: DataError for a missing or unfit file.
+    """
+    if config.search.dictionary is None:
+        return config
+    entries = read_dictionary(config.base / config.search.dictionary)
+    write_text(folder / DICTIONARY, "".join(f"{word}\t{translation}\n" for word, translation in entries.items()))
+    return config.model_copy(update={"search": config.search.model_copy(update={"dictionary": DICTIONARY})})
 
 
 def _train(config: RunConfig, prepared: Prepared, folder: Path, device: torch.device, everyone: Reporter) -> str:

@@ -129,7 +129,10 @@ def reverse_config(config: RunConfig) -> RunConfig:
     if text.target_vocabulary is not None:
         sizes = {"vocabulary": text.target_vocabulary, "target_vocabulary": text.vocabulary}
         text = text.model_copy(update=sizes)
-    copy = config.model_copy(update={"data": data.model_copy(update=turned), "text": text})
+    search = config.search
+    if search.dictionary is not None:  # of the other direction
+        search = search.model_copy(update={"replace_unknown": "copy", "dictionary": None})
+    copy = config.model_copy(update={"data": data.model_copy(update=turned), "text": text, "search": search})
     copy._base = config.base
     return copy
 

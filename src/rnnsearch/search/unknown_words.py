@@ -1,0 +1,105 @@
+"""Replacing `<unk>` in a translation by the source word that it attends to most, or by its entry in a dictionary.
+
+After Luong et al. 2015, "Addressing the Rare Word Problem"; by attention as in Jean et al. 2015 (section 3.3) and in
+Luong, Pham & Manning 2015 (section 4.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rnnsearch.config import RunConfig
+from rnnsearch.data.corpus import read_lines
+from rnnsearch.errors import ConfigError, DataError
+from rnnsearch.models.decoders.table import DECODERS
+from rnnsearch.text.tokenizer import Segmented
+from rnnsearch.text.vocabulary import UNK
+
+DICTIONARY = "dictionary.tsv"
+"""The dictionary's name in a model folder."""
+KINDS = ("none", "copy", "dictionary")
+"""What `search.replace_unknown` may be."""
+
+
+class UnknownWords:
+    """What stands in for `<unk>`: the attended source word's translation in a dictionary, else the word itself."""
+
+    def __init__(self, dictionary: Mapping[str, str] | None = None) -> None:
+        self.dictionary = dictionary or {}
+
+    def replace(self, source: Segmented, target: Segmented, attention: NDArray[np.floating[Any]]) -> Segmented:
+        """`target` with other text at its unknown symbols; its symbols and their number stay.
+
+        `attention` is [target symbols or more, source symbols or more]. The source's own symbols are copied as they
+        stand in its text, unknown or not; its end is never. An `<unk>` of a source without any symbol stays.
+        """
+        real = np.array([end > start for start, end in source.offsets], dtype=bool)
+        if UNK not in target.ids or not real.any():
+            return target
+        text, offsets, done = "", [], 0
+        for i, (id, (start, end)) in enumerate(zip(target.ids, target.offsets, strict=True)):
+            text += target.text[done:start]
+            done = max(done, end)
+            begin = len(text)
+            if id == UNK:
+                j = int(np.where(real, attention[i, : len(real)], -np.inf).argmax())
+                text += self.word(source.text[slice(*source.offsets[j])])
+            else:
+                text += target.text[start:end]
+            offsets.append((begin, len(text)))
+        return replace(target, text=text + target.text[done:], offsets=offsets)
+
+    def word(self, source: str) -> str:
+        """What stands for a source word: its entry, that of it in lower case, or the word itself."""
+        return self.dictionary.get(source) or self.dictionary.get(source.lower()) or source
+
+
+def unknown_words(config: RunConfig) -> UnknownWords | None:
+    """What `[search]` asks for; None where `<unk>` is to stay.
+
+    Errors: ConfigError where it does not fit the model; DataError for an unfit dictionary.
+    """
+    if faults := check(config):
+        raise ConfigError(faults)
+    if config.search.replace_unknown == "none":
+        return None
+    path = config.search.dictionary
+    return UnknownWords(None if path is None else read_dictionary(config.base / path))
+
+
+def read_dictionary(path: Path) -> dict[str, str]:
+    """A TSV file of source words and their translations; the first entry of a word counts, empty lines do not.
+
+    Errors: DataError with file:line.
+    """
+    entries: dict[str, str] = {}
+    for number, line in enumerate(read_lines(path), start=1):
+        word, _, translation = (part.strip() for part in line.partition("\t"))
+        if line.strip() and not (word and translation):
+            raise DataError(f'{path}:{number}: must be a source word, a tab and its translation; got "{line}"')
+        if word:
+            entries.setdefault(word, translation.partition("\t")[0].strip())
+    return entries
+
+
+def check(config: RunConfig) -> list[str]:
+    """Every fault of the options for unknown words, by themselves and with the model; empty if none."""
+    search, faults = config.search, []
+    decoder = DECODERS.get(config.model.decoder.type)
+    if search.replace_unknown != "none" and decoder is not None and not decoder.attends:
+        what = f"the {decoder.name} decoder, which does not attend"
+        faults.append(f"search.replace_unknown: has no effect with {what}; remove it")
+    if search.replace_unknown != "none" and config.text.type != "words":
+        what = f'text.type = "{config.text.type}", whose vocabulary has a symbol for every text'
+        faults.append(f"search.replace_unknown: has no effect with {what}; remove it")
+    if search.replace_unknown == "dictionary" and search.dictionary is None:
+        faults.append('search.dictionary: must be given for replace_unknown = "dictionary"')
+    if search.replace_unknown != "dictionary" and search.dictionary is not None:
+        faults.append(f'search.dictionary: has no effect with replace_unknown = "{search.replace_unknown}"; remove it')
+    return faults

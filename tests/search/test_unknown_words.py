@@ -1,0 +1,158 @@
+"""What takes the place of an unknown word, and which dictionaries and configs are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rnnsearch.config import RunConfig, resolve
+from rnnsearch.errors import ConfigError, DataError
+from rnnsearch.search.unknown_words import UnknownWords, check, read_dictionary, unknown_words
+from rnnsearch.text.tokenizer import Segmented, Tokenizer
+from rnnsearch.text.vocabulary import MARKER, UNK
+from rnnsearch.text.words import train_words
+
+SOURCE = train_words(["the portico in", "the"], 50, 1)
+TARGET = train_words(["le de portique,."], 50, 1)
+
+
+def segmented(tokenizer: Tokenizer, text: str) -> Segmented:
+    return tokenizer.segment([text])[0]
+
+
+def translated(text: str) -> Segmented:
+    """A hypothesis of words; `<unk>` stands for the unknown one."""
+    known = {symbol.removeprefix(MARKER): id for id, symbol in enumerate(TARGET.symbols())}
+    return TARGET.joined([known[word] for word in text.split()])
+
+
+def attention(*best: int, columns: int) -> np.ndarray:
+    """Each row's largest weight at a column; the last column is the end of the source, which never counts."""
+    weights = np.full((len(best), columns), 0.1, dtype=np.float32)
+    weights[range(len(best)), best] = 0.4
+    weights[:, -1] = 0.5
+    return weights
+
+
+def test_the_tutorials_example() -> None:
+    """The <unk> portico in <unk> -> Le <unk> <unk> de <unk>, aligned as positions say (ACL 2016 tutorial)."""
+    source = segmented(SOURCE, "the ecotax portico in Pont-de-Buis")
+    target = translated("le <unk> <unk> de <unk> .")
+    weights = attention(0, 2, 1, 3, 4, 5, columns=len(source.ids) + 1)
+    found = UnknownWords({"portico": "portique"}).replace(source, target, weights)
+    assert found.text == "le portique ecotax de Pont."
+    assert (found.ids, found.symbols) == (target.ids, target.symbols)
+    assert [found.text[a:b] for a, b in found.offsets] == ["le", "portique", "ecotax", "de", "Pont", "."]
+
+
+def test_each_offset_is_that_of_a_loop_over_the_symbols() -> None:
+    draw = np.random.default_rng(1)
+    source = segmented(SOURCE, "the Ecotax, portico  in B!")
+    shown = [j for j, (start, end) in enumerate(source.offsets) if end > start]
+    assert len(shown) < len(source.ids), "one of two spaces is a symbol that shows nothing"
+    words = ["<unk>", "le", "de", "portique", ","]
+    for _ in range(50):
+        target = translated(" ".join(draw.choice(words, size=draw.integers(1, 9))))
+        weights = draw.random((len(target.ids), len(source.ids) + 1)).astype(np.float32)
+        found = UnknownWords({"in": "dans la", "ecotax": "écotaxe"}).replace(source, target, weights)
+        expected = []
+        for i, (start, end) in enumerate(target.offsets):
+            word = target.text[start:end]
+            if target.ids[i] == UNK:
+                a, b = source.offsets[max(shown, key=lambda j, i=i: weights[i, j])]
+                word = {"in": "dans la", "Ecotax": "écotaxe"}.get(source.text[a:b], source.text[a:b])
+            expected.append(word)
+        assert [found.text[a:b] for a, b in found.offsets] == expected
+        assert "<unk>" not in found.text
+        parts = [target.text[b:c] for (_, b), (c, _) in zip(target.offsets, target.offsets[1:], strict=False)]
+        assert found.text == "".join(w + gap for w, gap in zip(expected, [*parts, ""], strict=True))
+
+
+def test_nothing_to_replace_or_nothing_to_copy() -> None:
+    source, known = segmented(SOURCE, "the portico"), translated("le portique")
+    weights = attention(0, 1, columns=3)
+    assert UnknownWords().replace(source, known, weights) is known
+    unknown = translated("<unk>")
+    assert UnknownWords().replace(segmented(SOURCE, ""), unknown, attention(0, columns=1)).text == "<unk>"
+
+
+def test_a_word_is_looked_up_as_it_stands_and_in_lower_case() -> None:
+    unknown = UnknownWords({"apple": "pomme", "Apple": "Apple SA"})
+    assert [unknown.word(w) for w in ("apple", "Apple", "APPLE", "pear")] == ["pomme", "Apple SA", "pomme", "pear"]
+
+
+def test_reading_a_dictionary(tmp_path: Path) -> None:
+    path = tmp_path / "words.tsv"
+    path.write_text("dog\tchien\t0.9\n\ndog\ttoutou\nin\tdans la \n", encoding="utf-8")
+    assert read_dictionary(path) == {"dog": "chien", "in": "dans la"}
+    for line in ("dog", "dog\t", "\tchien"):
+        path.write_text(f"cat\tchat\n{line}\n", encoding="utf-8")
+        with pytest.raises(DataError, match=r"words\.tsv:2: must be a source word, a tab and its translation; got"):
+            read_dictionary(path)
+    with pytest.raises(DataError, match="no such file"):
+        read_dictionary(tmp_path / "nothing.tsv")
+
+
+def config(decoder: str = "bahdanau", text: str = "words", **search: Any) -> RunConfig:
+    attends = decoder == "bahdanau"
+    model: dict[str, Any] = {
+        "embedding": 4,
+        "encoder": {"type": "bidirectional" if attends else "unidirectional", "cell": "gru", "size": 4},
+        "decoder": {"type": decoder, "cell": "gru", "size": 4, "maxout": 4},
+    }
+    if attends:
+        model["attention"] = {"score": "additive", "size": 4}
+    data = {"source": "en", "target": "fr", "train": ["x.tsv"]}
+    tables = {"data": data, "text": {"type": text}, "model": model, "training": {"max_epochs": 1}, "search": search}
+    return resolve(tables)
+
+
+@pytest.mark.parametrize(
+    ("given", "faults"),
+    [
+        ({}, []),
+        ({"replace_unknown": "copy"}, []),
+        ({"replace_unknown": "dictionary", "dictionary": "d.tsv"}, []),
+        (
+            {"decoder": "rnnencdec", "replace_unknown": "copy"},
+            ["search.replace_unknown: has no effect with the rnnencdec decoder, which does not attend; remove it"],
+        ),
+        (
+            {"text": "bpe", "replace_unknown": "copy"},
+            ['search.replace_unknown: has no effect with text.type = "bpe", whose vocabulary has a symbol for every '
+             "text; remove it"],
+        ),
+        (
+            {"replace_unknown": "dictionary"},
+            ['search.dictionary: must be given for replace_unknown = "dictionary"'],
+        ),
+        (
+            {"replace_unknown": "copy", "dictionary": "d.tsv"},
+            ['search.dictionary: has no effect with replace_unknown = "copy"; remove it'],
+        ),
+        (
+            {"dictionary": "d.tsv"},
+            ['search.dictionary: has no effect with replace_unknown = "none"; remove it'],
+        ),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit(given: dict[str, Any], faults: list[str]) -> None:
+    assert check(config(**given)) == faults
+    if faults:
+        with pytest.raises(ConfigError):
+            unknown_words(config(**given))
+
+
+def test_made_from_a_config(tmp_path: Path) -> None:
+    assert unknown_words(config()) is None
+    copying = unknown_words(config(replace_unknown="copy"))
+    assert copying is not None
+    assert copying.word("zebra") == "zebra"
+    (tmp_path / "d.tsv").write_text("zebra\tzèbre\n", encoding="utf-8")
+    given = config(replace_unknown="dictionary", dictionary=str(tmp_path / "d.tsv"))
+    looking = unknown_words(given)
+    assert looking is not None
+    assert looking.word("zebra") == "zèbre"
