@@ -378,6 +378,8 @@ class SearchConfig(Table):
     dictionary: str | None = None
     """A TSV file of source words and translations, relative to the run file."""
     batch_sentences: Size = 64
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """Of matrix products on the CPU; `auto`: bf16 where there is native code and the processor multiplies it."""
 
 
 class RunConfig(Table):

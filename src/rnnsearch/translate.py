@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import overload
 
@@ -17,6 +18,7 @@ from rnnsearch.models.checkpoint import Loaded, load_model
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all, make_sources
 from rnnsearch.search.hypothesis import Hypothesis
+from rnnsearch.search.native_scorer import Fastest, fastest
 from rnnsearch.search.scorer import SOURCE, ModelScorer
 from rnnsearch.search.unknown_words import KINDS, UnknownWords, unknown_words
 from rnnsearch.text.alignments import links_from_attention, symbols_to_words
@@ -89,9 +91,13 @@ class Translator:
         self.model = loaded.model
         self.source: Tokenizer = loaded.source
         self.target: Tokenizer = loaded.target
-        self.scorer = ModelScorer(loaded.model)
         self.unknown = unknown
         """What takes the place of `<unk>` in what is found; None: nothing."""
+
+    @cached_property
+    def search(self) -> Fastest:
+        """What translates, made at the first translation: the fastest here, in the precision of `[search]`."""
+        return fastest(self.model, self.config.search.precision)
 
     @property
     def aligns(self) -> bool:
@@ -147,7 +153,7 @@ class Translator:
         options = options or self.options()
         sources = self.source.segment(texts)
         size = batch_sentences or self.config.search.batch_sentences
-        found = decode_all(self.scorer, [s.ids for s in sources], options, size, progress=progress)
+        found = decode_all(self.search.scorer, [s.ids for s in sources], options, size, progress=progress)
         return [
             [_translation(source, self._target(source, h), h) for h in hypotheses]
             for source, hypotheses in zip(sources, found, strict=True)
@@ -161,10 +167,10 @@ class Translator:
         return self.unknown.replace(source, target, hypothesis.attention[SOURCE])
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Translation]:
-        """Given translations, scored and aligned by the model (forced decoding)."""
+        """Given translations, scored and aligned by the plain model in fp32 (forced decoding)."""
         source_side, target_side = self.source.segment(sources), self.target.segment(targets)
         hypotheses = forced_all(
-            self.scorer,
+            ModelScorer(self.model),
             [s.ids for s in source_side],
             [t.ids for t in target_side],
             self.config.search.length_penalty,
@@ -179,9 +185,9 @@ class Translator:
 
     def states(self, texts: Sequence[str]) -> Matrix:
         """[sentences, S]: the last states of the encoder's top layer, both directions' side by side."""
-        size, rows = self.config.search.batch_sentences, []
+        size, rows, device = self.config.search.batch_sentences, [], ModelScorer(self.model).device
         for begin in range(0, len(texts), size):
-            batch = make_sources([s.ids for s in self.source.segment(texts[begin : begin + size])], self.scorer.device)
+            batch = make_sources([s.ids for s in self.source.segment(texts[begin : begin + size])], device)
             with torch.inference_mode():
                 memory = self.model.encode(batch[SOURCE].ids, batch[SOURCE].mask)
             rows.append(memory.finals[-1].h.float().cpu().numpy())

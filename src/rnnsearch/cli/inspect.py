@@ -17,6 +17,7 @@ def inspect(
     from rich.table import Table
 
     from rnnsearch.models.checkpoint import load_model
+    from rnnsearch.search.native_scorer import fastest
 
     loaded = load_model(model)
     out = Console(soft_wrap=False)
@@ -30,6 +31,7 @@ def inspect(
     parts.add_section()
     parts.add_row("all", "", f"{sum(p.numel() for p in loaded.model.parameters()):,}")
     out.print(parts)
+    out.print(f"search on this machine: {fastest(loaded.model, loaded.config.search.precision).what}", highlight=False)
     card = model / "card.md"
     if card.is_file():
         out.print()

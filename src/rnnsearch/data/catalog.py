@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tarfile
 import unicodedata
 from collections.abc import Iterable, Iterator
@@ -16,7 +15,7 @@ from rnnsearch.data.bible import BibleFiles, read_verses
 from rnnsearch.data.download import Archive, Progress, fetch
 from rnnsearch.data.partitions import Partition, split
 from rnnsearch.errors import DataError, did_you_mean
-from rnnsearch.files import atomic_folder
+from rnnsearch.files import atomic_folder, default_cache
 from rnnsearch.text.alignments import format_pharaoh
 
 FORMAT = 1
@@ -143,13 +142,6 @@ def find(name: str) -> Corpus:
         hint = did_you_mean(name, known)
         raise DataError(f'corpus must be one of {", ".join(known)}; got "{name}"{hint}')
     return CORPORA[name]
-
-
-def default_cache() -> Path:
-    """`$RNNSEARCH_CACHE`, else `$XDG_CACHE_HOME/rnnsearch`, else `~/.cache/rnnsearch`."""
-    if own := os.environ.get("RNNSEARCH_CACHE"):
-        return Path(own).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "rnnsearch"
 
 
 def get(name: str, cache: Path | None = None, progress: Progress | None = None) -> Path:

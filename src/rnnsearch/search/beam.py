@@ -141,10 +141,13 @@ def _extend(setup: _Setup, live: _Live, position: int, last: Columns | None) -> 
         constraint(scores, place)
     # A beam of one stops when its hypothesis ends, so it looks at one.
     count = 2 * setup.beam if setup.beam > 1 else 1
-    index = setup.choose(scores.reshape(sentences, width, -1), live.log_probs, count)
+    before = live.log_probs if step.norm is None else live.log_probs - step.norm.view(sentences, width)
+    index = setup.choose(scores.reshape(sentences, width, -1), before, count)
     parent = index // columns.count
     token = columns.tokens(index % columns.count)
     score = scores.reshape(sentences, -1).gather(1, index)
+    if step.norm is not None:
+        score = score - step.norm.view(sentences, width).gather(1, parent)
     log_prob = live.log_probs.gather(1, parent) + score
     coverage, penalty = live.coverage, None
     if coverage is not None:

@@ -65,7 +65,7 @@ def _unroll(scorer: Scorer, sources: Sources, tokens: Tensor) -> tuple[Numbers, 
         step = scorer.step(memory, state, previous)
         columns = columns_of(step, columns)
         column = columns.find(y)
-        score = step.scores.float().gather(1, column.clamp(min=0)[:, None])[:, 0]
+        score = step.of(column.clamp(min=0)[:, None])[:, 0]
         scores.append(score.masked_fill(column < 0, -torch.inf))
         attention.append(step.attention)
         state, previous = step.state, y

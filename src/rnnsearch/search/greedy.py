@@ -1,12 +1,13 @@
 """Greedy search: the best symbol at every step, in a loop of its own. `beam` with one hypothesis agrees."""
 
 from collections.abc import Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rnnsearch.search.constraints import Place, SearchOptions, constraints, limits
+from rnnsearch.search.constraints import NEVER, Place, SearchOptions, constraints, limits
 from rnnsearch.search.hypothesis import (
     Hypothesis,
     Numbers,
@@ -20,6 +21,28 @@ from rnnsearch.search.hypothesis import (
 from rnnsearch.search.scorer import Columns, Scorer, Sources, columns_of
 from rnnsearch.tensors import select
 from rnnsearch.text.vocabulary import BOS, EOS
+
+
+class Whole(NamedTuple):
+    """A whole greedy search of B sentences in T steps; what is past a sentence's end means nothing.
+
+    tokens, scores: [T, B]. end: [B], steps taken. finished: [B], whether the last was EOS. attention: source name ->
+    [B, T, J].
+    """
+
+    tokens: Numbers
+    scores: Numbers
+    end: Numbers
+    finished: Numbers
+    attention: dict[str, Numbers]
+
+
+@runtime_checkable
+class SearchesGreedily(Protocol):
+    """A Scorer with a loop of its own, the twin of the one here."""
+
+    def greedy(self, sources: Sources, most: Numbers, banned: Sequence[int]) -> Whole:
+        """Each sentence's symbols until EOS, or one more than its `most` [B] where none came; never a banned one."""
 
 
 class _Taken:
@@ -60,6 +83,9 @@ def greedy(scorer: Scorer, sources: Sources, options: SearchOptions) -> list[lis
     Errors: SentenceError where a score taken is NaN, or where no symbol is allowed.
     """
     most = limits(sources, options)
+    if isinstance(scorer, SearchesGreedily) and options.prefix is None and options.min_length == 0:
+        found = scorer.greedy(sources, most, sorted(options.banned | NEVER))
+        return _checked(found, sources, options)
     device = scorer.device
     taken = _Taken(most)
     filters = constraints(options, device)
@@ -75,6 +101,8 @@ def greedy(scorer: Scorer, sources: Sources, options: SearchOptions) -> list[lis
         for constraint in filters:
             constraint(scores, Place(position, place_of, 1, columns))
         best, column = scores.max(1)
+        if step.norm is not None:
+            best = best - step.norm
         tokens = columns.tokens(column)
         done = taken.add(sentences, tokens, best, step.attention)
         if done.all():
@@ -99,9 +127,15 @@ def _hypotheses(taken: _Taken, sources: Sources, options: SearchOptions) -> list
         tokens[t, sentences] = taken.tokens[t]
         scores[t, sentences] = fetched[t]
         rows[t, sentences] = np.where(t < length[sentences], np.arange(len(sentences)), -1)
-    _check(scores, taken.end, length)
-    attention = gather_attention(taken.attention, rows)
-    scored = Scored(np.arange(count), tokens, scores, length, taken.finished, attention)
+    whole = Whole(tokens, scores, taken.end, taken.finished, gather_attention(taken.attention, rows))
+    return _checked(whole, sources, options)
+
+
+def _checked(whole: Whole, sources: Sources, options: SearchOptions) -> list[list[Hypothesis]]:
+    length = whole.end - ~whole.finished
+    _check(whole.scores, whole.end, length)
+    numbers = np.arange(len(length))
+    scored = Scored(numbers, whole.tokens, whole.scores, length, whole.finished, whole.attention)
     return [[hypothesis] for hypothesis in make_hypotheses(scored, sources, options.ranking)]
 
 

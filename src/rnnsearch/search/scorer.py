@@ -52,6 +52,14 @@ class Step(NamedTuple):
     """The state after this step, N rows."""
     attention: dict[str, Tensor]
     """Source name -> [N, J] weights behind these scores; empty where there is no attention."""
+    norm: Tensor | None = None
+    """[N], what each row's scores are too high by (the logarithm of a softmax's sum, say), so that nobody need subtract
+    it from C columns; None for nothing."""
+
+    def of(self, columns: Tensor) -> Tensor:
+        """The scores of columns [N, M] in fp32, without the norm's excess."""
+        chosen = self.scores.gather(1, columns).float()
+        return chosen if self.norm is None else chosen - self.norm[:, None]
 
 
 @runtime_checkable

@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from rnnsearch.models.native import rows
+
 BLOCK = 64
 """Columns whose maximum stands for them all in the first pass."""
 SMALL = 4096
@@ -23,14 +25,19 @@ log-probabilities itself: only the choice is free.
 
 
 def best(scores: Float[Tensor, "A K C"], log_probs: Float[Tensor, "A K"], count: int) -> Int[Tensor, "A M"]:
-    """The highest log_probs + scores, of equals the lowest flat index first. NaN counts as the highest.
+    """The highest log_probs + scores, of equals the lowest flat index first. NaN counts as the highest."""
+    # Relative to the sentence's best hypothesis: a long sum would swallow the scores' small differences.
+    ahead = log_probs - log_probs.amax(1, keepdim=True)
+    return rows.best(scores, ahead, count) if rows.serves(scores) else best_of_blocks(scores, ahead, count)
+
+
+def best_of_blocks(scores: Float[Tensor, "A K C"], ahead: Float[Tensor, "A K"], count: int) -> Int[Tensor, "A M"]:
+    """The definition of `rows.best`, on every device.
 
     Only `count` blocks of columns, those of the highest maxima, can hold one of the `count` best: one pass
     over all scores finds the maxima, and everything else is small.
     """
     _, hypotheses, columns = scores.shape
-    # Relative to the sentence's best hypothesis: a long sum would swallow the scores' small differences.
-    ahead = log_probs - log_probs.amax(1, keepdim=True)
     if hypotheses * columns <= SMALL:
         total = (scores + ahead[:, :, None]).flatten(1)
         index = torch.arange(total.shape[1], device=total.device)

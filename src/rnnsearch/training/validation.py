@@ -18,6 +18,7 @@ from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.loss import Model, Objective, ObjectiveOf
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all
+from rnnsearch.search.native_scorer import fastest
 from rnnsearch.search.scorer import SOURCE, ModelScorer
 from rnnsearch.text.alignments import Links, links_from_attention, symbols_to_words
 from rnnsearch.text.spans import word_of_symbol
@@ -125,5 +126,5 @@ class Validation:
 
     def _bleu(self, model: TranslationModel) -> float:
         options = SearchOptions(beam=1, max_ratio=self.search.max_ratio, max_extra=self.search.max_extra)
-        found = decode_all(ModelScorer(model), self.source_ids, options, self.search.batch_sentences)
+        found = decode_all(fastest(model, "fp32").scorer, self.source_ids, options, self.search.batch_sentences)
         return corpus_bleu([self.target.join(best[0].ids) for best in found], self.references)

@@ -1,0 +1,61 @@
+"""Any translation model with its matrix products in native code: what translation runs on a CPU where a family has no
+whole native twin of its own."""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from rnnsearch.models.native.packed import Packed, decoding
+from rnnsearch.models.outputs import Output
+from rnnsearch.models.translation_model import TranslationModel
+
+
+class PackedLinear(nn.Linear):
+    """The twin of a linear layer, without gradients; it has the same parameters."""
+
+    def __init__(self, native: ctypes.CDLL, layer: nn.Linear, bf16: bool) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = layer.in_features, layer.out_features
+        self.weight, self.bias = layer.weight, layer.bias
+        self._packed = Packed(native, layer.weight, layer.bias, bf16)
+
+    def forward(self, input: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
+        return self._packed(input)
+
+
+class PackedOutput(Output):
+    """The twin of an output layer without a lexical model."""
+
+    def __init__(self, native: ctypes.CDLL, layer: Output, bf16: bool) -> None:
+        nn.Module.__init__(self)
+        self.weight, self.bias, self.lexical, self.tied = layer.weight, layer.bias, layer.lexical, layer.tied
+        self._packed = Packed(native, layer.weight, layer.bias, bf16)
+
+    def logits(
+        self, readout: Float[Tensor, "*rows R"], rows: Int[Tensor, "C"] | None = None
+    ) -> Float[Tensor, "*rows C"]:
+        if rows is not None:
+            return super().logits(readout, rows)
+        return self._packed(readout)
+
+
+def packed(model: TranslationModel, bf16: bool) -> TranslationModel | None:
+    """A model of the same parameters whose linear layers are `PackedLinear`; None where nothing can be built here.
+
+    The weights are laid out now: what becomes of the parameters later is not seen.
+    """
+    native = decoding() if model.output.weight.device.type == "cpu" else None
+    if native is None:
+        return None
+    twin = copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()})
+    for module in list(twin.modules()):
+        for name, child in module.named_children():
+            if type(child) is nn.Linear:
+                setattr(module, name, PackedLinear(native, child, bf16))
+    if type(twin.output) is Output and twin.output.lexical is None:
+        twin.output = PackedOutput(native, twin.output, bf16)
+    return twin
