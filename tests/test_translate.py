@@ -184,6 +184,10 @@ def test_unknown_words_are_copied_or_looked_up(forgetful: Path, tmp_path: Path) 
     assert copied.word_attention is not None
     np.testing.assert_allclose(looked_up.word_attention[::2], copied.word_attention, rtol=1e-6)
     assert {j for _, j in looked_up.alignment} == set(range(len(looked_up.words)))
+    assert looked_up.word_token_scores == [[score] for score in plain.token_scores for _ in range(2)]
+    prefix = "ein Zebra xy"
+    begun = rnnsearch.load(forgetful, dictionary=dictionary).n_best([text], prefixes=[prefix])[0][0]
+    assert begun.text.startswith(f"{prefix} zwei Worte"), "what the user wrote is not replaced"
 
 
 def test_a_model_folder_says_what_becomes_of_unknown_words(forgetful: Path, tmp_path: Path) -> None:
@@ -208,6 +212,47 @@ def test_unknown_words_that_cannot_be_replaced(folder: Path, tmp_path: Path) -> 
         rnnsearch.load(write_model(tmp_path / "blind", RNNENCDEC), replace_unknown="copy")
     with pytest.raises(ConfigError, match="whose vocabulary has a symbol for every text"):
         rnnsearch.load(write_model(tmp_path / "bpe", BAHDANAU, "bpe"), replace_unknown="copy")
+
+
+@pytest.mark.parametrize("kind", ["words", "bpe"])
+def test_translations_begin_with_their_prefixes(tmp_path: Path, kind: str) -> None:
+    made = rnnsearch.load(write_model(tmp_path / "model", BAHDANAU, kind))
+    prefixes = ["die kl", "", "Der Zebra xy", " ", "ein Vo"]
+    texts = [ENGLISH[0], ENGLISH[0], ENGLISH[1], ENGLISH[2], ENGLISH[2]]
+    found = made.n_best(texts, made.options(n_best=3), batch_sentences=2, prefixes=prefixes)
+    for best, prefix in zip(found, prefixes, strict=True):
+        assert best
+        assert all(t.text.startswith(prefix) for t in best)
+        for t in best:
+            assert t.log_prob == pytest.approx(sum(t.token_scores), rel=1e-4)
+    free = made.n_best([ENGLISH[0]], made.options(n_best=3))[0]
+    assert [t.text for t in found[1]] == [t.text for t in free]
+    again = made.n_best([ENGLISH[0]], made.options(), prefixes=[free[0].text])[0][0]
+    assert again.text.startswith(free[0].text)
+
+
+def test_prefixes_that_do_not_fit_are_refused(translator: Translator) -> None:
+    with pytest.raises(RnnsearchError, match=r"prefixes must be one a sentence \(2\); got 1"):
+        translator.n_best(ENGLISH[:2], prefixes=["die"])
+    with pytest.raises(RnnsearchError, match=r'the prefix of empty sentence 1 \(from 0\) must be empty; got "die"'):
+        translator.n_best([ENGLISH[0], ""], prefixes=["", "die"])
+    assert translator.n_best([""], prefixes=[""])[0][0].text == ""
+
+
+def test_a_stream_grows_to_the_greedy_translation(translator: Translator) -> None:
+    for text in (*ENGLISH, ""):
+        steps, seen = translator.stream(text), list[str]()
+        while True:
+            try:
+                seen.append(next(steps))
+            except StopIteration as end:
+                whole = end.value
+                break
+        greedy = translator.translate(text, translator.options(beam=1))
+        assert (whole.text, whole.token_scores, whole.alignment) == (greedy.text, greedy.token_scores, greedy.alignment)
+        assert len(seen) == sum(token != "</s>" for token in greedy.tokens)
+        assert all(whole.text.startswith(part) for part in seen)
+        assert not seen or seen[-1] == whole.text
 
 
 def test_has_unknown(translator: Translator) -> None:

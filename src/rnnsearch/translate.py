@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import overload
@@ -17,11 +17,14 @@ from rnnsearch.errors import ConfigError, ModelError, RnnsearchError, did_you_me
 from rnnsearch.models.checkpoint import Loaded, load_model
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all, make_sources
-from rnnsearch.search.hypothesis import Hypothesis
+from rnnsearch.search.greedy import stream
+from rnnsearch.search.hypothesis import EMPTY, Hypothesis
 from rnnsearch.search.native_scorer import Fastest, fastest
 from rnnsearch.search.scorer import SOURCE, ModelScorer
+from rnnsearch.search.spelling import Spelling
 from rnnsearch.search.unknown_words import KINDS, UnknownWords, unknown_words
 from rnnsearch.text.alignments import links_from_attention, symbols_to_words
+from rnnsearch.text.prefixes import Prefix, Prefixes
 from rnnsearch.text.spans import NO_WORD, word_of_symbol, word_spans
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.text.vocabulary import EOS, SPECIALS, UNK
@@ -60,11 +63,13 @@ class Translation:
 
     @property
     def word_token_scores(self) -> list[list[float]]:
-        """For each of `words`, the log-probabilities of its tokens."""
+        """For each of `words`, the log-probabilities of its tokens; an unknown one may stand for several words."""
         scores: list[list[float]] = [[] for _ in self.words]
         for word, score in zip(self.token_words, self.token_scores, strict=True):
             if word != NO_WORD:
                 scores[word].append(score)
+        for word, own in enumerate(scores):
+            scores[word] = own or scores[word - 1]
         return scores
 
     def plot(self, path: str | Path) -> Path:
@@ -148,23 +153,64 @@ class Translator:
         options: SearchOptions | None = None,
         batch_sentences: int | None = None,
         progress: Callable[[int], None] | None = None,
+        prefixes: Sequence[str] | None = None,
     ) -> list[list[Translation]]:
-        """The `options.n_best` best translations of each sentence, best first (fewer if fewer were found)."""
+        """The `options.n_best` best translations of each sentence, best first (fewer if fewer were found).
+
+        `prefixes`: for each sentence, text that its translations begin with, letter for letter. It may end inside
+        a word. Errors: RnnsearchError where they are not as many as the sentences, or one is of an empty sentence.
+        """
         options = options or self.options()
         sources = self.source.segment(texts)
+        begins = self._read_prefixes(sources, prefixes)
+        if begins is not None:
+            sizes = torch.tensor([len(spelling) for spelling in self.target.spellings()])
+            spelling = Spelling(tuple(begin.rest for begin in begins), sizes)
+            options = replace(options, prefix=tuple(begin.ids for begin in begins), spelling=spelling)
         size = batch_sentences or self.config.search.batch_sentences
         found = decode_all(self.search.scorer, [s.ids for s in sources], options, size, progress=progress)
+        known: Sequence[Mapping[int, str]] = [begin.unknown for begin in begins or ()] or [{}] * len(sources)
         return [
-            [_translation(source, self._target(source, h), h) for h in hypotheses]
-            for source, hypotheses in zip(sources, found, strict=True)
+            [_translation(source, self._target(source, h, words), h) for h in hypotheses]
+            for source, hypotheses, words in zip(sources, found, known, strict=True)
         ]
 
-    def _target(self, source: Segmented, hypothesis: Hypothesis) -> Segmented:
-        """The text of a hypothesis, unknown words replaced."""
-        target = self.target.joined(hypothesis.ids)
+    def _target(self, source: Segmented, hypothesis: Hypothesis, known: Mapping[int, str]) -> Segmented:
+        """The text of a hypothesis, unknown words replaced but those that a prefix has given."""
+        target = self.target.joined(hypothesis.ids, known)
         if self.unknown is None or not hypothesis.attention:
             return target
-        return self.unknown.replace(source, target, hypothesis.attention[SOURCE])
+        return self.unknown.replace(source, target, hypothesis.attention[SOURCE], known)
+
+    def stream(self, text: str) -> Generator[str, None, Translation]:
+        """Greedy translation of a sentence: the text so far after every symbol and, returned, the whole."""
+        source = self.source.segment([text])[0]
+        if not source.ids:
+            return _translation(source, self.target.joined([]), EMPTY)
+        scorer = self.search.scorer
+        steps = stream(scorer, make_sources([source.ids], scorer.device), self.options(beam=1))
+        while True:
+            try:
+                so_far = next(steps)
+            except StopIteration as end:
+                hypothesis: Hypothesis = end.value
+                return _translation(source, self._target(source, hypothesis, {}), hypothesis)
+            # The bytes of a character may not all be there yet.
+            yield self.target.join(so_far).rstrip("\N{REPLACEMENT CHARACTER}")
+
+    @cached_property
+    def _prefixes(self) -> Prefixes:
+        return Prefixes(self.target)
+
+    def _read_prefixes(self, sources: Sequence[Segmented], prefixes: Sequence[str] | None) -> list[Prefix] | None:
+        if prefixes is None:
+            return None
+        if len(prefixes) != len(sources):
+            raise RnnsearchError(f"prefixes must be one a sentence ({len(sources)}); got {len(prefixes)}")
+        for number, (source, prefix) in enumerate(zip(sources, prefixes, strict=True)):
+            if prefix and not source.text:
+                raise RnnsearchError(f'the prefix of empty sentence {number} (from 0) must be empty; got "{prefix}"')
+        return [self._prefixes.read(prefix) for prefix in prefixes]
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Translation]:
         """Given translations, scored and aligned by the plain model in fp32 (forced decoding)."""

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rnnsearch.search.constraints import Constraint, Place, SearchOptions, constraints, limits
+from rnnsearch.search.constraints import Constraint, Place, SearchOptions, constraints, limits, spelled
 from rnnsearch.search.coverage import Coverage
 from rnnsearch.search.hypothesis import Hypothesis
 from rnnsearch.search.ranking import Ranking
@@ -91,6 +91,7 @@ def beam(scorer: Scorer, sources: Sources, options: SearchOptions, choose: Choos
     Errors: SentenceError where a score is NaN, or where nothing has finished and no continuation is allowed.
     """
     most = limits(sources, options)
+    scorer = spelled(scorer, options)
     setup = _Setup(scorer, constraints(options, scorer.device), options.beam, choose, options.ranking, list(sources))
     finals = Finals(most, options, scorer.normalised)
     history: list[Taken] = []

@@ -1,7 +1,7 @@
 """What a search may do: its options, the maximal lengths, and the constraints that filter scores."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,8 @@ from torch import Tensor
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.search.hypothesis import SentenceError, source_lengths
 from rnnsearch.search.ranking import Ranking
-from rnnsearch.search.scorer import Columns, Sources
+from rnnsearch.search.scorer import Columns, Scorer, Sources
+from rnnsearch.search.spelling import Spelled, Spelling
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 
 NEVER = frozenset({PAD, BOS})
@@ -34,13 +35,15 @@ class SearchOptions:
     max_ratio: float = 2.0
     max_extra: int = 20
     """A translation has at most max_ratio * (source symbols, without EOS) + max_extra symbols; there is
-    always room for one, and for its forced prefix and one more."""
+    always room for what it is forced to begin with and one more."""
     n_best: int = 1
     """Hypotheses returned a sentence, at most; not more than `beam`."""
     banned: frozenset[int] = frozenset()
     """Symbols that must not be produced. PAD and BOS never are."""
     prefix: tuple[tuple[int, ...], ...] | None = None
     """For each sentence of the call, the symbols its translations must begin with, banned ones too."""
+    spelling: Spelling | None = None
+    """What its translations must spell after these, in whatever symbols."""
     min_length: int = 0
     """EOS is not allowed before this many symbols; the maximal length goes before it."""
     compact_at: float = 0.25
@@ -74,9 +77,30 @@ def _require(holds: bool, option: str, rule: str, got: float | int) -> None:
 
 
 def check_prefix(options: SearchOptions, sentences: int) -> None:
-    """Raise RnnsearchError where the prefixes are not as many as the sentences."""
+    """Raise RnnsearchError where the prefixes, or what is to be spelled, are not as many as the sentences."""
     if options.prefix is not None and len(options.prefix) != sentences:
         raise RnnsearchError(f"prefix must have one entry a sentence ({sentences}); got {len(options.prefix)}")
+    if options.spelling is not None and len(options.spelling.rests) != sentences:
+        raise RnnsearchError(
+            f"spelling must have one entry a sentence ({sentences}); got {len(options.spelling.rests)}"
+        )
+
+
+def batch_options(options: SearchOptions, sentences: Sequence[int]) -> SearchOptions:
+    """The options of some sentences of the call."""
+    if options.prefix is not None:
+        options = replace(options, prefix=tuple(options.prefix[i] for i in sentences))
+    if options.spelling is not None:
+        options = replace(options, spelling=options.spelling.of(sentences))
+    return options
+
+
+def spelled(scorer: Scorer, options: SearchOptions) -> Scorer:
+    """The scorer of a search whose translations must spell something: `scorer` itself where they need not."""
+    if options.spelling is None:
+        return scorer
+    forced = [len(ids) for ids in options.prefix or [()] * len(options.spelling.rests)]
+    return Spelled(scorer, options.spelling, forced)
 
 
 def limits(sources: Sources, options: SearchOptions) -> NDArray[np.int64]:
@@ -86,11 +110,13 @@ def limits(sources: Sources, options: SearchOptions) -> NDArray[np.int64]:
     """
     symbols = np.max(list(source_lengths(sources).values()), axis=0) - 1
     most: NDArray[np.int64] = np.floor(options.max_ratio * symbols).astype(np.int64) + options.max_extra
-    most = np.maximum(most, 1)
     check_prefix(options, len(most))
+    least = np.ones_like(most)
     if options.prefix is not None:
-        most = np.maximum(most, [len(ids) + 1 for ids in options.prefix])
-    return most
+        least += [len(ids) for ids in options.prefix]
+    if options.spelling is not None:
+        least += [len(rest) for rest in options.spelling.rests]
+    return np.maximum(most, least)
 
 
 class Place(NamedTuple):

@@ -1,13 +1,12 @@
 """Search and forced decoding of any number of sentences: sorted by length, in batches, in the order given."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 import torch
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.search.beam import beam
-from rnnsearch.search.constraints import SearchOptions, check_prefix
+from rnnsearch.search.constraints import SearchOptions, batch_options, check_prefix
 from rnnsearch.search.forced import forced
 from rnnsearch.search.greedy import greedy
 from rnnsearch.search.hypothesis import EMPTY, Hypothesis, SentenceError
@@ -43,7 +42,8 @@ def decode_all(
     """The translations of each sentence (ids without EOS), best first: at least one, at most `n_best`.
 
     An empty sentence has one empty translation, and the scorer is not asked. A beam of one is greedy search.
-    `options.prefix` has one entry a sentence. Errors: SentenceError, with the number among `sentences`.
+    `options.prefix` and `options.spelling` have one entry a sentence.
+    Errors: SentenceError, with the number among `sentences`.
     """
     check_prefix(options, len(sentences))
     found = [[EMPTY] for _ in sentences]
@@ -51,9 +51,7 @@ def decode_all(
     _tell(progress, done)
     for batch in _batches([len(ids) for ids in sentences], batch_sentences):
         sources = make([sentences[i] for i in batch], scorer.device)
-        mine = options
-        if options.prefix is not None:
-            mine = replace(options, prefix=tuple(options.prefix[i] for i in batch))
+        mine = batch_options(options, batch)
         try:
             results = greedy(scorer, sources, mine) if options.beam == 1 else beam(scorer, sources, mine)
         except SentenceError as error:

@@ -1,13 +1,13 @@
 """Greedy search: the best symbol at every step, in a loop of its own. `beam` with one hypothesis agrees."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rnnsearch.search.constraints import NEVER, Place, SearchOptions, constraints, limits
+from rnnsearch.search.constraints import NEVER, Place, SearchOptions, constraints, limits, spelled
 from rnnsearch.search.hypothesis import (
     Hypothesis,
     Numbers,
@@ -83,18 +83,41 @@ def greedy(scorer: Scorer, sources: Sources, options: SearchOptions) -> list[lis
     Errors: SentenceError where a score taken is NaN, or where no symbol is allowed.
     """
     most = limits(sources, options)
+    scorer = spelled(scorer, options)
     if isinstance(scorer, SearchesGreedily) and options.prefix is None and options.min_length == 0:
         found = scorer.greedy(sources, most, sorted(options.banned | NEVER))
         return _checked(found, sources, options)
-    device = scorer.device
     taken = _Taken(most)
+    for _ in _steps(scorer, sources, options, taken):
+        pass
+    return _hypotheses(taken, sources, options)
+
+
+def stream(scorer: Scorer, sources: Sources, options: SearchOptions) -> Generator[tuple[int, ...], None, Hypothesis]:
+    """Greedy search of one sentence: the symbols so far after every step and, returned, what `greedy` finds."""
+    taken = _Taken(limits(sources, options))
+    steps = _steps(spelled(scorer, options), sources, options, taken)
+    ids: tuple[int, ...] = ()
+    while True:
+        with torch.inference_mode():  # not around the yield: what runs there is not ours
+            if next(steps, 0) == 0:
+                return _hypotheses(taken, sources, options)[0][0]
+        token = int(taken.tokens[-1][0])
+        if token != EOS and len(ids) < taken.most[0]:
+            ids = (*ids, token)
+            yield ids
+
+
+def _steps(scorer: Scorer, sources: Sources, options: SearchOptions, taken: _Taken) -> Iterator[int]:
+    """The search, its steps recorded in `taken` one by one; yields how many."""
+    device = scorer.device
     filters = constraints(options, device)
     memory, state = scorer.start(sources)
-    sentences = np.arange(len(most))
+    sentences = np.arange(len(taken.most))
     place_of = torch.from_numpy(sentences).to(device)
-    tokens = torch.full((len(most),), BOS, device=device)
+    tokens = torch.full((len(sentences),), BOS, device=device)
     columns: Columns | None = None
-    for position in range(1, int(most.max()) + 2):
+    for position in range(1, int(taken.most.max()) + 2):
         step = scorer.step(memory, state, tokens)
         columns = columns_of(step, columns)
         scores, state = step.scores.float(), step.state
@@ -105,6 +128,7 @@ def greedy(scorer: Scorer, sources: Sources, options: SearchOptions) -> list[lis
             best = best - step.norm
         tokens = columns.tokens(column)
         done = taken.add(sentences, tokens, best, step.attention)
+        yield position
         if done.all():
             break
         if done.any() and done.mean() >= options.compact_at:
@@ -113,7 +137,6 @@ def greedy(scorer: Scorer, sources: Sources, options: SearchOptions) -> list[lis
             memory, state, tokens, place_of = select(
                 (memory, state, tokens, place_of), torch.from_numpy(stay).to(device)
             )
-    return _hypotheses(taken, sources, options)
 
 
 def _hypotheses(taken: _Taken, sources: Sources, options: SearchOptions) -> list[list[Hypothesis]]:

@@ -6,7 +6,7 @@ Luong, Pham & Manning 2015 (section 4.1).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,13 @@ class UnknownWords:
     def __init__(self, dictionary: Mapping[str, str] | None = None) -> None:
         self.dictionary = dictionary or {}
 
-    def replace(self, source: Segmented, target: Segmented, attention: NDArray[np.floating[Any]]) -> Segmented:
+    def replace(
+        self,
+        source: Segmented,
+        target: Segmented,
+        attention: NDArray[np.floating[Any]],
+        kept: Collection[int] = (),
+    ) -> Segmented:
         """`target` with other text at its unknown symbols; its symbols and their number stay.
 
         `attention` is [target symbols or more, source symbols or more]. The source's own symbols are copied as they
@@ -47,7 +53,7 @@ class UnknownWords:
             text += target.text[done:start]
             done = max(done, end)
             begin = len(text)
-            if id == UNK:
+            if id == UNK and i not in kept:
                 j = int(np.where(real, attention[i, : len(real)], -np.inf).argmax())
                 text += self.word(source.text[slice(*source.offsets[j])])
             else:

@@ -18,6 +18,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from rnnsearch.serve.limits import ServeError, Settings
 
 Result = TypeVar("Result")
+Other = TypeVar("Other")
 
 
 class Job(NamedTuple):
@@ -64,7 +65,7 @@ class Batcher(Generic[Result]):
         self._queue: deque[_Item[Result]] = deque()
         self._changed = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
-        self._requests = 0
+        self._requests = self._asides = 0
         self._pace = 0.05
         """Seconds a sentence, lately: what Retry-After is made of."""
         self._crowd = 1
@@ -74,7 +75,7 @@ class Batcher(Generic[Result]):
     @property
     def waiting(self) -> int:
         """Sentences in the queue."""
-        return len(self._queue)
+        return len(self._queue) + self._asides
 
     async def submit(self, jobs: Sequence[Job], key: Hashable, patient: bool = False) -> list[Result]:
         """The jobs' results. Jobs of equal `key` may share a batch. `patient` work is not refused for the
@@ -82,10 +83,8 @@ class Batcher(Generic[Result]):
 
         Errors: ServeError 429 where too much is waiting; what `work` raised for the first job that failed.
         """
-        room = self._settings.max_queue - len(self._queue)
-        if len(jobs) > room and self._queue and not patient:
-            wait = max(1, round(len(self._queue) * self._pace))
-            raise ServeError(429, f"the queue must have room for {len(jobs)} sentences; it has for {room}", wait)
+        if not patient:
+            self._require_room(len(jobs))
         self._requests += 1
         loop = asyncio.get_running_loop()
         items = [_Item(job, key, self._requests, loop.create_future()) for job in jobs]
@@ -103,9 +102,20 @@ class Batcher(Generic[Result]):
                 raise outcome
         return done  # type: ignore[return-value]  # none is an exception
 
-    async def aside(self, function: Callable[[], Any]) -> Any:
-        """Run something in the worker thread, between batches."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, function)
+    async def aside(self, function: Callable[[], Other]) -> Other:
+        """Run something else in the worker thread, between batches. Errors: ServeError 429 as in `submit`."""
+        self._require_room(1)
+        self._asides += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, function)
+        finally:
+            self._asides -= 1
+
+    def _require_room(self, count: int) -> None:
+        room = self._settings.max_queue - self.waiting
+        if count > room and self.waiting:
+            wait = max(1, round(self.waiting * self._pace))
+            raise ServeError(429, f"the queue must have room for {count} sentences; it has for {max(room, 0)}", wait)
 
     async def close(self) -> None:
         """Stop the worker. What waits is cancelled."""

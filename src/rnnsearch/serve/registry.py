@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from rnnsearch import config as run_config
 from rnnsearch.errors import ConfigError, ModelError
@@ -19,6 +19,7 @@ from rnnsearch.serve.limits import ServeError, Settings
 from rnnsearch.text.languages import base, language_name
 from rnnsearch.translate import Translation, Translator, load
 
+T = TypeVar("T")
 Found = list[Translation]
 """The n best translations of a sentence."""
 
@@ -80,14 +81,10 @@ class Served:
     ) -> list[Found]:
         """The n best translations of each sentence. `patient`: as in `Batcher.submit`.
 
-        Errors: RnnsearchError for text that is not Unicode; ServeError 413 for a sentence that is too long.
+        Errors: as in `lengths`, and in `Batcher.submit`.
         """
-        lengths = [len(ids) for ids in self.translator.source.ids(sentences)]
-        most = self._settings.max_symbols
-        for text, length in zip(sentences, lengths, strict=True):
-            if length > most:
-                begin = f"{text[:40]}..." if len(text) > 40 else text
-                raise ServeError(413, f"a sentence must have at most {most} symbols; got {length}: {begin}")
+        lengths = self.lengths(sentences)
+        self.lengths(prefixes or (), target=True)
         starts: Sequence[str | None] = prefixes or [None] * len(sentences)
         jobs = [Job(text, length, start) for text, length, start in zip(sentences, lengths, starts, strict=True)]
         self._users += 1
@@ -97,9 +94,33 @@ class Served:
             self._users -= 1
             self.used = time.monotonic()
 
+    def lengths(self, sentences: Sequence[str], target: bool = False) -> list[int]:
+        """The symbols of each sentence (of the target language, if so).
+
+        Errors: RnnsearchError for text that is not Unicode; ServeError 413 for a sentence that is too long.
+        """
+        tokenizer = self.translator.target if target else self.translator.source
+        lengths = [len(ids) for ids in tokenizer.ids(sentences)]
+        most = self._settings.max_symbols
+        for text, length in zip(sentences, lengths, strict=True):
+            if length > most:
+                begin = f"{text[:40]}..." if len(text) > 40 else text
+                raise ServeError(413, f"a sentence must have at most {most} symbols; got {length}: {begin}")
+        return lengths
+
+    async def aside(self, work: Callable[[Translator], T]) -> T:
+        """Something else done with the model, between batches. Errors: ServeError 429 where too much is waiting."""
+        self._users += 1
+        try:
+            return await self.batcher.aside(partial(work, self.translator))
+        finally:
+            self._users -= 1
+            self.used = time.monotonic()
+
     def _work(self, search: Search, jobs: list[Job]) -> list[Found]:
         options = self.translator.options(search.beam, search.n_best)
-        return self.translator.n_best([job.text for job in jobs], options, len(jobs))
+        prefixes = [job.prefix or "" for job in jobs] if search.prefixed else None
+        return self.translator.n_best([job.text for job in jobs], options, len(jobs), prefixes=prefixes)
 
 
 class Registry:

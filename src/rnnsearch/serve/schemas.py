@@ -41,6 +41,8 @@ class TranslateRequest(Asked):
             raise ValueError("text must be a string where stream is true; got a list")
         if self.stream and (self.n_best != 1 or self.beam not in (None, 1)):
             raise ValueError("n_best and beam must be 1 where stream is true, for its search is greedy; got more")
+        if self.stream and self.prefix is not None:
+            raise ValueError("prefix must be left out where stream is true")
         return self
 
     @property
@@ -52,6 +54,60 @@ class TranslateRequest(Asked):
     def prefixes(self) -> list[str] | None:
         """The prefixes as a list."""
         return [self.prefix] if isinstance(self.prefix, str) else self.prefix
+
+
+class CompleteRequest(Asked):
+    """`POST /v1/complete`"""
+
+    text: str = Field(description="One sentence.")
+    prefix: str = Field(description="What the translation begins with; it may end inside a word.")
+    model: str | None = None
+    source: str | None = None
+    target: str | None = None
+    n_best: Count = 5
+
+
+class Completion(BaseModel):
+    """A translation that begins as asked."""
+
+    text: str
+    rest: str = Field(description="What follows the prefix.")
+    next: str = Field(description="The rest up to the end of its first word: what to offer.")
+    score: float
+
+
+class CompleteAnswer(BaseModel):
+    """What `POST /v1/complete` gives, best first."""
+
+    model: str
+    completions: list[Completion]
+
+
+class AlternativesRequest(Asked):
+    """`POST /v1/alternatives`"""
+
+    text: str = Field(description="One sentence.")
+    translation: str = Field(description="Its translation, as it stands.")
+    word: int = Field(ge=0, description="Which word of the translation to replace, from 0.")
+    n_best: Count = 5
+    model: str | None = None
+    source: str | None = None
+    target: str | None = None
+
+
+class OtherWord(BaseModel):
+    """Another word for a word of a translation."""
+
+    word: str
+    probability: float = Field(description="Of this word after the words before it.")
+    text: str = Field(description="The whole translation with it, what follows it made anew.")
+
+
+class AlternativesAnswer(BaseModel):
+    """What `POST /v1/alternatives` gives, the likeliest first."""
+
+    model: str
+    alternatives: list[OtherWord]
 
 
 class Word(BaseModel):

@@ -38,6 +38,21 @@ class TextTranslation:
         return rejoin(self.source, self.spans, best, self.target)
 
 
+def one_sentence(served: Served, text: str) -> str:
+    """The text's one sentence. Errors: ServeError 400 for none, or several."""
+    spans = sentence_spans(text, served.about.source)
+    if len(spans) != 1:
+        raise ServeError(400, f"text must be one sentence; got {len(spans)}")
+    start, end = spans[0]
+    return text[start:end]
+
+
+def require_line(name: str, text: str) -> None:
+    """Errors: ServeError 400 for text of several lines."""
+    if one_line(text) != text:
+        raise ServeError(400, f"{name} must be one line; got several")
+
+
 async def translate_texts(
     served: Served, texts: Sequence[str], search: Search, prefixes: Sequence[str] | None = None, patient: bool = False
 ) -> list[TextTranslation]:
@@ -50,6 +65,7 @@ async def translate_texts(
         for own, prefix in zip(spans, prefixes, strict=True):
             if prefix and len(own) != 1:
                 raise ServeError(400, f"a text with a prefix must be one sentence; got {len(own)}")
+            require_line("prefix", prefix)
     sentences = [text[a:b] for text, own in zip(texts, spans, strict=True) for a, b in own]
     starts = None
     if prefixes is not None:

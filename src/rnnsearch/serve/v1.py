@@ -6,12 +6,13 @@ import math
 from typing import Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from rnnsearch.serve.limits import check_characters
-from rnnsearch.serve.registry import Search
+from rnnsearch.serve.registry import About, Search
 from rnnsearch.serve.schemas import FAULTS, ModelsAnswer, TranslateAnswer, TranslateRequest
 from rnnsearch.serve.service import Use
+from rnnsearch.serve.suggestions import streamed
 from rnnsearch.serve.texts import TextTranslation, translate_texts
 from rnnsearch.text.spans import word_spans
 from rnnsearch.translate import Translation, one_line
@@ -45,16 +46,22 @@ async def translate(request: Request, asked: TranslateRequest, service: Use) -> 
     check_characters(service.settings, asked.texts)
     about = service.find(asked.texts, asked.model, asked.source, asked.target)
     served = await service.registry.get(about)
+    if asked.stream:
+
+        def whole(text: TextTranslation) -> dict[str, Any]:
+            return _answer(about, [text], asked.attention)
+
+        events = streamed(served, asked.texts[0], whole, service.settings.timeout)
+        return StreamingResponse(events, media_type="text/event-stream", headers={"cache-control": "no-store"})
     search = Search(asked.beam, asked.n_best, prefixed=asked.prefix is not None)
     found = await service.answer(request, translate_texts(served, asked.texts, search, asked.prefixes))
-    return JSONResponse(
-        {
-            "model": about.name,
-            "source": about.source,
-            "target": about.target,
-            "translations": [text_answer(text, asked.attention) for text in found],
-        }
-    )
+    return JSONResponse(_answer(about, found, asked.attention))
+
+
+def _answer(about: About, found: list[TextTranslation], attention: bool) -> dict[str, Any]:
+    """The answer to /v1/translate (`schemas.TranslateAnswer`)."""
+    translations = [text_answer(text, attention) for text in found]
+    return {"model": about.name, "source": about.source, "target": about.target, "translations": translations}
 
 
 def text_answer(found: TextTranslation, attention: bool) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import codecs
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -103,14 +103,20 @@ class Tokenizer:
         text = b"".join([self._bytes[id] for id in ids]).decode("utf-8", errors="replace")
         return text.removeprefix(" ")
 
-    def joined(self, ids: Sequence[int]) -> Segmented:
-        """`join`, with the characters of the text that each id covers: what a model's output becomes."""
+    def joined(self, ids: Sequence[int], unknown: Mapping[int, str] | None = None) -> Segmented:
+        """`join`, with the characters of the text that each id covers: what a model's output becomes.
+
+        `unknown`: what UNKs stand for, a leading space with it, by their places among `ids`.
+        """
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         text, spans = "", []
-        for id in ids:
+        spellings = [self._bytes[id] for id in ids]
+        for place, word in (unknown or {}).items():
+            spellings[place] = word.encode()
+        for spelling in spellings:
             start = len(text)
-            text += decoder.decode(self._bytes[id])
-            end = max(len(text), start + 1) if self._bytes[id] else start
+            text += decoder.decode(spelling)
+            end = max(len(text), start + 1) if spelling else start
             spans.append((start + 1 if text[start:].startswith(" ") else start, end))
         text += decoder.decode(b"", final=True)
         shift = int(text.startswith(" "))
@@ -124,6 +130,10 @@ class Tokenizer:
     def symbols(self) -> list[str]:
         """What each id shows, in the order of the ids."""
         return list(self._shown)
+
+    def spellings(self) -> list[bytes]:
+        """The UTF-8 that each id adds to a joined text, in the order of the ids."""
+        return list(self._bytes)
 
     @cached_property
     def _names(self) -> list[str]:

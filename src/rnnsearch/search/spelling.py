@@ -1,0 +1,100 @@
+"""What a translation must spell after its forced symbols, in whatever symbols: a Scorer of a Scorer.
+
+A prefix that ends inside a word is symbols for its whole words, and for the rest bytes, which several symbols may
+spell or go beyond (`Hun` is begun by `Hund`, `Hu`, `H`). Every hypothesis counts the bytes that it has spelled.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from rnnsearch.search.scorer import Columns, Scorer, Sources, Step, columns_of
+
+Rest = tuple[tuple[int, ...], ...]
+"""For each byte of what is to be spelled, the symbols that may come when the bytes before it are. Empty: nothing."""
+
+
+@dataclass(frozen=True, eq=False)
+class Spelling:
+    """What the sentences of a call must spell after their prefixes."""
+
+    rests: tuple[Rest, ...]
+    """One a sentence."""
+    sizes: Tensor
+    """[V] int64, bytes of each symbol."""
+
+    def of(self, sentences: Sequence[int]) -> "Spelling":
+        """That of some sentences of the call."""
+        return Spelling(tuple(self.rests[i] for i in sentences), self.sizes)
+
+
+class _Memory(NamedTuple):
+    inner: Any
+    sentences: Tensor
+    """[B], their numbers in the call."""
+
+
+class _State(NamedTuple):
+    inner: Any
+    spelled: Tensor
+    """[N], bytes of the rest that are spelled; negative in the forced prefix, where symbols count."""
+
+
+class Spelled:
+    """`scorer`, with -inf for symbols that do not spell what must be spelled."""
+
+    def __init__(self, scorer: Scorer, spelling: Spelling, forced: Sequence[int]) -> None:
+        """`forced`: the symbols that each sentence is forced to begin with, how many."""
+        self._scorer = scorer
+        self._rests = spelling.rests
+        self._allowed: dict[tuple[int, int], Tensor] = {}
+        self._sizes = spelling.sizes.to(scorer.device)
+        self._ends = torch.tensor([len(rest) for rest in spelling.rests], device=scorer.device)
+        # Before the first symbol (BOS, which counts as one) nothing of the prefix is there.
+        self._starts = torch.tensor([-1 - count for count in forced], device=scorer.device)
+        self._columns: Columns | None = None
+
+    @property
+    def normalised(self) -> bool:
+        """As the scorer's: taking symbols away leaves a hypothesis's sum falling."""
+        return self._scorer.normalised
+
+    @property
+    def device(self) -> torch.device:
+        """The scorer's."""
+        return self._scorer.device
+
+    def start(self, sources: Sources) -> tuple[Any, Any]:
+        """As the scorer's."""
+        memory, state = self._scorer.start(sources)
+        sentences = torch.arange(len(self._ends), device=self.device)
+        return _Memory(memory, sentences), _State(state, self._starts.clone())
+
+    def step(self, memory: _Memory, state: _State, y: Tensor) -> Step:
+        """As the scorer's, without the symbols that may not come."""
+        step = self._scorer.step(memory.inner, state.inner, y)
+        sentences = memory.sentences.repeat_interleave(len(y) // len(memory.sentences))
+        forced = state.spelled < 0
+        more = torch.where(forced, 1, self._sizes[y.clamp(max=len(self._sizes) - 1)])
+        ends = self._ends[sentences]
+        spelled = torch.minimum(state.spelled + more, ends)
+        open_ = ((spelled >= 0) & (spelled < ends)).nonzero()[:, 0]
+        if len(open_):
+            self._mask(step, open_, sentences[open_].tolist(), spelled[open_].tolist())
+        return step._replace(state=_State(step.state, spelled))
+
+    def _mask(self, step: Step, rows: Tensor, sentences: list[int], places: list[int]) -> None:
+        self._columns = columns = columns_of(step, self._columns)
+        for row, sentence, place in zip(rows.tolist(), sentences, places, strict=True):
+            ids = self._allowed.get((sentence, place))
+            if ids is None:
+                ids = torch.tensor(self._rests[sentence][place], dtype=torch.int64, device=self.device)
+                self._allowed[sentence, place] = ids
+            found = columns.find(ids)
+            found = found[found >= 0]
+            kept = step.scores[row, found]
+            step.scores[row] = -torch.inf
+            step.scores[row, found] = kept

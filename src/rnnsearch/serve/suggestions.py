@@ -1,0 +1,127 @@
+"""For a translator at work: the rest of a translation, other words for a word, and a translation as it grows."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import threading
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+
+from rnnsearch.errors import RnnsearchError
+from rnnsearch.serve.alternatives import alternatives
+from rnnsearch.serve.limits import check_characters
+from rnnsearch.serve.registry import Search, Served
+from rnnsearch.serve.schemas import (
+    FAULTS,
+    AlternativesAnswer,
+    AlternativesRequest,
+    CompleteAnswer,
+    CompleteRequest,
+)
+from rnnsearch.serve.service import Use
+from rnnsearch.serve.texts import TextTranslation, one_sentence, require_line
+from rnnsearch.text.sentences import sentence_spans
+from rnnsearch.translate import Translation, Translator, one_line
+
+router = APIRouter(prefix="/v1", tags=["v1"])
+_NEXT = re.compile(r"\s*\S*")
+
+
+@router.post("/complete", responses={200: {"model": CompleteAnswer}, **FAULTS})
+async def complete(request: Request, asked: CompleteRequest, service: Use) -> Response:
+    """Translations of a sentence that begin as given, letter for letter."""
+    service.check_key(request)
+    check_characters(service.settings, [asked.text, asked.prefix])
+    require_line("prefix", asked.prefix)
+    served = await service.registry.get(service.find([asked.text], asked.model, asked.source, asked.target))
+    sentence = one_sentence(served, asked.text)
+    search = Search(n_best=asked.n_best, prefixed=True)
+    [found] = await service.answer(request, served.translate([sentence], search, [asked.prefix]))
+    rests = {one_line(t.text)[len(asked.prefix) :]: t.score for t in reversed(found)}
+    rows = [
+        {"text": asked.prefix + rest, "rest": rest, "next": _NEXT.match(rest)[0], "score": score}  # type: ignore[index]
+        for rest, score in reversed(rests.items())
+    ]
+    return JSONResponse({"model": served.about.name, "completions": rows})
+
+
+@router.post("/alternatives", responses={200: {"model": AlternativesAnswer}, **FAULTS})
+async def other_words(request: Request, asked: AlternativesRequest, service: Use) -> Response:
+    """Other words for a word of a translation, each with the rest of the sentence made anew."""
+    service.check_key(request)
+    check_characters(service.settings, [asked.text, asked.translation])
+    require_line("translation", asked.translation)
+    served = await service.registry.get(service.find([asked.text], asked.model, asked.source, asked.target))
+    sentence = one_sentence(served, asked.text)
+    served.lengths([sentence])
+    served.lengths([asked.translation], target=True)
+
+    def work(translator: Translator) -> list[dict[str, Any]]:
+        found = alternatives(translator, sentence, asked.translation, asked.word, asked.n_best)
+        return [
+            {"word": other.word, "probability": other.probability, "text": one_line(other.translation.text)}
+            for other in found
+        ]
+
+    rows = await service.answer(request, served.aside(work))
+    return JSONResponse({"model": served.about.name, "alternatives": rows})
+
+
+async def streamed(
+    served: Served, text: str, answer: Callable[[TextTranslation], dict[str, Any]], timeout: float
+) -> AsyncIterator[bytes]:
+    """Server-sent events: each sentence's greedy translation after every symbol, and then the whole answer."""
+    spans = sentence_spans(text, served.about.source)
+    found: list[list[Translation]] = []
+    try:
+        served.lengths([text[start:end] for start, end in spans])
+        async with asyncio.timeout(timeout):
+            for number, (start, end) in enumerate(spans):
+                async for part in _parts(served, text[start:end]):
+                    if isinstance(part, str):
+                        yield _event({"type": "token", "sentence": number, "text": one_line(part)})
+                    else:
+                        found.append([part])
+        yield _event({"type": "done", **answer(TextTranslation(text, spans, found, served.about.target))})
+    except TimeoutError:
+        yield _event({"type": "error", "error": f"an answer must be ready in {timeout:g} seconds; it was not"})
+    except RnnsearchError as error:
+        yield _event({"type": "error", "error": str(error)})
+
+
+async def _parts(served: Served, sentence: str) -> AsyncIterator[str | Translation]:
+    """The translation so far after every symbol, then the whole; made in the model's thread."""
+    loop = asyncio.get_running_loop()
+    parts: asyncio.Queue[str | None] = asyncio.Queue()
+    left = threading.Event()
+
+    def work(translator: Translator) -> Translation | None:
+        steps = translator.stream(sentence)
+        while not left.is_set():
+            try:
+                part = next(steps)
+            except StopIteration as end:
+                whole: Translation = end.value
+                return whole
+            loop.call_soon_threadsafe(parts.put_nowait, part)
+        return None
+
+    task = asyncio.ensure_future(served.aside(work))
+    task.add_done_callback(lambda _: parts.put_nowait(None))
+    try:
+        while (part := await parts.get()) is not None:
+            yield part
+        if (whole := await task) is not None:
+            yield whole
+    finally:
+        left.set()
+        task.cancel()
+
+
+def _event(row: dict[str, Any]) -> bytes:
+    return f"data: {json.dumps(row)}\n\n".encode()

@@ -1,0 +1,83 @@
+"""What must be spelled after a prefix: the search finds the best of all ways to spell it."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from rnnsearch.errors import RnnsearchError
+from rnnsearch.search.beam import beam
+from rnnsearch.search.constraints import SearchOptions
+from rnnsearch.search.decode import decode_all, make_sources
+from rnnsearch.search.greedy import greedy, stream
+from rnnsearch.search.spelling import Spelling
+
+CPU = torch.device("cpu")
+SIZES = torch.tensor([0, 0, 0, 0, 1, 1, 2, 3, 4])
+"""Symbols 4 to 8 spell a, b, ab, abc and abcd."""
+AB = ((4, 6, 7, 8), (5,))
+WAYS = [(4, 5), (6,), (7,), (8,)]
+"""All that begin with `ab`."""
+
+
+def test_the_best_of_all_spellings_is_found(toy, sentences):
+    for seed in range(3):
+        sources = make_sources(sentences, CPU)
+        options = SearchOptions(beam=60, length_penalty=0.0, max_ratio=0.5, max_extra=2)
+        ways = [beam(toy(seed=seed), sources, replace(options, prefix=(way,) * len(sentences))) for way in WAYS]
+        spelling = Spelling((AB,) * len(sentences), SIZES)
+        found = beam(toy(seed=seed), sources, replace(options, spelling=spelling))
+        for n, [best] in enumerate(found):
+            expected = max((way[n][0] for way in ways), key=lambda h: h.score)
+            assert best.ids == expected.ids
+            assert best.score == pytest.approx(expected.score, rel=1e-5)
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_each_sentence_spells_its_own_after_its_own_prefix(toy, sentences, width):
+    rests = (AB, (), AB, (), AB, ())
+    prefix = ((8, 8), (8,), (), (), (5,), (5, 5, 5))
+    options = SearchOptions(beam=width, prefix=prefix, spelling=Spelling(rests, SIZES), max_ratio=0.0, max_extra=0)
+    together = decode_all(toy(seed=1), sentences, options, batch_sentences=4)
+    for n, ids in enumerate(sentences):
+        alone = replace(options, prefix=(prefix[n],), spelling=Spelling((rests[n],), SIZES))
+        [[best]] = decode_all(toy(seed=1), [ids], alone)
+        assert together[n][0].ids == best.ids
+        assert best.ids[: len(prefix[n])] == prefix[n]
+        after = best.ids[len(prefix[n]) :]
+        assert not rests[n] or any(after[: len(way)] == way for way in WAYS), "there is room for all of it"
+
+
+def test_what_cannot_be_spelled_and_wrong_counts_are_refused(toy, sentences):
+    sources = make_sources(sentences[:1], CPU)
+    with pytest.raises(RnnsearchError, match="must have an allowed symbol at target position 1"):
+        greedy(toy(), sources, SearchOptions(spelling=Spelling((((),),), SIZES)))
+    with pytest.raises(RnnsearchError, match=r"spelling must have one entry a sentence \(1\); got 2"):
+        beam(toy(), sources, SearchOptions(spelling=Spelling(((), ()), SIZES)))
+
+
+def test_symbols_without_a_score_column_are_left_out(toy, sentences):
+    sources = make_sources(sentences, CPU)
+    scorer = toy(ids=torch.tensor([3, 8, 5, 4]), seed=2)
+    options = SearchOptions(beam=3, spelling=Spelling((AB,) * len(sentences), SIZES))
+    for [best] in beam(scorer, sources, options):
+        assert best.ids[:2] == (4, 5) or best.ids[0] == 8
+
+
+@pytest.mark.parametrize("options", [SearchOptions(beam=1), SearchOptions(beam=1, max_ratio=0.0, max_extra=3)])
+def test_a_stream_is_greedy_search_step_by_step(toy, sentences, options):
+    for seed in range(4):
+        for ids in sentences:
+            sources = make_sources([ids], CPU)
+            for end in (-6.0, 0.0):
+                [[expected]] = greedy(toy(seed=seed, end=end), sources, options)
+                steps = stream(toy(seed=seed, end=end), sources, options)
+                seen = []
+                while True:
+                    try:
+                        seen.append(next(steps))
+                    except StopIteration as stopped:
+                        whole = stopped.value
+                        break
+                assert whole == expected
+                assert seen == [expected.ids[: n + 1] for n in range(len(expected.ids))]

@@ -1,0 +1,130 @@
+"""Completion, other words, and a translation as it grows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import rnnsearch
+
+SENTENCE = "the dog sees a big bird."
+Talk = Callable[..., Any]
+
+
+def post(talk: Talk, path: str, body: dict[str, Any], **settings: Any) -> httpx.Response:
+    async def conversation(http: httpx.AsyncClient) -> httpx.Response:
+        return await http.post(path, json=body)
+
+    response: httpx.Response = talk(conversation, **settings)
+    return response
+
+
+def events(response: httpx.Response) -> list[dict[str, Any]]:
+    lines = response.text.split("\n\n")
+    assert lines.pop() == ""
+    return [json.loads(line.removeprefix("data: ")) for line in lines]
+
+
+@pytest.mark.parametrize("prefix", ["", "der Hund s", "der Hund ", "Zebra-xyz 中"])
+def test_completions_begin_with_the_prefix(talk: Talk, prefix: str) -> None:
+    answer = post(talk, "/v1/complete", {"text": f" {SENTENCE}\n", "prefix": prefix, "n_best": 4}).json()
+    rows = answer["completions"]
+    assert 1 <= len(rows) <= 4
+    assert len({row["text"] for row in rows}) == len(rows)
+    for row in rows:
+        assert row["text"] == prefix + row["rest"]
+        assert row["rest"].startswith(row["next"])
+        assert len(row["next"].split()) <= 1
+        assert row["next"].strip() or not row["rest"].strip()
+    assert [row["score"] for row in rows] == sorted((row["score"] for row in rows), reverse=True)
+
+
+def test_a_prefix_of_v1_translate(talk: Talk) -> None:
+    body = {"text": [SENTENCE, "the cat"], "prefix": ["ein V", ""], "n_best": 2}
+    answer = post(talk, "/v1/translate", body).json()
+    first, second = answer["translations"]
+    assert all(best["text"].startswith("ein V") for best in first["sentences"][0]["best"])
+    plain = post(talk, "/v1/translate", {"text": "the cat"}).json()["translations"][0]
+    assert second["text"] == plain["text"]
+
+
+def test_other_words(talk: Talk, folders: list[Path]) -> None:
+    translator = rnnsearch.load(folders[0])
+    whole = translator.score([SENTENCE], ["der Hund sieht einen Vogel."])[0].text
+    for word in range(5):
+        body = {"text": SENTENCE, "translation": whole, "word": word, "n_best": 3}
+        rows = post(talk, "/v1/alternatives", body).json()["alternatives"]
+        assert 1 <= len(rows) <= 3
+        for row in rows:
+            words = row["text"].split()
+            assert words[:word] == whole.split()[:word]
+            assert words[word] == row["word"] != whole.split()[word]
+            assert 0 < row["probability"] < 1
+        assert len({row["word"] for row in rows}) == len(rows)
+        assert [row["probability"] for row in rows] == sorted((r["probability"] for r in rows), reverse=True)
+
+
+def test_a_models_words_without_subwords(talk: Talk) -> None:
+    body = {"text": "der Hund sieht", "translation": "the zebra sees", "word": 2, "model": "de-en"}
+    rows = post(talk, "/v1/alternatives", body).json()["alternatives"]
+    assert rows
+    assert all(row["text"].startswith("the zebra ") for row in rows), "an unknown word stays as it is"
+
+
+def test_a_stream_grows_to_the_greedy_answer(talk: Talk) -> None:
+    text = f"{SENTENCE} The cat!\n"
+    response = post(talk, "/v1/translate", {"text": text, "stream": True, "attention": True})
+    assert response.headers["content-type"].startswith("text/event-stream")
+    *tokens, done = events(response)
+    assert done.pop("type") == "done"
+    greedy = post(talk, "/v1/translate", {"text": text, "beam": 1, "attention": True}).json()
+    [sentences] = [translation["sentences"] for translation in greedy["translations"]]
+    for n, sentence in enumerate(sentences):
+        parts = [event["text"] for event in tokens if event["sentence"] == n]
+        assert len(parts) > 1
+        assert parts[-1] == sentence["best"][0]["text"]
+        assert all(b.startswith(a) for a, b in pairwise(parts))
+    assert done["translations"][0]["text"] == greedy["translations"][0]["text"]
+    assert done["translations"][0]["target_spans"] == greedy["translations"][0]["target_spans"]
+    assert done.keys() == greedy.keys()
+
+
+def test_a_fault_of_a_stream_is_its_last_event(talk: Talk) -> None:
+    [event] = events(post(talk, "/v1/translate", {"text": "x " * 50, "stream": True}, max_symbols=30))
+    assert event["type"] == "error"
+    assert event["error"].startswith("a sentence must have at most 30 symbols")
+    [done] = events(post(talk, "/v1/translate", {"text": " \n", "stream": True}))
+    assert (done["type"], done["translations"][0]["text"]) == ("done", " \n")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "said"),
+    [
+        ("complete", {"text": "One. Two.", "prefix": ""}, "text must be one sentence; got 2"),
+        ("complete", {"text": "", "prefix": ""}, "text must be one sentence; got 0"),
+        ("complete", {"text": "One.", "prefix": "a\nb"}, "prefix must be one line"),
+        ("translate", {"text": "One. Two.", "prefix": "a"}, "a text with a prefix must be one sentence; got 2"),
+        ("alternatives", {"text": "One.", "translation": "a b", "word": 2}, "word must be one of the translation's 2"),
+        ("alternatives", {"text": "One.", "translation": "a\rb", "word": 0}, "translation must be one line"),
+        ("translate", {"text": ["a"], "stream": True}, "text must be a string where stream is true"),
+        ("translate", {"text": "a", "stream": True, "n_best": 2}, "n_best and beam must be 1 where stream is true"),
+        ("translate", {"text": "a", "stream": True, "prefix": "b"}, "prefix must be left out where stream is true"),
+    ],
+)
+def test_faults(talk: Talk, path: str, body: dict[str, Any], said: str) -> None:
+    response = post(talk, f"/v1/{path}", body)
+    assert response.status_code == 400
+    assert response.json()["error"].startswith(said)
+
+
+@pytest.mark.parametrize("path", ["complete", "alternatives", "translate"])
+def test_keys_are_asked_for(talk: Talk, path: str) -> None:
+    body = {"text": "a", "prefix": ""} if path == "complete" else {"text": "a", "translation": "b", "word": 0}
+    response = post(talk, f"/v1/{path}", {"text": "a"} if path == "translate" else body, api_keys=frozenset({"one"}))
+    assert response.status_code == 403
