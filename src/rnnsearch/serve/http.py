@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 
 from rnnsearch import __version__
 from rnnsearch.errors import ModelError, RnnsearchError
-from rnnsearch.serve import libretranslate, suggestions, v1
+from rnnsearch.serve import file_routes, libretranslate, suggestions, v1
 from rnnsearch.serve.limits import BodyLimit, ServeError, Settings, error_body
 from rnnsearch.serve.logs import LOGGER, Observed
 from rnnsearch.serve.metrics import CONTENT_TYPE, Metrics
@@ -53,6 +53,7 @@ def create_app(models: Sequence[Path], settings: Settings | None = None) -> Fast
     app.include_router(libretranslate.router)
     app.include_router(v1.router)
     app.include_router(suggestions.router)
+    app.include_router(file_routes.router)
     app.add_api_route("/metrics", _metrics, methods=["GET"], include_in_schema=False)
     if find_spec("rnnsearch.serve.page") is not None:
         app.include_router(import_module("rnnsearch.serve.page").page_router())

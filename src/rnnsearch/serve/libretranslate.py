@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field
 from starlette.datastructures import UploadFile
 
+from rnnsearch.data.formats import FORMATS
 from rnnsearch.serve.limits import ServeError, check_characters
 from rnnsearch.serve.markup import Markup
 from rnnsearch.serve.registry import Search
@@ -24,7 +25,6 @@ from rnnsearch.text.languages import language_name
 
 router = APIRouter(tags=["LibreTranslate"])
 Asked = TypeVar("Asked", bound=BaseModel)
-FORMATS = (".txt", ".tsv", ".tmx", ".po")
 
 
 class Translate(BaseModel):

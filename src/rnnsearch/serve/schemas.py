@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -183,6 +183,17 @@ class ModelsAnswer(BaseModel):
     """What `GET /v1/models` gives."""
 
     models: list[ModelRow]
+
+
+class FileReport(BaseModel):
+    """How far a file is."""
+
+    id: str
+    name: str
+    state: Literal["queued", "running", "done", "failed"]
+    done: int
+    segments: int
+    error: str | None
 
 
 class Fault(BaseModel):

@@ -15,6 +15,7 @@ from rnnsearch.errors import ConfigError
 from rnnsearch.serve.http import create_app, observed
 from rnnsearch.serve.limits import Settings
 from rnnsearch.serve.logs import Observed, log, to_stderr
+from rnnsearch.serve.service import Service
 
 GRACE = 1.0
 """Seconds after a signal in which a request that was already on its way over an open connection is still read."""
@@ -23,13 +24,19 @@ GRACE = 1.0
 class Server(uvicorn.Server):
     """uvicorn's server, which leaves open connections a moment to send what is on its way before it closes them."""
 
-    def __init__(self, config: uvicorn.Config, app: Observed) -> None:
+    def __init__(self, config: uvicorn.Config, app: Observed, service: Service) -> None:
         super().__init__(config)
         self._app = app
+        self._service = service
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept no more connections, end each kept one with its next answer, finish what was accepted."""
+        """Finish the files that were sent; then accept no more connections, end each kept one with its next answer,
+        and answer what was asked."""
         log("stopping", open=self._app.accepted - self._app.answered)
+        finishing = asyncio.create_task(self._service.files.finish())
+        while not finishing.done() and not self.force_exit:
+            await asyncio.sleep(0.02)
+        finishing.cancel()
         self._app.draining = True
         for server in self.servers:
             server.close()
@@ -54,9 +61,10 @@ def run(models: Sequence[Path], settings: Settings, host: str, port: int, log_le
         shown = f"[{address}]" if ":" in address else address
         for stop in (signal.SIGINT, signal.SIGTERM):
             signal.signal(stop, _told)
-        log("listening", url=f"http://{shown}:{number}", models=list(app.state.service.registry.abouts))
-        load_all = app.state.service.registry.load_all if preload else None
-        asyncio.run(_serve(Server(config, outer), listening, load_all))
+        service: Service = app.state.service
+        log("listening", url=f"http://{shown}:{number}", models=list(service.registry.abouts))
+        load_all = service.registry.load_all if preload else None
+        asyncio.run(_serve(Server(config, outer, service), listening, load_all))
 
 
 async def _serve(server: Server, listening: socket.socket, preload: Callable[[], Awaitable[None]] | None) -> None:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
 
+from rnnsearch.serve.files import FileJob, Files
 from rnnsearch.serve.limits import ServeError, Settings, check_key
 from rnnsearch.serve.metrics import Metrics
 from rnnsearch.serve.registry import About, Registry
@@ -28,10 +29,12 @@ class Service:
         self.registry = registry
         self.settings = settings
         self.metrics = metrics
+        self.files = Files(registry, settings)
         self._writing = asyncio.Lock()
 
     async def close(self) -> None:
         """Let everything go."""
+        await self.files.close()
         await self.registry.close()
 
     async def suggest(self, **row: str) -> None:
@@ -55,17 +58,25 @@ class Service:
 
         Errors: ServeError 504 (or GONE); what `work` raises.
         """
-        task = asyncio.ensure_future(work)
+        return await self._unless_left(request, asyncio.ensure_future(work), self.settings.timeout)
+
+    async def whole(self, request: Request, job: FileJob) -> None:
+        """Returns when a file is done, however long it takes; its translation is given up when its sender leaves.
+
+        Errors: ServeError GONE.
+        """
+        assert job.task is not None
+        await self._unless_left(request, job.task, None)
+
+    async def _unless_left(self, request: Request, task: asyncio.Future[T], timeout: float | None) -> T:
         left = asyncio.ensure_future(_left(request))
         try:
-            done, _ = await asyncio.wait(
-                (task, left), timeout=self.settings.timeout, return_when=asyncio.FIRST_COMPLETED
-            )
+            done, _ = await asyncio.wait((task, left), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
             if task in done:
                 return task.result()
             if left in done:
                 raise ServeError(GONE, "the sender has left")
-            raise ServeError(504, f"an answer must be ready in {self.settings.timeout:g} seconds; it was not")
+            raise ServeError(504, f"an answer must be ready in {timeout:g} seconds; it was not")
         finally:
             task.cancel()
             left.cancel()

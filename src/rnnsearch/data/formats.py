@@ -1,0 +1,239 @@
+"""Files with text to translate: plain text, TSV, TMX and PO. Taken apart into segments, and put together again.
+
+What has a translation already keeps it; everything else of the file stays as it is.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import PurePath
+from typing import Any
+from xml.etree import ElementTree
+from xml.parsers import expat
+
+from rnnsearch.errors import DataError, did_you_mean
+from rnnsearch.text.languages import base
+
+LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
+DEEPEST = 50
+"""Elements inside one another in a TMX file."""
+_NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_READABLE = frozenset({"hi", "sub"})
+"""Elements inside a TMX segment whose content is text; that of the others is markup of the original file."""
+
+
+class Document(ABC):
+    """A file's segments, each a text of one or more sentences."""
+
+    segments: list[str]
+    """What there is to translate, in order."""
+
+    @abstractmethod
+    def filled(self, translations: Sequence[str]) -> bytes:
+        """The file with the segments' translations."""
+
+
+class PlainText(Document):
+    """Lines, each of which that is not blank is a segment. Line ends stay."""
+
+    def __init__(self, name: str, content: bytes, source: str, target: str) -> None:
+        self._mark, text = _decoded(name, content)
+        self._lines = text.splitlines(keepends=True)
+        self._places = [n for n, line in enumerate(self._lines) if line.strip()]
+        self.segments = [self._lines[n].rstrip("\r\n") for n in self._places]
+
+    def filled(self, translations: Sequence[str]) -> bytes:
+        """The text, line by line."""
+        lines = list(self._lines)
+        for n, segment, translation in zip(self._places, self.segments, translations, strict=True):
+            lines[n] = translation + lines[n][len(segment) :]
+        return self._mark + "".join(lines).encode()
+
+
+class Tsv(Document):
+    """Rows whose first column is a segment where the second is empty or missing; it takes the translation."""
+
+    def __init__(self, name: str, content: bytes, source: str, target: str) -> None:
+        self._mark, text = _decoded(name, content)
+        self._rows = [line.split("\t") for line in text.split("\n")]
+        self._ends = ["\r" if row[-1].endswith("\r") else "" for row in self._rows]
+        self._rows = [[*row[:-1], row[-1].removesuffix("\r")] for row in self._rows]
+        self._places = [n for n, row in enumerate(self._rows) if row[0].strip() and not "".join(row[1:2]).strip()]
+        self.segments = [self._rows[n][0] for n in self._places]
+
+    def filled(self, translations: Sequence[str]) -> bytes:
+        """The rows; a tab in a translation becomes a space."""
+        rows = [list(row) for row in self._rows]
+        for n, translation in zip(self._places, translations, strict=True):
+            rows[n][1:2] = [translation.replace("\t", " ")]
+        lines = ["\t".join(row) + end for row, end in zip(rows, self._ends, strict=True)]
+        return self._mark + "\n".join(lines).encode()
+
+
+class Tmx(Document):
+    """A translation memory: units with a variant in the source language and none in the target language get one.
+
+    Markup of the original file inside a segment (`ph`, `bpt`, ...) has no place in the new variant.
+    """
+
+    def __init__(self, name: str, content: bytes, source: str, target: str) -> None:
+        self._doctype = _checked_doctype(name, content)
+        try:
+            self._root = ElementTree.fromstring(content)
+        except (ElementTree.ParseError, ValueError, LookupError) as error:
+            raise DataError(f"{name}: must be TMX; got {error}") from None
+        if self._root.tag != "tmx":
+            raise DataError(f"{name}: must be TMX; got XML whose root is <{self._root.tag}>")
+        self._target = target
+        self._places: list[int] = []
+        self.segments: list[str] = []
+        for n, unit in enumerate(self._root.iter("tu")):
+            if not _segment(unit, target).strip() and (text := _segment(unit, source)).strip():
+                self._places.append(n)
+                self.segments.append(text)
+
+    def filled(self, translations: Sequence[str]) -> bytes:
+        """The memory with the new variants."""
+        root = copy.deepcopy(self._root)
+        units = list(root.iter("tu"))
+        for n, translation in zip(self._places, translations, strict=True):
+            for empty in [variant for variant in units[n].findall("tuv") if _is(variant, self._target)]:
+                units[n].remove(empty)
+            variant = ElementTree.SubElement(units[n], "tuv", {LANGUAGE: self._target})
+            ElementTree.SubElement(variant, "seg").text = _NO_XML.sub("", translation)
+        body = ElementTree.tostring(root, encoding="unicode")
+        return f'<?xml version="1.0" encoding="UTF-8"?>\n{self._doctype}{body}\n'.encode()
+
+
+class Po(Document):
+    """A gettext catalogue: entries without a translation get one and are marked fuzzy, so that somebody looks."""
+
+    def __init__(self, name: str, content: bytes, source: str, target: str) -> None:
+        import polib
+
+        _, text = _decoded(name, content)
+        try:
+            # The library takes the text for a file's name where there is such a file; none ends in a line feed.
+            self._catalogue = polib.pofile(f"{text}\n")
+        except Exception as error:  # whatever it raises is about the text
+            raise DataError(f"{name}: must be a PO file; got {error}") from None
+        self._target = target
+        self._places = [n for n, entry in enumerate(self._catalogue) if _is_open(entry)]
+        self.segments = []
+        for n in self._places:
+            entry = self._catalogue[n]
+            self.segments += [entry.msgid, *([entry.msgid_plural] if entry.msgid_plural else [])]
+
+    def filled(self, translations: Sequence[str]) -> bytes:
+        """The catalogue; a plural's further forms are all made of its English-style plural."""
+        catalogue, new = copy.deepcopy(self._catalogue), iter(translations)
+        for n in self._places:
+            entry = catalogue[n]
+            first = next(new)
+            if entry.msgid_plural:
+                other = next(new)
+                entry.msgstr_plural = {form: other if form else first for form in entry.msgstr_plural or (0, 1)}
+            else:
+                entry.msgstr = first
+            entry.flags.append("fuzzy")
+        catalogue.metadata["Content-Type"] = "text/plain; charset=UTF-8"
+        if not catalogue.metadata.get("Language"):
+            catalogue.metadata["Language"] = self._target
+        return f"{catalogue}\n".encode()
+
+
+def read_document(name: str, content: bytes, source: str, target: str) -> Document:
+    """The document of a file's content, by the suffix of its name, to be translated from `source` to `target`.
+
+    Errors: DataError for another suffix or content that is not what the suffix says.
+    """
+    suffix = PurePath(name).suffix.lower()
+    if suffix not in FORMATS:
+        hint = did_you_mean(suffix, list(FORMATS))
+        raise DataError(f'the file\'s name must end in {", ".join(FORMATS)}; got "{name}"{hint}')
+    return FORMATS[suffix](name, content, source, target)
+
+
+def _decoded(name: str, content: bytes) -> tuple[bytes, str]:
+    """The byte order mark, if there is one, and the text."""
+    mark = b"\xef\xbb\xbf" if content.startswith(b"\xef\xbb\xbf") else b""
+    try:
+        return mark, content[len(mark) :].decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise DataError(f"{name}:{line}: must be UTF-8; got byte 0x{content[error.start]:02x}") from None
+
+
+def _checked_doctype(name: str, content: bytes) -> str:
+    """The line that names the document's type; empty for none.
+
+    Errors: DataError for XML that declares entities (a small file could then fill the memory) or is too deep.
+    """
+    depth, doctype = 0, ""
+
+    def typed(kind: str, system: str | None, public: str | None, _: int) -> None:
+        nonlocal doctype
+        if system:
+            doctype = f"<!DOCTYPE {kind} " + (f'PUBLIC "{public}"' if public else "SYSTEM") + f' "{system}">\n'
+
+    def declared(*_: Any) -> None:
+        raise DataError(f"{name}: must declare no entities of its own; it does")
+
+    def opened(*_: Any) -> None:
+        nonlocal depth
+        depth += 1
+        if depth > DEEPEST:
+            raise DataError(f"{name}: must have at most {DEEPEST} elements inside one another; it has more")
+
+    def closed(*_: Any) -> None:
+        nonlocal depth
+        depth -= 1
+
+    parser = expat.ParserCreate()
+    parser.StartDoctypeDeclHandler = typed
+    parser.EntityDeclHandler = declared
+    parser.StartElementHandler = opened
+    parser.EndElementHandler = closed
+    try:
+        parser.Parse(content, True)
+    except (expat.ExpatError, ValueError, LookupError) as error:
+        raise DataError(f"{name}: must be TMX; got {error}") from None
+    return doctype
+
+
+def _is(variant: ElementTree.Element, language: str) -> bool:
+    """Whether a variant is in a language, whatever its own variant."""
+    return base(variant.get(LANGUAGE) or variant.get("lang") or "") == base(language)
+
+
+def _segment(unit: ElementTree.Element, language: str) -> str:
+    """The text of a unit's variant in a language; empty without one."""
+    for variant in unit.findall("tuv"):
+        if _is(variant, language) and (segment := variant.find("seg")) is not None:
+            return _text(segment)
+    return ""
+
+
+def _text(element: ElementTree.Element) -> str:
+    parts = [element.text or ""]
+    for child in element:
+        parts += [_text(child) if child.tag in _READABLE else "", child.tail or ""]
+    return "".join(parts)
+
+
+def _is_open(entry: Any) -> bool:
+    """Whether a PO entry has something to translate, and no translation."""
+    if entry.obsolete or not entry.msgid.strip():
+        return False
+    return not any(entry.msgstr_plural.values()) if entry.msgid_plural else not entry.msgstr
+
+
+FORMATS: dict[str, Callable[[str, bytes, str, str], Document]] = {
+    ".txt": PlainText,
+    ".tsv": Tsv,
+    ".tmx": Tmx,
+    ".po": Po,
+}

@@ -1,0 +1,153 @@
+"""Whole files, translated in the background one after another, a few segments at a time between other requests."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Literal
+
+from rnnsearch.data.formats import Document, read_document
+from rnnsearch.errors import RnnsearchError
+from rnnsearch.serve.limits import ServeError, Settings
+from rnnsearch.serve.logs import LOGGER, log
+from rnnsearch.serve.registry import About, Registry, Search
+from rnnsearch.serve.texts import translate_texts
+
+CHUNK = 16
+"""Segments that are in the queue at a time."""
+KEPT_SECONDS = 3600.0
+"""How long a result waits to be fetched."""
+KEPT = 50
+"""Results that wait, at most."""
+FETCH_SECONDS = 30.0
+"""How long a server that is told to stop waits for its last results to be fetched."""
+
+
+@dataclass(eq=False)
+class FileJob:
+    """A file being translated."""
+
+    id: str
+    name: str
+    about: About
+    document: Document
+    state: Literal["queued", "running", "done", "failed"] = "queued"
+    done: int = 0
+    error: str | None = None
+    result: bytes | None = None
+    fetched: bool = False
+    since: float = field(default_factory=time.monotonic)
+    """When it was sent and, later, when it ended."""
+    task: asyncio.Task[None] | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether there is nothing more to wait for."""
+        return self.state in ("done", "failed")
+
+    @property
+    def result_name(self) -> str:
+        """The name of the translated file: `letter.de.txt` for `letter.txt`."""
+        path = PurePath(self.name)
+        return f"{path.stem}.{self.about.target}{path.suffix}"
+
+    def report(self) -> dict[str, object]:
+        """How far it is."""
+        return {
+            "id": self.id,
+            "name": self.name,
+            "state": self.state,
+            "done": self.done,
+            "segments": len(self.document.segments),
+            "error": self.error,
+        }
+
+
+class Files:
+    """The file jobs of a server."""
+
+    def __init__(self, registry: Registry, settings: Settings) -> None:
+        self._registry = registry
+        self._most = settings.max_files
+        self._jobs: dict[str, FileJob] = {}
+        self._turn = asyncio.Semaphore(1)
+        self._stopping = False
+
+    async def add(self, name: str, content: bytes, about: About) -> FileJob:
+        """Take a file in. Errors: DataError for one that cannot be read; ServeError 429 or 503."""
+        if self._stopping:
+            raise ServeError(503, "the server is shutting down and takes no more files", 60)
+        if sum(not job.ended for job in self._jobs.values()) >= self._most:
+            raise ServeError(429, f"at most {self._most} files may wait; try again later", 60)
+        name = PurePath(name.replace("\\", "/")).name
+        document = await asyncio.to_thread(read_document, name, content, about.source, about.target)
+        self._forget()
+        # Who knows the id may fetch the result: it cannot be guessed.
+        job = FileJob(secrets.token_urlsafe(16), name, about, document)
+        self._jobs[job.id] = job
+        job.task = asyncio.create_task(self._run(job))
+        return job
+
+    def get(self, id: str) -> FileJob:
+        """Errors: ServeError 404."""
+        if id not in self._jobs:
+            raise ServeError(404, "the file must be one that was sent here lately; there is none of this id")
+        return self._jobs[id]
+
+    def remove(self, id: str) -> None:
+        """Stop working on a file, and forget it. Errors: ServeError 404."""
+        job = self.get(id)
+        del self._jobs[id]
+        if job.task is not None:
+            job.task.cancel()
+
+    async def finish(self) -> None:
+        """Take no more files; return when all are done and fetched, or have waited long enough to be."""
+        self._stopping = True
+        while any(self._awaited(job) for job in self._jobs.values()):
+            await asyncio.sleep(0.05)
+
+    async def close(self) -> None:
+        """Stop everything."""
+        for id in list(self._jobs):
+            self.remove(id)
+
+    def _awaited(self, job: FileJob) -> bool:
+        waits = job.state == "done" and not job.fetched and time.monotonic() - job.since < FETCH_SECONDS
+        return not job.ended or waits
+
+    def _forget(self) -> None:
+        """Let results go that are too old or too many."""
+        ended = sorted((job for job in self._jobs.values() if job.ended), key=lambda job: job.since)
+        now = time.monotonic()
+        for n, job in enumerate(ended):
+            if now - job.since > KEPT_SECONDS or len(ended) - n > KEPT:
+                del self._jobs[job.id]
+
+    async def _run(self, job: FileJob) -> None:
+        try:
+            async with self._turn:
+                job.state = "running"
+                translations: list[str] = []
+                for begin in range(0, len(job.document.segments), CHUNK):
+                    translations += await self._chunk(job, job.document.segments[begin : begin + CHUNK])
+                    job.done = len(translations)
+                job.result = await asyncio.to_thread(job.document.filled, translations)
+                job.state = "done"
+        except RnnsearchError as error:
+            job.state, job.error = "failed", f"{job.name}: {error}"
+        except Exception as error:
+            job.state, job.error = "failed", "the server has met a fault of its own; its log says more"
+            logging.getLogger(LOGGER).error("unforeseen", exc_info=error)
+        finally:
+            job.since = time.monotonic()
+            log("file", state=job.state, segments=job.done)
+
+    async def _chunk(self, job: FileJob, segments: list[str]) -> list[str]:
+        served = await self._registry.get(job.about)
+        found = await translate_texts(served, segments, Search(), patient=True)
+        return [text.text() for text in found]
