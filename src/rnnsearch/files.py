@@ -11,8 +11,9 @@ from pathlib import Path
 from rnnsearch.errors import RnnsearchError
 
 
-def default_cache() -> Path:
-    """`$RNNSEARCH_CACHE`, else `$XDG_CACHE_HOME/rnnsearch`, else `~/.cache/rnnsearch`."""
+def cache_folder() -> Path:
+    """Where what can be made again is kept: `$RNNSEARCH_CACHE`, else `$XDG_CACHE_HOME/rnnsearch`, else
+    `~/.cache/rnnsearch`."""
     if own := os.environ.get("RNNSEARCH_CACHE"):
         return Path(own).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "rnnsearch"

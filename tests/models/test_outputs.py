@@ -63,7 +63,7 @@ def test_plain_loss_is_its_definition(output, numbers, target, paper, smoothing)
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize(("kind", "tolerance"), [(torch.float64, 1e-11), (torch.float32, 1e-4)])
 def test_chunked_loss_is_the_plain_loss(output, numbers, target, smoothing, chunk, kind, tolerance, monkeypatch):
-    monkeypatch.setattr(outputs, "CHUNK_NUMBERS", chunk)
+    monkeypatch.setattr(outputs, "CHUNK_BYTES", chunk)
     layer, readout = output[0].to(kind), numbers(M, R).to(kind)
     plain = losses_and_gradients(layer, readout, target, smoothing, plain=True)
     chunked = losses_and_gradients(layer, readout, target, smoothing, plain=False)
@@ -74,7 +74,7 @@ def test_chunked_loss_is_the_plain_loss(output, numbers, target, smoothing, chun
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_chunked_loss_in_bf16_is_the_plain_one_within_rounding(output, numbers, target, smoothing, monkeypatch):
-    monkeypatch.setattr(outputs, "CHUNK_NUMBERS", 3 * V)
+    monkeypatch.setattr(outputs, "CHUNK_BYTES", 2 * 3 * V)
     layer, readout = output[0].float(), numbers(M, R).float()
     exact = losses_and_gradients(layer, readout, target, smoothing, plain=True)
     with torch.autocast("cpu", torch.bfloat16):

@@ -11,12 +11,13 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from rnnsearch.models.embeddings import Embedding
-from rnnsearch.models.fused.products import product_type
+from rnnsearch.models.fused.products import product, product_type
 from rnnsearch.models.initialise import Init
+from rnnsearch.models.native import softmax_loss as native
 from rnnsearch.tensors import at_least_fp32
 
-CHUNK_NUMBERS = 1 << 20
-"""Logits held at a time (4 MiB in fp32): the loss never holds B x I x V of them."""
+CHUNK_BYTES = 1 << 23
+"""Of logits held at a time: the loss never holds B x I x V of them."""
 
 
 class Output(nn.Module):
@@ -104,43 +105,27 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     def forward(
         ctx: Any, readout: Tensor, weight: Tensor, bias: Tensor, target: Tensor, smoothing: float
     ) -> tuple[Tensor, Tensor]:
-        V = weight.shape[0]
         kind = product_type(readout)
-        x, W = readout.to(kind), weight.to(kind)
+        x, W, b = readout.to(kind), weight.to(kind), at_least_fp32(bias)
         needed = any(ctx.needs_input_grad[:3])
-        d_x = torch.empty_like(x) if needed else x
-        d_W = torch.zeros_like(weight) if needed else weight
-        d_b = torch.zeros_like(bias) if needed else bias
-        total = at_least_fp32(x.new_zeros(()))
-        nll = total.new_empty(x.shape[0])
-        rows = max(1, CHUNK_NUMBERS // V)
+        d_x = torch.empty_like(x) if needed else None
+        d_W: Tensor | None = None
+        d_b = torch.zeros_like(b) if needed else None
+        chunk = native.softmax_loss if native.can_run(readout, weight) else softmax_loss
+        total, nll = b.new_zeros(()), b.new_empty(x.shape[0])
+        rows = max(1, CHUNK_BYTES // (W.shape[0] * x.element_size()))
         with torch.autocast(x.device.type, enabled=False):
-            all_W, all_b = at_least_fp32(W.sum(0)), at_least_fp32(bias.sum())
             for begin in range(0, x.shape[0], rows):
-                part, y = x[begin : begin + rows], target[begin : begin + rows, None]
-                logits = at_least_fp32(torch.addmm(bias.to(kind), part, W.t()))
-                logit_y = logits.gather(1, y)
-                log_p = torch.log_softmax(logits, dim=1)
-                log_p_y = log_p.gather(1, y)
-                nll[begin : begin + rows] = -log_p_y[:, 0]
-                total -= (1 - smoothing) * log_p_y.sum()
-                if smoothing > 0:
-                    # mean_v log p_v = mean_v logit_v - log Z, without a pass over all v
-                    mean_logit = (at_least_fp32(part) @ all_W + all_b) / V
-                    total += smoothing * (logit_y - log_p_y - mean_logit[:, None]).sum()
-                if needed:
-                    # d/dlogits = softmax - (1 - eps) onehot - eps / V; the last term, the same for all, is below
-                    grad = log_p.exp_()
-                    grad.scatter_add_(1, y, grad.new_full(y.shape, smoothing - 1.0))
-                    d_b += grad.sum(0)
-                    grad = grad.to(kind)
-                    torch.mm(grad, W, out=d_x[begin : begin + rows])
-                    d_W += grad.t() @ part
-            if needed and smoothing > 0:
-                d_x -= (smoothing / V) * all_W.to(kind)
-                d_W -= (smoothing / V) * at_least_fp32(x).sum(0)
-                d_b -= smoothing / V * x.shape[0]
-        ctx.save_for_backward(d_x, d_W, d_b)
+                part = x[begin : begin + rows]
+                logits = product(part, W)
+                nll[begin : begin + rows], losses = chunk(logits, b, target[begin : begin + rows], smoothing, d_b)
+                total += losses.sum()
+                if d_x is not None:
+                    torch.mm(logits, W, out=d_x[begin : begin + rows])
+                    share = product(logits.t(), part.t()).to(weight.dtype)
+                    d_W = share if d_W is None else d_W.add_(share)
+        if needed:
+            ctx.save_for_backward(d_x, weight.new_zeros(weight.shape) if d_W is None else d_W, d_b)
         ctx.mark_non_differentiable(nll)
         return total, nll
 
@@ -149,3 +134,25 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         d_x, d_W, d_b = ctx.saved_tensors
         scale = grads[0]
         return d_x * scale.to(d_x.dtype), d_W * scale, d_b * scale, None, None
+
+
+def softmax_loss(
+    logits: Tensor, bias: Tensor, target: Tensor, eps: float, d_bias: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """NLL [M] of each row of logits [M, V] (without the bias), and its loss with label smoothing eps [M].
+
+    With `d_bias`, which is added to, the logits become d(sum of losses) / dlogits:
+    softmax - (1 - eps) onehot - eps / V. The native twin is `native.softmax_loss`.
+    """
+    V = bias.shape[0]
+    log_p = torch.log_softmax(at_least_fp32(logits) + bias, dim=1)
+    nll = -log_p.gather(1, target[:, None])[:, 0]
+    losses = nll if eps == 0.0 else (1 - eps) * nll - eps * log_p.mean(1)
+    if d_bias is not None:
+        gradient = log_p.exp_()
+        gradient.scatter_add_(1, target[:, None], gradient.new_full((len(nll), 1), eps - 1.0))
+        if eps > 0.0:
+            gradient -= eps / V
+        d_bias += gradient.sum(0)
+        logits.copy_(gradient)
+    return nll, losses

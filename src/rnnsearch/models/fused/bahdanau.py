@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rnnsearch.models.fused.products import gru_backward, product_type
+from rnnsearch.models.native import bahdanau as native
 
 
 class Weights(NamedTuple):
@@ -31,7 +32,11 @@ def unroll(
     """s_{i-1} [B, I, D], c_i [B, I, H] and alpha_i [B, I, J] of all target positions.
 
     x: [B, I, 3 D], the previous words' share of the gates. keys: [B, J, A], U_a h_j. mask: [B, J].
+
+    In C++ where that can be had, else in PyTorch.
     """
+    if native.can_run(x, annotations, keys, weights.U):
+        return native.unroll(x, s_0, annotations, keys, mask, *weights)
     apply: Callable[..., tuple[Tensor, Tensor, Tensor]] = _Recurrence.apply
     return apply(x, s_0, annotations, keys, mask, *weights)
 

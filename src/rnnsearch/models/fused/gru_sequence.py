@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from rnnsearch.models.fused.products import gru_backward, product_type
+from rnnsearch.models.native import gru_sequence as native
 
 
 def gru_sequence(
@@ -24,11 +25,12 @@ def gru_sequence(
 
     Without a mask every position is real; without `start` the state before the first is zero.
     """
-    apply: Callable[..., Tensor] = _GRUSequence.apply
     if mask is None:
         mask = x.new_ones(x.shape[:2], dtype=torch.bool)
     if start is None:
         start = candidate.new_zeros(x.shape[0], candidate.shape[0])
+    # In C++ where that can be had, else in PyTorch.
+    apply: Callable[..., Tensor] = native.gru_sequence if native.can_run(x, candidate) else _GRUSequence.apply
     outputs = apply(x, mask, gates, candidate, start, backward)
     return outputs, outputs[:, 0] if backward else outputs[:, -1]
 

@@ -1,0 +1,161 @@
+"""The compiled functions: equal to their twins in PyTorch, gradients too; and what happens where there are none."""
+
+import os
+import stat
+
+import pytest
+import torch
+
+from rnnsearch.models import outputs
+from rnnsearch.models.fused import bahdanau as fused_bahdanau
+from rnnsearch.models.fused import gru_sequence as fused_gru
+from rnnsearch.models.native import bahdanau, gru_sequence, library, softmax_loss
+from rnnsearch.tensors import lengths_mask
+
+SIZES = [  # sentences, target and source positions, then D, A, H
+    (3, 4, 5, 6, 10, 14),
+    (5, 3, 4, 48, 32, 64),
+    (17, 5, 7, 50, 36, 20),  # more rows than a block, columns that fill no panel
+    (1, 1, 1, 16, 16, 16),
+]
+TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 0.1}
+
+
+@pytest.fixture(autouse=True)
+def compiled():
+    if library.library() is None:
+        pytest.skip(library.status())
+
+
+def kinds():
+    return [pytest.param(kind, id=str(kind).removeprefix("torch.")) for kind in library.TYPES]
+
+
+@pytest.fixture(params=kinds())
+def kind(request):
+    if library.function("gru_forward", request.param) is None:
+        pytest.skip(f"this processor has no products in {request.param}")
+    return request.param
+
+
+def numbers(seed, *shape, scale=1.0):
+    generator = torch.Generator().manual_seed(seed)
+    return (torch.randn(*shape, generator=generator) * scale).requires_grad_()
+
+
+def outcome(run, inputs, kind):
+    """What `run` gives, and the gradients of a random weighting of it."""
+    with torch.autocast("cpu", torch.bfloat16, enabled=kind == torch.bfloat16):
+        found = run()
+    total = sum((part.float() * numbers(70 + n, *part.shape).detach()).sum() for n, part in enumerate(found))
+    return [*found, *torch.autograd.grad(total, inputs)]
+
+
+def assert_near(found, expected, kind):
+    for got, want in zip(found, expected, strict=True):
+        assert got.dtype == want.dtype
+        off = (got - want).float().norm() / want.float().norm().clamp_min(1e-6)
+        assert off < TOLERANCE[kind], (got.shape, off)
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_recurrence_of_rnnsearch(sizes, threads, kind, monkeypatch):
+    B, I, J, D, A, H = sizes
+    inputs = [numbers(n, *shape) for n, shape in enumerate(((B, I, 3 * D), (B, D), (B, J, H), (B, J, A)))]
+    shapes = ((A, D), (A,), (3 * D, H), (2 * D, D), (D, D))
+    weights = fused_bahdanau.Weights(*(numbers(10 + n, *shape, scale=0.3) for n, shape in enumerate(shapes)))
+    mask = lengths_mask(torch.arange(B) % J + 1, J)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        with torch.autocast("cpu", torch.bfloat16, enabled=kind == torch.bfloat16):
+            assert bahdanau.can_run(inputs[0], inputs[2], inputs[3], weights.U)
+        native = outcome(lambda: fused_bahdanau.unroll(*inputs, mask, weights), [*inputs, *weights], kind)
+        monkeypatch.setattr(bahdanau, "can_run", lambda *_: False)
+        fallback = outcome(lambda: fused_bahdanau.unroll(*inputs, mask, weights), [*inputs, *weights], kind)
+    finally:
+        torch.set_num_threads(before)
+    assert_near(native, fallback, kind)
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+@pytest.mark.parametrize("backward", [False, True])
+def test_sequence_of_the_gru(sizes, backward, kind, monkeypatch):
+    B, _, J, D, *_ = sizes
+    x, start = numbers(1, B, J, 3 * D), numbers(2, B, D)
+    gates, candidate = numbers(3, 2 * D, D, scale=0.3), numbers(4, D, D, scale=0.3)
+    inputs, mask = (x, gates, candidate, start), lengths_mask(torch.arange(B) % J + 1, J)
+
+    def run():
+        return fused_gru.gru_sequence(x, mask, gates, candidate, backward, start)
+
+    native = outcome(run, inputs, kind)
+    monkeypatch.setattr(gru_sequence, "can_run", lambda *_: False)
+    assert_near(native, outcome(run, inputs, kind), kind)
+
+
+@pytest.mark.parametrize("eps", [0.0, 0.1])
+@pytest.mark.parametrize("V", [5, 16, 50])
+@pytest.mark.parametrize("kind", kinds())
+def test_softmax_and_its_gradient(V, eps, kind):
+    M = 7
+    logits, bias = numbers(1, M, V, scale=4.0).detach().to(kind), numbers(2, V).detach()
+    logits[0, 0], logits[1] = 80.0, -80.0
+    target, results = torch.arange(M) % V, []
+    for run in (softmax_loss.softmax_loss, outputs.softmax_loss):
+        changed, d_bias = logits.clone(), torch.ones(V)
+        only_scored = run(logits.clone(), bias, target, eps, None)
+        found = run(changed, bias, target, eps, d_bias)
+        assert all(torch.equal(a, b) for a, b in zip(only_scored, found, strict=True))
+        results.append((*found, changed, d_bias))
+    for got, want in zip(*results, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-2 if kind == torch.bfloat16 else 2e-5, atol=1e-5)
+
+
+def test_types_and_sizes_without_a_function_are_left_to_the_twin(kind):
+    U, x = torch.zeros(7, 7), torch.zeros(1, 1, 21)
+    with torch.autocast("cpu", torch.bfloat16, enabled=kind == torch.bfloat16):
+        assert gru_sequence.can_run(x, U) == (kind == torch.float32)  # pairs of numbers need an even size
+    assert not gru_sequence.can_run(x.double(), U.double())
+
+
+@pytest.fixture
+def unloaded():
+    """The library as a new process finds it."""
+    library._load.cache_clear()
+    yield
+    library._load.cache_clear()
+
+
+def test_switched_off(unloaded, monkeypatch):
+    monkeypatch.setenv(library.SWITCH, "0")
+    assert library.library() is None
+    assert library.status() == "no compiled kernels (RNNSEARCH_NATIVE=0)"
+    assert library.function("gru_forward", torch.float32) is None
+
+
+def test_without_a_compiler(unloaded, monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert library.status() == "no compiled kernels (no C++ compiler found: no-such-compiler)"
+
+
+def test_a_compiler_that_fails(unloaded, monkeypatch, tmp_path):
+    compiler = tmp_path / "broken"
+    compiler.write_text('#!/bin/sh\n[ "$1" = --version ] && exit 0\necho "x.cpp:1: error: unknown flag" >&2\nexit 1\n')
+    compiler.chmod(compiler.stat().st_mode | stat.S_IEXEC)
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setenv("RNNSEARCH_CACHE", str(tmp_path / "cache"))
+    assert library.status() == f"no compiled kernels ({compiler} failed: x.cpp:1: error: unknown flag)"
+    assert not list((tmp_path / "cache" / "native").iterdir())
+
+
+def test_the_library_is_built_once(unloaded, monkeypatch, tmp_path):
+    monkeypatch.setenv("RNNSEARCH_CACHE", str(tmp_path))
+    assert library.library() is not None
+    (built,) = (tmp_path / "native").iterdir()
+    made = built.stat().st_mtime_ns
+    library._load.cache_clear()
+    assert library.library() is not None
+    assert [path.stat().st_mtime_ns for path in (tmp_path / "native").iterdir()] == [made]
+    assert os.access(built, os.R_OK)
