@@ -128,19 +128,22 @@ def unloaded():
     library._load.cache_clear()
 
 
-def test_switched_off(unloaded, monkeypatch):
+@pytest.mark.usefixtures("unloaded")
+def test_switched_off(monkeypatch):
     monkeypatch.setenv(library.SWITCH, "0")
     assert library.library() is None
     assert library.status() == "no compiled kernels (RNNSEARCH_NATIVE=0)"
     assert library.function("gru_forward", torch.float32) is None
 
 
-def test_without_a_compiler(unloaded, monkeypatch):
+@pytest.mark.usefixtures("unloaded")
+def test_without_a_compiler(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert library.status() == "no compiled kernels (no C++ compiler found: no-such-compiler)"
 
 
-def test_a_compiler_that_fails(unloaded, monkeypatch, tmp_path):
+@pytest.mark.usefixtures("unloaded")
+def test_a_compiler_that_fails(monkeypatch, tmp_path):
     compiler = tmp_path / "broken"
     compiler.write_text('#!/bin/sh\n[ "$1" = --version ] && exit 0\necho "x.cpp:1: error: unknown flag" >&2\nexit 1\n')
     compiler.chmod(compiler.stat().st_mode | stat.S_IEXEC)
@@ -150,7 +153,8 @@ def test_a_compiler_that_fails(unloaded, monkeypatch, tmp_path):
     assert not list((tmp_path / "cache" / "native").iterdir())
 
 
-def test_the_library_is_built_once(unloaded, monkeypatch, tmp_path):
+@pytest.mark.usefixtures("unloaded")
+def test_the_library_is_built_once(monkeypatch, tmp_path):
     monkeypatch.setenv("RNNSEARCH_CACHE", str(tmp_path))
     assert library.library() is not None
     (built,) = (tmp_path / "native").iterdir()

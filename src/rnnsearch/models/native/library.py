@@ -108,17 +108,14 @@ def _built(compiler: str) -> Path:
     }
     version = subprocess.run([compiler, "--version"], capture_output=True, check=True).stdout
     marks = [version, _processor(), " ".join(FLAGS).encode(), torch.__version__.encode()]
-    key = hashlib.sha256(b"\0".join(marks + [part for item in sorted(sources.items()) for part in map(_bytes, item)]))
+    texts = [part for name, content in sorted(sources.items()) for part in (name.encode(), content)]
+    key = hashlib.sha256(b"\0".join([*marks, *texts]))
     kept = cache_folder() / "native" / f"{key.hexdigest()[:24]}.so"
     if not kept.is_file():
         kept.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=kept.parent) as work:
             _compile(compiler, Path(work), sources).replace(kept)
     return kept
-
-
-def _bytes(part: str | bytes) -> bytes:
-    return part.encode() if isinstance(part, str) else part
 
 
 def _compile(compiler: str, folder: Path, sources: dict[str, bytes]) -> Path:
