@@ -17,6 +17,7 @@ from rnnsearch.data.bible import BibleFiles, read_verses
 from rnnsearch.data.catalog import CORPORA, find, get, read_facts
 from rnnsearch.data.download import PipSettings
 from rnnsearch.errors import DataError, RnnsearchError
+from rnnsearch.files import cache_folder
 
 PARTS = ("train", "dev", "test")
 
