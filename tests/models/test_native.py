@@ -163,3 +163,21 @@ def test_the_library_is_built_once(monkeypatch, tmp_path):
     assert library.library() is not None
     assert [path.stat().st_mtime_ns for path in (tmp_path / "native").iterdir()] == [made]
     assert os.access(built, os.R_OK)
+
+
+def test_the_same_batch_gives_the_same_bits(kind):
+    """Whichever thread ends first: a resumed run is the uninterrupted one."""
+    inputs = [numbers(n, *shape) for n, shape in enumerate(((9, 6, 96), (9, 32), (9, 7, 32), (9, 7, 32)))]
+    weights = fused_bahdanau.Weights(
+        *(numbers(10 + n, *shape) for n, shape in enumerate(((32, 32), (32,), (96, 32), (64, 32), (32, 32))))
+    )
+    mask = lengths_mask(torch.arange(9) % 7 + 1, 7)
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        first, *others = (
+            outcome(lambda: fused_bahdanau.unroll(*inputs, mask, weights), [*inputs, *weights], kind) for _ in range(20)
+        )
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(a, b) for other in others for a, b in zip(first, other, strict=True))

@@ -3,8 +3,6 @@
 // positions, and reads only their real source positions.
 #include "gru.h"
 
-#include <omp.h>
-
 namespace rnnsearch {
 
 struct Sizes {
@@ -148,7 +146,7 @@ void bahdanau_backward(Sizes n, const T* h, const T* keys, const uint8_t* mask, 
     const auto [B, I, J, D, A, H] = n;
     const Index F = A + 2 * D;
     Packed<T> to_state(F, D), to_context(3 * D, H), matrix(D, D);
-    std::fill(d_v, d_v + A, 0.0f);
+    Partial to_v(A);
     std::fill(d_keys, d_keys + B * J * A, 0.0f);
 #pragma omp parallel
     {
@@ -162,7 +160,8 @@ void bahdanau_backward(Sizes n, const T* h, const T* keys, const uint8_t* mask, 
         Index M = rows.size();
         std::vector<std::vector<Index>> real;
         for (Index m = rows.begin; m < rows.end; m++) real.push_back(real_positions(mask + m * J, J));
-        std::vector<float> d_state(M * D), u(M * D), c_wide(M * H), own_d_v(A), d_energy(J);
+        std::vector<float> d_state(M * D), u(M * D), c_wide(M * H), d_energy(J);
+        float* own_d_v = to_v.start(me);
         std::vector<T> f(M * F);
         for (Index i = I - 1; i >= 0 && M; i--) {
             Index first = rows.begin * I + i;
@@ -188,7 +187,7 @@ void bahdanau_backward(Sizes n, const T* h, const T* keys, const uint8_t* mask, 
                 }
                 attend_backward(n, real[m], keys + sentence * J * A, h + sentence * J * H, v, queries + at * A,
                                 alpha + at * J, total, d_alpha + at * J, d_energy.data(), d_keys + sentence * J * A,
-                                own_d_v.data(), d_queries + at * A);
+                                own_d_v, d_queries + at * A);
                 std::memcpy(&f[m * F], d_queries + at * A, A * sizeof(T));
             }
             product(f.data(), F, M, to_state, u.data(), D);
@@ -202,9 +201,9 @@ void bahdanau_backward(Sizes n, const T* h, const T* keys, const uint8_t* mask, 
             }
         }
         std::copy(d_state.begin(), d_state.end(), d_s_0 + rows.begin * D);
-#pragma omp critical
-        for (Index k = 0; k < A; k++) d_v[k] += own_d_v[k];
     }
+    std::fill(d_v, d_v + A, 0.0f);
+    to_v.add_to(d_v);
 }
 
 }  // namespace rnnsearch

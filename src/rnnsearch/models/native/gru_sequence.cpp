@@ -4,8 +4,6 @@
 // work a call, none a position.
 #include "gru.h"
 
-#include <omp.h>
-
 namespace rnnsearch {
 
 // [B, J, .] tensors are contiguous. h: [B, J, D] fp32, the state after each position; before, reset: [B, J, D] in the

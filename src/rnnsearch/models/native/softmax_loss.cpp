@@ -2,8 +2,6 @@
 // in `models/outputs.py`.
 #include "vectors.h"
 
-#include <omp.h>
-
 namespace rnnsearch {
 
 // logits: [M, V], without the bias; overwritten by d/dlogits = softmax - (1 - eps) onehot - eps / V where `gradient`.
@@ -11,10 +9,12 @@ namespace rnnsearch {
 template <class T>
 void softmax_loss(Index M, Index V, T* logits, const float* bias, const int64_t* target, float eps, bool gradient,
                   float* nll, float* smoothed, float* d_bias) {
+    Partial to_bias(V);
 #pragma omp parallel
     {
         Share rows(M, omp_get_thread_num(), omp_get_num_threads());
-        std::vector<float> row(V + LANES), own(gradient ? V : 0);
+        std::vector<float> row(V + LANES);
+        float* own = gradient ? to_bias.start(omp_get_thread_num()) : nullptr;
         for (Index m = rows.begin; m < rows.end; m++) {
             T* at = logits + m * V;
             floats most = all(-3e38f), total = {}, plain = {};
@@ -51,13 +51,11 @@ void softmax_loss(Index M, Index V, T* logits, const float* bias, const int64_t*
                 Index n = V - k;
                 floats g = load(&row[k]) * scale - shared;
                 store(at + k, g, n);
-                store(&own[k], load(&own[k], n) + g, n);
+                store(own + k, load(own + k, n) + g, n);
             }
         }
-        if (gradient && rows.size())
-#pragma omp critical
-            for (Index k = 0; k < V; k++) d_bias[k] += own[k];
     }
+    if (gradient) to_bias.add_to(d_bias);
 }
 
 }  // namespace rnnsearch

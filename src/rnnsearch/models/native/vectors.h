@@ -4,6 +4,8 @@
 // bfloat16 product needs an instruction of its own, and is left out where the processor has none.
 #pragma once
 
+#include <omp.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -208,6 +210,24 @@ struct Share {
     Index begin, end;
     Share(Index n, Index number, Index count) : begin(n * number / count), end(n * (number + 1) / count) {}
     Index size() const { return end - begin; }
+};
+
+// A sum over rows that each thread begins for its own: added up in the threads' order, so that the same batch gives the
+// same bits whichever thread ends first.
+class Partial {
+    std::vector<std::vector<float>> parts;
+    Index size;
+
+  public:
+    explicit Partial(Index size) : parts(omp_get_max_threads()), size(size) {}
+    float* start(int thread) {
+        parts[thread].assign(size, 0.0f);
+        return parts[thread].data();
+    }
+    void add_to(float* total) const {
+        for (const auto& part : parts)
+            for (Index k = 0; k < Index(part.size()); k++) total[k] += part[k];
+    }
 };
 
 }  // namespace rnnsearch
