@@ -19,7 +19,7 @@ inline std::vector<Index> real_positions(const uint8_t* mask, Index J) {
 
 template <class T>
 inline float dot(const T* a, const float* b, Index n) {
-    floats s = {};
+    Vec s = {};
     for (Index k = 0; k < n; k += LANES) s += load(a + k, n - k) * load(b + k, n - k);
     return sum(s);
 }
@@ -30,7 +30,7 @@ void attend(const Sizes& n, const std::vector<Index>& real, const T* keys, const
             float* alpha, T* context, float* wide) {
     float most = -1e30f, total = 0;
     for (Index j : real) {
-        floats e = {};
+        Vec e = {};
         for (Index a = 0; a < n.A; a += LANES) {
             Index m = n.A - a;
             e += load(v + a, m) * hyperbolic_tangent(load(keys + j * n.A + a, m) + load(q + a, m));
@@ -81,7 +81,7 @@ void bahdanau_forward(Sizes n, const T* x, const float* s_0, const T* h, const T
             for (Index m = 0; m < M; m++) {
                 Index at = (first + m * I) * D;
                 for (Index d = 0; d < D; d += LANES) {
-                    floats old = load(&state[m * D + d], D - d);
+                    Vec old = load(&state[m * D + d], D - d);
                     store(s + at + d, old, D - d);
                     store(before + at + d, old, D - d);
                 }
@@ -122,11 +122,11 @@ void attend_backward(const Sizes& n, const std::vector<Index>& real, const T* ke
     for (Index j : real) d_energy[j] -= alpha[j] * mean;
     for (Index a = 0; a < n.A; a += LANES) {
         Index m = n.A - a;
-        floats query = load(q + a, m), va = load(v + a, m), to_query = {}, to_v = {};
+        Vec query = load(q + a, m), va = load(v + a, m), to_query = {}, to_v = {};
         for (Index j : real) {
-            floats hidden = hyperbolic_tangent(load(keys + j * n.A + a, m) + query);
+            Vec hidden = hyperbolic_tangent(load(keys + j * n.A + a, m) + query);
             to_v += d_energy[j] * hidden;
-            floats d = d_energy[j] * va * (1.0f - hidden * hidden);
+            Vec d = d_energy[j] * va * (1.0f - hidden * hidden);
             to_query += d;
             store(d_keys + j * n.A + a, load(d_keys + j * n.A + a, m) + d, m);
         }
@@ -181,7 +181,7 @@ void bahdanau_backward(Sizes n, const T* h, const T* keys, const uint8_t* mask, 
                 Index at = first + m * I, sentence = rows.begin + m;
                 float* total = &c_wide[m * H];
                 for (Index k = 0; k < H; k += LANES) {
-                    floats d = load(total + k, H - k) + load(d_contexts + at * H + k, H - k);
+                    Vec d = load(total + k, H - k) + load(d_contexts + at * H + k, H - k);
                     store(total + k, d, H - k);
                     store(d_c + at * H + k, d, H - k);
                 }
@@ -195,7 +195,7 @@ void bahdanau_backward(Sizes n, const T* h, const T* keys, const uint8_t* mask, 
                 Index at = (first + m * I) * D;
                 for (Index d = 0; d < D; d += LANES) {
                     Index k = D - d;
-                    floats total = load(&d_state[m * D + d], k) + load(&u[m * D + d], k) + load(d_s + at + d, k);
+                    Vec total = load(&d_state[m * D + d], k) + load(&u[m * D + d], k) + load(d_s + at + d, k);
                     store(&d_state[m * D + d], total, k);
                 }
             }

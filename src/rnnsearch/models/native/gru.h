@@ -1,7 +1,7 @@
 // The gates of Bahdanau et al.'s GRU, h' = (1 - z) h + z tanh(. + U [r h]), forward and backward, a row at a time.
 #pragma once
 
-#include "vectors.h"
+#include "rows.h"
 
 namespace rnnsearch {
 
@@ -11,7 +11,7 @@ template <class X, class T>
 void gates(Index D, const X* x, const float* from_h, const float* extra, const float* h, float* zr, T* reset) {
     for (Index d = 0; d < D; d += LANES) {
         Index n = D - d;
-        floats z = load(x + d, n) + load(from_h + d, n), r = load(x + D + d, n) + load(from_h + D + d, n);
+        Vec z = load(x + d, n) + load(from_h + d, n), r = load(x + D + d, n) + load(from_h + D + d, n);
         if (extra) {
             z += load(extra + d, n);
             r += load(extra + D + d, n);
@@ -30,9 +30,9 @@ void candidate_and_state(Index D, const X* x, const float* from_reset, const flo
                          const float* z, float keep, float* candidate, float* next) {
     for (Index d = 0; d < D; d += LANES) {
         Index n = D - d;
-        floats g = load(x + d, n) + load(from_reset + d, n);
+        Vec g = load(x + d, n) + load(from_reset + d, n);
         if (extra) g += load(extra + d, n);
-        floats c = hyperbolic_tangent(g), old = load(h + d, n);
+        Vec c = hyperbolic_tangent(g), old = load(h + d, n);
         store(candidate + d, c, n);
         store(next + d, old + load(z + d, n) * keep * (c - old), n);
     }
@@ -44,7 +44,7 @@ void candidate_backward(Index D, const float* d_next, const float* h, const floa
                         float keep, T* d_candidate, T* d_z) {
     for (Index d = 0; d < D; d += LANES) {
         Index n = D - d;
-        floats g = load(d_next + d, n), u = load(z + d, n), c = load(candidate + d, n), used = u * keep;
+        Vec g = load(d_next + d, n), u = load(z + d, n), c = load(candidate + d, n), used = u * keep;
         store(d_candidate + d, g * used * (1.0f - c * c), n);
         store(d_z + d, g * (c - load(h + d, n)) * used * (1.0f - u), n);
     }
@@ -57,7 +57,7 @@ void reset_backward(Index D, const float* d_reset, const float* h, const float* 
                     float* d_next) {
     for (Index d = 0; d < D; d += LANES) {
         Index n = D - d;
-        floats g = load(d_reset + d, n), z = load(zr + d, n), r = load(zr + D + d, n);
+        Vec g = load(d_reset + d, n), z = load(zr + d, n), r = load(zr + D + d, n);
         store(d_r + d, g * load(h + d, n) * r * (1.0f - r), n);
         store(d_next + d, load(d_next + d, n) * (1.0f - z * keep) + g * r, n);
     }

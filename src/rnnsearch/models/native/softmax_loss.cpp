@@ -1,6 +1,6 @@
 // Cross-entropy over the vocabulary and its gradient, row by row, over logits in place: the native twin of the chunk
 // in `models/outputs.py`.
-#include "vectors.h"
+#include "rows.h"
 
 namespace rnnsearch {
 
@@ -17,26 +17,26 @@ void softmax_loss(Index M, Index V, T* logits, const float* bias, const int64_t*
         float* own = gradient ? to_bias.start(omp_get_thread_num()) : nullptr;
         for (Index m = rows.begin; m < rows.end; m++) {
             T* at = logits + m * V;
-            floats most = all(-3e38f), total = {}, plain = {};
+            Vec highest = all(-3e38f), total = {}, plain = {};
             for (Index k = 0; k < V; k += LANES) {
                 Index n = V - k;
-                floats x = load(at + k, n) + load(bias + k, n);
+                Vec x = load(at + k, n) + load(bias + k, n);
                 if (n < LANES)
                     for (Index l = n; l < LANES; l++) x[l] = -3e38f;
                 store(&row[k], x);
-                most = greatest(most, x);
+                highest = ::most(highest, x);
             }
-            float top = most[0];
-            for (int l = 1; l < LANES; l++) top = std::max(top, most[l]);
+            float top = highest[0];
+            for (int l = 1; l < LANES; l++) top = std::max(top, highest[l]);
             float of_target = row[target[m]] - top;
             for (Index k = 0; k < V; k += LANES) {
-                floats x = load(&row[k]) - top;
+                Vec x = load(&row[k]) - top;
                 if (eps > 0) {
-                    floats counted = x;
+                    Vec counted = x;
                     for (Index l = V - k; l < LANES; l++) counted[l] = 0;
                     plain += counted;
                 }
-                floats e = exponential(x);
+                Vec e = exponential(x);
                 for (Index l = V - k; l < LANES; l++) e[l] = 0;
                 total += e;
                 store(&row[k], e);
@@ -49,7 +49,7 @@ void softmax_loss(Index M, Index V, T* logits, const float* bias, const int64_t*
             row[target[m]] -= (1 - eps) * z;
             for (Index k = 0; k < V; k += LANES) {
                 Index n = V - k;
-                floats g = load(&row[k]) * scale - shared;
+                Vec g = load(&row[k]) * scale - shared;
                 store(at + k, g, n);
                 store(own + k, load(own + k, n) + g, n);
             }
