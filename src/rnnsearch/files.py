@@ -11,9 +11,8 @@ from pathlib import Path
 from rnnsearch.errors import RnnsearchError
 
 
-def cache_folder() -> Path:
-    """Where what can be made again is kept: `$RNNSEARCH_CACHE`, else `$XDG_CACHE_HOME/rnnsearch`, else
-    `~/.cache/rnnsearch`."""
+def default_cache() -> Path:
+    """`$RNNSEARCH_CACHE`, else `$XDG_CACHE_HOME/rnnsearch`, else `~/.cache/rnnsearch`."""
     if own := os.environ.get("RNNSEARCH_CACHE"):
         return Path(own).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "rnnsearch"

@@ -61,6 +61,7 @@ def test_links_stay_in_step_with_cleaning(tmp_path: Path) -> None:
     assert {path.name for path in prepared.folder.iterdir()} == {
         "source.json", "target.json", "prepared.json", "cleaning.json", "train.links", "train.links.ends",
         "train.source.ids", "train.source.ends", "train.target.ids", "train.target.ends",
+            "train.target.words.tsv",
     }  # fmt: skip
 
 

@@ -14,10 +14,9 @@ import pytest
 
 from rnnsearch.data import catalog, download
 from rnnsearch.data.bible import BibleFiles, read_verses
-from rnnsearch.data.catalog import CORPORA, find, get, read_facts
+from rnnsearch.data.catalog import CORPORA, default_cache, find, get, read_facts
 from rnnsearch.data.download import PipSettings
 from rnnsearch.errors import DataError, RnnsearchError
-from rnnsearch.files import cache_folder
 
 PARTS = ("train", "dev", "test")
 
@@ -155,11 +154,11 @@ def test_an_unknown_corpus_is_refused_with_the_nearest(tmp_path: Path) -> None:
 def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RNNSEARCH_CACHE", "/one")
     monkeypatch.setenv("XDG_CACHE_HOME", "/two")
-    assert cache_folder() == Path("/one")
+    assert default_cache() == Path("/one")
     monkeypatch.delenv("RNNSEARCH_CACHE")
-    assert cache_folder() == Path("/two/rnnsearch")
+    assert default_cache() == Path("/two/rnnsearch")
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert cache_folder() == Path.home() / ".cache" / "rnnsearch"
+    assert default_cache() == Path.home() / ".cache" / "rnnsearch"
 
 
 def test_every_listed_corpus_says_what_a_user_must_know() -> None:

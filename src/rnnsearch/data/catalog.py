@@ -15,7 +15,7 @@ from rnnsearch.data.bible import BibleFiles, read_verses
 from rnnsearch.data.download import Archive, Progress, fetch
 from rnnsearch.data.partitions import Partition, split
 from rnnsearch.errors import DataError, did_you_mean
-from rnnsearch.files import atomic_folder, cache_folder
+from rnnsearch.files import atomic_folder, default_cache
 from rnnsearch.text.alignments import format_pharaoh
 
 FORMAT = 1
@@ -153,7 +153,7 @@ def get(name: str, cache: Path | None = None, progress: Progress | None = None) 
     for a full disk.
     """
     corpus = find(name)
-    cache = cache or cache_folder()
+    cache = cache or default_cache()
     folder = cache / "corpora" / name
     if not _complete(folder, corpus):
         _build(corpus, fetch(corpus.archive, cache / "downloads", progress=progress), folder)

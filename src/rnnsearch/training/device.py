@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from rnnsearch.errors import ConfigError
-from rnnsearch.models.native.library import status as native_status
+from rnnsearch.models.native.library import status
 
 
 def choose_device(name: str, option: str = "training.device") -> torch.device:
@@ -40,7 +40,7 @@ def describe(device: torch.device) -> str:
     if device.type == "cuda":
         return str(torch.cuda.get_device_name(device))
     threads = torch.get_num_threads()
-    return f"{threads} thread{'' if threads == 1 else 's'} of {_cpu()}, {native_status()}"
+    return f"{threads} thread{'' if threads == 1 else 's'} of {_cpu()}, {status('bahdanau')}"
 
 
 def _cpu() -> str:

@@ -1,6 +1,6 @@
-"""Native twins: the recurrences and the loss in C++, over the types that `library.function` serves.
+"""Native twins: C++ built by the machine's own compiler at first use, and kept; the plain path where there is none.
 
-The plain step is the definition, its twin in PyTorch (`models/fused/`, `models/outputs.py`) the fallback; a law test
-holds all of them equal. What C++ saves: a thread takes its sentences through all positions without meeting the others,
-products and element-wise work share what is in the cache, and no padding of the source is read.
+Training: the GRU's sequence, RNNsearch's recurrence and the loss; the plain step is their definition and the twin in
+PyTorch (`models/fused/`, `models/outputs.py`) what runs without them. A thread takes its sentences through all
+positions without meeting the others. Search: `decoding`, and every family's products.
 """

@@ -14,7 +14,7 @@ from rnnsearch.models.native.library import function, serves
 
 def can_run(x: Tensor, annotations: Tensor, keys: Tensor, U: Tensor) -> bool:
     """Whether the compiled functions are there for these inputs and these weights."""
-    return serves("bahdanau_forward", x, U, sizes=(U.shape[0], keys.shape[2], annotations.shape[2]))
+    return serves("bahdanau_forward", "bahdanau", x, U, sizes=(U.shape[0], keys.shape[2], annotations.shape[2]))
 
 
 def unroll(
@@ -31,7 +31,7 @@ class _Recurrence(torch.autograd.Function):
         ctx: Any, x: Tensor, s_0: Tensor, annotations: Tensor, keys: Tensor, mask: Tensor, *weights: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         kind, full = product_type(x), weights[-1].dtype
-        run = function("bahdanau_forward", kind)
+        run = function("bahdanau_forward", "bahdanau", kind)
         assert run is not None
         W_a, _, C, U_gates, U = (w.to(kind).contiguous() for w in weights)
         v_a = weights[1].contiguous()
@@ -57,7 +57,7 @@ class _Recurrence(torch.autograd.Function):
         s, zr, candidates, queries, alphas, before, reset, contexts = made
         B, I, J, D, A, H = sizes = (*s.shape[:2], k.shape[1], s.shape[2], k.shape[2], h.shape[2])
         kind, full = U.dtype, s.dtype
-        run = function("bahdanau_backward", kind)
+        run = function("bahdanau_backward", "bahdanau", kind)
         assert run is not None
         d_s, d_contexts, d_alphas = (g.to(full).contiguous() for g in grads)
         d_x, d_queries, d_c = (U.new_empty(B, I, n) for n in (3 * D, A, H))

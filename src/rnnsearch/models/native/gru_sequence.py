@@ -14,7 +14,7 @@ from rnnsearch.models.native.library import function, serves
 
 def can_run(x: Tensor, U: Tensor) -> bool:
     """Whether the compiled functions are there for this input and these weights."""
-    return serves("gru_forward", x, U, sizes=(U.shape[0],))
+    return serves("gru_forward", "gru_sequence", x, U, sizes=(U.shape[0],))
 
 
 def gru_sequence(x: Tensor, mask: Tensor, U_gates: Tensor, U: Tensor, start: Tensor, backward: bool) -> Tensor:
@@ -27,7 +27,7 @@ class _GRUSequence(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, mask: Tensor, U_gates: Tensor, U: Tensor, start: Tensor, backward: bool) -> Tensor:
         kind = product_type(x)
-        run = function("gru_forward", kind)
+        run = function("gru_forward", "gru_sequence", kind)
         assert run is not None
         B, J, _ = x.shape
         D = U.shape[0]
@@ -44,7 +44,7 @@ class _GRUSequence(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         mask, start, W_gates, W, h, before, zr, candidate, reset = ctx.saved_tensors
         B, J, D = h.shape
-        run = function("gru_backward", W.dtype)
+        run = function("gru_backward", "gru_sequence", W.dtype)
         assert run is not None
         d_x, d_start = W.new_empty(B, J, 3 * D), torch.empty_like(start)
         d_h = grads[0].to(h.dtype).contiguous()
