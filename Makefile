@@ -2,6 +2,7 @@
 #
 #   make demo               a translator trained on real sentences (PAIR=en-de, de-en, en-fr, fr-en, en-es, es-en)
 #   make test               lint, types, layers and the whole test suite
+#   make bench              speed beside other toolkits (docs/speed.md; BENCH="--rivals none" for rnnsearch alone)
 #   make format             lay the code out and sort its imports
 #   make constraints        write constraints.txt anew from .venv
 #
@@ -9,11 +10,12 @@
 
 PAIR ?= en-de
 WORKERS ?= 2
+BENCH ?=
 BIN := .venv/bin
 PYTHON ?=
 export PYTHON
 
-.PHONY: demo test format constraints
+.PHONY: demo test bench format constraints
 .DELETE_ON_ERROR:
 
 demo: .venv/.installed
@@ -30,6 +32,9 @@ test: .venv/.installed-dev
 	@$(BIN)/lint-imports --no-logo
 	@echo "== pytest"
 	@$(BIN)/python -m pytest -n $(WORKERS) -rs
+
+bench: .venv/.installed
+	@$(BIN)/python -m benchmarks.speed --output docs/results $(BENCH)
 
 format: .venv/.installed-dev
 	@$(BIN)/ruff check --fix-only --quiet

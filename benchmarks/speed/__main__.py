@@ -1,0 +1,93 @@
+"""The command line of the benchmark: what to measure, in one run on one machine."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+from benchmarks.speed import rivals as others
+from benchmarks.speed.ours import ROOT, TRAININGS
+from benchmarks.speed.plan import Plan, measure
+from benchmarks.speed.rows import say
+from benchmarks.speed.table import markdown
+
+
+def arguments(given: list[str] | None = None) -> argparse.Namespace:
+    """The options, checked."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.speed", description=__doc__)
+    add = parser.add_argument
+    add("--rivals", default="onmt,joeynmt,eole", help="some of onmt, joeynmt, eole, or none")
+    add("--peers", type=Path, help="folder of the rivals' scripts (default: PEERS_SCRIPTS, ../shared/peers)")
+    add("--data", type=Path, help="folder of Multi30k's text (default: ../shared/data/multi30k-en-de)")
+    add("--scratch", type=Path, default=Path("runs/speed"), help="where rows and runs are kept")
+    add("--output", type=Path, help="folder for speed.md and speed.json (default: the scratch folder)")
+    add("--threads", type=int, default=os.cpu_count() or 1)
+    add("--updates", type=int, default=others.LEAST, help="of each rival's training")
+    add("--bleu-updates", type=int, default=others.FOUR_EPOCHS, help="of OpenNMT-py's training to 35.5 BLEU; 0: none")
+    add("--model", type=Path, help="a model that this benchmark trained before: decode with it, train none to BLEU")
+    add("--quality", action="store_true", help="also what the fast paths cost in quality")
+    add("--curves", action="store_true", help="also cost curves, as figures")
+    add("--device", default="cpu", help="cuda: also RNNsearch-50 at its full size on the GPU")
+    add("--smoke", action="store_true", help="everything of ours at toy size, in seconds")
+    add("--fresh", action="store_true", help="measure rows anew that an earlier call has finished")
+    return parser.parse_args(given)
+
+
+def main(given: list[str] | None = None) -> int:
+    """Measure, print and save. Returns the exit status."""
+    options = arguments(given)
+    if options.fresh:
+        shutil.rmtree(options.scratch, ignore_errors=True)
+    try:
+        plan = _plan(options)
+    except ValueError as error:
+        sys.stderr.write(f"benchmarks.speed: {error}\n")
+        return 1
+    found = measure(plan)
+    found.machine["command"] = shlex.join(["python", "-m", "benchmarks.speed", *(given or sys.argv[1:])])
+    text = markdown(found)
+    folder = options.output or options.scratch
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "speed.md").write_text(text, encoding="utf-8")
+    (folder / "speed.json").write_text(json.dumps(found.__dict__, indent=1) + "\n", encoding="utf-8")
+    print(text)
+    if options.curves:
+        from benchmarks.speed.curves import draw
+
+        draw(folder, options.scratch, options.threads, toy=options.smoke)
+    return 0
+
+
+def _plan(options: argparse.Namespace) -> Plan:
+    """What to measure. Errors: ValueError, one sentence."""
+    scratch = options.scratch.resolve()
+    if options.smoke:
+        from benchmarks.speed.plan import smoke
+
+        return smoke(scratch, options.threads, options.quality)
+    chosen = others.chosen(options.rivals)
+    scripts = others.scripts(options.peers) if chosen else None
+    tokens = others.tokens(options.peers, options.data)
+    return Plan(
+        scratch=scratch,
+        tokens=tokens,
+        threads=options.threads,
+        trainings=TRAININGS,
+        rivals=chosen,
+        scripts=scripts,
+        rival_updates=options.updates,
+        bleu_updates=options.bleu_updates,
+        model=options.model,
+        quality=options.quality,
+        device=options.device,
+    )
+
+
+if __name__ == "__main__":
+    say(f"in {ROOT}")
+    sys.exit(main())

@@ -1,0 +1,168 @@
+"""The rivals, trained and timed by the scripts of `--peers`, none of whose code is here."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.speed.rows import Row, run
+from benchmarks.speed.tokens import Tokens
+
+
+@dataclass(frozen=True)
+class Rival:
+    """One script with one setting. `context_fed`: the context (or h~) feeds back into the decoder's state."""
+
+    name: str
+    title: str
+    script: str
+    context_fed: bool
+    updates: int
+    environment: tuple[tuple[str, str], ...] = ()
+    log: str = ""
+    """Where the script logs training, below the rivals' own folder."""
+
+
+LEAST = 150
+"""Updates under which a script's log holds too few points for a speed."""
+FOUR_EPOCHS = 1816
+"""Updates after which OpenNMT-py without input feeding has been seen to reach 35.5 BLEU (beam 5)."""
+
+RIVALS = {
+    rival.name: rival
+    for rival in (
+        Rival(
+            "onmt", "OpenNMT-py, input feeding", "onmt.sh", True, LEAST, (("FEED", "1"),), "run/onmt.feed1/train.log"
+        ),
+        Rival(
+            "onmt-nofeed",
+            "OpenNMT-py, no input feeding",
+            "onmt.sh",
+            False,
+            LEAST,
+            (("FEED", "0"),),
+            "run/onmt.feed0/train.log",
+        ),
+        Rival("eole", "Eole, input feeding", "eole.sh", True, LEAST, (), "run/eole/train.log"),
+        Rival("joeynmt", "JoeyNMT, input feeding", "joeynmt.sh", True, LEAST, (), "run/joey/train.log"),
+    )
+}
+FAMILIES = {"onmt": ("onmt-nofeed", "onmt"), "joeynmt": ("joeynmt",), "eole": ("eole",)}
+"""What `--rivals` takes, and the rows that each stands for."""
+
+
+def chosen(names: str) -> list[Rival]:
+    """The rivals of a comma-separated list. Errors: ValueError for another name."""
+    wanted = [name.strip() for name in names.split(",") if name.strip() and name.strip() != "none"]
+    for name in wanted:
+        if name not in FAMILIES:
+            raise ValueError(f"--rivals must be some of {', '.join(FAMILIES)}, or none; got {name}")
+    return [RIVALS[row] for name in wanted for row in FAMILIES[name]]
+
+
+def scripts(given: Path | None) -> Path:
+    """The folder of the rivals' scripts: `--peers`, else PEERS_SCRIPTS, else ../shared/peers beside this checkout.
+
+    Errors: ValueError, one sentence, where there is none.
+    """
+    beside = Path(__file__).resolve().parents[3] / "shared" / "peers"
+    named = given or (Path(os.environ["PEERS_SCRIPTS"]) if os.environ.get("PEERS_SCRIPTS") else beside)
+    if not (named / "lib.sh").is_file():
+        raise ValueError(
+            f"--peers must be the folder of the rivals' scripts (onmt.sh, joeynmt.sh, eole.sh, prep.sh, lib.sh); "
+            f"got {named}; --rivals none measures rnnsearch alone"
+        )
+    return named
+
+
+def home() -> Path:
+    """Where the scripts install and run: PEERS, as they read it."""
+    return Path(os.environ.get("PEERS") or Path.home() / ".cache" / "rnnsearch-peers")
+
+
+def tokens(peers: Path | None, raw: Path | None) -> Tokens:
+    """The tokens that the rivals read, made by their `prep.sh` where that is not done.
+
+    Errors: ValueError, one sentence, where neither tokens nor scripts nor text are there.
+    """
+    folder = home() / "data" / "bpe8k"
+    beside = Path(__file__).resolve().parents[3] / "shared" / "data" / "multi30k-en-de"
+    text = raw or beside
+    if not (text / "train.en").is_file():
+        raise ValueError(f"--data must be the folder of Multi30k's text (train.en, train.de, val.*, ...); got {text}")
+    if not (folder / "vocab.de.txt").is_file():
+        home().mkdir(parents=True, exist_ok=True)
+        where = scripts(peers)
+        run(["bash", str(where / "prep.sh")], home() / "prep.log", _environment({"RAW": str(text)}))
+    return Tokens(folder, text, home() / "tools" / "bin")
+
+
+def _environment(more: Mapping[str, str]) -> dict[str, str]:
+    return {**os.environ, "PEERS": str(home()), **more}
+
+
+def measure(rival: Rival, peers: Path, updates: int, threads: int, raw: Path, one_by_one: int = 200) -> Row:
+    """Install where needed, train for `updates`, decode the test set; what the script found."""
+    log = home() / f"{rival.name}.log"
+    home().mkdir(parents=True, exist_ok=True)
+    count = str(threads)
+    environment = {**dict(rival.environment), "N1": str(one_by_one), "RAW": str(raw)}
+    environment |= {"OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count}
+    ended = run(["bash", str(peers / rival.script), "", str(updates)], log, _environment(environment))
+    (home() / f"{rival.name}.out").write_text(ended.output, encoding="utf-8")
+    row = parse(ended.output)
+    row["updates"] = updates
+    train_log = home() / rival.log
+    if train_log.is_file():
+        found = parameters(train_log.read_text(encoding="utf-8", errors="replace"))
+        row |= {"parameters": found} if found else {}
+    return row
+
+
+TIMED = re.compile(
+    r"^# timed rc=(?P<rc>\d+) wall=(?P<wall>[\d.]+)s cpu=(?P<cpu>[\d.]+)s maxrss=(?P<rss>\d+)MiB "
+    r"foreign_cpu=(?P<foreign>-?[\d.]+)s log=(?P<log>\S+)",
+    re.MULTILINE,
+)
+DECODED = re.compile(
+    r"^(?P<name>g64|b64|g1): (?P<sentences>\d+) sents (?P<tokens>\d+) hyp-tokens full=(?P<full>[\d.]+)s "
+    r"one-sentence=(?P<one>[\d.]+)s -> (?P<speed>[\d.]+) sent/s (?P<rate>\d+) tok/s (?P<ms>[\d.]+) ms/sent",
+    re.MULTILINE,
+)
+
+
+def parse(output: str) -> Row:
+    """What a script printed: training speed, wall time and memory, decoding by kind, BLEU.
+
+    Errors: RuntimeError where a part of it failed or is missing.
+    """
+    timed = list(TIMED.finditer(output))
+    failed = [found["log"] for found in timed if found["rc"] != "0"]
+    decoded = {found["name"]: found for found in DECODED.finditer(output)}
+    last = re.search(r"^train_tgt_tok_per_s=(?P<rate>[\d.]+)", output, re.MULTILINE)
+    if failed or not timed or last is None or len(decoded) < 3:
+        missing = f"it failed: see {failed[0]}" if failed else "its last line or a decoding is missing"
+        raise RuntimeError(f"a rival's script must print its timings; {missing}:\n{output[-2000:]}")
+    bleu = re.search(r"^BLEU greedy: (?P<greedy>[\d.]+) +beam5: (?P<beam>[\d.]+)", output, re.MULTILINE)
+    row: Row = {
+        "train_tokens_per_second": float(last["rate"]),
+        "train_seconds": float(timed[0]["wall"]),
+        "train_peak_mib": float(timed[0]["rss"]),
+        "one_sentence_seconds": min(float(found["one"]) for found in decoded.values()),
+        "bleu_greedy": float(bleu["greedy"]) if bleu else None,
+        "bleu_beam": float(bleu["beam"]) if bleu else None,
+    }
+    for key, name in (("g64", "greedy"), ("b64", "beam"), ("g1", "one_by_one")):
+        row[f"{name}_tokens_per_second"] = float(decoded[key]["rate"])
+        row[f"{name}_sentences_per_second"] = float(decoded[key]["speed"])
+    row["one_by_one_ms"] = float(decoded["g1"]["ms"])
+    return row
+
+
+def parameters(log: str) -> int | None:
+    """The number of parameters that a training log names, None where it names none."""
+    found = re.search(r"(?:number of parameters|Total params)[: ]+([\d,]+)", log)
+    return int(found[1].replace(",", "")) if found else None

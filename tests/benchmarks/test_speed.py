@@ -1,0 +1,275 @@
+"""The benchmark's arithmetic, on figures and sizes that can be checked by hand, and a whole run of it at toy size."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.speed import full_size, model, plan, rivals, toy
+from benchmarks.speed.__main__ import main
+from benchmarks.speed.limit import Counts, flops, products
+from benchmarks.speed.model import RIVALS_SIZE, Sizes
+from benchmarks.speed.phases import PHASES, Marks
+from benchmarks.speed.rows import Rows
+from benchmarks.speed.table import Found, markdown, targets
+from benchmarks.speed.tokens import Tokens
+from rnnsearch.config import resolve
+from rnnsearch.data.batches import make_batch
+from rnnsearch.data.prepare import prepare
+from rnnsearch.models.build import build
+from rnnsearch.models.decoders.decoder import Decoder
+from rnnsearch.models.draws import Draws
+from rnnsearch.objectives.likelihood import likelihood
+
+OPENNMT_PARAMETERS = 9_434_504
+"""Of OpenNMT-py 3.5.1 with the rivals' settings and input feeding, as its log says."""
+
+SCRIPT = """\
+# timed rc=0 wall=210.62s cpu=141.36s maxrss=1355MiB foreign_cpu=-0.1s log=/x/run/train.log
+train_speed: updates 50..150 in 135.0s = 0.741 up/s, 47.4 sent/s, 697 tgt tok/s (no EOS), 744 with EOS
+# timed rc=0 wall=8.73s cpu=3.79s maxrss=482MiB foreign_cpu=13.6s log=/x/run/dec.g64.one.log
+# timed rc=0 wall=16.03s cpu=7.35s maxrss=482MiB foreign_cpu=24.5s log=/x/run/dec.g64.log
+g64: 1000 sents 9871 hyp-tokens full=16.03s one-sentence=8.73s -> 136.85 sent/s 1351 tok/s 7.31 ms/sent
+b64: 1000 sents 9102 hyp-tokens full=25.56s one-sentence=8.28s -> 57.81 sent/s 526 tok/s 17.30 ms/sent
+g1: 200 sents 214 hyp-tokens full=4.48s one-sentence=3.44s -> 18.27 sent/s 195 tok/s 54.74 ms/sent
+BLEU greedy: 8.07  beam5: 8.84
+train_tgt_tok_per_s=697 decode_b64_beam5_sent_per_s=57.81 decode_b64_greedy_sent_per_s=136.85 decode_b1_greedy_ms=54.74
+"""
+
+
+def network(sizes, vocabulary):
+    tables = {
+        "data": {"source": "en", "target": "de", "corpus": "none"},
+        "model": model.model(sizes),
+        "training": {"max_epochs": 1},
+    }
+    return build(resolve(tables).model, *vocabulary, seed=1)
+
+
+def test_the_model_has_as_many_parameters_as_opennmt_py_within_two_percent():
+    vocabulary = (model.rounded(4381), model.rounded(5762))
+    count = sum(p.numel() for p in network(RIVALS_SIZE, vocabulary).parameters())
+    assert (vocabulary, count) == ((4384, 5760), 9_619_584)
+    assert abs(count / OPENNMT_PARAMETERS - 1) < 0.02
+
+
+def multiplications(sizes: Sizes, vocabulary: int, source: list[int], target: list[int]) -> int:
+    """Of the forward pass, sentence by sentence and position by position."""
+    E, H, D, A, R = sizes.embedding, sizes.encoder, sizes.decoder, sizes.attention, sizes.readout
+    count = 0
+    for J, I in zip(source, target, strict=True):
+        for _ in range(J):
+            for _ in ("forward", "backward"):
+                count += 3 * H * E + 3 * H * H
+            count += A * 2 * H
+        count += D * H
+        for _ in range(I):
+            count += A * D  # W_a s
+            for _ in range(J):
+                count += A + 2 * H  # v^T tanh(...), alpha h
+            count += 3 * D * E + 3 * D * D + 3 * D * 2 * H
+            count += R * (D + E + 2 * H)
+            count += vocabulary * R
+    return count
+
+
+def test_the_limit_counts_the_products_of_real_symbols():
+    sizes = Sizes(embedding=3, encoder=4, decoder=6, attention=5, readout=7, batch=4)
+    source, target = [3, 3, 3, 3], [2, 2, 2, 2]
+    counted = flops(products(sizes, 11, Counts.of(source, target)))
+    # Backward, each product has two more of its size: of its inputs' gradient and of its weights'.
+    assert counted == 3 * 2 * multiplications(sizes, 11, source, target)
+
+
+def test_sentences_of_different_lengths_change_the_limit_only_by_rounding_in_attention():
+    sizes = Sizes(embedding=30, encoder=40, decoder=60, attention=50, readout=70, batch=3)
+    source, target = [2, 9, 4], [3, 8, 5]
+    counted = flops(products(sizes, 500, Counts.of(source, target)))
+    assert counted == pytest.approx(6 * multiplications(sizes, 500, source, target), rel=0.01)
+
+
+def test_a_script_s_output_is_read():
+    row = rivals.parse(SCRIPT)
+    assert row["train_tokens_per_second"] == 697
+    assert (row["train_peak_mib"], row["train_seconds"]) == (1355, 210.62)
+    assert (row["greedy_tokens_per_second"], row["beam_tokens_per_second"]) == (1351, 526)
+    assert (row["one_by_one_ms"], row["one_sentence_seconds"]) == (54.74, 3.44)
+    assert (row["bleu_greedy"], row["bleu_beam"]) == (8.07, 8.84)
+    with pytest.raises(RuntimeError, match=r"it failed: see /x/run/train\.log"):
+        rivals.parse(SCRIPT.replace("rc=0", "rc=1", 1))
+    with pytest.raises(RuntimeError, match="a decoding is missing"):
+        rivals.parse(SCRIPT.replace("g1: ", "g2: "))
+    assert rivals.parameters("[x INFO] * number of parameters: 9434504\n") == OPENNMT_PARAMETERS
+    assert rivals.parameters("nothing") is None
+
+
+def test_unknown_rivals_and_missing_folders_are_told_in_a_sentence(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PEERS", str(tmp_path))
+    assert main(["--rivals", "moses", "--scratch", str(tmp_path / "s")]) == 1
+    assert main(["--rivals", "onmt", "--peers", str(tmp_path), "--scratch", str(tmp_path / "s")]) == 1
+    assert main(["--rivals", "none", "--data", str(tmp_path), "--scratch", str(tmp_path / "s")]) == 1
+    said = capsys.readouterr().err.splitlines()
+    assert "--rivals must be some of onmt, joeynmt, eole, or none; got moses" in said[0]
+    assert "--peers must be the folder of the rivals' scripts (onmt.sh, " in said[1]
+    assert f"got {tmp_path};" in said[1]
+    assert said[2].endswith(f"got {tmp_path}")
+
+
+def case(batch, beam, tokens):
+    return {
+        "beam": beam,
+        "batch": batch,
+        "tokens_per_second": tokens,
+        "sentences_per_second": tokens / 10,
+        "warm_tokens_per_second": tokens,
+    }
+
+
+def figures() -> Found:
+    """Everything a round number."""
+    fed, free = (rivals.parse(SCRIPT.replace("tok_per_s=697", f"tok_per_s={speed}")) for speed in (697, 1000))
+    found = Found({"cores": 2, "processor": "P", "threads": 2, "torch": "t", "python": "3", "date": "d"})
+    found.rivals.extend([("A, fed", True, {**fed, "updates": 150}), ("B", False, {**free, "updates": 1816})])
+    mine = {"parameters": 7, "memory_mib": {"100": 400.0, "200": 410.0}, "peak_mib": 1355 / 2}
+    found.trainings.extend(
+        [
+            ("fp32", "fp32", {**mine, "tokens_per_second": 1394.0}),
+            ("bf16", "bf16", {**mine, "tokens_per_second": 3485.0}),
+        ]
+    )
+    parts = {p: {"seconds": 1.0, "flops_per_second": 1e9, "tokens_per_second": 6970.0} for p in ("fp32", "bf16")}
+    found.limit.update({"flops": 10**9, "counts": Counts(64, 800, 1000, 13000)._asdict(), **parts})
+    found.decodings.extend([("fp32", "greedy", case(64, 1, 2702)), ("fp32", "greedy", case(256, 1, 13510))])
+    found.decodings.extend([("fp32", "beam 5", case(64, 5, 1578))])
+    found.one_by_one.append(("1 thread", {"mean_ms": 5.474, "p50_ms": 5.0, "p99_ms": 9.0}))
+    found.start_up.update({"help_seconds": 0.15, "one_sentence_seconds": 1.72})
+    found.to_bleu.update({"title": "bf16", "target": 35.5, "history": [(454, 42.124, 35.6)], "seconds": 42.124})
+    return found
+
+
+def test_the_table_s_ratios():
+    found = figures()
+    reached = {target.what: (target.figure, target.met) for target in targets(found)}
+    assert reached == {
+        "training, best precision, to the fastest context-fed rival": (pytest.approx(5.0), True),
+        "training, best precision, to the fastest rival": (pytest.approx(3.485), True),
+        "training, fp32, to the fastest context-fed rival": (pytest.approx(2.0), True),
+        "training, fp32, share of the fp32 limit": (pytest.approx(0.2), False),
+        "training, bf16, share of the bf16 limit": (pytest.approx(0.5), True),
+        "greedy, batch 64, to the fastest rival": (pytest.approx(2.0), False),
+        "greedy, best batch, to the fastest rival": (pytest.approx(10.0), True),
+        "beam 5, batch 64, full softmax, to the fastest rival": (pytest.approx(3.0), False),
+        "beam 5, batch 64, candidate list, to the fastest rival": (None, None),
+        "greedy latency to the fastest rival": (pytest.approx(0.1), True),
+        "greedy latency": (5.474, True),
+        "peak memory in training to the leanest rival": (pytest.approx(0.5), True),
+        "time to 35.5 BLEU, to OpenNMT-py's four epochs": (pytest.approx(0.2), True),
+        "`rnnsearch --help`": (0.15, True),
+        "one sentence from a cold start, to the fastest rival": (pytest.approx(0.5), True),
+    }
+    text = markdown(found)
+    assert "| rnnsearch, bf16 | 3,485 | 5.00x | 3.48x | 50% | 678 | 400 / 410 |" in text
+    assert "| A, fed | 697 | 1.00x | 0.70x |  | 1,355 |  |" in text
+    assert "| rnnsearch, fp32 | greedy | 64 | 2,702 | 270.2 | 2.00x | 2,702 |  |" in text
+    assert "| B | 1,816 | 3.51 | 8.84 |" in text
+
+
+def test_tokens_reach_the_model_symbol_for_symbol(tmp_path):
+    words = ["der", "Mann@@", ",", "'s", "...", "&", "@-@", "ß", "12", "x@@"]
+    for part, lines in {"train": [words, words[::-1]], "val": [words[:3]], "test": [words[2:]]}.items():
+        text = "".join(f"{' '.join(line)}\n" for line in lines)
+        for language in ("en", "de"):
+            (tmp_path / f"{part}.bpe.{language}").write_text(text, encoding="utf-8")
+            (tmp_path / f"vocab.{language}.txt").write_text("".join(f"{w}\n" for w in words), encoding="utf-8")
+    tokens = Tokens(tmp_path, tmp_path, test="test")
+    tokens.write(tmp_path / "text")
+    written = (tmp_path / "text" / "test.de").read_text(encoding="utf-8").splitlines()
+    assert tokens.units_of(written) == tokens.lines("test", "de")
+    config = resolve(model.tables(tokens, tmp_path / "text", Sizes(4, 4, 4, 4, 4, 2)))
+    prepared = prepare(config, tmp_path / "prepared")
+    assert [len(side) for side in prepared.train.pair(0)] == [10, 10]
+    assert len(set(prepared.train.pair(0)[1].tolist())) == 10
+    assert prepared.facts["unknown"] == {"source": 0.0, "target": 0.0}
+
+
+def test_marks_change_nothing_and_leave_the_class_as_it_is():
+    batch = make_batch([([5, 6, 7], [4, 5]), ([9], [6, 7, 8])], [0, 1])
+    values = []
+    for marked in (False, True):
+        network_ = network(Sizes(4, 4, 6, 5, 5, 2), (12, 12))
+        marks = Marks(torch.device("cpu"))
+        if marked:
+            marks.on(network_)
+        marks.begin()
+        loss = likelihood()(network_, batch, Draws(1)).total
+        loss.backward()
+        values.append((loss.item(), [p.grad.clone() for p in network_.parameters()]))
+    assert values[0][0] == values[1][0]
+    assert all(torch.equal(a, b) for a, b in zip(values[0][1], values[1][1], strict=True))
+    backward = {"backward: softmax", "backward: readout", "backward: recurrence"}
+    assert backward | {"encode", "recurrence", "readout"} <= marks.seconds.keys() <= set(PHASES)
+    assert "unroll" in type(network_.decoder).__mro__[1].__dict__ or type(network_.decoder).unroll is not Decoder.unroll
+
+
+def test_rows_are_kept_as_long_as_their_settings_stay(tmp_path):
+    measured = []
+
+    def measure():
+        measured.append(1)
+        return {"value": len(measured)}
+
+    assert [Rows(tmp_path).get("a", {"n": n}, measure)["value"] for n in (1, 1, 2, 2)] == [1, 1, 2, 2]
+
+
+@pytest.fixture
+def peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A rival's script that says what one said."""
+    folder = tmp_path / "peers"
+    folder.mkdir()
+    (folder / "eole.sh").write_text(f"cat <<'X'\n{SCRIPT}X\n", encoding="utf-8")
+    monkeypatch.setenv("PEERS", str(tmp_path / "installed"))
+    return folder
+
+
+def test_a_whole_run_at_toy_size_is_resumed_row_by_row(tmp_path, peers, monkeypatch):
+    threads = torch.get_num_threads()
+    small = replace(plan.smoke(tmp_path / "s", threads, quality=True), rivals=[rivals.RIVALS["eole"]], scripts=peers)
+    try:
+        found = plan.measure(small)
+    finally:
+        torch.set_num_threads(threads)
+    assert json.loads(json.dumps(found.__dict__)) is not None
+    assert {title for title, _, _ in found.trainings} == {s.title for s in small.trainings}
+    for _, _, row in found.trainings:
+        assert row["tokens_per_second"] > 0
+        assert row["measured_updates"] == 2
+    assert math.isfinite(found.quality["training"]["fp32"]["mean"])
+    assert found.to_bleu["history"][0][0] == 2
+    assert {row["milliseconds"].keys() >= {"encode", "update"} for _, row in found.phases} == {True}
+    text = markdown(found)
+    sections = [line[3:] for line in text.splitlines() if line.startswith("## ")]
+    assert sections == [
+        *("Targets", "Training", "The limit", "Decoding", "Latency", "Time to 0.0 BLEU", "Start-up"),
+        *("Where the time goes", "Quality"),
+    ]
+    assert toy.PARTS["train"] == 160 and "160 training pairs" in text
+    monkeypatch.setattr(Rows, "_measure", None)
+    again = plan.measure(small)
+    assert markdown(again) == text
+
+
+def test_the_full_size_is_measured_on_a_device_and_skipped_without_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert full_size.measure(Rows(tmp_path), tmp_path, 1, "cuda", {}) == []
+    assert "skipped: torch finds no CUDA device here" in capsys.readouterr().err
+    sizes = Sizes(embedding=6, encoder=4, decoder=6, attention=4, readout=5, batch=4, pool=2)
+    scale = full_size.Scale(sizes, words=36, pairs=40, length=6, batches=(4,), updates=3, skip=1)
+    (row,) = full_size.measure(Rows(tmp_path), tmp_path, torch.get_num_threads(), "cpu", {}, scale, at_home=True)
+    assert (row["batch"], row["measured_updates"]) == (4, 2)
+    assert row["parameters"] == sum(p.numel() for p in network(sizes, (40, 40)).parameters())
+    assert row["limit_tokens_per_second"] > 0
