@@ -31,11 +31,44 @@ class Setting:
     settings: tuple[str, ...] = ()
     updates: int = 504
     skip: int = 50
+    environment: tuple[tuple[str, str], ...] = ()
+    plain: bool = False
+    """Every recurrence by its definition, the step repeated, instead of a faster twin."""
+    phases: bool = False
+    """Whether its time is told by phase too."""
+
+    @property
+    def precision(self) -> str:
+        """Of the matrix products."""
+        found = [s.partition("=")[2] for s in self.settings if s.startswith("training.precision=")]
+        return found[0] if found else "fp32"
 
 
+FP32, BF16 = ("training.precision=fp32",), ("training.precision=bf16",)
+WITHOUT_NATIVE = (("RNNSEARCH_NATIVE", "0"),)
 TRAININGS = (
-    Setting("fp32", "fp32", ("training.precision=fp32",), updates=250),
-    Setting("bf16", "bf16", ("training.precision=bf16",)),
+    Setting("bf16", "bf16", BF16, phases=True),
+    Setting("fp32", "fp32", FP32, updates=504, phases=True),
+    Setting("bf16-torch", "bf16, without native code", BF16, updates=250, environment=WITHOUT_NATIVE, phases=True),
+    Setting("fp32-torch", "fp32, without native code", FP32, updates=250, environment=WITHOUT_NATIVE),
+    Setting("fp32-plain", "fp32, the plain step", FP32, updates=100, environment=WITHOUT_NATIVE, plain=True),
+)
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way of searching with the same weights."""
+
+    name: str
+    title: str
+    precision: str
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+WAYS = (
+    Way("bf16", "bf16", "bf16"),
+    Way("fp32", "fp32", "fp32"),
+    Way("torch", "fp32, without native code", "fp32", WITHOUT_NATIVE),
 )
 
 
@@ -84,39 +117,34 @@ class Ours:
             "memory_after": [100, 200, 400],
             "ends": list(ends),
             "threads": self.threads,
+            "plain": setting.plain,
         }
-        return self.child("train", name, spec)
+        return self.child("train", name, spec, setting.environment)
 
-    def decode(self, folder: Path, name: str, cases: list[dict[str, Any]], passes: int = 2) -> Row:
+    def decode(self, folder: Path, way: Way, name: str, cases: list[dict[str, Any]], passes: int = 2) -> Row:
         """Translate the test set; adds BLEU to each case."""
         output = self.scratch / "found" / name
         output.mkdir(parents=True, exist_ok=True)
-        spec = {
-            "model": str(folder),
-            "source": str(self.text / f"test.{self.tokens.source}"),
-            "cases": cases,
-            "passes": passes,
-            "output": str(output),
-            "threads": self.threads,
-            "device": self.device,
-        }
-        row = self.child("decode", name, spec)
+        spec = {**self._searching(folder, way, self.threads), "cases": cases, "passes": passes, "output": str(output)}
+        row = self.child("decode", name, spec, way.environment)
         for case in cases:
             lines = (output / case["name"]).read_text(encoding="utf-8").splitlines()
             row[case["name"]]["bleu"] = self.tokens.bleu(lines)
         return row
 
-    def one_by_one(self, folder: Path, name: str, threads: int, sentences: int = 300) -> Row:
+    def one_by_one(self, folder: Path, way: Way, threads: int, sentences: int = 300) -> Row:
         """Latency of greedy search, a sentence at a time."""
-        spec = {
+        spec = {**self._searching(folder, way, threads), "sentences": sentences, "warm": 20}
+        return self.child("one_by_one", f"{way.name}-{threads}", spec, way.environment)
+
+    def _searching(self, folder: Path, way: Way, threads: int) -> Row:
+        return {
             "model": str(folder),
             "source": str(self.text / f"test.{self.tokens.source}"),
-            "sentences": sentences,
-            "warm": 20,
+            "precision": way.precision,
             "threads": threads,
             "device": self.device,
         }
-        return self.child("one_by_one", name, spec)
 
     def start_up(self, folder: Path, repeats: int = 5) -> Row:
         """Seconds of `rnnsearch --help`, and of one sentence through the command line: medians of cold starts."""
@@ -164,16 +192,21 @@ class Ours:
             "updates": updates,
             "threads": self.threads,
         }
-        return self.child("phases", f"phases-{setting.name}", spec)
+        return self.child("phases", setting.name, spec, setting.environment)
 
-    def child(self, kind: str, name: str, spec: Row) -> Row:
+    def child(self, kind: str, name: str, spec: Row, environment: Sequence[tuple[str, str]] = ()) -> Row:
         """One measurement in a process of its own, with its peak memory."""
         if self.at_home:
             return dict(json.loads(json.dumps(KINDS[kind](spec)))) | {"peak_mib": peak_mib()}
         path = self.scratch / "specs" / f"{kind}-{name}.json"
         path.write_text(json.dumps(spec, indent=1), encoding="utf-8")
         command = [sys.executable, "-m", "benchmarks.speed.child", kind, str(path)]
-        ended = run(command, self.scratch / "logs" / f"{kind}-{name}.log", self._environment(), cwd=ROOT)
+        ended = run(
+            command,
+            self.scratch / "logs" / f"{kind}-{name}.log",
+            {**self._environment(), **dict(environment)},
+            cwd=ROOT,
+        )
         row: Row = json.loads(ended.output)
         return row | {"peak_mib": ended.peak_mib}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.speed import full_size, quality
 from benchmarks.speed import rivals as others
 from benchmarks.speed.model import Sizes
-from benchmarks.speed.ours import ROOT, TRAININGS, Ours, Setting
+from benchmarks.speed.ours import BF16, ROOT, TRAININGS, WAYS, Ours, Setting, Way
 from benchmarks.speed.rivals import Rival
 from benchmarks.speed.rows import Row, Rows, machine, say
 from benchmarks.speed.table import Found
@@ -19,7 +19,7 @@ from benchmarks.speed.tokens import Tokens
 
 GOAL = 35.5
 """BLEU of beam 5 on test_2016_flickr."""
-TO_BLEU = Setting("to-bleu", "bf16, constant rate", ("training.precision=bf16",), updates=454 * 7)
+TO_BLEU = Setting("to-bleu", "bf16, constant rate", BF16, updates=454 * 7)
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Plan:
     tokens: Tokens
     threads: int
     trainings: Sequence[Setting] = TRAININGS
+    ways: Sequence[Way] = WAYS
     to_bleu: Setting = TO_BLEU
     epoch: int = 454
     sizes: Sizes = field(default_factory=Sizes)
@@ -57,7 +58,8 @@ def smoke(scratch: Path, threads: int, quality: bool) -> Plan:
         scratch=scratch,
         tokens=toy.tokens(scratch / "toy"),
         threads=threads,
-        trainings=[replace(setting, updates=4, skip=2) for setting in TRAININGS],
+        trainings=[replace(setting, updates=4, skip=2) for setting in TRAININGS if not setting.environment],
+        ways=[way for way in WAYS if not way.environment],
         to_bleu=replace(TO_BLEU, updates=4, skip=2),
         epoch=2,
         sizes=Sizes(embedding=8, encoder=8, decoder=16, attention=16, readout=16, batch=8),
@@ -86,12 +88,17 @@ def measure(plan: Plan) -> Found:
     for rival in plan.rivals:
         _rival(plan, rows, found, rival)
     for setting in plan.trainings:
-        row = rows.get(f"train-{setting.name}", _key(plan, code, setting), lambda s=setting: ours.train(s, s.name))  # type: ignore[misc]
-        found.trainings.append((setting.title, _precision(setting), row))
+        row = rows.get(
+            f"train-{setting.name}",
+            _key(plan, code, setting),
+            lambda s=setting: ours.train(s, s.name),  # type: ignore[misc]
+        )
+        found.trainings.append((setting.title, setting.precision, row))
     vocabulary = prepared["vocabulary"]["target"]
     found.limit.update(rows.get("limit", _key(plan, "", vocabulary), lambda: ours.limit(vocabulary, ("fp32", "bf16"))))
     _decodings(plan, rows, found, ours, _trained(plan, rows, found, ours, code), code)
-    for setting in plan.trainings:
+    found.quality["search"] = quality.of_search(found.decodings)
+    for setting in (setting for setting in plan.trainings if setting.phases):
         row = rows.get(
             f"phases-{setting.name}",
             _key(plan, code, setting, plan.phase_updates),
@@ -99,7 +106,8 @@ def measure(plan: Plan) -> Found:
         )
         found.phases.append((setting.title, row))
     if plan.quality:
-        found.quality.update(quality.measure(rows, ours, plan.trainings, _key(plan, code), plan.quality_updates))
+        nlls = quality.of_training(rows, ours, plan.trainings, _key(plan, code), plan.quality_updates)
+        found.quality.update({"updates": plan.quality_updates, "training": nlls})
     if plan.device != "cpu":
         folder = plan.scratch / "full-size"
         found.full_size.extend(full_size.measure(rows, folder, plan.threads, plan.device, _key(plan, code)))
@@ -117,12 +125,8 @@ def version() -> str:
 
 
 def _key(plan: Plan, code: str, *rest: object) -> Row:
-    settings = [asdict(each) if isinstance(each, Setting) else each for each in rest]
+    settings = [asdict(each) if isinstance(each, Setting | Way) else each for each in rest]
     return {"code": code, "sizes": asdict(plan.sizes), "threads": plan.threads, "rest": settings}
-
-
-def _precision(setting: Setting) -> str:
-    return next((s.partition("=")[2] for s in setting.settings if s.startswith("training.precision=")), "fp32")
 
 
 def _rival(plan: Plan, rows: Rows, found: Found, rival: Rival) -> None:
@@ -151,7 +155,7 @@ def _trained(plan: Plan, rows: Rows, found: Found, ours: Ours, code: str) -> Pat
         for update in marks:
             folder = _with_weights(ours, update)
             case = {"name": "beam", "beam": 5, "batch": 64}
-            bleu = ours.decode(folder, f"after-{update}", [case], passes=0)["beam"]["bleu"]
+            bleu = ours.decode(folder, WAYS[0], f"after-{update}", [case], passes=0)["beam"]["bleu"]
             history.append((update, row["ends"][str(update)], bleu))
             say(f"after {update} updates, {history[-1][1]:.0f} s: BLEU {bleu:.2f}")
             best = max(best, (str(folder), bleu), key=lambda pair: pair[1])
@@ -178,23 +182,25 @@ def _with_weights(ours: Ours, update: int) -> Path:
 
 def _decodings(plan: Plan, rows: Rows, found: Found, ours: Ours, folder: Path, code: str) -> None:
     """Batches of every size, one by one, and from a cold start."""
-    cases = [
+    cases: list[Row] = [
         {"name": f"{kind.replace(' ', '')}-{batch}", "kind": kind, "beam": beam, "batch": batch}
         for beam, kind in ((1, "greedy"), (5, "beam 5"))
         for batch in plan.batches
     ]
-    key = _key(plan, code, str(folder), cases)
-    decoded = rows.get("decode", key, lambda: ours.decode(folder, "decode", cases))
-    for kind in ("greedy", "beam 5"):
-        mine = [decoded[case["name"]] for case in cases if case["kind"] == kind]
-        best = max(mine, key=lambda case: case["tokens_per_second"])
-        at_64 = [case for case in mine if case["batch"] == 64]
-        found.decodings.extend(("fp32", kind, case) for case in [*at_64, *([best] if best not in at_64 else [])])
-    for threads in sorted({1, plan.threads}):
-        row = rows.get(
-            f"one-by-one-{threads}",
-            {**key, "own": threads},
-            lambda n=threads: ours.one_by_one(folder, f"threads-{n}", n, plan.sentences),  # type: ignore[misc]
-        )
-        found.one_by_one.append((f"fp32, {threads} thread{'s' if threads > 1 else ''}", row))
+    for way in plan.ways:
+        key = _key(plan, code, str(folder), cases, way)
+        decoded = rows.get(f"decode-{way.name}", key, lambda w=way: ours.decode(folder, w, w.name, cases))  # type: ignore[misc]
+        for kind in ("greedy", "beam 5"):
+            mine = [decoded[case["name"]] for case in cases if case["kind"] == kind]
+            best = max(mine, key=lambda case: case["tokens_per_second"])
+            at_64 = [case for case in mine if case["batch"] == 64]
+            found.decodings.extend((way.title, kind, case) for case in [*at_64, *([best] if best not in at_64 else [])])
+        for threads in sorted({1, plan.threads}):
+            row = rows.get(
+                f"one-by-one-{way.name}-{threads}",
+                _key(plan, code, str(folder), way, threads, plan.sentences),
+                lambda w=way, n=threads: ours.one_by_one(folder, w, n, plan.sentences),  # type: ignore[misc]
+            )
+            found.one_by_one.append((f"{way.title}, {threads} thread{'s' if threads > 1 else ''}", row))
+    key = _key(plan, code, str(folder), plan.repeats)
     found.start_up.update(rows.get("start-up", key, lambda: ours.start_up(folder, plan.repeats)))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from benchmarks.speed.quality import REFERENCE
 from benchmarks.speed.rows import Row
 
 
@@ -240,29 +241,28 @@ def _phase(milliseconds: float | None, total: float) -> str:
 
 
 def _quality(found: Found) -> list[str]:
-    lines: list[str] = []
-    training, decoding = found.quality.get("training", {}), found.quality.get("decoding", {})
+    lines = ["## Quality", ""] if found.quality else []
+    training, search = found.quality.get("training", {}), found.quality.get("search", {})
     if training:
-        plain = training["fp32"]["mean"]
+        plain = training.get(REFERENCE, next(iter(training.values())))["mean"]
         rows = [
             [
-                name,
+                title,
                 ", ".join(f"{nll:.4f}" for nll in row["nll"]),
                 f"{row['mean']:.4f}",
                 f"{row['mean'] / plain - 1:+.2%}",
             ]
-            for name, row in training.items()
-            if isinstance(row, dict)
+            for title, row in training.items()
         ]
-        head = [f"dev NLL a word after {training['updates']} updates", "by seed", "mean", "to plain fp32"]
-        lines += ["## Quality", "", *table(head, rows)]
-    if decoding:
-        plain = decoding["plain fp32"]
+        head = [f"dev NLL a word after {found.quality['updates']} updates", "by seed", "mean", f"to {REFERENCE}"]
+        lines += table(head, rows)
+    if search:
+        exact = search.get(REFERENCE, next(iter(search.values())))
         rows = [
-            [name, *(f"{bleu[key]:.2f} ({bleu[key] - plain[key]:+.2f})" for key in ("greedy", "beam 5"))]
-            for name, bleu in decoding.items()
+            [title, *(f"{bleu[kind]:.2f} ({bleu[kind] - exact[kind]:+.2f})" for kind in exact)]
+            for title, bleu in search.items()
         ]
-        lines += table(["BLEU of the same weights", "greedy", "beam 5"], rows)
+        lines += table([f"BLEU of the same weights (to {REFERENCE})", *exact], rows)
     return lines
 
 
@@ -301,10 +301,13 @@ class Target:
 
     def row(self) -> list[str]:
         """As the table has it."""
-        form = (lambda v: f"{100 * v:.0f}%") if self.unit == "%" else (lambda v: f"{v:.2f}{self.unit}")
         said = {None: "not measured", True: "yes", False: "no"}[self.met]
         word = "at least" if self.least else "at most"
-        return [self.what, f"{word} {form(self.bound)}", "" if self.figure is None else form(self.figure), said]
+        figure = "" if self.figure is None else self._form(self.figure)
+        return [self.what, f"{word} {self._form(self.bound)}", figure, said]
+
+    def _form(self, value: float) -> str:
+        return f"{100 * value:.0f}%" if self.unit == "%" else f"{value:.2f}{self.unit}"
 
 
 def targets(found: Found) -> list[Target]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.speed import full_size, model, plan, rivals, toy
+from benchmarks.speed import child, full_size, model, plan, rivals, toy
 from benchmarks.speed.__main__ import main
 from benchmarks.speed.limit import Counts, flops, products
 from benchmarks.speed.model import RIVALS_SIZE, Sizes
@@ -22,6 +22,8 @@ from rnnsearch.config import resolve
 from rnnsearch.data.batches import make_batch
 from rnnsearch.data.prepare import prepare
 from rnnsearch.models.build import build
+from rnnsearch.models.cells import GRU
+from rnnsearch.models.decoders.bahdanau import Bahdanau
 from rnnsearch.models.decoders.decoder import Decoder
 from rnnsearch.models.draws import Draws
 from rnnsearch.objectives.likelihood import likelihood
@@ -213,7 +215,22 @@ def test_marks_change_nothing_and_leave_the_class_as_it_is():
     assert all(torch.equal(a, b) for a, b in zip(values[0][1], values[1][1], strict=True))
     backward = {"backward: softmax", "backward: readout", "backward: recurrence"}
     assert backward | {"encode", "recurrence", "readout"} <= marks.seconds.keys() <= set(PHASES)
-    assert "unroll" in type(network_.decoder).__mro__[1].__dict__ or type(network_.decoder).unroll is not Decoder.unroll
+    assert type(network_.decoder).unroll is Bahdanau.unroll
+
+
+def test_the_plain_step_is_what_a_child_can_be_told_to_repeat(monkeypatch):
+    batch = make_batch([([5, 6, 7], [4, 5]), ([9], [6, 7, 8])], [0, 1])
+    network_ = network(Sizes(4, 4, 6, 5, 5, 2), (12, 12))
+    twin = likelihood()(network_, batch, None).total.item()
+    for owner, method in ((Bahdanau, "unroll"), (GRU, "run"), (GRU, "sequence")):
+        monkeypatch.setattr(owner, method, getattr(owner, method))  # so that they are put back
+    child.by_definition()
+    assert Bahdanau.unroll is Decoder.unroll
+    steps = []
+    step = type(network_.decoder).step
+    monkeypatch.setattr(type(network_.decoder), "step", lambda *args: (steps.append(1), step(*args))[1])
+    assert likelihood()(network_, batch, None).total.item() == pytest.approx(twin, rel=1e-6)
+    assert len(steps) == 4
 
 
 def test_rows_are_kept_as_long_as_their_settings_stay(tmp_path):
@@ -248,7 +265,7 @@ def test_a_whole_run_at_toy_size_is_resumed_row_by_row(tmp_path, peers, monkeypa
     for _, _, row in found.trainings:
         assert row["tokens_per_second"] > 0
         assert row["measured_updates"] == 2
-    assert math.isfinite(found.quality["training"]["fp32"]["mean"])
+    assert math.isfinite(found.quality["training"]["bf16"]["mean"])
     assert found.to_bleu["history"][0][0] == 2
     assert {row["milliseconds"].keys() >= {"encode", "update"} for _, row in found.phases} == {True}
     text = markdown(found)
