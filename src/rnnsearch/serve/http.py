@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from rnnsearch.serve import file_routes, libretranslate, suggestions, v1
 from rnnsearch.serve.limits import BodyLimit, ServeError, Settings, error_body
 from rnnsearch.serve.logs import LOGGER, Observed
 from rnnsearch.serve.metrics import CONTENT_TYPE, Metrics
+from rnnsearch.serve.page import page_router
 from rnnsearch.serve.registry import Registry
 from rnnsearch.serve.service import Service
 
@@ -55,8 +54,7 @@ def create_app(models: Sequence[Path], settings: Settings | None = None) -> Fast
     app.include_router(suggestions.router)
     app.include_router(file_routes.router)
     app.add_api_route("/metrics", _metrics, methods=["GET"], include_in_schema=False)
-    if find_spec("rnnsearch.serve.page") is not None:
-        app.include_router(import_module("rnnsearch.serve.page").page_router())
+    app.include_router(page_router())
     for kind, handler in _HANDLERS:
         app.add_exception_handler(kind, handler)
     app.add_middleware(BodyLimit, max_body=settings.max_body)

@@ -1,0 +1,64 @@
+// Small helpers over the document.
+
+export const $ = (id) => document.getElementById(id);
+
+/** An element with properties (dataset and attributes under their own names) and children. */
+export function element(name, properties = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(properties)) {
+    if (key === "dataset") Object.assign(made.dataset, value);
+    else if (key in made) made[key] = value;
+    else made.setAttribute(key, value);
+  }
+  made.append(...children);
+  return made;
+}
+
+/** An icon of the page's sprite. */
+export function icon(name) {
+  const svg = vector("svg", { "aria-hidden": "true" });
+  svg.append(vector("use", { href: `#i-${name}` }));
+  return svg;
+}
+
+/** An SVG element with attributes. */
+export function vector(name, attributes = {}, text = "") {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  if (text) made.textContent = text;
+  return made;
+}
+
+/** A function that runs `action` once calls have ceased for `wait` milliseconds; `.cancel()` forgets it. */
+export function debounced(action, wait) {
+  let timer = 0;
+  const run = (...given) => {
+    clearTimeout(timer);
+    timer = setTimeout(action, wait, ...given);
+  };
+  run.cancel = () => clearTimeout(timer);
+  return run;
+}
+
+/** Arrow keys, Home and End among the children of a list, one of which is in the tab order. */
+export function roving(list, selector, { horizontal = false } = {}) {
+  list.addEventListener("keydown", (event) => {
+    const items = [...list.querySelectorAll(selector)];
+    const at = items.indexOf(document.activeElement);
+    if (at < 0 || event.altKey || event.ctrlKey || event.metaKey) return;
+    const right = getComputedStyle(items[at]).direction === "rtl" ? -1 : 1;
+    const steps = { ArrowDown: 1, ArrowUp: -1, ...(horizontal && { ArrowRight: right, ArrowLeft: -right }) };
+    const to = { Home: 0, End: items.length - 1 }[event.key] ?? (steps[event.key] && at + steps[event.key]);
+    if (to === undefined) return;
+    event.preventDefault();
+    focusOne(items, items[Math.max(0, Math.min(items.length - 1, to))]);
+  });
+}
+
+/** Focus one of several items and take it, and it alone, into the tab order. */
+export function focusOne(items, chosen) {
+  for (const item of items) item.tabIndex = item === chosen ? 0 : -1;
+  chosen?.focus();
+}
+
+export const percent = (share) => `${Math.round(100 * share)}%`;

@@ -1,0 +1,27 @@
+// Where the page begins: every part is started once, then the models are asked for.
+
+import * as alternatives from "./alternatives.js";
+import { $ } from "./dom.js";
+import * as files from "./files.js";
+import * as map from "./mapdialog.js";
+import * as models from "./models.js";
+import * as shortcuts from "./shortcuts.js";
+import * as source from "./source.js";
+import * as status from "./status.js";
+import * as tabs from "./tabs.js";
+import * as target from "./target.js";
+import * as wordmenu from "./wordmenu.js";
+import * as writer from "./writer.js";
+
+function confidence() {
+  const on = $("legend").hidden;
+  $("legend").hidden = !on;
+  $("target").classList.toggle("show-doubt", on);
+  $("legend").classList.toggle("show-doubt", on);
+  $("show-confidence").setAttribute("aria-pressed", String(on));
+}
+
+for (const part of [status, tabs, source, target, wordmenu, alternatives, writer, map, files, shortcuts]) part.start();
+$("show-confidence").addEventListener("click", confidence);
+$("source").focus({ preventScroll: true });
+await models.start();

@@ -1,0 +1,54 @@
+// Text as the server counts it (Unicode characters) and as the browser does (UTF-16 units).
+
+/** A function from the server's offsets in a text to the browser's. */
+export function offsets(text) {
+  if (!/[\ud800-\udfff]/.test(text)) return (n) => n;
+  const starts = [0];
+  for (const character of text) starts.push(starts.at(-1) + character.length);
+  return (n) => starts[Math.min(n, starts.length - 1)];
+}
+
+/** A translation of /v1/translate with every span in the browser's units. */
+export function localised(translation, text) {
+  const inText = offsets(text);
+  const inTarget = offsets(translation.text);
+  return {
+    ...translation,
+    sentences: translation.sentences.map((sentence) => ({
+      ...sentence,
+      start: inText(sentence.start),
+      end: inText(sentence.end),
+      best: sentence.best.map((hypothesis) => localHypothesis(hypothesis, sentence.source)),
+    })),
+    target_spans: translation.target_spans.map((span) => span.map(inTarget)),
+  };
+}
+
+function localHypothesis(hypothesis, source) {
+  const moved = (words, text) => {
+    const at = offsets(text);
+    return words.map((word) => ({ ...word, start: at(word.start), end: at(word.end) }));
+  };
+  return {
+    ...hypothesis,
+    words: moved(hypothesis.words, hypothesis.text),
+    source_words: moved(hypothesis.source_words, source),
+  };
+}
+
+/** A hypothesis that ends after `length` units of its text: what lies behind was not asked for. */
+export function cut(hypothesis, length) {
+  const kept = hypothesis.words.filter((word) => word.end <= length);
+  return {
+    ...hypothesis,
+    text: hypothesis.text.slice(0, length),
+    words: kept,
+    alignment: hypothesis.alignment.filter(([, target]) => target < kept.length),
+    attention: hypothesis.attention?.slice(0, kept.length) ?? null,
+  };
+}
+
+/** The first `next` of a completion's rest: its leading space and one word, whole or what is missing of it. */
+export function firstWord(rest) {
+  return /^\s*\S+/.exec(rest)?.[0] ?? "";
+}

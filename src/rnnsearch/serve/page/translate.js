@@ -1,0 +1,54 @@
+// From the field to an answer: one request at a time, the older one given up.
+
+import * as api from "./api.js";
+import { $ } from "./dom.js";
+import * as status from "./status.js";
+import { emit, setAnswer, state, targetText } from "./store.js";
+
+const PATIENCE = 500; // milliseconds after which a slow answer is preceded by a quick one, word by word
+let running = null;
+
+/** Translate what the field holds now. */
+export async function translateNow() {
+  const text = $("source").value;
+  running?.abort();
+  running = null;
+  state.text = text;
+  if (!text.trim() || !state.model) {
+    busy(false);
+    setAnswer(null);
+    return;
+  }
+  const mine = (running = new AbortController());
+  busy(true);
+  emit("stale");
+  const slow = setTimeout(preview, PATIENCE, text, mine.signal);
+  try {
+    const answer = await api.translate({ text, model: state.model.name }, mine.signal);
+    if (mine !== running) return;
+    status.fine();
+    setAnswer(answer);
+    status.announce(targetText());
+  } catch (error) {
+    if (mine === running) status.fault(error, translateNow);
+  } finally {
+    clearTimeout(slow);
+    mine.abort(); // the preview too
+    if (mine === running) busy(false);
+  }
+}
+
+/** What a search without alternatives finds, while the better answer is awaited. */
+function preview(text, signal) {
+  const parts = [];
+  const show = (sentence, part) => {
+    parts[sentence] = part;
+    emit("partial", parts.filter(Boolean).join(" "));
+  };
+  api.preview({ text, model: state.model.name }, signal, show).catch(() => {}); // the answer itself tells of faults
+}
+
+function busy(is) {
+  $("busy").hidden = !is;
+  $("target-pane").setAttribute("aria-busy", String(is));
+}
