@@ -31,7 +31,7 @@ test: .venv/.installed-dev
 	@echo "== lint-imports (layers)"
 	@$(BIN)/lint-imports --no-logo
 	@echo "== pytest"
-	@$(BIN)/python -m pytest -n $(WORKERS) -rs
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -rs
 
 bench: .venv/.installed
 	@$(BIN)/python -m benchmarks.speed --output docs/results $(BENCH)

@@ -1,0 +1,108 @@
+"""Everything is done without a mouse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def test_from_text_to_another_word_by_keys_alone(sheet: Any) -> None:
+    page, keys = sheet.page, sheet.page.keyboard
+    assert sheet.focused().startswith("source ")  # where one begins
+    keys.type(sheet.sentence)
+    keys.press("Control+Enter")
+    sheet.settled()
+    tab_to(sheet, "Unser")
+    keys.press("ArrowRight")
+    keys.press("ArrowRight")
+    assert sheet.focused().endswith(" malt")
+    assert sheet.lit("source-mirror") == sheet.aligned(target="malt")
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')").startswith("malt, ")
+    keys.press("Enter")
+    page.locator("#word-menu .choice").first.wait_for()
+    assert " choice" in sheet.focused()
+    keys.press("Enter")
+    page.wait_for_function("was => document.getElementById('target').innerText !== was", arg=sheet.translation)
+    page.wait_for_function("() => document.activeElement.dataset.word === '2'")
+    keys.press("End")
+    assert sheet.focused().split()[-1] == sheet.target.split()[-1]
+
+
+def tab_to(sheet: Any, ending: str) -> None:
+    for _ in range(12):
+        if sheet.focused().endswith(ending):
+            return
+        sheet.page.keyboard.press("Tab")
+    raise AssertionError(f"Tab does not lead to {ending!r}")
+
+
+def test_every_shortcut_does_what_the_help_says(translated: Any) -> None:
+    page, keys = translated.page, translated.page.keyboard
+    keys.press("Alt+a")
+    assert translated.shows("#alternatives")
+    keys.press("Alt+a")
+    assert not translated.shows("#alternatives")
+    keys.press("Alt+p")
+    assert translated.shows("#legend")
+    keys.press("Alt+m")
+    assert translated.shows("#map")
+    keys.press("Alt+a")  # not behind a dialog
+    keys.press("Escape")
+    assert not translated.shows("#map")
+    assert not translated.shows("#alternatives")
+    keys.press("Alt+w")
+    assert translated.shows("#writing")
+    keys.press("Alt+w")
+    assert not translated.shows("#writing")
+    before = page.get_attribute("#theme", "aria-pressed")
+    keys.press("Alt+l")
+    assert page.get_attribute("#theme", "aria-pressed") != before
+    keys.press("Alt+c")
+    page.wait_for_selector("#toast", state="visible")
+    page.focus("#source")
+    keys.press("?")
+    assert page.input_value("#source").endswith("?")  # in a field it is a letter
+    page.focus("#help-open")
+    keys.press("?")
+    assert translated.shows("#help")
+    said = page.inner_text("#help-body")
+    assert all(f"Alt {key}" in said.replace("\xa0", " ") for key in "AMWPCXL")
+    keys.press("Escape")
+    assert translated.focused().startswith("help-open ")
+
+
+def test_tab_goes_through_the_page_and_is_never_caught(translated: Any) -> None:
+    """From the first element round to the first again, each seen once and each with a name."""
+    page = translated.page
+    page.focus(".skip")
+    seen: list[str] = []
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement === document.body"):
+            break
+        seen.append(translated.focused())
+    ids = [place.split()[0] for place in seen if not place.startswith(" ")]
+    assert len(ids) == len(set(ids))
+    wanted = {"tab-text", "help-open", "theme", "from", "swap", "to", "source", "clear", "copy",
+              "show-alternatives", "show-map", "show-writer", "show-confidence"}  # fmt: skip
+    assert wanted <= set(ids)
+    assert sum("word" in place.split()[:1] for place in seen) == 1  # the words are one stop
+
+
+def test_whatever_takes_the_focus_has_a_name(translated: Any) -> None:
+    nameless = translated.page.evaluate(
+        """() => [...document.querySelectorAll('button, select, textarea, input, a, [role=button], [tabindex="0"]')]
+            .filter((e) => e.checkVisibility() && !(e.getAttribute('aria-label') || e.textContent.trim()
+              || e.labels?.[0]?.textContent.trim() || e.getAttribute('aria-labelledby'))).map((e) => e.outerHTML)"""
+    )
+    assert nameless == []
+
+
+def test_tabs_by_arrow_keys(sheet: Any) -> None:
+    sheet.page.focus("#tab-text")
+    sheet.page.keyboard.press("ArrowRight")
+    assert sheet.shows("#view-files")
+    assert not sheet.shows("#view-text")
+    assert sheet.page.get_attribute("#tab-files", "aria-selected") == "true"
+    sheet.page.keyboard.press("Tab")
+    sheet.page.keyboard.press("ArrowLeft")
+    assert sheet.focused()

@@ -1,0 +1,206 @@
+"""Light and dark, contrast, phone width, and that nothing is asked from anywhere else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+AA_TEXT, AA_GRAPHIC = 4.5, 3.0
+
+
+def test_the_theme_follows_the_system_until_it_is_chosen(open_page: Any) -> None:
+    sheet = open_page(color_scheme="dark")
+    dark = ground(sheet)
+    assert luminance(dark) < 0.05
+    sheet.page.emulate_media(color_scheme="light")
+    assert luminance(ground(sheet)) > 0.8
+    sheet.page.emulate_media(color_scheme="dark")
+    assert sheet.page.get_attribute("#theme", "aria-pressed") == "true"
+    sheet.page.click("#theme")
+    assert luminance(ground(sheet)) > 0.8
+    assert sheet.page.get_attribute("#theme", "aria-pressed") == "false"
+    sheet.page.reload()
+    sheet.page.wait_for_function("() => document.getElementById('to').value")
+    assert luminance(ground(sheet)) > 0.8  # remembered
+
+
+def ground(sheet: Any) -> tuple[float, ...]:
+    return colour(sheet.page.evaluate("getComputedStyle(document.body).backgroundColor"))
+
+
+def colour(css: str) -> tuple[float, ...]:
+    """`rgb(1, 2, 3)` as fractions."""
+    assert css.startswith("rgb("), css
+    return tuple(int(part) / 255 for part in css[4:-1].split(", "))
+
+
+def luminance(rgb: tuple[float, ...]) -> float:
+    """Relative luminance of WCAG 2.2."""
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in rgb]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+MEASURE = """() => {
+  // Every visible element that has text of its own: its colour and what it is painted upon, each as 8-bit sRGB.
+  const context = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+  const pixels = (...layers) => {
+    context.clearRect(0, 0, 1, 1);
+    for (const layer of layers) { context.fillStyle = layer; context.fillRect(0, 0, 1, 1); }
+    return `rgb(${[...context.getImageData(0, 0, 1, 1).data].slice(0, 3).join(', ')})`;
+  };
+  const grounds = (e) => e ? [...grounds(e.parentElement), getComputedStyle(e).backgroundColor] : [];
+  const dimmed = (e) => e.closest('[aria-disabled=true]');  // WCAG 1.4.3 leaves out what cannot be used
+  const found = [];
+  for (const e of document.querySelectorAll('body *')) {
+    const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+    const field = e.matches('textarea, select, input:not([type=file])');
+    const unseen = 'option, script, title, .mirror, .mirror *:not(.ghost), .hidden-text, .skip';
+    if (!(own || field) || e.matches(unseen) || dimmed(e)) continue;
+    if (!e.checkVisibility({visibilityProperty: true})) continue;
+    const top = document.querySelector('dialog[open]');
+    if (top && !top.contains(e)) continue;
+    const under = grounds(e);
+    const style = getComputedStyle(e);
+    const ink = e instanceof SVGElement ? style.fill : style.color;
+    found.push([e.tagName + '.' + (e.id || e.className.baseVal || e.className) + ' ' + e.textContent.slice(0, 20),
+                pixels(...under, ink), pixels(...under)]);
+    if (field && e.placeholder) {
+      found.push(['placeholder', pixels(...under, getComputedStyle(e, '::placeholder').color), pixels(...under)]);
+    }
+  }
+  return found;
+}"""
+
+
+@pytest.fixture(params=["light", "dark"])
+def theme(request: pytest.FixtureRequest, open_page: Any) -> Any:
+    return open_page(color_scheme=request.param)
+
+
+def check(sheet: Any, least: int, where: str) -> None:
+    measured = sheet.page.evaluate(MEASURE)
+    assert len(measured) >= least, where
+    low = [(name, round(contrast(colour(ink), colour(paper)), 2)) for name, ink, paper in measured
+           if contrast(colour(ink), colour(paper)) < AA_TEXT]  # fmt: skip
+    assert low == [], where
+
+
+def test_all_text_has_contrast_aa(theme: Any) -> None:
+    page = theme.page
+    check(theme, 6, "empty")
+    theme.translate(f"{theme.sentence} {theme.other}")
+    page.click("#show-confidence")
+    page.click("#show-alternatives")
+    page.locator("#alternatives-list .choice").nth(1).wait_for()
+    # every shade of doubt, and light of every strength, wherever a real answer would put them
+    page.evaluate("document.querySelectorAll('#target .word').forEach((w, n) => w.dataset.doubt = n % 5)")
+    check(theme, 40, "translated")
+    for weight in ("0.25", "0.5", "0.75", "1"):
+        page.evaluate(
+            "w => document.querySelectorAll('#target .word').forEach(s => {"
+            " s.style.setProperty('--weight', w); s.classList.add('is-lit'); })",
+            weight,
+        )
+        check(theme, 40, f"lit by {weight}")
+    theme.word("Haus").click()
+    page.locator("#word-menu .choice").first.wait_for()
+    check(theme, 40, "words")
+    page.keyboard.press("Escape")
+    page.click("#show-writer")
+    page.locator(".ghost-next").wait_for()
+    check(theme, 40, "writing")
+    page.click("#writer-cancel")
+    page.click("#show-map")
+    check(theme, 15, "map")
+    page.keyboard.press("Escape")
+    page.click("#help-open")
+    check(theme, 40, "help")
+    page.keyboard.press("Escape")
+    page.click("#tab-files")
+    page.set_input_files("#file", {"name": "a.docx", "mimeType": "text/plain", "buffer": b"x"})
+    check(theme, 8, "files and a fault")
+
+
+def test_focus_and_marks_can_be_seen(theme: Any) -> None:
+    """What is not text but must be seen has 3:1 (WCAG 1.4.11)."""
+    theme.translate(theme.sentence)
+    theme.page.keyboard.press("Tab")
+    outline = theme.page.evaluate(
+        "(({outlineStyle, outlineWidth, outlineColor}) => [outlineStyle, outlineWidth, outlineColor])"
+        "(getComputedStyle(document.activeElement))"
+    )
+    assert outline[:2] == ["solid", "2px"]
+    card = colour(theme.page.evaluate("getComputedStyle(document.getElementById('panes')).backgroundColor"))
+    assert contrast(colour(outline[2]), card) >= AA_GRAPHIC
+    assert contrast(colour(outline[2]), ground(theme)) >= AA_GRAPHIC
+    theme.page.focus("#source")
+    ring = theme.page.evaluate("getComputedStyle(document.querySelector('.pane'), '::after').borderTopColor")
+    assert contrast(colour(ring), card) >= AA_GRAPHIC
+
+
+def overflow(sheet: Any) -> int:
+    return int(sheet.page.evaluate("Math.max(document.documentElement.scrollWidth, innerWidth) - screen.width"))
+
+
+def test_a_phone_needs_no_sideways_scrolling(open_page: Any) -> None:
+    size = {"width": 360, "height": 740}
+    sheet = open_page(viewport=size, screen=size, has_touch=True, is_mobile=True)
+    page = sheet.page
+    assert overflow(sheet) <= 0
+    sheet.translate(f"{sheet.sentence} {sheet.other} Donaudampfschifffahrtsgesellschaftskapitänsmützenabzeichen")
+    assert overflow(sheet) <= 0
+    panes = [page.locator(".pane").nth(n).bounding_box() for n in range(2)]
+    assert panes[1]["y"] >= panes[0]["y"] + panes[0]["height"] - 1  # one below the other
+    for button in ("#show-confidence", "#show-alternatives", "#show-writer"):
+        page.tap(button)
+        assert overflow(sheet) <= 0, button
+    page.locator("#alternatives-list .choice").first.wait_for()
+    assert overflow(sheet) <= 0
+    page.tap("#writer-cancel")
+    page.locator("#target .word").first.tap()
+    page.locator("#word-menu .choice").first.wait_for()
+    menu = page.locator("#word-menu").bounding_box()
+    assert menu["x"] >= 0
+    assert menu["x"] + menu["width"] <= 360
+    page.keyboard.press("Escape")
+    for opener in ("#show-map", "#help-open"):
+        page.tap(opener)
+        assert overflow(sheet) <= 0, opener
+        dialog = page.locator("dialog[open]").bounding_box()
+        assert dialog["x"] >= 0
+        assert dialog["x"] + dialog["width"] <= 360
+        page.keyboard.press("Escape")
+    page.tap("#tab-files")
+    assert overflow(sheet) <= 0
+
+
+def test_what_is_pressed_is_large_enough(open_page: Any) -> None:
+    """24 by 24 CSS pixels at least (WCAG 2.5.8)."""
+    sheet = open_page(viewport={"width": 360, "height": 740})
+    sheet.translate(f"{sheet.sentence} {sheet.other}")
+    small = sheet.page.evaluate(
+        "[...document.querySelectorAll('button, select, .button')].filter(e => e.checkVisibility())"
+        ".map(e => [e.id, e.getBoundingClientRect()])"
+        ".filter(([, box]) => Math.min(box.width, box.height) < 24).map(([id]) => id)"
+    )
+    assert small == []
+
+
+def test_nothing_is_asked_from_anywhere_else(open_page: Any) -> None:
+    """Checked after every test of the page; here that the page's own rules would forbid it too."""
+    sheet = open_page()
+    sheet.faults_expected = True
+    sheet.translate(sheet.sentence)
+    assert {url.rsplit("/", 1)[0] for url in sheet.asked} == {
+        sheet.address, f"{sheet.address}/static", f"{sheet.address}/v1",
+    }  # fmt: skip
+    refused = sheet.page.evaluate("fetch('http://127.0.0.2:9/').then(() => 'went', e => e.name)")
+    assert refused == "TypeError"
+    assert any("Content Security Policy" in text for text in sheet.said)
+    sheet.asked.clear()

@@ -1,0 +1,94 @@
+"""Right-to-left text, text without spaces, and characters that the browser counts as two."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+def hypothesis(source: list[str], target: list[str], space: str, attention: list[list[float]]) -> dict[str, Any]:
+    def spans(words: list[str]) -> list[dict[str, Any]]:
+        found, at = [], 0
+        for word in words:
+            found.append({"text": word, "start": at, "end": at + len(word)})
+            at += len(word) + len(space)
+        return found
+
+    scored = [{**word, "score": -0.1, "probability": 0.8} for word in spans(target)]
+    return {
+        "text": space.join(target), "score": -0.2, "log_prob": -1.0, "finished": True, "tokens": target,
+        "token_scores": [-0.1] * len(target), "source_words": spans(source), "words": scored,
+        "alignment": [[n, n] for n in range(len(target))], "attention": attention,
+    }  # fmt: skip
+
+
+def answer(source: list[str], target: list[str], space: str = " ") -> dict[str, Any]:
+    """/v1/translate's answer: word n of the target looked at word n of the source, in the server's offsets."""
+    attention = [[0.9 if i == j else 0.01 for j in range(len(source))] for i in range(len(target))]
+    best = hypothesis(source, target, space, attention)
+    text = space.join(source)
+    sentence = {"source": text, "start": 0, "end": len(text), "best": [best]}
+    whole = {"text": best["text"], "sentences": [sentence], "target_spans": [[0, len(best["text"])]]}
+    return {"model": "m", "source": "xx", "target": "yy", "translations": [whole]}
+
+
+CASES = {
+    "rtl": (["The", "house", "is", "big"], ["הבית", "הוא", "גדול", "מאוד"], " "),
+    "from rtl": (["البيت", "كبير", "جدا"], ["The", "house", "big"], " "),
+    "cjk": (["我", "喜欢", "猫"], ["私は", "猫が", "好き"], ""),
+    "emoji": (["I", "😀", "love", "𠮷", "cats"], ["Ich", "😀", "liebe", "𠮷", "Katzen"], " "),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_word_can_be_pointed_at(open_page: Any, case: str) -> None:
+    source, target, space = CASES[case]
+    sheet = open_page(routes={"/v1/translate": answer(source, target, space)})
+    assert sheet.translate(space.join(source)) == space.join(target)
+    assert sheet.page.locator("#target .word").all_inner_texts() == target
+    assert sheet.page.locator("#source-mirror .word").all_inner_texts() == source
+    for n, word in enumerate(target):
+        sheet.page.locator("#target .word").nth(n).hover()
+        if n < len(source):
+            assert sheet.lit("source-mirror") == {source[n]: 0.9}, word
+
+
+def test_right_to_left_text_begins_at_the_right(open_page: Any) -> None:
+    source, target, _ = CASES["rtl"]
+    sheet = open_page(routes={"/v1/translate": answer(source, target)})
+    sheet.translate(" ".join(source))
+    pane = sheet.page.locator("#target-pane").bounding_box()
+    boxes = [sheet.page.locator("#target .word").nth(n).bounding_box() for n in range(4)]
+    lefts = [box["x"] for box in boxes]
+    assert lefts == sorted(lefts, reverse=True)
+    assert pane["x"] + pane["width"] - (boxes[0]["x"] + boxes[0]["width"]) < 60
+    # the arrow that points to the next word goes to it
+    sheet.page.locator("#target .word").first.focus()
+    sheet.page.keyboard.press("ArrowLeft")
+    assert sheet.focused().endswith(target[1])
+    sheet.page.keyboard.press("ArrowRight")
+    assert sheet.focused().endswith(target[0])
+
+
+def test_each_paragraph_has_its_own_direction(open_page: Any) -> None:
+    source, target, _ = CASES["rtl"]
+    sheet = open_page(routes={"/v1/translate": answer(source, target)})
+    sheet.translate("The house is big")
+    sheet.page.fill("#source", "hello\nשלום")
+    styles = sheet.page.evaluate(
+        "['source', 'source-mirror', 'target'].map(id => getComputedStyle(document.getElementById(id)).unicodeBidi)"
+    )
+    assert styles == ["plaintext"] * 3
+
+
+def test_the_ghost_of_a_right_to_left_translation_begins_at_the_right(open_page: Any) -> None:
+    source, target, _ = CASES["rtl"]
+    done = {"text": " ".join(target), "rest": " ".join(target), "next": target[0], "score": -0.1}
+    sheet = open_page(routes={"/v1/translate": answer(source, target), "/v1/complete": {"completions": [done]}})
+    sheet.translate(" ".join(source))
+    sheet.page.click("#show-writer")
+    sheet.page.wait_for_selector(".ghost-next")
+    assert sheet.page.get_attribute("#writer", "dir") == "rtl"
+    sheet.page.keyboard.press("Tab")
+    assert sheet.page.input_value("#writer") == target[0]
