@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
 from fastapi.responses import Response
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
@@ -57,6 +59,7 @@ def create_app(models: Sequence[Path], settings: Settings | None = None) -> Fast
     app.include_router(page_router())
     for kind, handler in _HANDLERS:
         app.add_exception_handler(kind, handler)
+    app.openapi = partial(_document, app)  # type: ignore[method-assign]
     app.add_middleware(BodyLimit, max_body=settings.max_body)
     return app
 
@@ -66,6 +69,19 @@ def observed(app: FastAPI) -> Observed:
     service: Service = app.state.service
     inner: ASGIApp = app
     return Observed(inner, service.metrics)
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document, without the library's own form of a fault, which no route here has."""
+    if app.openapi_schema is None:
+        document = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
+        for path in document["paths"].values():
+            for operation in path.values():
+                operation["responses"].pop("422", None)
+        for name in ("HTTPValidationError", "ValidationError"):
+            document["components"]["schemas"].pop(name, None)
+        app.openapi_schema = document
+    return app.openapi_schema
 
 
 async def _metrics(request: Request) -> Response:

@@ -94,26 +94,30 @@ class BodyLimit:
         if declared.isdigit() and int(declared) > self._most:
             await self._refuse(send)
             return
-        read, begun = 0, False
+        read, begun, refused = 0, False, False
 
         async def counted() -> Message:
-            nonlocal read
+            nonlocal read, refused
             message = await receive()
             read += len(message.get("body", b""))
-            if read > self._most:
+            if read > self._most and not refused:
+                refused = True
+                if not begun:
+                    await self._refuse(send)
+            if refused:
                 raise _TooLargeError
             return message
 
-        async def noted(message: Message) -> None:
+        async def unless_refused(message: Message) -> None:
             nonlocal begun
             begun = True
-            await send(message)
+            if not refused:  # else the application answers the error that it was given for a body
+                await send(message)
 
         try:
-            await self._app(scope, counted, noted)
+            await self._app(scope, counted, unless_refused)
         except _TooLargeError:
-            if not begun:
-                await self._refuse(send)
+            return
 
     async def _refuse(self, send: Send) -> None:
         body = error_body(f"the body must have at most {self._most:,} bytes; got more")

@@ -42,6 +42,8 @@ def to_stderr(level: str) -> None:
         logger.handlers = [handler]
         logger.propagate = False
         logger.setLevel(level.upper())
+    # What uvicorn tells besides warnings we tell ourselves.
+    logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger(LOGGER).level))
 
 
 def log(event: str, level: int = logging.INFO, **fields: object) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -28,6 +29,25 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._app = app
         self._service = service
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen, and say where."""
+        await super().startup(sockets)
+        for listening in sockets or []:
+            address, port = listening.getsockname()[:2]
+            shown = f"[{address}]" if ":" in address else address
+            log("listening", url=f"http://{shown}:{port}", models=list(self._service.registry.abouts))
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """As uvicorn's, which raises the signal again when all is done: that it has stopped is answer enough."""
+        for stop in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(stop, self._stop)
+        with super().capture_signals():
+            yield
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Finish the files that were sent; then accept no more connections, end each kept one with its next answer,
@@ -56,13 +76,8 @@ def run(models: Sequence[Path], settings: Settings, host: str, port: int, log_le
     outer = observed(app)
     to_stderr(log_level)
     config = uvicorn.Config(outer, log_config=None, access_log=False, server_header=False, lifespan="on")
+    service: Service = app.state.service
     with _listen(host, port) as listening:
-        address, number = listening.getsockname()[:2]
-        shown = f"[{address}]" if ":" in address else address
-        for stop in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(stop, _told)
-        service: Service = app.state.service
-        log("listening", url=f"http://{shown}:{number}", models=list(service.registry.abouts))
         load_all = service.registry.load_all if preload else None
         asyncio.run(_serve(Server(config, outer, service), listening, load_all))
 
@@ -84,7 +99,3 @@ def _listen(host: str, port: int) -> socket.socket:
         listening.close()
         raise ConfigError([f"host and port must be free to listen on; got {host}:{port}: {error.strerror}"]) from None
     return listening
-
-
-def _told(number: int, frame: FrameType | None) -> None:
-    """The signal that uvicorn hands on when it has stopped: that it has stopped is answer enough."""

@@ -1,0 +1,157 @@
+"""The server on a real socket: other people's clients, rude ones, and a signal under load."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import uvicorn
+from libretranslatepy import LibreTranslateAPI
+
+import rnnsearch
+from rnnsearch.serve.http import create_app, observed
+from rnnsearch.serve.limits import Settings
+
+
+@pytest.fixture(scope="module")
+def url(folders: list[Path]) -> Iterator[str]:
+    """A server in a thread of this process."""
+    app = create_app(folders, Settings(api_keys=frozenset({"secret"}), max_body=100_000))
+    listening = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(observed(app), log_config=None, access_log=False, lifespan="on")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    server.should_exit = True
+    thread.join()
+
+
+def connect(url: str) -> http.client.HTTPConnection:
+    return http.client.HTTPConnection(str(urlsplit(url).netloc), timeout=60)
+
+
+def healthy(url: str) -> bool:
+    connection = connect(url)
+    connection.request("GET", "/health")
+    answer = connection.getresponse()
+    well = answer.status == 200 and json.loads(answer.read()) == {"status": "ok"}
+    connection.close()
+    return well
+
+
+def test_libretranslates_client_works_unchanged(url: str, folders: list[Path]) -> None:
+    client = LibreTranslateAPI(url, api_key="secret")
+    assert client.languages()[0] == {"code": "en", "name": "English", "targets": ["de"]}
+    assert client.detect("the cat is in the house")[0]["language"] == "en"
+    expected = rnnsearch.load(folders[0]).translate("the dog sees a big bird.").text
+    assert client.translate("the dog sees a big bird.", "en", "de") == expected
+    assert client.translate("the dog sees a big bird.", "auto", "de") == expected
+
+
+HEAD = b"POST /v1/translate HTTP/1.1\r\nHost: t\r\nX-API-Key: secret\r\nContent-Type: application/json\r\n"
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"\xff\xfe\x00garbage\r\n\r\n", b"400"),
+        (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: t\r\n\r\n", b"404"),
+        (HEAD + b'Content-Length: 14\r\n\r\n{"text": "\xff\xfe"}', b"400"),
+        (HEAD + b"Content-Length: 12\r\n\r\n[1, {]nonsens", b"400"),
+        (HEAD + b"Content-Length: 999999999999\r\n\r\n{", b"413"),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + (b"4000\r\n" + b"x" * 0x4000 + b"\r\n") * 8, b"413"),
+        (HEAD + b"Content-Length: -5\r\n\r\n", b"400"),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\nzzz\r\n", None),
+        (HEAD + b"Content-Length: 100\r\n\r\n{", None),
+        (HEAD + b'Content-Length: 19\r\n\r\n{"text": "the dog"}', None),
+        (b"", None),
+    ],
+)
+def test_rude_clients_do_no_harm(url: str, sent: bytes, status: bytes | None) -> None:
+    """Without a status: the client leaves without waiting for an answer."""
+    with socket.create_connection(("127.0.0.1", int(urlsplit(url).port or 0)), timeout=60) as client:
+        client.sendall(sent)
+        if status is not None:
+            answer = client.recv(100_000)
+            assert answer.split(b" ")[1] == status, answer
+    assert healthy(url)
+
+
+class Load:
+    """Clients that ask until nobody listens any more."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.answered = 0
+        self.lost: list[str] = []
+        self._lock = threading.Lock()
+
+    def client(self, number: int) -> None:
+        """Ask again and again, over a connection that is kept."""
+        body = json.dumps({"q": f"the cat sees {'the dog ' * (number % 7)}.", "source": "en", "target": "de"})
+        connection = connect(self.url)
+        while True:
+            try:
+                connection.request("POST", "/translate", body, {"Content-Type": "application/json"})
+                answer = connection.getresponse()
+            except (ConnectionError, http.client.BadStatusLine):
+                return  # not a byte of an answer: the server never took the request
+            try:
+                whole = answer.read()
+                right = answer.status == 200 and isinstance(json.loads(whole)["translatedText"], str)
+            except (http.client.HTTPException, OSError, ValueError) as error:
+                self.lost.append(repr(error))
+                return
+            if not right:
+                self.lost.append(f"{answer.status} {whole!r}")
+            with self._lock:
+                self.answered += 1
+
+
+def test_a_signal_under_load_loses_no_accepted_request(folders: list[Path]) -> None:
+    arguments = [sys.executable, "-m", "rnnsearch", "serve", *map(str, folders), "--port", "0", "--preload"]
+    with subprocess.Popen(arguments, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}) as server:
+        try:
+            assert server.stderr is not None
+            first = json.loads(server.stderr.readline())
+            assert (first["event"], first["models"]) == ("listening", ["en-de", "de-en"])
+            assert first["url"].startswith("http://127.0.0.1:"), "the default is the loopback address"
+            rest: list[bytes] = []
+            reader = threading.Thread(target=lambda: rest.extend(server.stderr or ()))
+            reader.start()
+            load = Load(first["url"])
+            clients = [threading.Thread(target=load.client, args=(n,)) for n in range(12)]
+            for client in clients:
+                client.start()
+            while load.answered < 40 and any(client.is_alive() for client in clients):
+                time.sleep(0.005)
+            server.send_signal(signal.SIGTERM)
+            for client in clients:
+                client.join(60)
+            assert server.wait(60) == 0
+            reader.join(60)
+        finally:
+            server.kill()
+    rows: list[dict[str, Any]] = [json.loads(line) for line in rest]
+    assert load.lost == []
+    [stopped] = [row for row in rows if row["event"] == "stopped"]
+    assert load.answered >= 40
+    assert stopped["accepted"] == stopped["answered"] == load.answered
+    requests = [row for row in rows if row["event"] == "request"]
+    assert len(requests) == load.answered
+    assert {(row["route"], row["status"]) for row in requests} == {("/translate", 200)}
+    assert not any(row["level"] == "error" for row in rows)
+    assert b"the cat" not in b"".join(rest), "texts are not logged"
