@@ -323,6 +323,8 @@ class TrainingConfig(Table):
     max_updates: Size | None = None
     max_minutes: Positive | None = None
     """Minutes of training, over all resumed sessions together; evaluation is not counted."""
+    all_reduce: Literal["fp32", "bf16"] | None = None
+    """What gradients are sent as where several processes train (fp32 if not given): bf16 is half as much to send."""
     normalise: Literal["sentences", "tokens"] = "sentences"
     """Loss summed over words and averaged over sentences (the papers), or averaged over words."""
     label_smoothing: Share = 0.0

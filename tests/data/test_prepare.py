@@ -98,7 +98,7 @@ def test_ids_give_the_text_back(
     assert facts["vocabulary"] == {"source": len(prepared.source), "target": len(prepared.target)}
     same = (tmp_path / "prepared/source.json").read_bytes() == (tmp_path / "prepared/target.json").read_bytes()
     assert same is bool(text.get("joint"))
-    assert prepared.train.source_lengths.tolist() == [len(prepared.train.pair(i)[0]) + 1 for i in range(78)]
+    assert prepared.train.lengths(np.arange(78))[0].tolist() == [len(prepared.train.pair(i)[0]) + 1 for i in range(78)]
     targets = [target for _, target in texts(prepared)]
     assert read_counts(prepared.folder / COUNTS) == count_words(targets)
     assert beside(prepared.folder) == []

@@ -116,7 +116,7 @@ def standing() -> Callable[[Path], tuple[dict[str, torch.Tensor], dict[str, Any]
         for name in ("model", "optimiser"):
             tensors |= {f"{name} {key}": t for key, t in read_weights(last / f"{name}.safetensors").items()}
         state = json.loads((last / "state.json").read_text())
-        del state["seconds"]
+        del state["seconds"], state["waited"]
         for row in state["history"]:
             del row["seconds"]
         return tensors, state

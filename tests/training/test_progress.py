@@ -22,6 +22,7 @@ ROW = {
     "epoch": 1.5,
     "nll_per_word": 2.25,
     "tokens_per_second": 12345.6,
+    "waiting": 0.0125,
     "padding": 0.125,
     "learning_rate": 0.001,
     "gradient_norm": 3.0,
@@ -196,7 +197,8 @@ def test_off_a_terminal_a_line_comes_now_and_then() -> None:
         made.evaluated(DEV)
         made.message("plain [text] of 1 line")
     assert file.getvalue().splitlines() == [
-        "epoch 1.50  update 20  train NLL 2.250 a word  12,346 target tokens/s  padding 12%  "
+        "epoch 1.50  update 20  train NLL 2.250 a word  12,346 target tokens/s  waiting for data 1.2%  "
+        "padding 12%  "
         "learning rate 0.001, 1 h 05 min left",
         "dev after epoch 1.50, update 20, 1 min 05 s: NLL 19.50 a sentence, perplexity 4.48 a symbol"
         "  BLEU 12.3 (greedy)  best so far",

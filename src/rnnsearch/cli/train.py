@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from rnnsearch.config import RunConfig
     from rnnsearch.data.prepared import Prepared
+    from rnnsearch.training.distributed import Processes
 
 RunFile = Annotated[Path, typer.Argument(help="A run file (TOML); see examples/.", show_default=False)]
 Settings = Annotated[
@@ -34,10 +35,20 @@ def train(
     settings: Settings = None,
 ) -> None:
     """Train a model (preparing its corpus first where that is not done); Ctrl-C saves, --resume goes on."""
-    config = checked(run_file, settings)
-    folder = run_folder(config, run_file)
-    run(config, folder, resume)
-    say(f"The model is in {folder}. Next: rnnsearch translate {folder}, rnnsearch inspect {folder}")
+    from rnnsearch.errors import Interrupted, RnnsearchError
+    from rnnsearch.training.distributed import joined
+
+    with joined() as processes:
+        try:
+            config = checked(run_file, settings)
+            folder = run_folder(config, run_file)
+            run(config, folder, resume, processes)
+        except RnnsearchError as error:
+            if processes.is_mine_to_say(error):
+                raise
+            raise typer.Exit(130 if isinstance(error, Interrupted) else 1) from None
+        if processes.first:
+            say(f"The model is in {folder}. Next: rnnsearch translate {folder}, rnnsearch inspect {folder}")
 
 
 def checked(run_file: Path, settings: list[str] | None) -> RunConfig:
@@ -98,18 +109,27 @@ def report(prepared: Prepared) -> None:
         say(f"{side}: {symbols:,} symbols of {facts['vocabulary'][side]:,} kinds, {unknown:.2%} unknown")
 
 
-def run(config: RunConfig, folder: Path, resume: bool) -> str:
+def run(config: RunConfig, folder: Path, resume: bool, processes: Processes | None = None) -> str:
     """Prepare where needed, print the config, train; returns why training ended."""
     from rnnsearch import config as run_config
-    from rnnsearch.training.progress import Screen
+    from rnnsearch.training.distributed import Processes
+    from rnnsearch.training.progress import Screen, Silent
     from rnnsearch.training.run import train as train_run
 
+    processes = processes or Processes()
+    processes.once(lambda: _prepare_first(config, folder))
     prepared = prepared_data(config, folder)
+    if not processes.first:
+        return train_run(config, prepared, folder, Silent(), resume, processes)
     for warning in prepared.warnings:
         say(f"warning: {warning}")
     say(run_config.dump(config))
     with Screen(console()) as screen:
-        return train_run(config, prepared, folder, screen, resume)
+        return train_run(config, prepared, folder, screen, resume, processes)
+
+
+def _prepare_first(config: RunConfig, folder: Path) -> None:
+    prepared_data(config, folder)
 
 
 class DownloadBar:

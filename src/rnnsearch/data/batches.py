@@ -1,7 +1,9 @@
-"""Batches of similar length within a budget: seeded, resumable at any batch, shared out among ranks."""
+"""Batches of similar length within a budget: seeded, resumable at any batch, their rows shared out among processes."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from threading import Lock
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -10,11 +12,26 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from rnnsearch.config import BatchConfig
+from rnnsearch.data.epochs import Epoch, plan, widths
 from rnnsearch.data.prepared import ParallelIds
 from rnnsearch.errors import ConfigError, DataError
 from rnnsearch.text.vocabulary import BOS, PAD
 
 Indices = npt.NDArray[np.int64]
+Widths = tuple[int, ...] | None
+
+
+class Share(NamedTuple):
+    """What a batch is of a whole one whose rows several processes work on; of one process, all of it."""
+
+    rows: tuple[int, ...]
+    """Which rows of the whole batch these are."""
+    indices: tuple[int, ...]
+    """The numbers in the corpus of all the whole batch's pairs."""
+    target_tokens: int
+    """The whole batch's real target symbols, EOS included."""
+    counts: bool = True
+    """False where there are fewer pairs than processes and this one only keeps step, on a row that another has."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +46,8 @@ class Batch:
     """The pairs' numbers in the corpus."""
     links: Bool[Tensor, "B I J"] | None = None
     """True where target symbol i is linked to source symbol j; None for a corpus without word alignments."""
+    share: Share | None = None
+    """Of the batches of an epoch: what others have of it."""
 
     @property
     def sentences(self) -> int:
@@ -59,12 +78,25 @@ class Batch:
             target_mask=self.target_mask.to(device, non_blocking=True),
             indices=self.indices,
             links=None if self.links is None else self.links.to(device, non_blocking=True),
+            share=self.share,
+        )
+
+    def pinned(self) -> "Batch":
+        """The same batch in memory that a GPU copies from without waiting."""
+        return Batch(
+            source=self.source.pin_memory(),
+            source_mask=self.source_mask.pin_memory(),
+            target=self.target.pin_memory(),
+            target_mask=self.target_mask.pin_memory(),
+            indices=self.indices,
+            links=None if self.links is None else self.links.pin_memory(),
+            share=self.share,
         )
 
     def turned(self) -> "Batch":
         """The same pairs in the other direction: targets as sources."""
         links = None if self.links is None else self.links.transpose(1, 2)
-        return Batch(self.target, self.target_mask, self.source, self.source_mask, self.indices, links)
+        return Batch(self.target, self.target_mask, self.source, self.source_mask, self.indices, links, self.share)
 
     def split(self) -> tuple["Batch", "Batch"]:
         """Two halves of at least one pair each, needless padding cut off; needs two pairs."""
@@ -82,6 +114,7 @@ class Batch:
             target_mask=target_mask[:, :height],
             indices=self.indices[start:stop],
             links=None if self.links is None else self.links[start:stop, :height, :width],
+            share=None if self.share is None else self.share._replace(rows=self.share.rows[start:stop]),
         )
 
 
@@ -92,32 +125,22 @@ def make_batch(pairs: Sequence[tuple[Sequence[int], Sequence[int]]], indices: Se
     return _batch(ids, np.arange(len(pairs)), tuple(indices))
 
 
-def _batch(ids: ParallelIds, rows: Indices, indices: tuple[int, ...]) -> Batch:
-    source, target = (torch.from_numpy(side) for side in ids.padded(rows))
+def _batch(
+    ids: ParallelIds, rows: Indices, indices: tuple[int, ...], share: Share | None = None, widths: Widths = None
+) -> Batch:
+    source, target = (torch.from_numpy(side) for side in ids.padded(rows, widths))
     links = None
     if ids.links is not None:
         links = torch.from_numpy(ids.links.dense(rows, target.shape[1], source.shape[1]))
-    return Batch(source, source != PAD, target, target != PAD, indices, links)
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """One epoch: its batches' pair numbers in the order of use, and the share of padding in them."""
-
-    epoch: int
-    batches: list[Indices]
-    waste: float
+    return Batch(source, source != PAD, target, target != PAD, indices, links, share)
 
 
 class Batches:
-    """The batches of any epoch, a function of (corpus, budget, seed, epoch number) alone.
+    """The batches of any epoch (see `epochs.plan`), a function of (corpus, budget, seed, epoch number) alone.
 
-    Pairs are shuffled; `sort_batches` batches' worth of them at a time are sorted by length and cut
-    into batches, and all batches are shuffled again (Bahdanau et al., 2015, appendix B.2, take 20
-    batches' worth). The token budget bounds rows * max(J, I), with EOS. With several ranks, rank r
-    takes batches r, r + world, ...; all ranks have equally many, for which the largest batches are
-    halved until the number divides (where only single pairs are left, the last few wait for another
-    epoch's shuffle).
+    Of each batch, process `rank` of `world` has rows rank, rank + world, ...; they are as wide as the whole batch, so
+    that random numbers drawn for the whole fit. So the batches, and what is learned from them, are the same whatever
+    the number of processes, and the budget is that of all processes together.
 
     Errors: DataError if no pair is within `max_length`; ConfigError if a pair alone is over the budget.
     """
@@ -134,91 +157,65 @@ class Batches:
     ) -> None:
         assert 0 <= rank < world
         self._ids, self._config, self._seed, self._rank, self._world = ids, batch, seed, rank, world
-        self._widths = np.maximum(ids.source_lengths, ids.target_lengths)
-        fits = np.ones(len(ids), dtype=bool) if max_length is None else self._widths <= max_length + 1
-        self._kept: Indices = np.flatnonzero(fits)
-        self.left_out = len(ids) - len(self._kept)
+        self._kept, longest = _fitting(ids, max_length)
+        self.left_out = 0 if self._kept is None else len(ids) - len(self._kept)
         """Pairs with more than `max_length` symbols (without EOS) on either side."""
-        if len(self._kept) == 0:
+        if self._kept is not None and len(self._kept) == 0:
             raise DataError(f"no training pair has at most {max_length} symbols a side (training.max_length)")
-        longest = int(self._widths[self._kept].max())
         if batch.tokens is not None and longest > batch.tokens:
             wanted = f"must be at least {longest}, the length of the longest training pair"
             advice = "training.max_length leaves long pairs out"
             raise ConfigError([f"training.batch.tokens: {wanted} ({advice}); got {batch.tokens}"])
-        self._plan: _Plan | None = None
+        self._plan: tuple[int, Epoch] | None = None
+        self._counts: dict[int, int] = {}
+        self._lock = Lock()  # batches are made by a thread ahead of the loop, which asks for counts meanwhile
 
     def count(self, epoch: int) -> int:
-        """The number of batches of an epoch on each rank."""
-        return len(self._planned(epoch).batches) // self._world
+        """The number of batches of an epoch."""
+        with self._lock:
+            return self._counts[epoch] if epoch in self._counts else len(self._planned(epoch))
 
     def epoch(self, number: int, skip: int = 0) -> Iterator[Batch]:
-        """This rank's batches of an epoch, without the first `skip`, which cost nothing."""
-        batches = self._planned(number).batches
-        for rows in batches[self._rank :: self._world][skip:]:
-            yield _batch(self._ids, rows, tuple(rows.tolist()))
+        """This process's share of the batches of an epoch, without the first `skip`, which cost nothing."""
+        with self._lock:
+            planned = self._planned(number)
+        for batch in range(skip, len(planned)):
+            yield self._share(planned.pairs(batch))
+
+    def of(self, indices: Sequence[int]) -> Batch:
+        """The whole batch of some pairs."""
+        return _batch(self._ids, np.asarray(indices, dtype=np.int64), tuple(indices))
 
     @property
     def padding_waste(self) -> float:
-        """The share of padding among all positions of both sides, over the last epoch asked for."""
-        return (self._plan or self._planned(0)).waste
+        """The share of padding among all positions of both sides, over the last epoch planned."""
+        with self._lock:
+            return (self._plan[1] if self._plan else self._planned(0)).waste
 
-    def _planned(self, epoch: int) -> _Plan:
-        if self._plan is None or self._plan.epoch != epoch:
-            rng = np.random.default_rng([self._seed, epoch])
-            pool = rng.permutation(self._kept)
-            batches = [rows for chunk in self._chunks(pool) for rows in self._cut(self._sorted(chunk))]
-            order = rng.permutation(len(batches))
-            batches = _divisible([batches[i] for i in order], self._world)
-            self._plan = _Plan(epoch, batches, self._waste(batches))
-        return self._plan
+    def _planned(self, epoch: int) -> Epoch:
+        if self._plan is None or self._plan[0] != epoch:
+            self._plan = None  # two at once would take twice the memory
+            self._plan = epoch, plan(self._ids, self._kept, self._config, self._seed, epoch)
+            self._counts[epoch] = len(self._plan[1])
+        return self._plan[1]
 
-    def _chunks(self, pool: Indices) -> list[Indices]:
-        """The pool in pieces of about `sort_batches` batches each."""
-        if self._config.sentences is not None:
-            size = self._config.sentences * self._config.sort_batches
-            return np.split(pool, range(size, len(pool), size))
-        assert self._config.tokens is not None
-        used = np.cumsum(self._widths[pool], dtype=np.int64) // (self._config.tokens * self._config.sort_batches)
-        return np.split(pool, np.flatnonzero(np.diff(used)) + 1)
-
-    def _sorted(self, chunk: Indices) -> Indices:
-        """By the longer side, then by the sides' difference to and fro: neighbours are alike on both sides."""
-        longer = self._widths[chunk]
-        difference = self._ids.source_lengths[chunk] - self._ids.target_lengths[chunk]
-        return chunk[np.lexsort((np.where(longer % 2 == 0, difference, -difference), longer))]
-
-    def _cut(self, chunk: Indices) -> list[Indices]:
-        """Batches, in order: as many rows each as the budget allows."""
-        config = self._config
-        if config.sentences is not None:
-            return np.split(chunk, range(config.sentences, len(chunk), config.sentences))
-        assert config.tokens is not None
-        widths, batches, start = self._widths[chunk].astype(np.int64), [], 0
-        while start < len(chunk):
-            width = np.maximum.accumulate(widths[start : start + config.tokens // widths[start]])
-            rows = int(np.searchsorted(width * np.arange(1, len(width) + 1), config.tokens, side="right"))
-            batches.append(chunk[start : start + rows])
-            start += rows
-        return batches
-
-    def _waste(self, batches: list[Indices]) -> float:
-        positions = 0
-        for lengths in (self._ids.source_lengths, self._ids.target_lengths):
-            positions += sum(len(rows) * int(lengths[rows].max()) for rows in batches)
-        rows = np.concatenate(batches)
-        real = int(self._ids.source_lengths[rows].sum()) + int(self._ids.target_lengths[rows].sum())
-        return 1.0 - real / positions
+    def _share(self, pairs: Indices) -> Batch:
+        lengths = self._ids.lengths(pairs)
+        counts = self._rank < len(pairs)
+        rows = np.arange(self._rank, len(pairs), self._world) if counts else np.array([0])
+        own = pairs[rows]
+        share = Share(tuple(rows.tolist()), tuple(pairs.tolist()), int(lengths[1].sum()), counts)
+        return _batch(self._ids, own, tuple(own.tolist()), share, tuple(lengths.max(1).tolist()))
 
 
-def _divisible(batches: list[Indices], world: int) -> list[Indices]:
-    """The batches with the largest halved until `world` divides their number; single pairs are left over."""
-    missing = -len(batches) % world
-    for _ in range(missing):
-        largest = max(range(len(batches)), key=lambda i: len(batches[i]))
-        rows = batches[largest]
-        if len(rows) == 1:
-            return batches[: len(batches) // world * world]
-        batches[largest] = rows[: len(rows) // 2]
-        batches.append(rows[len(rows) // 2 :])
-    return batches
+def _fitting(ids: ParallelIds, max_length: int | None) -> tuple[npt.NDArray[np.uint32] | None, int]:
+    """The pairs that are short enough (None: all), and the longest side among them."""
+    limit = np.iinfo(np.int64).max if max_length is None else max_length + 1
+    parts, longest, begin = [], 0, 0
+    for block in widths(ids):
+        fits = np.flatnonzero(block <= limit)
+        parts.append((fits + begin).astype(np.uint32))
+        longest = max(longest, int(block[fits].max(initial=0)))
+        begin += len(block)
+    kept = np.concatenate([np.zeros(0, dtype=np.uint32), *parts])
+    return (None if len(kept) == len(ids) > 0 else kept), longest

@@ -30,7 +30,7 @@ class SymbolLinks:
     def __init__(self, flat: npt.NDArray[Any], ends: npt.NDArray[Any]) -> None:
         assert flat.ndim == 2 and flat.shape[1] == 2
         self._flat = flat
-        self._ends = np.asarray(ends, dtype=np.int64)
+        self._ends = ends
 
     @classmethod
     def of(cls, links: Sequence[Iterable[Link]]) -> SymbolLinks:
@@ -45,7 +45,7 @@ class SymbolLinks:
         path = folder / f"{part}.links"
         empty = path.stat().st_size == 0  # which cannot be mapped
         flat: npt.NDArray[Any] = np.zeros(0, _DTYPE) if empty else np.memmap(path, dtype=_DTYPE, mode="r")
-        return cls(flat.reshape(-1, 2), np.fromfile(folder / f"{part}.links.ends", dtype="<u8"))
+        return cls(flat.reshape(-1, 2), np.memmap(folder / f"{part}.links.ends", dtype="<u8", mode="r"))
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -63,8 +63,8 @@ class SymbolLinks:
 
     def _places(self, indices: Places) -> tuple[Places, Places]:
         """The row of `indices` that each link belongs to [n], and the links [n, 2]."""
-        ends = self._ends[indices]
-        starts = np.where(indices > 0, self._ends[indices - 1], 0)
+        ends = self._ends[indices].astype(np.int64)
+        starts = np.where(indices > 0, self._ends[indices - 1], 0).astype(np.int64)
         counts = ends - starts
         rows = np.repeat(np.arange(len(indices)), counts)
         within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -56,10 +56,6 @@ class ParallelIds:
         assert links is None or len(links) == len(source_ends)
         self._flat = (source, target)
         self._ends = (source_ends, target_ends)
-        self.source_lengths = _lengths(source_ends)
-        """Symbols of each source sentence, its EOS included; int32 [pairs]."""
-        self.target_lengths = _lengths(target_ends)
-        """Symbols of each target sentence, its EOS included; int32 [pairs]."""
         self.links = links
         """Word alignments over symbols, where the corpus has them."""
 
@@ -72,15 +68,27 @@ class ParallelIds:
         return cls(*_flatten(source), *_flatten(target), links)
 
     def __len__(self) -> int:
-        return len(self.source_lengths)
+        return len(self._ends[0])
 
     def pair(self, index: int) -> tuple[Integers, Integers]:
         """The source and the target ids of one pair, without EOS."""
         return self._sentence(0, index), self._sentence(1, index)
 
-    def padded(self, indices: Integers) -> tuple[Integers, Integers]:
-        """The source [B, J] and the target [B, I] ids of pairs, each row ended by EOS, then padded by PAD."""
-        return self._rows(0, self.source_lengths, indices), self._rows(1, self.target_lengths, indices)
+    def lengths(self, indices: npt.NDArray[Any]) -> Integers:
+        """Symbols of the source and of the target sentence of pairs, EOS included, [2, pairs]."""
+        return np.stack([self._side_lengths(side, indices) for side in (0, 1)])
+
+    def padded(self, indices: Integers, widths: tuple[int, ...] | None = None) -> tuple[Integers, Integers]:
+        """The source [B, J] and the target [B, I] ids of pairs, each row ended by EOS, then padded by PAD; `widths`: J
+        and I, where they are to be more than the longest rows."""
+        wide = (0, 0) if widths is None else widths
+        return self._rows(0, indices, wide[0]), self._rows(1, indices, wide[1])
+
+    def _side_lengths(self, side: int, indices: npt.NDArray[Any]) -> Integers:
+        ends = self._ends[side]
+        start = np.where(indices > 0, ends[np.maximum(indices, 1) - 1], 0)
+        lengths: Integers = ends[indices].astype(np.int64) - start.astype(np.int64) + 1
+        return lengths
 
     def _sentence(self, side: int, index: int) -> Integers:
         ends = self._ends[side]
@@ -88,19 +96,15 @@ class ParallelIds:
         start = int(ends[index - 1]) if index else 0
         return np.asarray(self._flat[side][start : int(ends[index])], dtype=np.int64)
 
-    def _rows(self, side: int, lengths: npt.NDArray[np.int32], indices: Integers) -> Integers:
-        words = lengths[indices].astype(np.int64)[:, None] - 1
-        columns = np.arange(int(words.max()) + 1)
+    def _rows(self, side: int, indices: Integers, width: int) -> Integers:
+        words = self._side_lengths(side, indices)[:, None] - 1
+        columns = np.arange(max(int(words.max()) + 1, width))
         rows = np.full((len(indices), len(columns)), PAD, dtype=np.int64)
         real = columns < words
         places = np.asarray(self._ends[side][indices], dtype=np.int64)[:, None] - words + columns
         rows[real] = self._flat[side][places[real]]
         rows[columns == words] = EOS
         return rows
-
-
-def _lengths(ends: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
-    return (np.diff(np.asarray(ends, dtype=np.int64), prepend=0) + 1).astype(np.int32)
 
 
 def _flatten(sentences: Sequence[Sequence[int]]) -> tuple[Integers, Integers]:
@@ -183,8 +187,7 @@ class Prepared:
 
     def _side(self, side: Side) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         ids, ends = self.folder / f"train.{side}.ids", self.folder / f"train.{side}.ends"
-        flat = np.memmap(ids, dtype=self.facts["dtypes"][side], mode="r")
-        return flat, np.fromfile(ends, dtype="<u8")
+        return np.memmap(ids, dtype=self.facts["dtypes"][side], mode="r"), np.memmap(ends, dtype="<u8", mode="r")
 
     def _text(self, part: str) -> list[Pair]:
         files = "|".join(f"{part}.{self.facts[side]}" for side in SIDES)

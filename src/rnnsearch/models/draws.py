@@ -3,30 +3,50 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 
 class Draws:
-    """A seeded source of dropout masks for one batch; the same seed and order of calls give the same masks."""
+    """A seeded source of dropout masks for one batch; the same seed and order of calls give the same masks.
+
+    Shapes begin with the sentences. A process that works on some rows of a batch alone (`take`) draws for all of them
+    and keeps its own, so that a sentence is given the same numbers however many processes there are.
+    """
 
     def __init__(self, seed: int, device: torch.device | str = "cpu") -> None:
         self.generator = torch.Generator(device).manual_seed(seed)
+        self._rows: Tensor | None = None
+        self._of = 0
+
+    def take(self, rows: Sequence[int], of: int) -> None:
+        """What is drawn from now on is for these rows of a batch of `of` sentences."""
+        self._rows = torch.tensor(rows, device=self.generator.device)
+        self._of = of
 
     def mask(self, shape: tuple[int, ...], share: float, like: Tensor) -> Tensor:
         """1 / (1 - share) where a unit is kept, 0 where it is dropped (`share` to the nearest of 65,536 parts)."""
         # Sixteen bits a unit, four units a number of the generator, which draws one after the other.
-        count = math.prod(shape)
+        whole = self._whole(shape)
+        count = math.prod(whole)
         bits = torch.empty((count + 3) // 4, dtype=torch.int64, device=like.device)
-        bits = bits.random_(-(2**63), None, generator=self.generator).view(torch.int16)[:count].view(shape)
-        kept = bits >= round(share * 2**16) - 2**15
+        bits = bits.random_(-(2**63), None, generator=self.generator).view(torch.int16)[:count].view(whole)
+        kept = self._own(bits) >= round(share * 2**16) - 2**15
         return kept.to(like.dtype).mul_(1.0 / (1.0 - share))
 
     def uniform(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
         """Uniform numbers in (0, 1), in fp32."""
-        numbers = torch.rand(shape, device=like.device, generator=self.generator)
-        return numbers.clamp_min_(torch.finfo(torch.float32).tiny)
+        numbers = torch.rand(self._whole(shape), device=like.device, generator=self.generator)
+        return self._own(numbers.clamp_min_(torch.finfo(torch.float32).tiny))
+
+    def _whole(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        assert self._rows is None or shape[0] == len(self._rows), "random numbers are drawn a sentence"
+        return shape if self._rows is None else (self._of, *shape[1:])
+
+    def _own(self, drawn: Tensor) -> Tensor:
+        return drawn if self._rows is None else drawn.index_select(0, self._rows)
 
 
 def dropout(x: Tensor, share: float, draws: Draws | None) -> Tensor:

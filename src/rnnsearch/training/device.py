@@ -12,10 +12,19 @@ from rnnsearch.errors import ConfigError
 from rnnsearch.models.native.library import status
 
 
-def choose_device(name: str, option: str = "training.device") -> torch.device:
-    """`auto` is the GPU where there is one. Errors: ConfigError, naming `option`, for a device this machine has not."""
+def choose_device(name: str, option: str = "training.device", local_rank: int | None = None) -> torch.device:
+    """`auto` is the GPU where there is one. Where several processes of a machine train together, each has the GPU of
+    its own number there, `local_rank`.
+
+    Errors: ConfigError, naming `option`, for a device that this machine has not, or that all processes would share.
+    """
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if local_rank is not None and name.startswith("cuda"):
+        if name != "cuda":
+            wanted = "must be auto, cpu or cuda where several processes train, which have a GPU each"
+            raise ConfigError([f'{option}: {wanted}; got "{name}"'])
+        name = f"cuda:{local_rank}"
     try:
         device = torch.device(name)
     except RuntimeError:

@@ -1,7 +1,8 @@
 """The training loop: batches -> loss -> gradients -> update, with evaluation, checkpoints and resumption.
 
 Everything random in an update comes from the run's seed and the update's number, so a resumed run
-continues bit for bit on the same device.
+continues bit for bit on the same device. Where several processes train, all run this loop and make the same updates;
+what a clock or a signal decides, the first process decides for all.
 """
 
 from __future__ import annotations
@@ -9,29 +10,28 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic
 
 import torch
-from torch import Tensor, optim
+from torch import optim
 
 from rnnsearch.config import RunConfig
+from rnnsearch.data.ahead import Ahead
 from rnnsearch.data.batches import Batch, Batches
-from rnnsearch.errors import Interrupted, TrainingError
+from rnnsearch.errors import Interrupted
 from rnnsearch.models.checkpoint import save_weights, weights
-from rnnsearch.models.draws import Draws
 from rnnsearch.objectives.loss import Model, ObjectiveOf
 from rnnsearch.training.device import precision
+from rnnsearch.training.distributed import Processes
+from rnnsearch.training.gradients import Gradients, whole
 from rnnsearch.training.interrupt import interruptible
-from rnnsearch.training.optimisers import clip
 from rnnsearch.training.progress import Reporter
 from rnnsearch.training.schedules import Schedule
 from rnnsearch.training.state import State, load_state, save_state
 from rnnsearch.training.validation import Assessor
-
-SEED_STRIDE = 1_000_003
-"""Keeps the seeds of one run's updates apart from another run's."""
 
 
 @dataclass
@@ -49,11 +49,23 @@ class Trainer(Generic[Model]):
     folder: Path
     reporter: Reporter
     new_best: Callable[[Trainer[Model]], None]
+    """Called in the first process alone."""
+    processes: Processes = field(default_factory=Processes)
 
     def __post_init__(self) -> None:
         self.state = State()
         self.base_rates = [float(group["lr"]) for group in self.optimiser.param_groups]
-        self.parameters = [p for group in self.optimiser.param_groups for p in group["params"]]
+        self.gradients = Gradients(
+            training=self.config.training,
+            model=self.model,
+            objective=self.objective,
+            parameters=[p for group in self.optimiser.param_groups for p in group["params"]],
+            batches=self.batches,
+            device=self.device,
+            folder=self.folder,
+            reporter=self.reporter,
+            processes=self.processes,
+        )
         self.last_saved = time.monotonic()
 
     @property
@@ -69,36 +81,50 @@ class Trainer(Generic[Model]):
     def save(self) -> None:
         """Write the checkpoint to resume from."""
         self.state.schedule = self.schedule.state()
-        save_state(self.last, self.state, self.model, self.optimiser)
+        if self.processes.first:
+            save_state(self.last, self.state, self.model, self.optimiser)
         self.last_saved = time.monotonic()
 
     def run(self) -> str:
         """Train until a limit is reached; returns which. Errors: Interrupted after saving; TrainingError."""
-        with interruptible() as asked:
+        with interruptible() as asked, closing(Ahead(self._batches())) as ahead:
             if self.state.pending:
                 self._evaluate(asked)
             while True:
-                for group in self._groups():
+                waited = ahead.waited
+                for group in self._groups(ahead):
                     reason = self._finished()
                     if reason:
                         return self._end(reason)
-                    self._update(group)
+                    self._update(group, ahead.waited - waited)
                     if self._due_for_evaluation():
                         self._evaluate(asked)
                     self._stop_if(asked)
                     if time.monotonic() - self.last_saved > 60 * self.config.training.save_minutes:
                         self.save()
+                    waited = ahead.waited
                 self.state.epoch, self.state.batch = self.state.epoch + 1, 0
                 if self.config.training.evaluate_every is None:
                     self._evaluate(asked)
 
-    def _groups(self) -> Iterator[list[Batch]]:
+    def _batches(self) -> Iterator[Batch | None]:
+        """All batches from now on, on the device, with None at the end of each epoch."""
+        epoch, skip = self.state.epoch, self.state.batch
+        cuda = self.device.type == "cuda"
+        while True:
+            for batch in self.batches.epoch(epoch, skip):
+                yield (batch.pinned() if cuda else batch).to(self.device)
+            yield None
+            epoch, skip = epoch + 1, 0
+
+    def _groups(self, ahead: Iterator[Batch | None]) -> Iterator[list[Batch]]:
         """The rest of this epoch, `accumulate` batches at a time."""
-        size = self.config.training.batch.accumulate
         group: list[Batch] = []
-        for batch in self.batches.epoch(self.state.epoch, skip=self.state.batch):
-            group.append(batch.to(self.device))
-            if len(group) == size:
+        for batch in ahead:
+            if batch is None:
+                break
+            group.append(batch)
+            if len(group) == self.config.training.batch.accumulate:
                 yield group
                 group = []
         if group:
@@ -127,29 +153,33 @@ class Trainer(Generic[Model]):
         return reason
 
     def _stop_if(self, asked: Callable[[], bool]) -> None:
-        if asked():
+        """Errors: Interrupted, after saving, where any process was asked to stop."""
+        seconds, stop = self.processes.sum(self.state.seconds if self.processes.first else 0.0, float(asked()))
+        self.state.seconds = seconds
+        if stop:
             self.save()
             raise Interrupted(
                 f"training was interrupted at update {self.state.update}; its state is saved in {self.last}: "
                 "go on with --resume"
             )
 
-    def _update(self, group: list[Batch]) -> None:
-        """One update of the parameters from the summed gradients of a group of batches."""
+    def _update(self, group: list[Batch], waited: float) -> None:
+        """One update of the parameters from the summed gradients of a group of batches, for which the loop waited."""
         begin = time.monotonic()
         state, training = self.state, self.config.training
         epoch = self.epochs()  # before this update: the first of epoch 6 has five epochs behind it
         state.update += 1
         state.batch += len(group)
-        nll, norm = self._gradients(group)
+        nll, norm = self.gradients.of(group, state.update)
         self.schedule.progressed(self._done())
         rate = self.schedule.factor(state.update, epoch)
         for base, param_group in zip(self.base_rates, self.optimiser.param_groups, strict=True):
             param_group["lr"] = base * rate
         self.optimiser.step()
-        sentences, tokens = sum(b.sentences for b in group), sum(b.target_tokens for b in group)
-        seconds = time.monotonic() - begin
+        sentences, tokens = whole(group)
+        seconds = time.monotonic() - begin + waited
         state.seconds += seconds
+        state.waited += waited
         state.nll += nll
         state.sentences += sentences
         state.tokens += tokens
@@ -159,6 +189,7 @@ class Trainer(Generic[Model]):
                 "epoch": self.epochs(),
                 "nll_per_word": nll / tokens,
                 "tokens_per_second": tokens / seconds,
+                "waiting": waited / seconds,
                 "padding": self.batches.padding_waste,
                 "learning_rate": self.base_rates[0] * rate,
                 "gradient_norm": norm,
@@ -166,64 +197,9 @@ class Trainer(Generic[Model]):
                 "seconds_left": self._seconds_left(),
             }
         )
-        if training.checkpoint_every is not None and state.update % training.checkpoint_every == 0:
+        every = training.checkpoint_every
+        if every is not None and state.update % every == 0 and self.processes.first:
             save_weights(self.folder / f"update-{state.update}.safetensors", weights(self.model))
-
-    def _gradients(self, group: list[Batch]) -> tuple[float, float]:
-        """Fill the gradients; returns the summed NLL and the gradients' norm before clipping.
-
-        A batch too large for the GPU's memory is halved and the whole group done again.
-        """
-        training = self.config.training
-        by_sentence = training.normalise == "sentences"
-        count = sum(b.sentences if by_sentence else b.target_tokens for b in group)
-        draws = Draws(self.config.training.seed * SEED_STRIDE + self.state.update, self.device)
-        self.optimiser.zero_grad(set_to_none=True)
-        nll = torch.zeros((), device=self.device)
-        for number, batch in enumerate(group):
-            fits = True
-            try:
-                with precision(self.device, training.precision):
-                    loss = self.objective(self.model, batch, draws)
-                (loss.total / count).backward()  # type: ignore[no-untyped-call]
-                nll += loss.nll
-            except torch.OutOfMemoryError:
-                fits = False  # and no more in here: the exception keeps what the failed pass had allocated
-            if not fits:
-                return self._gradients(self._halved(group, number))
-        norm = clip(self.parameters, training.clip_norm, training.clip_value)
-        nll_sum, norm_value = torch.stack([nll, norm.to(nll.dtype)]).tolist()
-        if not (math.isfinite(nll_sum) and math.isfinite(norm_value)):
-            self._refuse(group, nll_sum, norm_value)
-        return nll_sum, norm_value
-
-    def _halved(self, group: list[Batch], number: int) -> list[Batch]:
-        batch = group[number]
-        if batch.sentences == 1:
-            raise TrainingError(
-                f"training pair {batch.indices[0] + 1} ({batch.source.shape[1]} and {batch.target.shape[1]} symbols) "
-                f"alone does not fit into the memory of {self.device}; lower training.max_length or the model's sizes"
-            )
-        torch.cuda.empty_cache()
-        self.reporter.message(
-            f"update {self.state.update}: {batch.sentences} sentences do not fit into memory; split and tried again"
-        )
-        return [*group[:number], *batch.split(), *group[number + 1 :]]
-
-    def _refuse(self, group: list[Batch], nll: float, norm: float) -> None:
-        """Save the batch that gave a NaN or infinite loss and say so; the weights are those before it."""
-        path = self.folder / f"not-finite-update-{self.state.update}.safetensors"
-        tensors: dict[str, Tensor] = {}
-        for number, batch in enumerate(group):
-            tensors |= {f"{number}.source": batch.source, f"{number}.target": batch.target}
-            tensors[f"{number}.indices"] = torch.tensor(batch.indices)
-        save_weights(path, tensors)
-        pairs = ", ".join(str(index + 1) for batch in group for index in batch.indices[:8])
-        raise TrainingError(
-            f"the loss of update {self.state.update} is not finite (NLL {nll}, gradient norm {norm}); its batch "
-            f"(training pairs {pairs}, ...) is saved in {path} and the weights were not changed by it; "
-            "lower the learning rate or set training.clip_norm"
-        )
 
     def _done(self) -> float:
         """The share of the run that is done, by the nearest of its limits; 0 where it has none."""
@@ -259,7 +235,7 @@ class Trainer(Generic[Model]):
         state.pending = True
         if self.validation is None:
             state.evaluated, state.pending = state.update, False
-            self.new_best(self)
+            self._keep_best()
             self.save()
             return
         row = self.score_dev(asked)
@@ -271,12 +247,16 @@ class Trainer(Generic[Model]):
         state.history.append(row)
         state.evaluated, state.pending = state.update, False
         state.nll, state.sentences, state.tokens = 0.0, 0, 0
-        if training.average > 0:
+        if training.average > 0 and self.processes.first:
             self._keep_for_average()
         if row["best"]:
-            self.new_best(self)
+            self._keep_best()
         self.reporter.evaluated(row)
         self.save()
+
+    def _keep_best(self) -> None:
+        if self.processes.first:
+            self.new_best(self)
 
     def score_dev(self, stop: Callable[[], bool] = lambda: False) -> dict[str, Any] | None:
         """The dev scores of the model as it is now, a row for the history; None if `stop` asked to leave.

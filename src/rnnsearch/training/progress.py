@@ -135,7 +135,8 @@ def _update_line(row: dict[str, Any]) -> str:
     left = f", {minutes(row['seconds_left'])} left" if row.get("seconds_left") is not None else ""
     return (
         f"epoch {row['epoch']:.2f}  update {row['update']}  train NLL {row['nll_per_word']:.3f} a word  "
-        f"{row['tokens_per_second']:,.0f} target tokens/s  padding {row['padding']:.0%}  "
+        f"{row['tokens_per_second']:,.0f} target tokens/s  waiting for data {row['waiting']:.1%}  "
+        f"padding {row['padding']:.0%}  "
         f"learning rate {row['learning_rate']:.2g}{left}"
     )
 
@@ -156,6 +157,16 @@ def minutes(seconds: float) -> str:
     if whole >= 3600:
         return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
     return f"{whole // 60} min {whole % 60:02d} s"
+
+
+class Silent:
+    """Tells nothing: what processes other than the first have."""
+
+    def update(self, row: dict[str, Any]) -> None: ...
+
+    def evaluated(self, row: dict[str, Any]) -> None: ...
+
+    def message(self, text: str) -> None: ...
 
 
 class Together:

@@ -16,7 +16,7 @@ from rnnsearch import config as run_config
 from rnnsearch.config import RunConfig
 from rnnsearch.data.batches import Batches
 from rnnsearch.data.prepared import Prepared
-from rnnsearch.errors import TrainingError, did_you_mean
+from rnnsearch.errors import ConfigError, TrainingError, did_you_mean
 from rnnsearch.files import write_text
 from rnnsearch.models.build import check as check_model
 from rnnsearch.models.build import unfit_options
@@ -28,13 +28,14 @@ from rnnsearch.search.unknown_words import check as check_unknown
 from rnnsearch.training.averaging import average
 from rnnsearch.training.card import write_card
 from rnnsearch.training.device import choose_device, describe
+from rnnsearch.training.distributed import Processes, restarted
 from rnnsearch.training.loop import Trainer
 from rnnsearch.training.optimisers import OPTIMISERS
-from rnnsearch.training.progress import JsonLines, Reporter, TensorBoard, Together
+from rnnsearch.training.progress import JsonLines, Reporter, Silent, TensorBoard, Together
 from rnnsearch.training.schedules import SCHEDULES
 from rnnsearch.training.systems import Direction, System, make_system, reverse_folder
 
-FREE = {"max_epochs", "max_updates", "max_minutes", "patience", "threads", "save_minutes", "tensorboard"}
+FREE = {"max_epochs", "max_updates", "max_minutes", "patience", "threads", "save_minutes", "tensorboard", "all_reduce"}
 """Options of `[training]` that a resumed run may change."""
 CHECKPOINTS = "checkpoints"
 TRAINING = "training.json"
@@ -95,15 +96,50 @@ def _check_training(config: RunConfig) -> list[str]:
     return faults
 
 
-def train(config: RunConfig, prepared: Prepared, folder: Path, reporter: Reporter, resume: bool = False) -> str:
+def train(
+    config: RunConfig,
+    prepared: Prepared,
+    folder: Path,
+    reporter: Reporter,
+    resume: bool = False,
+    processes: Processes | None = None,
+) -> str:
     """Train `config` on prepared data into the model folder `folder`; returns why training ended.
 
-    With `resume` it goes on from the folder's last checkpoint, if there is one. Errors: TrainingError where
-    the folder holds a run and `resume` was not asked for, or the run is another; Interrupted after saving.
+    With `resume`, or in processes that `torchrun` started anew, it goes on from the folder's last checkpoint, if there
+    is one. All `processes` call this together; the first alone writes and reports. Errors: TrainingError where the
+    folder holds a run and `resume` was not asked for, or the run is another; Interrupted after saving.
     """
+    processes = processes or Processes()
     if config.training.threads is not None:
         torch.set_num_threads(config.training.threads)
-    device = choose_device(config.training.device)
+    device = _device(config, processes)
+    resume = resume or processes.any(restarted())
+    processes.once(lambda: _open_folder(config, prepared, folder, resume))
+    given = config
+    config = processes.once(lambda: _with_dictionary(given, folder))
+    with ExitStack() as stack:
+        reporters: list[Reporter] = [Silent()]
+        if processes.first:
+            reporters = [reporter, stack.enter_context(closing(JsonLines(folder / "log.jsonl")))]
+            if config.training.tensorboard:
+                reporters.append(stack.enter_context(closing(TensorBoard(folder / "tensorboard"))))
+        return _train(config, prepared, folder, device, Together(*reporters), processes)
+
+
+def _device(config: RunConfig, processes: Processes) -> torch.device:
+    """Errors: ConfigError for a device that is not there, and for an option of several processes where there is one."""
+    many = processes.world > 1
+    if config.training.all_reduce is not None and not many:
+        what = "one process, which has nothing to send"
+        raise ConfigError([f"training.all_reduce: has no effect with {what}; remove it, or start several by torchrun"])
+    device = choose_device(config.training.device, local_rank=processes.local_rank if many else None)
+    if device.index is not None:
+        torch.cuda.set_device(device)
+    return device
+
+
+def _open_folder(config: RunConfig, prepared: Prepared, folder: Path, resume: bool) -> None:
     last = folder / CHECKPOINTS / "last"
     _refuse_other_run(config, folder, last, resume)
     _refuse_other_data(prepared, folder, last)
@@ -113,11 +149,6 @@ def train(config: RunConfig, prepared: Prepared, folder: Path, reporter: Reporte
         (folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise TrainingError(f"{folder}: must be a folder that can be written to; got: {error.strerror}") from None
-    with ExitStack() as stack:
-        reporters: list[Reporter] = [reporter, stack.enter_context(closing(JsonLines(folder / "log.jsonl")))]
-        if config.training.tensorboard:
-            reporters.append(stack.enter_context(closing(TensorBoard(folder / "tensorboard"))))
-        return _train(_with_dictionary(config, folder), prepared, folder, device, Together(*reporters))
 
 
 def _with_dictionary(config: RunConfig, folder: Path) -> RunConfig:
@@ -132,24 +163,53 @@ def _with_dictionary(config: RunConfig, folder: Path) -> RunConfig:
     return config.model_copy(update={"search": config.search.model_copy(update={"dictionary": DICTIONARY})})
 
 
-def _train(config: RunConfig, prepared: Prepared, folder: Path, device: torch.device, everyone: Reporter) -> str:
-    system = make_system(config, prepared, folder, device)
-    trainer = _trainer(config, prepared, system, folder, device, everyone)
+def _train(
+    config: RunConfig,
+    prepared: Prepared,
+    folder: Path,
+    device: torch.device,
+    everyone: Reporter,
+    processes: Processes,
+) -> str:
+    system = make_system(config, prepared, folder, device, processes)
+    trainer = _trainer(config, prepared, system, folder, device, everyone, processes)
     size = sum(p.numel() for p in trainer.model.parameters())
     left_out = trainer.batches.left_out
     everyone.message(
         f"{size:,} parameters; {len(prepared.train):,} training pairs"
         + (f", {left_out:,} left out as longer than training.max_length" if left_out else "")
-        + f"; {config.training.precision} on {describe(device)}"
+        + f"; {config.training.precision} on {describe_all(device, processes)}"
     )
-    if trainer.last.is_dir():
+    if processes.agreed(trainer.last.is_dir()):
         trainer.resume()
         everyone.message(f"going on from update {trainer.state.update} ({trainer.last})")
-    write_text(folder / CONFIG, run_config.dump(config))
+    _agree(trainer, prepared, processes)
+    if processes.first:
+        write_text(folder / CONFIG, run_config.dump(config))
     reason = trainer.run()
     _finish(trainer, system.directions, prepared, everyone)
     everyone.message(f"training ended: {reason}")
     return reason
+
+
+def _agree(trainer: Trainer[Any], prepared: Prepared, processes: Processes) -> None:
+    """All processes begin from the same data, checkpoint and weights.
+
+    Errors: TrainingError in those that see others, as machines do that have no file system in common.
+    """
+    mine = (prepared.facts["sha256"], trainer.state.update)
+    others = processes.agreed(mine)
+    if processes.any(mine != others):
+        raise TrainingError(
+            f"{trainer.folder.parent}: all processes must see the same prepared data and checkpoint; got different "
+            "ones (put the run's folder on a file system that all machines share)"
+        )
+    processes.same_weights(list(weights(trainer.model).values()))
+
+
+def describe_all(device: torch.device, processes: Processes) -> str:
+    """The device, and of how many processes."""
+    return describe(device) if processes.world == 1 else f"{processes.world} processes, each on {describe(device)}"
 
 
 def _refuse_other_run(config: RunConfig, folder: Path, last: Path, resume: bool) -> None:
@@ -203,9 +263,16 @@ def _flatten(table: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
 
 
 def _trainer(
-    config: RunConfig, prepared: Prepared, system: System[Any], folder: Path, device: torch.device, reporter: Reporter
+    config: RunConfig,
+    prepared: Prepared,
+    system: System[Any],
+    folder: Path,
+    device: torch.device,
+    reporter: Reporter,
+    processes: Processes,
 ) -> Trainer[Any]:
     training = config.training
+    rank, world = processes.rank, processes.world
 
     def new_best(trainer: Trainer[Any]) -> None:
         for direction in system.directions:
@@ -218,32 +285,36 @@ def _trainer(
         optimiser=OPTIMISERS[training.optimiser.type].make(list(system.model.parameters()), training.optimiser),
         schedule=SCHEDULES[training.schedule.type](training.schedule),
         objective=system.objective,
-        batches=Batches(prepared.train, training.batch, training.max_length, training.seed),
+        batches=Batches(prepared.train, training.batch, training.max_length, training.seed, rank=rank, world=world),
         validation=system.validation,
         device=device,
         folder=folder / CHECKPOINTS,
         reporter=reporter,
         new_best=new_best,
+        processes=processes,
     )
 
 
 def _finish(trainer: Trainer[Any], directions: Sequence[Direction], prepared: Prepared, reporter: Reporter) -> None:
     """Average the last evaluations' weights where asked, and write the card."""
-    paths, history = trainer.to_average(), trainer.state.history
+    processes, history = trainer.processes, trainer.state.history
+    paths = processes.agreed(trainer.to_average())
     if trainer.config.training.average > 1 and len(paths) > 1 and "averaged" not in history[-1]:
         _average(trainer, directions, paths, reporter)
     for direction in directions:
-        if (direction.folder / WEIGHTS).is_file():
+        if processes.first and (direction.folder / WEIGHTS).is_file():
             describe_run(trainer, direction, prepared)
 
 
 def _average(trainer: Trainer[Any], directions: Sequence[Direction], paths: list[Path], reporter: Reporter) -> None:
     """The mean of the last evaluated weights becomes the model if the dev set says that it beats the best of them."""
     own = {name: parameter.detach().clone() for name, parameter in weights(trainer.model).items()}
-    fill(trainer.model, average(paths))
+    if trainer.processes.first:
+        fill(trainer.model, average(paths))
+    trainer.processes.same_weights(list(weights(trainer.model).values()))
     row = trainer.score_dev()
     assert row is not None
-    if row["best"]:
+    if row["best"] and trainer.processes.first:
         for direction in directions:
             direction.save(weights(trainer.model))
     fill(trainer.model, own)
@@ -266,7 +337,8 @@ def describe_run(trainer: Trainer[Any], direction: Direction, prepared: Prepared
         "updates": state.update,
         "epochs": trainer.epochs(),
         "hours": state.seconds / 3600,
-        "device": describe(trainer.device),
+        "seconds_waiting_for_data": state.waited,
+        "device": describe_all(trainer.device, trainer.processes),
         "precision": config.training.precision,
         "torch": torch.__version__,
         "python": platform.python_version(),

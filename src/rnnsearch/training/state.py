@@ -22,7 +22,7 @@ class State:
     """Counters and scores so far.
 
     epoch: whole passes done; batch: batches done of this one; update: parameter updates done.
-    seconds: spent training, evaluation not counted.
+    seconds: spent training, evaluation not counted; waited: of them, waiting for batches.
     best: the best dev score (in the run's metric); worse: evaluations in a row without a better one.
     nll, sentences, tokens: sums over the training batches since the last evaluation.
     history: one row a dev evaluation. schedule: the schedule's own state.
@@ -33,6 +33,7 @@ class State:
     batch: int = 0
     update: int = 0
     seconds: float = 0.0
+    waited: float = 0.0
     best: float | None = None
     worse: int = 0
     nll: float = 0.0

@@ -24,6 +24,7 @@ from rnnsearch.objectives.loss import Model, ObjectiveOf
 from rnnsearch.objectives.symmetry import symmetric
 from rnnsearch.text.alignments import Links
 from rnnsearch.text.tokenizer import Tokenizer
+from rnnsearch.training.distributed import Processes
 from rnnsearch.training.validation import Assessor, DevScore, Validation
 
 Tensors = dict[str, Tensor]
@@ -54,24 +55,27 @@ class System(Generic[Model]):
     directions: tuple[Direction, ...]
 
 
-def make_system(config: RunConfig, prepared: Prepared, folder: Path, device: torch.device) -> System[Any]:
+def make_system(
+    config: RunConfig, prepared: Prepared, folder: Path, device: torch.device, processes: Processes
+) -> System[Any]:
     """The system of a config whose model folder is `folder` (and `reverse_folder`, of two directions)."""
     made = one_direction if config.objective.symmetry is None else two_directions
-    return made(config, prepared, folder, device)
+    return made(config, prepared, folder, device, processes)
 
 
 def one_direction(
-    config: RunConfig, prepared: Prepared, folder: Path, device: torch.device
+    config: RunConfig, prepared: Prepared, folder: Path, device: torch.device, processes: Processes
 ) -> System[TranslationModel]:
     """A translation model by maximum likelihood, with the config's penalties."""
     there = Direction(folder, config, prepared.source, prepared.target, lambda tensors: tensors)
     objective = likelihood(config.training.label_smoothing, penalties(config.objective))
     model = _model(there, config.training.seed).to(device)
-    return System(model, objective, _validation(there, prepared.dev, _gold(config, prepared), device), (there,))
+    validation = _validation(there, prepared.dev, _gold(config, prepared), device, processes)
+    return System(model, objective, validation, (there,))
 
 
 def two_directions(
-    config: RunConfig, prepared: Prepared, folder: Path, device: torch.device
+    config: RunConfig, prepared: Prepared, folder: Path, device: torch.device, processes: Processes
 ) -> System[TranslationPair]:
     """Both directions, rewarded where their attention agrees (Cohn et al. 2016)."""
     weight, smoothing = config.objective.symmetry, config.training.label_smoothing
@@ -85,7 +89,8 @@ def two_directions(
     turned = [pair._replace(source=pair.target, target=pair.source) for pair in prepared.dev]
     gold = _gold(config, prepared)
     back_gold = None if gold is None else [links.turned() for links in gold]
-    onward, backward = _validation(there, prepared.dev, gold, device), _validation(back, turned, back_gold, device)
+    onward = _validation(there, prepared.dev, gold, device, processes)
+    backward = _validation(back, turned, back_gold, device, processes)
     validation = None if onward is None or backward is None else PairValidation(onward, backward)
     return System(pair, symmetric(weight, smoothing, penalties(config.objective)), validation, (there, back))
 
@@ -104,10 +109,13 @@ def _gold(config: RunConfig, prepared: Prepared) -> list[Links] | None:
     return gold
 
 
-def _validation(of: Direction, pairs: list[Pair], gold: list[Links] | None, device: torch.device) -> Validation | None:
+def _validation(
+    of: Direction, pairs: list[Pair], gold: list[Links] | None, device: torch.device, processes: Processes
+) -> Validation | None:
     if not pairs:
         return None
-    return Validation(pairs, of.source, of.target, of.config.training.batch, of.config.search, device, gold)
+    training, search = of.config.training, of.config.search
+    return Validation(pairs, of.source, of.target, training.batch, search, device, gold, processes)
 
 
 def reverse_folder(folder: Path) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -20,9 +20,12 @@ from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all
 from rnnsearch.search.native_scorer import fastest
 from rnnsearch.search.scorer import SOURCE, ModelScorer
-from rnnsearch.text.alignments import Links, links_from_attention, symbols_to_words
+from rnnsearch.text.alignments import Link, Links, links_from_attention, symbols_to_words
 from rnnsearch.text.spans import word_of_symbol
 from rnnsearch.text.tokenizer import Tokenizer
+from rnnsearch.training.distributed import Processes
+
+Found = TypeVar("Found")
 
 
 class DevScore(NamedTuple):
@@ -57,13 +60,14 @@ class _Aligned(NamedTuple):
         words = [[word_of_symbol(s.text, s.offsets) for s in side] for side in sides]
         return cls(gold, *words)
 
-    def error(self, attention: Sequence[NDArray[np.float32]]) -> float:
-        """The error rate of the links of each pair's weights [I, J] over symbols."""
-        links = [
+    def links(self, pairs: Sequence[int], attention: Sequence[NDArray[np.float32]]) -> list[set[Link]]:
+        """The links of some pairs' weights [I, J] over symbols."""
+        return [
             links_from_attention(symbols_to_words(weights[: len(rows), : len(columns)], columns, rows))
-            for weights, columns, rows in zip(attention, self.source_words, self.target_words, strict=True)
+            for weights, columns, rows in zip(
+                attention, [self.source_words[n] for n in pairs], [self.target_words[n] for n in pairs], strict=True
+            )
         ]
-        return alignment_error(links, self.gold).aer
 
 
 @runtime_checkable
@@ -77,7 +81,7 @@ class Assessor(Protocol[Model]):
 
 
 class Validation:
-    """The dev set, segmented once and cut into batches of similar length."""
+    """The dev set, segmented once and cut into batches of similar length, which processes share out among them."""
 
     def __init__(
         self,
@@ -88,7 +92,9 @@ class Validation:
         search: SearchConfig,
         device: torch.device,
         gold: Sequence[Links] | None = None,
+        processes: Processes | None = None,
     ) -> None:
+        self.processes = processes or Processes()
         self.source_ids = source.ids([pair.source for pair in pairs])
         self.target_ids = target.ids([pair.target for pair in pairs])
         self.references = [pair.target for pair in pairs]
@@ -99,32 +105,45 @@ class Validation:
         self.device = device
         order = sorted(range(len(pairs)), key=lambda n: (len(self.target_ids[n]), len(self.source_ids[n])))
         rows = batch.sentences or 64
-        self.batches = [order[begin : begin + rows] for begin in range(0, len(order), rows)]
+        self.batches = self.processes.share([order[begin : begin + rows] for begin in range(0, len(order), rows)])
+        self.order = order
+        self.own = self.processes.share(order)
+        """The pairs that this process translates and aligns."""
 
     def score(
         self, model: TranslationModel, objective: Objective, bleu: bool, stop: Callable[[], bool]
     ) -> DevScore | None:
-        """The dev scores of a model; None if `stop` asked to leave between two batches."""
-        total = torch.zeros((), device=self.device)
+        """The dev scores of a model; None if `stop` asked to leave between two batches, in any process."""
+        total, left = torch.zeros((), device=self.device), False
         with torch.no_grad():
             for indices in self.batches:
-                if stop():
-                    return None
+                left = stop()
+                if left:
+                    break
                 batch = make_batch([(self.source_ids[n], self.target_ids[n]) for n in indices], indices)
                 total += objective(model, batch.to(self.device), None).nll
         tokens = sum(len(ids) + 1 for ids in self.target_ids)
-        nll = float(total)
+        nll, leaving = self.processes.sum(float(total), float(left))
+        if leaving:
+            return None
         bleu_score = self._bleu(model) if bleu else None
         return DevScore(nll / len(self.references), nll / tokens, bleu_score, self._aer(model))
 
     def _aer(self, model: TranslationModel) -> float | None:
         if self.aligned is None:
             return None
-        size = self.search.batch_sentences
-        found = forced_all(ModelScorer(model), self.source_ids, self.target_ids, batch_sentences=size)
-        return self.aligned.error([hypothesis.attention[SOURCE] for hypothesis in found])
+        sources, targets = ([side[n] for n in self.own] for side in (self.source_ids, self.target_ids))
+        found = forced_all(ModelScorer(model), sources, targets, batch_sentences=self.search.batch_sentences)
+        links = self._all(self.aligned.links(self.own, [hypothesis.attention[SOURCE] for hypothesis in found]))
+        return alignment_error(links, self.aligned.gold).aer
 
     def _bleu(self, model: TranslationModel) -> float:
         options = SearchOptions(beam=1, max_ratio=self.search.max_ratio, max_extra=self.search.max_extra)
-        found = decode_all(fastest(model, "fp32").scorer, self.source_ids, options, self.search.batch_sentences)
-        return corpus_bleu([self.target.join(best[0].ids) for best in found], self.references)
+        sources = [self.source_ids[n] for n in self.own]
+        found = decode_all(fastest(model, "fp32").scorer, sources, options, self.search.batch_sentences)
+        return corpus_bleu(self._all([self.target.join(best[0].ids) for best in found]), self.references)
+
+    def _all(self, own: list[Found]) -> list[Found]:
+        """What every process found for its own pairs, in the order of the dev set."""
+        found = dict(zip(self.order, self.processes.gathered(own), strict=True))
+        return [found[n] for n in range(len(found))]

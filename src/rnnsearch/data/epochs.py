@@ -1,0 +1,111 @@
+"""Which pairs make the batches of an epoch: similar lengths together, within a budget, a function of seed and number.
+
+Nothing here holds an object a pair: an epoch is one array of pair numbers, 4 bytes a pair, and where each batch begins
+and ends in it. Lengths are read from the memory-mapped corpus, some thousand pairs at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from rnnsearch.config import BatchConfig
+from rnnsearch.data.prepared import ParallelIds
+
+Integers = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.uint32]
+_BLOCK = 1 << 16
+"""Pairs whose lengths are looked at together."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """Batch k is the pairs `order[begins[k]:ends[k]]`; `waste`: the share of padding among all positions."""
+
+    order: Numbers
+    begins: Integers
+    ends: Integers
+    waste: float
+
+    def __len__(self) -> int:
+        return len(self.begins)
+
+    def pairs(self, batch: int) -> Integers:
+        """The pair numbers of one batch."""
+        return self.order[self.begins[batch] : self.ends[batch]].astype(np.int64)
+
+
+def plan(ids: ParallelIds, kept: Numbers | None, batch: BatchConfig, seed: int, epoch: int) -> Epoch:
+    """The batches of an epoch over the pairs `kept` (None: all).
+
+    Pairs are shuffled; `sort_batches` batches' worth of them at a time are sorted by length and cut into batches, and
+    all batches are shuffled again (Bahdanau et al., 2015, appendix B.2, take 20 batches' worth). The token budget
+    bounds rows * max(J, I), with EOS.
+    """
+    rng = np.random.default_rng([seed, epoch])
+    order = np.arange(len(ids), dtype=np.uint32) if kept is None else kept.copy()
+    rng.shuffle(order)
+    cuts: list[Integers] = []
+    positions = real = 0
+    for begin, end in _chunks(ids, order, batch):
+        order[begin:end], lengths = _sorted(ids, order[begin:end])
+        first = _cut(lengths.max(0), batch)
+        cuts.append(first + begin)
+        rows = np.diff(first, append=end - begin)
+        positions += int((np.maximum.reduceat(lengths, first, axis=1) * rows).sum())
+        real += int(lengths.sum())
+    begins = np.concatenate(cuts)
+    ends = np.append(begins[1:], len(order))
+    turn = rng.permutation(len(begins))
+    return Epoch(order, begins[turn], ends[turn], 1.0 - real / positions)
+
+
+def widths(ids: ParallelIds) -> Iterator[Integers]:
+    """The longer side of each pair, EOS included, in the corpus's order, block by block."""
+    for begin in range(0, len(ids), _BLOCK):
+        yield ids.lengths(np.arange(begin, min(begin + _BLOCK, len(ids)))).max(0)
+
+
+def _chunks(ids: ParallelIds, order: Numbers, batch: BatchConfig) -> Iterator[tuple[int, int]]:
+    """Begin and end, in `order`, of pieces of about `sort_batches` batches each."""
+    if batch.sentences is not None:
+        size = batch.sentences * batch.sort_batches
+        yield from ((begin, min(begin + size, len(order))) for begin in range(0, len(order), size))
+        return
+    assert batch.tokens is not None
+    budget, used, begin = batch.tokens * batch.sort_batches, 0, 0
+    for start in range(0, len(order), _BLOCK):
+        total = used + np.cumsum(ids.lengths(order[start : start + _BLOCK]).max(0))
+        full = np.flatnonzero(np.diff(total // budget, prepend=used // budget))
+        for end in (full + start).tolist():
+            if end > begin:
+                yield begin, end
+                begin = end
+        used = int(total[-1])
+    yield begin, len(order)
+
+
+def _sorted(ids: ParallelIds, chunk: Numbers) -> tuple[Numbers, Integers]:
+    """A chunk by the longer side, then by the sides' difference to and fro, so that neighbours are alike on both sides;
+    and the lengths [2, pairs] of what it then holds."""
+    lengths = ids.lengths(chunk)
+    longer, difference = lengths.max(0), lengths[0] - lengths[1]
+    by_length = np.lexsort((np.where(longer % 2 == 0, difference, -difference), longer))
+    return chunk[by_length], lengths[:, by_length]
+
+
+def _cut(widths: Integers, batch: BatchConfig) -> Integers:
+    """Where batches begin in a sorted chunk: as many rows each as the budget allows."""
+    if batch.sentences is not None:
+        return np.arange(0, len(widths), batch.sentences)
+    assert batch.tokens is not None
+    begins, start = [], 0
+    while start < len(widths):
+        begins.append(start)
+        # sorted, so that the last row of a batch is its widest
+        most = widths[start : start + batch.tokens // int(widths[start])]
+        start += int(np.searchsorted(most * np.arange(1, len(most) + 1), batch.tokens, side="right"))
+    return np.array(begins)

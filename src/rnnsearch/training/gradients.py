@@ -1,0 +1,128 @@
+"""The gradients of one update: a group of batches, passes that may not fit into memory, other processes' shares."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic
+
+import torch
+from torch import Tensor, nn
+
+from rnnsearch.config import TrainingConfig
+from rnnsearch.data.batches import Batch, Batches
+from rnnsearch.errors import TrainingError
+from rnnsearch.models.checkpoint import save_weights
+from rnnsearch.models.draws import Draws
+from rnnsearch.objectives.loss import Model, ObjectiveOf
+from rnnsearch.training.device import precision
+from rnnsearch.training.distributed import Processes
+from rnnsearch.training.gradient_sum import GradientSum
+from rnnsearch.training.optimisers import clip
+from rnnsearch.training.progress import Reporter
+
+SEED_STRIDE = 1_000_003
+"""Keeps the seeds of one run's updates apart from another run's."""
+SENT = {None: torch.float32, "fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+@dataclass
+class Gradients(Generic[Model]):
+    """Fills the parameters' gradients with those of a whole update."""
+
+    training: TrainingConfig
+    model: Model
+    objective: ObjectiveOf[Model]
+    parameters: list[nn.Parameter]
+    batches: Batches
+    device: torch.device
+    folder: Path
+    reporter: Reporter
+    processes: Processes
+
+    def __post_init__(self) -> None:
+        self.total = GradientSum(self.parameters, self.processes, SENT[self.training.all_reduce])
+
+    def of(self, group: list[Batch], update: int) -> tuple[float, float]:
+        """Gradients of the loss over a group of batches, of all processes together, clipped; returns the summed NLL and
+        the gradients' norm before clipping.
+
+        Errors: TrainingError where one of them is not finite.
+        """
+        sentences, tokens = whole(group)
+        count = sentences if self.training.normalise == "sentences" else tokens
+        self.total.begin()
+        own = self._passes(group, update, count)
+        self.total.finish(sum(batch.sentences for batch in group if _counts(batch)) / sentences)
+        norm = clip(self.parameters, self.training.clip_norm, self.training.clip_value)
+        self.processes.add_up(own)
+        nll, norm_value = torch.stack([own, norm.to(own.dtype)]).tolist()
+        if not (math.isfinite(nll) and math.isfinite(norm_value)):
+            self._refuse(group, update, nll, norm_value)
+        return nll, norm_value
+
+    def _passes(self, group: list[Batch], update: int, count: int) -> Tensor:
+        """Forward and backward passes; returns the summed NLL. A batch too large for the GPU's memory is halved and
+        the whole group done again."""
+        draws = Draws(self.training.seed * SEED_STRIDE + update, self.device)
+        for parameter in self.parameters:
+            parameter.grad = None
+        nll = torch.zeros((), device=self.device)
+        for number, batch in enumerate(group):
+            fits = True
+            if self.processes.world > 1 and batch.share is not None:
+                draws.take(batch.share.rows, len(batch.share.indices))
+            weight = 1.0 if _counts(batch) else 0.0
+            try:
+                with precision(self.device, self.training.precision):
+                    loss = self.objective(self.model, batch, draws)
+                with self.total.sending(last=number == len(group) - 1):
+                    (loss.total * (weight / count)).backward()  # type: ignore[no-untyped-call]
+                nll += loss.nll * weight
+            except torch.OutOfMemoryError:
+                fits = False  # and no more in here: the exception keeps what the failed pass had allocated
+            if not fits:
+                return self._passes(self._halved(group, number, update), update, count)
+        return nll
+
+    def _halved(self, group: list[Batch], number: int, update: int) -> list[Batch]:
+        batch = group[number]
+        if batch.sentences == 1:
+            raise TrainingError(
+                f"training pair {batch.indices[0] + 1} ({batch.source.shape[1]} and {batch.target.shape[1]} symbols) "
+                f"alone does not fit into the memory of {self.device}; lower training.max_length or the model's sizes"
+            )
+        torch.cuda.empty_cache()
+        self.reporter.message(
+            f"update {update}: {batch.sentences} sentences do not fit into memory; split and tried again"
+        )
+        return [*group[:number], *batch.split(), *group[number + 1 :]]
+
+    def _refuse(self, group: list[Batch], update: int, nll: float, norm: float) -> None:
+        """Save the batch that gave a NaN or infinite loss and say so; the weights are those before it."""
+        path = self.folder / f"not-finite-update-{update}.safetensors"
+        wholes = [batch if batch.share is None else self.batches.of(batch.share.indices) for batch in group]
+        tensors: dict[str, Tensor] = {}
+        for number, batch in enumerate(wholes):
+            tensors |= {f"{number}.source": batch.source, f"{number}.target": batch.target}
+            tensors[f"{number}.indices"] = torch.tensor(batch.indices)
+        if self.processes.first:
+            save_weights(path, tensors)
+        pairs = ", ".join(str(index + 1) for batch in wholes for index in batch.indices[:8])
+        raise TrainingError(
+            f"the loss of update {update} is not finite (NLL {nll}, gradient norm {norm}); its batch "
+            f"(training pairs {pairs}, ...) is saved in {path} and the weights were not changed by it; "
+            "lower the learning rate or set training.clip_norm"
+        )
+
+
+def whole(group: list[Batch]) -> tuple[int, int]:
+    """Sentences and target symbols of a group of batches, other processes' rows among them."""
+    shares = [batch.share for batch in group]
+    sentences = sum(b.sentences if s is None else len(s.indices) for b, s in zip(group, shares, strict=True))
+    return sentences, sum(b.target_tokens if s is None else s.target_tokens for b, s in zip(group, shares, strict=True))
+
+
+def _counts(batch: Batch) -> bool:
+    return batch.share is None or batch.share.counts

@@ -1,0 +1,114 @@
+"""`torchrun -m rnnsearch train`: the real command in two processes, killed and started again, and refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+RUN = """
+[data]
+source = "aa"
+target = "bb"
+train = ["train.aa|train.bb"]
+dev_size = 5
+test_size = 0
+
+[text]
+type = "words"
+vocabulary = 20
+
+[model]
+embedding = 8
+encoder = {type = "bidirectional", cell = "gru", size = 6}
+attention = {score = "additive", size = 7}
+decoder = {type = "bahdanau", cell = "gru", size = 9, maxout = 5}
+
+[training]
+batch = {sentences = 8}
+optimiser = {type = "adam", learning_rate = 0.01}
+max_updates = 1000000
+evaluate_every = 10
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "run.toml").write_text(RUN)
+    words = ["ba", "ce", "di", "fo", "gu"]
+    rows = [[words[n % 5], words[n // 5 % 5], words[n // 25]] for n in range(60)]
+    (tmp_path / "train.aa").write_text("".join(f"{' '.join(row)}\n" for row in rows))
+    (tmp_path / "train.bb").write_text("".join(f"{' '.join(row[::-1])} .\n" for row in rows))
+    return tmp_path
+
+
+def torchrun(folder: Path, *settings: str, restarts: int = 0) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += ["--max-restarts", str(restarts), "-m", "rnnsearch", "train", "run.toml"]
+    command += [part for setting in ("folder=out", *settings) for part in ("--set", setting)]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, cwd=folder, env=os.environ | {"OMP_NUM_THREADS": "1"}, text=True, **pipes)
+
+
+def workers(agent: int) -> list[int]:
+    """The processes that torchrun started, the first one first."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            variables = (entry / "environ").read_bytes().split(b"\0") if parent == agent else []
+        except OSError:
+            continue
+        found |= {int(v.removeprefix(b"RANK=")): int(entry.name) for v in variables if v.startswith(b"RANK=")}
+    return [found[rank] for rank in sorted(found)]
+
+
+def wait_for_update(folder: Path, least: int, process: subprocess.Popen[str]) -> None:
+    """Until a checkpoint has so many updates."""
+    state, end = folder / "out" / "checkpoints" / "last" / "state.json", time.monotonic() + 300
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            if json.loads(state.read_text())["update"] >= least:
+                return
+        except (OSError, ValueError):  # between two of them
+            pass
+        time.sleep(0.05)
+    process.kill()
+    raise AssertionError(f"no update {least}: {process.communicate(timeout=10)}")
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the workers in /proc")
+def test_a_killed_worker_is_started_again_and_sigterm_saves(folder: Path) -> None:
+    process = torchrun(folder, restarts=1)
+    wait_for_update(folder, 20, process)
+    _, second = workers(process.pid)
+    os.kill(second, signal.SIGKILL)
+    before = json.loads((folder / "out" / "checkpoints" / "last" / "state.json").read_text())["update"]
+    wait_for_update(folder, before + 40, process)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=120)
+    assert out == ""
+    assert err.count("going on from update ") == 1, err
+    assert err.count("training was interrupted at update ") == 1, "one process says it"
+    assert "it is started" not in err
+    messages = [json.loads(line) for line in (folder / "out" / "log.jsonl").read_text().splitlines()]
+    history = [row["update"] for row in messages if row["kind"] == "dev"]
+    state = json.loads((folder / "out" / "checkpoints" / "last" / "state.json").read_text())
+    assert [row["update"] for row in state["history"]] == list(range(10, history[-1] + 1, 10))
+    assert f"training was interrupted at update {state['update']}; its state is saved in" in err
+
+
+def test_a_fault_of_the_run_file_is_said_once(folder: Path) -> None:
+    process = torchrun(folder, "training.precision=fp16")
+    _, err = process.communicate(timeout=300)
+    assert process.returncode != 0
+    said = [line for line in err.splitlines() if line.startswith("rnnsearch: ")]
+    assert len(said) == 1
+    assert said[0].startswith("rnnsearch: run.toml: training.precision: must be")

@@ -1,0 +1,69 @@
+"""Items made ahead by a thread come in order, with their exceptions, and no more are made than are wanted."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from rnnsearch.data.ahead import Ahead
+from rnnsearch.errors import DataError
+
+
+def counted(made: list[int], upto: int) -> Iterator[int]:
+    for number in range(upto):
+        made.append(number)
+        yield number
+
+
+def test_items_come_in_order_and_end() -> None:
+    ahead = Ahead(counted([], 20), depth=3)
+    assert list(ahead) == list(range(20))
+    assert list(ahead) == [], "and stay at their end"
+    ahead.close()
+
+
+def test_no_more_than_depth_are_made_ahead_and_none_after_closing() -> None:
+    made: list[int] = []
+    threads = threading.active_count()
+    ahead = Ahead(counted(made, 1000), depth=3)
+    assert next(ahead) == 0
+    end = time.monotonic() + 10
+    while len(made) < 5 and time.monotonic() < end:
+        time.sleep(0.01)
+    assert made == [0, 1, 2, 3, 4], "one is had, three wait, one waits to wait"
+    ahead.close()
+    assert made[-1] <= 8
+    assert threading.active_count() == threads
+
+
+def test_an_error_comes_after_what_was_made_before_it() -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        raise DataError("a broken file")
+
+    ahead = Ahead(items())
+    assert next(ahead) == 1
+    for _ in range(2):
+        with pytest.raises(DataError, match="a broken file"):
+            next(ahead)
+    ahead.close()
+
+
+def test_waiting_is_counted_where_items_are_slow_alone() -> None:
+    gate = threading.Event()
+
+    def items() -> Iterator[int]:
+        yield 0
+        gate.wait(10)
+        yield 1
+
+    ahead = Ahead(items())
+    assert next(ahead) == 0
+    before = ahead.waited
+    threading.Timer(0.2, gate.set).start()
+    assert next(ahead) == 1
+    assert ahead.waited - before > 0.1
+    ahead.close()
