@@ -62,3 +62,13 @@ def test_no_file_names_another_server() -> None:
 def test_scripts_stay_small() -> None:
     lengths = {file.name: file.read_text(encoding="utf-8").count("\n") for file in SOURCE.glob("*.js")}
     assert max(lengths.values()) <= 200, lengths
+
+
+def test_the_keys_of_the_documentation_are_those_of_the_page() -> None:
+    script = (SOURCE / "shortcuts.js").read_text(encoding="utf-8")
+    real = {key: said for key, said in re.findall(r'Key[A-Z]: \["([A-Z])", "([^"]+)"', script)}
+    page = (SOURCE.parents[3] / "docs" / "page.md").read_text(encoding="utf-8")
+    said = dict(re.findall(r"^\| Alt\+([A-Z]) \| ([^|,]+)", page, re.MULTILINE))
+    assert {key: text.strip().lower() for key, text in said.items()} == {
+        key: text.lower() for key, text in real.items()
+    }

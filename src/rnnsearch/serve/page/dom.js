@@ -61,4 +61,4 @@ export function focusOne(items, chosen) {
   chosen?.focus();
 }
 
-export const percent = (share) => `${Math.round(100 * share)}%`;
+export const percent = (share) => (share > 0 && share < 0.005 ? "<1%" : `${Math.round(100 * share)}%`);

@@ -1,0 +1,126 @@
+"""Pictures of the page for the documentation: `scripts/screenshots.py runs/en-de` writes docs/images/page-*.png.
+
+Needs the extra `dev` (Playwright) and Chromium. The server is started on the model folder, and stopped again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from playwright.sync_api import Browser, Page, sync_playwright
+
+OUT = Path(__file__).parents[1] / "docs" / "images"
+TEXT = "A man in a blue shirt is standing on a ladder cleaning a window. Two dogs play in the snow."
+LARGEST = 200_000
+"""Bytes of a picture."""
+
+
+@contextmanager
+def served(model: Path) -> Iterator[str]:
+    """The address of a server of the model, for as long as the context lasts."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+    address = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "rnnsearch", "serve", str(model), "--port", str(port), "--log-level", "error"]
+    process = subprocess.Popen(command)
+    try:
+        while not answers(f"{address}/health"):
+            if process.poll() is not None:
+                sys.exit(f"the server ended with status {process.returncode}")
+            time.sleep(0.1)
+        yield address
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def answers(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(address, timeout=5):
+            return True
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def translated(browser: Browser, address: str, text: str, width: int, height: int, **options: Any) -> Page:
+    """The page with a text and its translation."""
+    size = {"width": width, "height": height}
+    page = browser.new_context(viewport=size, device_scale_factor=1.5, reduced_motion="reduce", **options).new_page()
+    page.goto(address)
+    page.wait_for_function("() => document.getElementById('to').value")
+    page.fill("#source", text)
+    page.wait_for_function("() => document.querySelector('#target .word') && document.getElementById('busy').hidden")
+    return page
+
+
+def save(page: Page, name: str) -> None:
+    path = OUT / f"page-{name}.png"
+    with Image.open(BytesIO(page.screenshot())) as picture:
+        # 256 colours are enough for a page of few, and a third of the bytes
+        picture.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
+    size = path.stat().st_size
+    if size > LARGEST:
+        sys.exit(f"{path.name} must have at most {LARGEST:,} bytes; got {size:,}")
+
+
+def pictures(browser: Browser, address: str, text: str, word: int) -> None:
+    page = translated(browser, address, text, 1180, 560, color_scheme="light")
+    page.locator("#target .word").nth(word).hover()
+    save(page, "light")
+
+    page = translated(browser, address, text, 1180, 860, color_scheme="dark")
+    page.click("#show-confidence")
+    page.click("#show-alternatives")
+    page.locator("#alternatives-list .choice").nth(1).wait_for()
+    page.locator("#target .word").nth(word).click()
+    page.locator("#word-menu .choice").first.wait_for()
+    save(page, "dark")
+
+    page = translated(browser, address, text, 360, 740, color_scheme="light", has_touch=True)
+    page.tap("#show-writer")
+    page.wait_for_selector(".ghost-next")
+    for _ in range(3):
+        page.keyboard.press("Tab")
+    with page.expect_response("**/v1/complete"):
+        page.keyboard.type(" ")
+    page.wait_for_selector("#completions .choice")
+    save(page, "phone")
+
+    page = translated(browser, address, text, 1180, 760, color_scheme="light")
+    page.click("#show-map")
+    page.locator(f'.map-cell[data-row="{word}"][data-column="{word}"]').hover()
+    save(page, "heatmap")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", type=Path, help="a model folder")
+    parser.add_argument("--text", default=TEXT, help="what is translated")
+    parser.add_argument("--word", type=int, default=5, help="the word of the translation that is pointed at, from 0")
+    asked = parser.parse_args()
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        sys.exit("Chromium must be installed: apt-get install chromium")
+    OUT.mkdir(parents=True, exist_ok=True)
+    with served(asked.model) as address, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        pictures(browser, address, asked.text, asked.word)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
