@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,20 @@ import pytest
 def files(sheet: Any) -> Any:
     sheet.page.click("#tab-files")
     return sheet
+
+
+def test_a_text_file_is_translated_and_downloaded(files: Any, tmp_path: Path) -> None:
+    given = tmp_path / "letter.txt"
+    given.write_text(f"{files.sentence}\n\n{files.other}\n", encoding="utf-8")
+    files.page.set_input_files("#file", given)
+    download = files.page.get_by_role("button", name="Download letter.txt, translated")
+    download.wait_for()
+    assert "translated" in files.page.inner_text(".job .note")
+    with files.page.expect_download() as got:
+        download.click()
+    assert got.value.suggested_filename.endswith(".txt")
+    got.value.save_as(tmp_path / "got.txt")
+    assert (tmp_path / "got.txt").read_text(encoding="utf-8") == f"{files.translation}\n\n{files.other_translation}\n"
 
 
 def test_progress_is_shown_meanwhile(open_page: Any) -> None:
@@ -37,4 +52,13 @@ def test_another_kind_of_file_is_refused_before_it_is_sent(files: Any) -> None:
     files.page.set_input_files("#file", {"name": "a.docx", "mimeType": "text/plain", "buffer": b"x"})
     files.page.wait_for_selector("#banner", state="visible")
     assert files.page.inner_text("#banner") == "A file must be .txt, .tsv, .tmx or .po; got a.docx."
+    assert files.page.locator(".job").count() == 0
+
+
+def test_a_file_at_fault_says_so(files: Any) -> None:
+    files.faults_expected = True  # the browser's console names the refused request
+    files.page.set_input_files("#file", {"name": "bad.tmx", "mimeType": "text/xml", "buffer": b"<tmx><body"})
+    files.page.wait_for_selector(".job .is-fault")
+    assert len(files.page.inner_text(".job .is-fault")) > 10
+    files.page.get_by_role("button", name="Remove bad.tmx").click()
     assert files.page.locator(".job").count() == 0
