@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -171,18 +174,39 @@ def test_a_folder_name_is_no_markup(cli: Any, model: Path, tmp_path: Path) -> No
     assert "my [bold]" in cli("inspect", tmp_path / "my [bold]").out
 
 
-def test_inspect_shows_parts_card_and_config(cli: Any, model: Path) -> None:
+def test_inspect_shows_parts_training_and_config(cli: Any, model: Path) -> None:
     result = cli("inspect", model, "--config")
     assert (result.code, result.err) == (0, "")
-    for name in ("source_embedding", "encoder", "decoder", "output"):
-        assert name in result.out
-    assert "# en → de, a recurrent translation model" in result.out
-    assert "Learning statistics" in result.out
+    facts = json.loads((model / "training.json").read_text(encoding="utf-8"))
+    rows = dict(re.split(r"  +", line, maxsplit=1) for line in result.lines if re.match(r"\S.*  +\S", line))
+    assert rows["Languages"] == "en → de"
+    assert rows["Encoder"] == "bidirectional (cell gru, size 24)"
+    assert rows["Attention"].startswith("additive (size 24")
+    assert rows["Decoder"].startswith("bahdanau (cell gru, size 32, maxout 16")
+    assert rows["Search"] == "beam 3, length penalty 1"
+    assert rows["Training pairs"] == "200"
+    assert rows["Weights' SHA-256"] == hashlib.sha256((model / "model.safetensors").read_bytes()).hexdigest()
+    assert rows["Updates"].startswith(f"{facts['updates']} (")
     assert "[model.attention]" in result.out
     assert "[model.attention]" not in cli("inspect", model).out
     from rnnsearch.models.checkpoint import load_model
 
-    loaded = load_model(model).model
-    assert f"{sum(p.numel() for p in loaded.parameters()):,}" in result.out
-    for name, _ in loaded.named_parameters():
-        assert name in result.out, "names are not cut off"
+    parameters = dict(load_model(model).model.named_parameters())
+    total = sum(p.numel() for p in parameters.values())
+    assert rows["all"].split() == [f"{total:,}", "100.0%"]
+    for part in ("source_embedding", "encoder", "decoder", "output"):
+        inside = sum(p.numel() for name, p in parameters.items() if name.partition(".")[0] == part)
+        assert rows[part].split() == [f"{inside:,}", f"{inside / total:.1%}"]
+    for name, _ in parameters.items():
+        assert f"  {name} " in result.out, "names are not cut off"
+
+
+def test_inspect_shows_what_was_measured(cli: Any, model: Path, corpus: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    shutil.copytree(model, own, ignore=shutil.ignore_patterns("checkpoints", "data"))
+    assert "Scores" not in cli("inspect", own).out
+    cli("evaluate", own, corpus / "dev.en", corpus / "dev.de", "--beam", "1")
+    shown = cli("inspect", own).out
+    assert re.search(r"^dev\.en +20 +beam 1, length penalty 1 +BLEU +\d+\.\d\d +nrefs:1", shown, re.MULTILINE)
+    (own / "training.json").unlink()
+    assert "NLL" not in cli("inspect", own).out

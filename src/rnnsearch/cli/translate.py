@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from rnnsearch.cli.io import both_lines, chunks, input_lines, output
+from rnnsearch.cli.io import both_lines, input_portions, output
 
 if TYPE_CHECKING:
+    from rnnsearch.search.constraints import SearchOptions
     from rnnsearch.translate import Translation, Translator
 
 Model = Annotated[Path, typer.Argument(help="A model folder, as `rnnsearch train` makes it.", show_default=False)]
@@ -75,7 +76,7 @@ def translate(
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.  [default: all cores]")] = None,
 ) -> None:
-    """Translate raw text: one line in is one line out."""
+    """Translate raw text: one line in is one line out. At a terminal: a prompt that shows words and alignments."""
     if n_best > 1 and format is Format.text:
         raise typer.BadParameter("--n-best needs --format json or nbest: text has one line a sentence")
     if unit is not Unit.words and alignments is None:
@@ -87,18 +88,39 @@ def translate(
         translator.require_attention()
     options = translator.options(beam, n_best, length_penalty, max_length, ban_unknown)
     size = batch or translator.config.search.batch_sentences
-    at_once = 1 if input is None and sys.stdin.isatty() else CHUNK_BATCHES * size
+    if input is None and output_file is None and alignments is None and format is Format.text and _at_terminal():
+        _prompt(translator, options)
+        return
     number = 0
     with ExitStack() as stack:
         out = stack.enter_context(output(output_file))
         links = stack.enter_context(output(alignments)) if alignments else None
-        for lines in chunks(input_lines(input), at_once):
+        for lines in input_portions(input, CHUNK_BATCHES * size):
             for best in translator.n_best(lines, options, size):
                 _write(out, format, number, best)
                 if links:
                     links.write(_pharaoh(best[0], unit))
                 number += 1
             out.flush()
+
+
+def _at_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _prompt(translator: Translator, options: SearchOptions) -> None:
+    """Talk to the user at the terminal."""
+    from dataclasses import replace
+
+    from rich.console import Console
+
+    from rnnsearch.cli.prompt import Prompt, View
+
+    def search(view: View, line: str) -> list[Translation]:
+        mine = replace(options, beam=max(view.beam, view.n), n_best=view.n)
+        return translator.n_best([line], mine)[0]
+
+    Prompt(translator, Console(), options.beam).run(search)
 
 
 def score(

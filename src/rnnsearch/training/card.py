@@ -22,7 +22,7 @@ _SAME = ("set", "text", "search")
 def write_card(folder: Path) -> None:
     """Write `card.md` from `training.json`, the weights and what was measured of them."""
     facts = json.loads((folder / "training.json").read_text(encoding="utf-8"))
-    digest = _sha256(folder / "model.safetensors")
+    digest = sha256_of(folder / "model.safetensors")
     write_text(folder / "card.md", card(facts, digest, measured(folder, digest)))
 
 
@@ -32,7 +32,7 @@ def add_scores(folder: Path, scores: dict[str, Any]) -> None:
     It takes the place of an earlier measurement of the same text with the same search; measurements of other weights,
     which training has replaced, are dropped. Errors: RnnsearchError where the folder cannot be written.
     """
-    digest = _sha256(folder / "model.safetensors")
+    digest = sha256_of(folder / "model.safetensors")
     others = [old for old in measured(folder, digest) if any(old.get(key) != scores[key] for key in _SAME)]
     rows = [*others, {**scores, "weights": digest}]
     write_text(folder / SCORES, json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
@@ -47,14 +47,15 @@ def measured(folder: Path, digest: str | None = None) -> list[dict[str, Any]]:
     path = folder / SCORES
     if not path.is_file():
         return []
-    digest = digest or _sha256(folder / "model.safetensors")
+    digest = digest or sha256_of(folder / "model.safetensors")
     try:
         return [row for row in json.loads(path.read_text(encoding="utf-8")) if row["weights"] == digest]
     except (ValueError, TypeError, KeyError):
         raise ModelError(f"{path}: must be what `rnnsearch evaluate` wrote; got another file (remove it)") from None
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal digits."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 20):
