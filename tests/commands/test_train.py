@@ -178,7 +178,9 @@ def test_inspect_shows_parts_training_and_config(cli: Any, model: Path) -> None:
     result = cli("inspect", model, "--config")
     assert (result.code, result.err) == (0, "")
     facts = json.loads((model / "training.json").read_text(encoding="utf-8"))
-    rows = dict(re.split(r"  +", line, maxsplit=1) for line in result.lines if re.match(r"\S.*  +\S", line))
+    rows = dict(
+        re.split(r"  +", line, maxsplit=1) for line in map(str.rstrip, result.lines) if re.match(r"\S.*  +\S", line)
+    )
     assert rows["Languages"] == "en → de"
     assert rows["Encoder"] == "bidirectional (cell gru, size 24)"
     assert rows["Attention"].startswith("additive (size 24")
