@@ -7,9 +7,10 @@
 Every system is trained on the corpus's training verses; its attention to the REFERENCES of the test verses (forced
 decoding) is then compared with the alignments made by hand (Och & Ney 2003). Three ways from weights to links:
 
-    argmax   each target word to the source word it attends to most: what `rnnsearch align` gives
-    tuned    every link with at least a weight t, where t has the lowest error on the dev verses
-    both     of systems with two directions: t again, over the mean of the two directions' weights
+    argmax     each target word to the source word it attends to most: what `rnnsearch align` gives
+    tuned      every link with at least a weight t, where t has the lowest error on the dev verses
+    posterior  both again, with weights given the target word itself: `rnnsearch align --posterior`
+    both       of systems with two directions: t again, over the mean of the two directions' weights
 
 `eflomal` (pip install eflomal; Ostling & Tiedemann 2016) aligns train, dev and test verses together, for it needs no
 labels; its two directions are shown alone and combined. Systems called supervised-* learn from the TRAINING verses'
@@ -69,7 +70,10 @@ def features(*names: str, **options: Any) -> dict[str, Any]:
     return attention(size=256, features=list(names), **options)
 
 
-SUPERVISED = {"type": "cross-entropy", "weight": 1.0}
+SUPERVISED = {"type": "cross-entropy", "weight": 2.0}
+READ = {**SUPERVISED, "word": "read"}
+CONDITIONAL = {"model": {"decoder": {"type": "cgru", "cell": "gru", "size": 256, "readout": 128}}}
+"""Its attention has read the word before, as links of read words need."""
 BY_ERROR = {"training": {"metric": "aer"}}
 HARD = {"reinforce": {"baseline": "average", "decay": 0.9, "entropy": 0.01}}
 SYSTEMS: dict[str, list[dict[str, Any]]] = {
@@ -100,6 +104,10 @@ SYSTEMS: dict[str, list[dict[str, Any]]] = {
     ],
     "supervised-cross-entropy": [objective(supervision=SUPERVISED), BY_ERROR],
     "supervised-squared-error": [objective(supervision={"type": "squared-error", "weight": 4.0}), BY_ERROR],
+    "cgru": [CONDITIONAL],
+    "cgru-supervised": [CONDITIONAL, objective(supervision=SUPERVISED), BY_ERROR],
+    "cgru-supervised-read": [CONDITIONAL, objective(supervision=READ), BY_ERROR],
+    "cgru-supervised-read-symmetry": [CONDITIONAL, objective(supervision=READ, symmetry=1.0), BY_ERROR],
     "supervised-end": [objective(supervision={**SUPERVISED, "unaligned": "end"}), BY_ERROR],
     "supervised-symmetry": [objective(supervision=SUPERVISED, symmetry=1.0), BY_ERROR],
     "supervised-cohn-symmetry": [
@@ -166,8 +174,8 @@ def system_config(args: argparse.Namespace, system: str) -> RunConfig:
     tables = run_config.merge(run_config.preset("rnnsearch-small"), base)
     for over in SYSTEMS[system]:
         tables = run_config.merge(tables, over)
-        if "model" in over:  # attention as a whole: another score has other options
-            tables["model"]["attention"] = over["model"]["attention"]
+        for part in over.get("model", {}):  # as a whole: another score or decoder has other options
+            tables["model"][part] = over["model"][part]
     config = run_config.resolve(tables, args.set, Path.cwd())
     if faults := check(config):
         sys.exit("\n".join(f"{system}: {fault}" for fault in faults))
@@ -179,10 +187,10 @@ def prepared_once(config: RunConfig, folder: Path) -> Prepared:
     return Prepared.open(folder, config) if (folder / FACTS).is_file() else prepare(config, folder)
 
 
-def both_weights(translator: Translator, pairs: Sequence[tuple[str, str]]) -> list[Weights]:
+def word_weights(translator: Translator, pairs: Sequence[tuple[str, str]], posterior: bool) -> list[Weights]:
     """Attention over words [target words, source words] of each pair, forced."""
     found = []
-    for translation in translator.score([s for s, _ in pairs], [t for _, t in pairs]):
+    for translation in translator.score([s for s, _ in pairs], [t for _, t in pairs], posterior):
         assert translation.word_attention is not None
         words = np.zeros((len(translation.words), len(translation.source_words)), dtype=np.float32)
         rows, columns = translation.word_attention.shape  # a last word without symbols of its own has no row
@@ -206,27 +214,33 @@ Parts = dict[str, tuple[list[tuple[str, str]], list[Links]]]
 
 
 def ways(folder: Path, parts: Parts) -> tuple[dict[str, AlignmentScores], list[Weights]]:
-    """The test scores of each way from a system's weights to links, and its weights of the test verses."""
-    weights = {part: both_weights(load(folder), pairs) for part, (pairs, _) in parts.items()}
+    """The test scores of each way from a system's weights to links, and its attention to the test verses."""
+    forward, reverse = load(folder), reverse_folder(folder)
+    backward = load(reverse) if reverse.is_dir() else None
     gold = parts["test"][1]
-    scores = {"argmax": alignment_error([links_from_attention(w) for w in weights["test"]], gold)}
+    scores: dict[str, AlignmentScores] = {}
+    attention: list[Weights] = []
+    able = not forward.config.objective.aligns_read_words
+    for posterior in (False, True) if able else (False,):
+        kind = "posterior " if posterior else ""
+        weights = {part: word_weights(forward, pairs, posterior) for part, (pairs, _) in parts.items()}
+        attention = attention or weights["test"]
+        scores[f"{kind}argmax"] = alignment_error([links_from_attention(w) for w in weights["test"]], gold)
+        _add_tuned(scores, f"{kind}tuned", weights, parts)
+        if backward is not None:
+            mean: dict[str, list[Weights]] = {}
+            for part, (pairs, _) in parts.items():
+                back = word_weights(backward, [(t, s) for s, t in pairs], posterior)
+                mean[part] = [(w + b.T) / 2 for w, b in zip(weights[part], back, strict=True)]
+            _add_tuned(scores, f"{kind}both", mean, parts)
+    return scores, attention
 
-    def by_threshold(of: dict[str, list[Weights]]) -> tuple[str, AlignmentScores]:
-        threshold = tuned(of["dev"], parts["dev"][1])
-        return f"t = {threshold:g}", alignment_error([above(w, threshold) for w in of["test"]], gold)
 
-    name, score = by_threshold(weights)
-    scores[f"tuned, {name}"] = score
-    reverse = reverse_folder(folder)
-    if reverse.is_dir():
-        translator = load(reverse)
-        mean: dict[str, list[Weights]] = {}
-        for part, (pairs, _) in parts.items():
-            back = both_weights(translator, [(t, s) for s, t in pairs])
-            mean[part] = [(w + b.T) / 2 for w, b in zip(weights[part], back, strict=True)]
-        name, score = by_threshold(mean)
-        scores[f"both, {name}"] = score
-    return scores, weights["test"]
+def _add_tuned(scores: dict[str, AlignmentScores], name: str, of: dict[str, list[Weights]], parts: Parts) -> None:
+    """The score of all links above the threshold that is best on the dev verses."""
+    threshold = tuned(of["dev"], parts["dev"][1])
+    links = [above(w, threshold) for w in of["test"]]
+    scores[f"{name}, t = {threshold:g}"] = alignment_error(links, parts["test"][1])
 
 
 def run_system(args: argparse.Namespace, system: str) -> list[Result]:
@@ -296,7 +310,7 @@ def table(results: Sequence[Result]) -> list[list[str]]:
     base = next((r.aer for r in results if r.system == "additive" and r.links == "argmax"), None)
     rows = [["System", "Links", "AER", "against additive", "Precision", "Recall", "Links proposed", "Minutes"]]
     for r in results:
-        compared = base is not None and r.links == "argmax" and r.system != "additive"
+        compared = base is not None and r.links == "argmax" and r.system not in ("additive", ALIGNER)
         difference = f"{100 * (r.aer - base):+.1f}" if compared and base is not None else ""
         shares = [f"{100 * share:.1f}" for share in (r.precision, r.recall)]
         rows.append(

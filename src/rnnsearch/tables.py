@@ -229,6 +229,9 @@ class SupervisionConfig(Table):
     weight: Positive = 1.0
     unaligned: Literal["skip", "end"] = "skip"
     """Target symbols without a link: left out of the loss, or sent to the source's end symbol."""
+    word: Literal["predicted", "read"] = "predicted"
+    """Whose links the weights of a position learn: those of the word it predicts, or of the word it has just read.
+    A model of read words aligns better and translates worse; its alignments are taken from the position after."""
 
 
 class ReinforceConfig(Table):
@@ -252,6 +255,11 @@ class ObjectiveConfig(Table):
     reinforce: ReinforceConfig | None = None
     symmetry: Positive | None = None
     """Weight of the agreement of two models, one a direction, that are trained together (Cohn et al. 2016)."""
+
+    @property
+    def aligns_read_words(self) -> bool:
+        """Whether the alignment of a target symbol is in the weights of the position after it."""
+        return self.supervision is not None and self.supervision.word == "read"
 
 
 class OptimiserConfig(Table):

@@ -20,10 +20,11 @@ from rnnsearch.search.decode import decode_all, forced_all, make_sources
 from rnnsearch.search.greedy import stream
 from rnnsearch.search.hypothesis import EMPTY, Hypothesis
 from rnnsearch.search.native_scorer import Fastest, fastest
+from rnnsearch.search.posterior import posterior_attention
 from rnnsearch.search.scorer import SOURCE, ModelScorer
 from rnnsearch.search.spelling import Spelling
 from rnnsearch.search.unknown_words import KINDS, UnknownWords, unknown_words
-from rnnsearch.text.alignments import links_from_attention, symbols_to_words
+from rnnsearch.text.alignments import attention_of_symbols, links_from_attention, symbols_to_words
 from rnnsearch.text.prefixes import Prefix, Prefixes
 from rnnsearch.text.spans import NO_WORD, word_of_symbol, word_spans
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
@@ -171,7 +172,7 @@ class Translator:
         found = decode_all(self.search.scorer, [s.ids for s in sources], options, size, progress=progress)
         known: Sequence[Mapping[int, str]] = [begin.unknown for begin in begins or ()] or [{}] * len(sources)
         return [
-            [_translation(source, self._target(source, h, words), h) for h in hypotheses]
+            [self._translation(source, self._target(source, h, words), h) for h in hypotheses]
             for source, hypotheses, words in zip(sources, found, known, strict=True)
         ]
 
@@ -180,13 +181,15 @@ class Translator:
         target = self.target.joined(hypothesis.ids, known)
         if self.unknown is None or not hypothesis.attention:
             return target
-        return self.unknown.replace(source, target, hypothesis.attention[SOURCE], known)
+        read = self.config.objective.aligns_read_words
+        attention = attention_of_symbols(hypothesis.attention[SOURCE], len(hypothesis.ids), read)
+        return self.unknown.replace(source, target, attention, known)
 
     def stream(self, text: str) -> Generator[str, None, Translation]:
         """Greedy translation of a sentence: the text so far after every symbol and, returned, the whole."""
         source = self.source.segment([text])[0]
         if not source.ids:
-            return _translation(source, self.target.joined([]), EMPTY)
+            return self._translation(source, self.target.joined([]), EMPTY)
         scorer = self.search.scorer
         steps = stream(scorer, make_sources([source.ids], scorer.device), self.options(beam=1))
         while True:
@@ -194,7 +197,7 @@ class Translator:
                 so_far = next(steps)
             except StopIteration as end:
                 hypothesis: Hypothesis = end.value
-                return _translation(source, self._target(source, hypothesis, {}), hypothesis)
+                return self._translation(source, self._target(source, hypothesis, {}), hypothesis)
             # The bytes of a character may not all be there yet.
             yield self.target.join(so_far).rstrip("\N{REPLACEMENT CHARACTER}")
 
@@ -212,8 +215,14 @@ class Translator:
                 raise RnnsearchError(f'the prefix of empty sentence {number} (from 0) must be empty; got "{prefix}"')
         return [self._prefixes.read(prefix) for prefix in prefixes]
 
-    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Translation]:
-        """Given translations, scored and aligned by the plain model in fp32 (forced decoding)."""
+    def score(self, sources: Sequence[str], targets: Sequence[str], posterior: bool = False) -> list[Translation]:
+        """Given translations, scored and aligned by the plain model in fp32 (forced decoding).
+
+        With `posterior` the weights are of the source positions given the target word itself (`search.posterior`),
+        which align better than attention's guess before the word. Errors: ModelError where that cannot be had.
+        """
+        if posterior:
+            self._require_posterior()
         source_side, target_side = self.source.segment(sources), self.target.segment(targets)
         hypotheses = forced_all(
             ModelScorer(self.model),
@@ -224,10 +233,27 @@ class Translator:
             length_norm=self.config.search.length_norm,
             coverage_penalty=self.config.search.coverage_penalty,
         )
+        if posterior:
+            weights = posterior_attention(self.model, [s.ids for s in source_side], [t.ids for t in target_side])
+            hypotheses = [replace(h, attention={SOURCE: w}) for h, w in zip(hypotheses, weights, strict=True)]
         return [
-            _translation(source, target, hypothesis)
+            self._translation(source, target, hypothesis)
             for source, target, hypothesis in zip(source_side, target_side, hypotheses, strict=True)
         ]
+
+    def _require_posterior(self) -> None:
+        self.require_attention()
+        name = self.config.model.decoder.type
+        if not self.model.decoder.reads_context:
+            raise ModelError(
+                f"posterior attention needs a decoder whose readout reads the context; this one's ({name}) reads only "
+                "what the recurrence made of it"
+            )
+        if self.config.objective.aligns_read_words:
+            raise ModelError(
+                "posterior attention has no use for this model: its attention was trained to align the word just read "
+                '(objective.supervision.word = "read")'
+            )
 
     def states(self, texts: Sequence[str]) -> Matrix:
         """[sentences, S]: the last states of the encoder's top layer, both directions' side by side."""
@@ -239,19 +265,23 @@ class Translator:
             rows.append(memory.finals[-1].h.float().cpu().numpy())
         return np.concatenate([np.zeros((0, self.model.encoder.shapes[-1].size), dtype=np.float32), *rows])
 
+    def _translation(self, source: Segmented, target: Segmented, hypothesis: Hypothesis) -> Translation:
+        return _translation(source, target, hypothesis, self.config.objective.aligns_read_words)
+
     def has_unknown(self, sources: Sequence[str], targets: Sequence[str]) -> list[bool]:
         """Whether a sentence pair has an unknown word on either side (the papers' second column)."""
         pairs = zip(self.source.segment(sources), self.target.segment(targets), strict=True)
         return [source.unknown or target.unknown for source, target in pairs]
 
 
-def _translation(source: Segmented, target: Segmented, hypothesis: Hypothesis) -> Translation:
-    """Put a hypothesis into words: raw text, symbols, and attention over both."""
+def _translation(source: Segmented, target: Segmented, hypothesis: Hypothesis, read: bool) -> Translation:
+    """Put a hypothesis into words: raw text, symbols, and attention over both. read: as `attention_of_symbols`'."""
     attention = hypothesis.attention.get("source")
     word_attention, links, token_links = None, set[tuple[int, int]](), set[tuple[int, int]]()
     rows = word_of_symbol(target.text, target.offsets)
     if attention is not None:
-        inner = attention[: len(target.ids), : len(source.ids)]  # EOS has its own row and column
+        # EOS has its own row and column
+        inner = attention_of_symbols(attention, len(target.ids), read)[:, : len(source.ids)]
         columns = word_of_symbol(source.text, source.offsets)
         pieces, words = _pieces(target, rows)
         word_attention = symbols_to_words(inner[pieces], columns, words)

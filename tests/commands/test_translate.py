@@ -314,3 +314,16 @@ def test_different_line_counts(fault: Any, model: Path, texts: tuple[Path, Path]
     assert fault(command, model, *texts) == (
         f"{texts[0]} and {texts[1]} must have the same number of lines; got 5 and 2"
     )
+
+
+def test_posterior_weights_align_given_the_word(cli: Any, model: Path, corpus: Path) -> None:
+    """As good as or better than attention's guesses, on a language whose words go one by one."""
+    both = (model, corpus / "test.en", corpus / "test.de")
+    plain, posterior = cli("align", *both), cli("align", *both, "--posterior")
+    assert (posterior.code, posterior.err) == (0, "")
+    assert len(posterior.lines) == len(plain.lines)
+
+    def monotone(lines: list[str]) -> int:
+        return sum(link.split("-")[0] == link.split("-")[1] for line in lines for link in line.split())
+
+    assert monotone(posterior.lines) >= monotone(plain.lines) > 0

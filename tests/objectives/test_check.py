@@ -22,6 +22,10 @@ FITTING = {
     "fertility": ({"fertility": {"size": 4, "weight": 0.2}}, {}),
     "cross-entropy": ({"supervision": {"type": "cross-entropy"}}, {}),
     "squared error": ({"supervision": {"type": "squared-error", "weight": 2.0, "unaligned": "end"}}, {}),
+    "read words": (
+        {"supervision": {"type": "cross-entropy", "word": "read"}},
+        {"model": {"decoder": {"type": "cgru", "cell": "gru", "size": 9, "readout": 5}}},
+    ),
     "average baseline": ({"reinforce": {"baseline": "average", "decay": 0.9, "entropy": 0.01}}, HARD),
     "learned baseline": ({"reinforce": {"baseline": "learned"}}, HARD),
     "symmetry with all": (
@@ -52,6 +56,12 @@ def test_every_fitting_objective_trains_and_is_read_back(trainable, tmp_path, ca
 @pytest.mark.parametrize(
     ("objective", "tables", "message"),
     [
+        (
+            {"supervision": {"type": "cross-entropy", "word": "read"}},
+            {},
+            'objective.supervision.word: must be "predicted", for the bahdanau decoder attends before it reads a word; '
+            '"read" needs one of luong, luong-input-feeding, neubig, cgru, deep-transition, bideep, memory',
+        ),
         (
             {"doubly_stochastic": 0.1},
             NO_ATTENTION,

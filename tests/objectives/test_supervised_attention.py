@@ -63,6 +63,21 @@ def test_gold_weights_sum_to_one_where_there_is_a_link(batches):
     assert torch.equal(gold_weights(batch, True).sum(-1), batch.target_mask.float())
 
 
+@pytest.mark.parametrize("unaligned", ["skip", "end"])
+def test_the_links_of_read_words_are_learnt_one_position_later(make, batches, unaligned):
+    batch = batches([0, 1, 2])
+    done = passed(make(), batch)
+    expected = 0.0
+    for row in range(3):
+        gold = plain_gold(batch, row, unaligned == "end")
+        alpha = done.unrolled.reading.alpha[row].detach().numpy()
+        for i in range(1, len(gold)):
+            if gold[i - 1].any():
+                expected += PLAIN["cross-entropy"](alpha[i, : gold.shape[1]], gold[i - 1])
+    penalty = supervised_attention(SupervisionConfig(type="cross-entropy", unaligned=unaligned, word="read"))
+    assert penalty(done).item() == pytest.approx(expected, rel=1e-6)
+
+
 @pytest.mark.parametrize("kind", PLAIN)
 def test_weights_of_zero_give_finite_losses_and_gradients(kind):
     alpha = torch.tensor([[[0.0, 1.0, 0.0]]], requires_grad=True)

@@ -10,6 +10,7 @@ from rnnsearch.errors import ConfigError, DataError
 from rnnsearch.text.alignments import (
     Link,
     Links,
+    attention_of_symbols,
     format_pharaoh,
     links_from_attention,
     parse_pharaoh,
@@ -125,3 +126,11 @@ def test_unknown_symmetrisation() -> None:
         symmetrise(set(), set(), "grow-daig")
     message = "symmetrisation must be one of intersection, union, grow-diag"
     assert str(caught.value) == f'{message}; got "grow-daig" (did you mean "grow-diag"?)'
+
+
+def test_the_attention_of_read_words_is_the_row_after():
+    attention = np.arange(12.0).reshape(4, 3)  # three symbols and the end
+    assert np.array_equal(attention_of_symbols(attention, 3, read=False), attention[:3])
+    assert np.array_equal(attention_of_symbols(attention, 3, read=True), attention[1:])
+    cut = attention_of_symbols(attention[:3], 3, read=True)
+    assert np.array_equal(cut, [*attention[1:3], [0, 0, 0]])

@@ -149,6 +149,10 @@ def align(
     target: TargetFile,
     output_file: Output = None,
     unit: Annotated[Unit, typer.Option(help="What the alignments count.")] = Unit.words,
+    posterior: Annotated[
+        bool,
+        typer.Option("--posterior", help="Weights given the target word, not before it: better links, slower."),
+    ] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
 ) -> None:
     """Align given translations by attention: Pharaoh `source-target` links, zero-based, one line a pair."""
@@ -156,7 +160,7 @@ def align(
     translator.require_attention()
     sources, targets = both_lines(source, target)
     with output(output_file) as out:
-        out.writelines(_pharaoh(pair, unit) for pair in translator.score(sources, targets))
+        out.writelines(_pharaoh(pair, unit) for pair in translator.score(sources, targets, posterior))
 
 
 def _load(

@@ -100,6 +100,20 @@ class TranslationModel(nn.Module):
         alpha = None if reading.alpha is None else memory.on_source(reading.alpha)
         return self._readout(y_prev, reading, memory), state, alpha
 
+    def readout_from_each(
+        self, previous: Int[Tensor, "1 I"], reading: Reading, memory: Memory
+    ) -> Float[Tensor, "I J R"]:
+        """The readouts of one sentence as if all attention at i had been on j, for every i and j: c_i = h_j."""
+        values = memory.annotations if memory.values is None else memory.values
+        (I, J), pairs = (previous.shape[1], values.shape[1]), previous.shape[1] * values.shape[1]
+        alone = torch.eye(J, dtype=values.dtype, device=values.device).repeat(I, 1)[None]
+        state = reading.state.repeat_interleave(J, dim=1)
+        y_prev = self.target_embedding(previous).repeat_interleave(J, dim=1)
+        at_each = Reading(state, values.repeat(1, I, 1), alone)
+        readout = self._readout(y_prev, at_each, memory)
+        assert readout.shape[:2] == (1, pairs)
+        return readout.view(I, J, -1)
+
     def log_probs(self, readout: Float[Tensor, "N R"], rows: Int[Tensor, "C"] | None = None) -> Float[Tensor, "N C"]:
         """log p(y_i) of every target symbol, or over `rows` alone."""
         return self.output.log_probs(readout, rows)

@@ -8,6 +8,7 @@ from rnnsearch.errors import did_you_mean
 from rnnsearch.models.attention.normalisers import NORMALISERS
 from rnnsearch.models.auxiliary import BASELINES
 from rnnsearch.models.build import unfit_options
+from rnnsearch.models.decoders.decoder import Decoder
 from rnnsearch.models.decoders.table import DECODERS
 from rnnsearch.objectives.attention_priors import doubly_stochastic, global_fertility
 from rnnsearch.objectives.penalty import Penalty
@@ -40,9 +41,19 @@ def check(config: RunConfig) -> list[str]:
     if config.objective.supervision is not None and not _aligned(config):
         needs = "needs word alignments of the training text: give data.alignments"
         faults.append(f"objective.supervision: {needs}, or a corpus that has them ({_aligned_corpora()})")
+    faults += _read_words(config.objective, decoder)
     if config.training.metric == "aer":
         faults += _alignment_metric(config, decoder is not None and not decoder.attends)
     return faults
+
+
+def _read_words(objective: ObjectiveConfig, decoder: type[Decoder] | None) -> list[str]:
+    """The links of read words need a state that has read them."""
+    if not objective.aligns_read_words or decoder is None or not decoder.attends_before_reading:
+        return []
+    able = ", ".join(name for name, kind in DECODERS.items() if kind.attends and not kind.attends_before_reading)
+    what = f"the {decoder.name} decoder attends before it reads a word"
+    return [f'objective.supervision.word: must be "predicted", for {what}; "read" needs one of {able}']
 
 
 def _alignment_metric(config: RunConfig, blind: bool) -> list[str]:

@@ -53,10 +53,12 @@ class SquaredError(AlignmentLoss):
 ALIGNMENT_LOSSES: dict[str, type[AlignmentLoss]] = {c.name: c for c in (CrossEntropy, SquaredError)}
 
 
-def gold_weights(batch: Batch, unaligned_to_end: bool) -> Float[Tensor, "B I J"]:
+def gold_weights(batch: Batch, unaligned_to_end: bool, of_read: bool = False) -> Float[Tensor, "B I J"]:
     """The gold weights of each target symbol; a row of zeros where it has no link.
 
-    With `unaligned_to_end` such a row (EOS, as a rule) is all on the source's EOS instead.
+    With `unaligned_to_end` such a row (EOS, as a rule) is all on the source's EOS instead. With `of_read` row i is of
+    the symbol read there, y_{i-1} (as Chen et al. 2020, "Accurate word alignment induction from neural machine
+    translation", section 3, take alignments from the step after); the first reads none.
     """
     assert batch.links is not None, "supervised attention needs batches with links"
     links = batch.links.to(torch.float32)
@@ -65,6 +67,8 @@ def gold_weights(batch: Batch, unaligned_to_end: bool) -> Float[Tensor, "B I J"]
         alone = batch.target_mask & ~batch.links.any(-1)
         ends = torch.nn.functional.one_hot(end, links.shape[2])[:, None, :]
         links = links + alone[:, :, None] * ends
+    if of_read:
+        links = torch.cat([torch.zeros_like(links[:, :1]), links[:, :-1]], dim=1) * batch.target_mask[:, :, None]
     return links / links.sum(-1, keepdim=True).clamp_min(1.0)
 
 
@@ -74,7 +78,7 @@ def supervised_attention(config: SupervisionConfig) -> Penalty:
     to_end = config.unaligned == "end"
 
     def penalty(done: Pass) -> Tensor:
-        gold = gold_weights(done.batch, to_end)
+        gold = gold_weights(done.batch, to_end, config.word == "read")
         return (distance(done.source_weights(), gold) * gold.any(-1)).sum()
 
     return penalty

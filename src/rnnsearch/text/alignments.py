@@ -99,6 +99,16 @@ def _members(words: Sequence[int], dtype: np.dtype) -> Float[np.ndarray, "words 
     return members
 
 
+def attention_of_symbols(attention: Float[np.ndarray, "T J"], count: int, read: bool) -> Float[np.ndarray, "I J"]:
+    """The rows of a sentence's `count` target symbols, without EOS: one each, in order.
+
+    With `read`, of a model supervised with the links of read words, each is the row after the symbol's own; zeros where
+    the translation was cut before it.
+    """
+    rows = attention[1 : count + 1] if read else attention[:count]
+    return np.pad(rows, ((0, count - len(rows)), (0, 0)))
+
+
 def links_from_attention(word_attention: Float[np.ndarray, "Iw Jw"], threshold: float | None = None) -> set[Link]:
     """Each target word (row) linked to the source word (column) that it attends to most, the first of equals;
     with a threshold, to every other that it gives as much or more too. A row of zeros has no link."""

@@ -115,7 +115,8 @@ def _validation(
     if not pairs:
         return None
     training, search = of.config.training, of.config.search
-    return Validation(pairs, of.source, of.target, training.batch, search, device, gold, processes)
+    read = of.config.objective.aligns_read_words
+    return Validation(pairs, of.source, of.target, training.batch, search, device, gold, read, processes)
 
 
 def reverse_folder(folder: Path) -> Path:

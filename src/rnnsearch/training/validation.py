@@ -20,7 +20,7 @@ from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all
 from rnnsearch.search.native_scorer import fastest
 from rnnsearch.search.scorer import SOURCE, ModelScorer
-from rnnsearch.text.alignments import Link, Links, links_from_attention, symbols_to_words
+from rnnsearch.text.alignments import Link, Links, attention_of_symbols, links_from_attention, symbols_to_words
 from rnnsearch.text.spans import word_of_symbol
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.training.distributed import Processes
@@ -53,21 +53,28 @@ class _Aligned(NamedTuple):
     gold: Sequence[Links]
     source_words: list[list[int]]
     target_words: list[list[int]]
+    read: bool
+    """Whether a symbol's weights are those of the position after it."""
 
     @classmethod
-    def of(cls, pairs: Sequence[Pair], source: Tokenizer, target: Tokenizer, gold: Sequence[Links]) -> _Aligned:
+    def of(
+        cls, pairs: Sequence[Pair], source: Tokenizer, target: Tokenizer, gold: Sequence[Links], read: bool
+    ) -> _Aligned:
         sides = (source.segment([p.source for p in pairs]), target.segment([p.target for p in pairs]))
-        words = [[word_of_symbol(s.text, s.offsets) for s in side] for side in sides]
-        return cls(gold, *words)
+        source_words, target_words = ([word_of_symbol(s.text, s.offsets) for s in side] for side in sides)
+        return cls(gold, source_words, target_words, read)
 
     def links(self, pairs: Sequence[int], attention: Sequence[NDArray[np.float32]]) -> list[set[Link]]:
         """The links of some pairs' weights [I, J] over symbols."""
         return [
-            links_from_attention(symbols_to_words(weights[: len(rows), : len(columns)], columns, rows))
+            links_from_attention(symbols_to_words(self._of_symbols(weights, rows)[:, : len(columns)], columns, rows))
             for weights, columns, rows in zip(
                 attention, [self.source_words[n] for n in pairs], [self.target_words[n] for n in pairs], strict=True
             )
         ]
+
+    def _of_symbols(self, attention: NDArray[np.float32], symbols: list[int]) -> NDArray[np.float32]:
+        return attention_of_symbols(attention, len(symbols), self.read)
 
 
 @runtime_checkable
@@ -92,6 +99,7 @@ class Validation:
         search: SearchConfig,
         device: torch.device,
         gold: Sequence[Links] | None = None,
+        links_of_read_words: bool = False,
         processes: Processes | None = None,
     ) -> None:
         self.processes = processes or Processes()
@@ -100,7 +108,7 @@ class Validation:
         self.references = [pair.target for pair in pairs]
         self.target = target
         self.search = search
-        self.aligned = None if gold is None else _Aligned.of(pairs, source, target, gold)
+        self.aligned = None if gold is None else _Aligned.of(pairs, source, target, gold, links_of_read_words)
         """What alignments are compared with, where the run asks for it."""
         self.device = device
         order = sorted(range(len(pairs)), key=lambda n: (len(self.target_ids[n]), len(self.source_ids[n])))

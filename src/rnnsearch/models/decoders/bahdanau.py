@@ -41,6 +41,7 @@ class Bahdanau(Decoder):
     name = "bahdanau"
     options = frozenset({"cell", "maxout"})
     attends = True
+    attends_before_reading = True
     output: ClassVar[type[DeepOutput] | type[TanhOutput]] = DeepOutput
     """The layer that reads s_{i-1}, E y_{i-1} and c_i."""
 

@@ -49,6 +49,10 @@ class Decoder(nn.Module, ABC):
     """Options that it takes but does not need."""
     attends: ClassVar[bool]
     """Whether it needs `[model.attention]`; without attention it needs an encoder with one vector."""
+    attends_before_reading: ClassVar[bool] = False
+    """Whether attention at position i is asked by a state that has not read y_{i-1} yet."""
+    reads_context: ClassVar[bool] = True
+    """Whether the readout reads the context itself, and not only what the recurrence made of it."""
     readout_option: ClassVar[str | None] = "maxout"
     """The option of `[model.decoder]` that gives `readout_size`; None where no single one does."""
     readout_size: int

@@ -40,6 +40,7 @@ class LuongInputFeeding(Decoder):
     options = frozenset({"cell", "layers", "bridge", "readout"})
     optional = frozenset({"residual_from"})
     attends = True
+    reads_context = False
     readout_option = "readout"
 
     def __init__(self, stack: Stack, bridge: Bridge, attention: Attention, annotation: int, readout: int) -> None:

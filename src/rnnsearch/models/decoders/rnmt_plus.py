@@ -38,6 +38,7 @@ class RNMTPlus(Decoder):
     options = frozenset({"cell", "layers", "bridge"})
     optional = frozenset({"residual_from"})
     attends = True
+    attends_before_reading = True
     readout_option = None
 
     def __init__(self, stack: Stack, bridge: Bridge, attention: Attention, annotation: int) -> None:

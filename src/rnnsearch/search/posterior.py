@@ -1,0 +1,50 @@
+"""Posterior attention: where a target word came from, given the word itself (Shankar & Sarawagi 2019, "Posterior
+attention models for sequence to sequence learning", section 3).
+
+Attention at position i is a guess before y_i is known. With the position a as a hidden variable,
+
+    p(a = j | y_1..y_i, x)  is proportional to  alpha_ij p(y_i | y_1..y_{i-1}, c_i = h_j):
+
+the readout is asked once more for each source position, as if attention had been there alone. Nothing is trained anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rnnsearch.models.translation_model import TranslationModel
+from rnnsearch.text.vocabulary import BOS, EOS
+
+LEAST = 1e-9
+"""Of a weight: what attention gives nothing to may still be where a word came from."""
+
+
+@torch.inference_mode()
+def posterior_attention(
+    model: TranslationModel, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+) -> list[NDArray[np.float32]]:
+    """[I, J] of each pair: rows of the target's symbols and EOS, which sum to 1, over the source's symbols and EOS.
+
+    Ids are given without EOS. The decoder's readout must read the context (`Decoder.reads_context`).
+    """
+    assert model.decoder.reads_context
+    return [_of_pair(model, source, target) for source, target in zip(sources, targets, strict=True)]
+
+
+def _of_pair(model: TranslationModel, source: Sequence[int], target: Sequence[int]) -> NDArray[np.float32]:
+    device = model.output.bias.device
+    x = torch.tensor([[*source, EOS]], device=device)
+    memory = model.encode(x, torch.ones_like(x, dtype=torch.bool))
+    previous, y = torch.tensor([[BOS, *target]], device=device), torch.tensor([*target, EOS], device=device)
+    reading = model.unroll(previous, memory).reading
+    assert reading.alpha is not None
+    alpha = reading.alpha[0].float()
+    log_p = model.log_probs(model.readout_from_each(previous, reading, memory).flatten(0, 1))
+    of_word = log_p.view(*alpha.shape, -1).gather(2, y[:, None, None].expand(*alpha.shape, 1))[..., 0]
+    posterior = torch.softmax(alpha.clamp_min(LEAST).log() + of_word, dim=-1)
+    spread: NDArray[np.float32] = memory.on_source(posterior[None])[0].cpu().numpy()
+    return spread

@@ -1,0 +1,52 @@
+"""Posterior attention against a loop over source positions, for every decoder whose readout reads the context."""
+
+import numpy as np
+import pytest
+import torch
+
+from rnnsearch.models.decoders.table import DECODERS
+from rnnsearch.models.translation_model import TranslationModel
+from rnnsearch.search.posterior import LEAST, posterior_attention
+from rnnsearch.text.vocabulary import BOS, EOS
+
+SOURCE, TARGET = [5, 9, 7, 6], [8, 5, 10]
+
+
+def plain_posterior(model: TranslationModel) -> np.ndarray:
+    """p(a = j | y) by asking, for each position, a memory whose every context is h_j."""
+    x = torch.tensor([[*SOURCE, EOS]])
+    memory = model.encode(x, torch.ones_like(x, dtype=torch.bool))
+    previous, y = [BOS, *TARGET], [*TARGET, EOS]
+    reading = model.unroll(torch.tensor([previous]), memory).reading
+    values = memory.annotations if memory.values is None else memory.values
+    rows = []
+    for i, (word, before) in enumerate(zip(y, previous, strict=True)):
+        row = []
+        for j in range(values.shape[1]):
+            here = reading._replace(
+                state=reading.state[0, i][None],
+                context=values[0, j][None],
+                alpha=torch.eye(values.shape[1], dtype=values.dtype)[j][None],
+                expected=None,
+            )
+            readout = model._readout(model.target_embedding(torch.tensor([before])), here, memory)
+            weight = max(float(reading.alpha[0, i, j]), LEAST)
+            row.append(weight * float(model.log_probs(readout)[0, word].exp()))
+        rows.append(np.array(row) / sum(row))
+    over_annotations = torch.tensor(np.stack(rows))
+    return memory.on_source(over_annotations[None])[0].numpy()
+
+
+def test_posterior_is_the_loop(system, make):
+    decoder = DECODERS[system.model.decoder.type]
+    if not (decoder.attends and decoder.reads_context):
+        pytest.skip("attention has no posterior here")
+    model = make(system)
+    with torch.no_grad():
+        expected = plain_posterior(model)
+    (found,) = posterior_attention(model, [SOURCE], [TARGET])
+    assert found.shape == (len(TARGET) + 1, len(SOURCE) + 1)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(found.sum(1), 1, rtol=1e-5)
+    alone = posterior_attention(model, [[6]], [[]])
+    assert np.array_equal(posterior_attention(model, [SOURCE, [6]], [TARGET, []])[1], alone[0])
