@@ -35,9 +35,12 @@ from rnnsearch.cli import main
 from rnnsearch.config import RunConfig, Table
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGES = ("data", "training", "translating", "alignment", "evaluation", "configuration", "python", "adding-a-part")
+PAGES = (
+    "tutorial", "data", "training", "translating", "alignment", "evaluation", "objectives", "configuration", "python",
+    "adding-a-part",
+)  # fmt: skip
 
-FROM_TEXT = ("data", "training")
+FROM_TEXT = ("tutorial", "data", "training")
 """Pages that begin without a trained model."""
 
 SUBJECTS = (
