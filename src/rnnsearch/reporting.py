@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rnnsearch.assess import Assessment
 from rnnsearch.data.corpus import read_lines
-from rnnsearch.errors import DataError
+from rnnsearch.errors import DataError, ModelError
 from rnnsearch.evaluate.by_length import write_plot
+from rnnsearch.evaluate.corpus_scores import Evaluation
 from rnnsearch.evaluate.examples import Example, choose
-from rnnsearch.evaluate.learning import LearningStatistics
 from rnnsearch.evaluate.projection import LEAST, Grouped, Projection, project, similar_sentences
 from rnnsearch.evaluate.report import Report, write_report
 from rnnsearch.files import write_text
-from rnnsearch.training.card import SCORES, statistics
+from rnnsearch.metrics.bleu_chrf_ter import Score
+from rnnsearch.training.card import SCORES, measured, statistics
 from rnnsearch.translate import Translation, Translator, one_line
 
 
@@ -48,6 +50,24 @@ def write_assessment(
         projection = project(chosen, translator.states([s.sentence for s in chosen]))
     write_report(page, _report(translator, model, assessment, [example for example, _ in examples], projection))
     return page
+
+
+def write_run_report(model: Path, page: Path) -> None:
+    """Write the page of a run alone: its curves, data, settings and what was measured of it; nothing is translated.
+
+    Errors: ModelError for a folder without a run.
+    """
+    if not (model / "training.json").is_file():
+        raise ModelError(f"{model}: must be the folder of a run that has evaluated its dev set; got none")
+    training = json.loads((model / "training.json").read_text(encoding="utf-8"))
+    source, target = training["pair"]
+    sizes = "{:,} source and {:,} target symbols".format(*training["vocabulary"])
+    facts = {"Parameters": f"{training['parameters']:,}", "Vocabulary": sizes}
+    evaluations = [
+        Evaluation(f"{row['set']}, {row['search']}", row["sentences"], tuple(Score(**score) for score in row["scores"]))
+        for row in measured(model)
+    ]
+    write_report(page, _of_run(training, model, source, target, facts, evaluations))
 
 
 def read_grouped(path: Path) -> list[Grouped]:
@@ -89,29 +109,38 @@ def _report(
     examples: list[Example],
     projection: Projection | None,
 ) -> Report:
-    source, target = translator.config.data.source, translator.config.data.target
+    data = translator.config.data
     training: dict[str, Any] = {}
     if (model / "training.json").is_file():
         training = json.loads((model / "training.json").read_text(encoding="utf-8"))
-    data = training.get("data", {})
     facts = {
-        "Model": str(model),
         "Parameters": f"{sum(p.numel() for p in translator.model.parameters()):,}",
         "Vocabulary": f"{len(translator.source):,} source and {len(translator.target):,} target symbols",
-        **{key.capitalize(): str(data[key]) for key in ("corpus", "licence", "attribution") if data.get(key)},
         "Search": assessment.search,
     }
-    learned: list[LearningStatistics] = [statistics(training, assessment.evaluation.name)] if training else []
+    page = _of_run(training, model, data.source, data.target, facts, [assessment.evaluation])
+    return replace(page, examples=examples, projection=projection)
+
+
+def _of_run(
+    training: dict[str, Any],
+    model: Path,
+    source: str,
+    target: str,
+    facts: dict[str, str],
+    evaluations: Sequence[Evaluation],
+) -> Report:
+    """What the page says of a run, from its `training.json` (empty: it was not trained here)."""
+    data, name = training.get("data", {}), model.resolve().name
+    origin = {key.capitalize(): str(data[key]) for key in ("corpus", "licence", "attribution") if data.get(key)}
     return Report(
-        title=f"{source} → {target}: {model.resolve().name}",
+        title=f"{source} → {target}: {name}",
         source_language=source,
         target_language=target,
-        facts=facts,
-        evaluations=[assessment.evaluation],
+        facts={"Model": str(model), **facts, **origin},
+        evaluations=evaluations,
         log=training.get("history", []),
-        statistics=learned,
-        examples=examples,
-        projection=projection,
+        statistics=[statistics(training, name)] if training else [],
         cleaning=_left_out(data),
         read=data.get("cleaning", {}).get("read"),
         kept=data.get("pairs"),

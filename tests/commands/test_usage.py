@@ -11,7 +11,7 @@ import pytest
 
 from rnnsearch import __version__
 
-COMMANDS = ["demo", "data", "prepare", "train", "translate", "score", "align", "evaluate", "inspect", "serve"]
+COMMANDS = ["demo", "data", "prepare", "train", "translate", "score", "align", "evaluate", "report", "inspect", "serve"]
 
 
 def command(*arguments: object, stdin: bytes = b"", cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
