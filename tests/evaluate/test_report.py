@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import itertools
 import re
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from rnnsearch.evaluate.figures import DARK, LIGHT
 from rnnsearch.evaluate.learning import LearningStatistics
 from rnnsearch.evaluate.projection import Grouped, project
 from rnnsearch.evaluate.report import Report, to_html, write_report
-from rnnsearch.evaluate.scatter import COLOURS
+from rnnsearch.evaluate.scatter import COLOURS, scatter
 from rnnsearch.metrics.alignment_error import AlignmentScores
 
 EVIL = "<script>alert('x')</script> & \"co\""
@@ -254,3 +255,20 @@ def test_an_example_whose_attention_does_not_fit() -> None:
 def test_no_global_plotting_state() -> None:
     code = "import sys, rnnsearch.evaluate.report; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_sentences_beside_their_dots_cover_nothing() -> None:
+    draw = np.random.default_rng(2)
+    spread = scatter(project([Grouped(f"sentence {n}") for n in range(6)], draw.normal(size=(6, 5))))
+    assert spread.count("<text x=") == 6
+    near = draw.normal(size=(12, 5)) * 0.01
+    near[0] += 10.0
+    crowded = scatter(project([Grouped(f"a crowd, number {n}") for n in range(12)], near))
+    beside = re.findall(
+        r'translate\(([\d.]+) ([\d.]+)\)"><title>[^<]*</title><[^>]*><text x="(-?11)" y="(-?\d+)"', crowded
+    )
+    assert 1 < len(beside) < 12, "some have no room"
+    heights = sorted(float(y) + float(dy) for x, y, _, dy in beside if float(x) < 320)
+    assert all(b - a >= 15 for a, b in itertools.pairwise(heights))
+    many = scatter(project([Grouped(f"{n}") for n in range(13)], draw.normal(size=(13, 5))))
+    assert "<text x=" not in many, "the tooltips tell"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html import escape
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,8 @@ _WIDTH, _HEIGHT, _EDGE = 640.0, 400.0, 26.0
 _NAMED = 12
 """Up to this many sentences, each stands beside its dot, as in the paper's figure."""
 _SHORT = 42
+_LETTER, _LINE = 6.6, 15
+"""About how wide a letter and how high a line of a sentence beside its dot is."""
 _MARKS = (
     '<circle r="6"/>',
     '<rect x="-5.5" y="-5.5" width="11" height="11"/>',
@@ -31,11 +34,11 @@ def scatter(projection: Projection, language: str = "") -> str:
     places = _places(projection.points)
     groups = projection.groups
     lang = f' lang="{escape(language)}"' if language else ""
+    names = _names([s.sentence for s in projection.sentences], places) if len(places) <= _NAMED else [""] * len(places)
     dots = []
-    for sentence, (x, y) in zip(projection.sentences, places, strict=True):
+    for sentence, (x, y), name in zip(projection.sentences, places, names, strict=True):
         n = groups.index(sentence.group)
         text = sentence.sentence + (f" ({sentence.group})" if sentence.group else "")
-        name = _name(sentence.sentence, x) if len(places) <= _NAMED else ""
         dots.append(
             f'<g class="point c{n % COLOURS}" data-group="{n}" transform="translate({x:.1f} {y:.1f})">'
             f"<title>{escape(text)}</title>{_mark(n)}{name}</g>"
@@ -70,11 +73,30 @@ def _mark(group: int) -> str:
     return _MARKS[(group + group // COLOURS) % len(_MARKS)]
 
 
-def _name(sentence: str, x: float) -> str:
-    """A sentence beside its dot, on the side with more room."""
-    text = sentence if len(sentence) <= _SHORT else sentence[: _SHORT - 1] + "…"
-    left = x > _WIDTH / 2
-    return f'<text x="{-11 if left else 11}" y="4" text-anchor="{"end" if left else "start"}">{escape(text)}</text>'
+def _names(sentences: list[str], places: list[tuple[float, float]]) -> list[str]:
+    """Sentences beside their dots, where they cover neither each other nor another dot; else only in the tooltip."""
+    taken = [(x - 8, y - 8, x + 8, y + 8) for x, y in places]
+    names = []
+    for n, (sentence, (x, y)) in enumerate(zip(sentences, places, strict=True)):
+        text = sentence if len(sentence) <= _SHORT else sentence[: _SHORT - 1] + "…"
+        width = _LETTER * len(text)
+        for side, dy in product((-1, 1) if x > _WIDTH / 2 else (1, -1), (0, -_LINE, _LINE, -2 * _LINE, 2 * _LINE)):
+            left = x + 11 if side > 0 else x - 11 - width
+            box = (left, y + dy - _LINE / 2, left + width, y + dy + _LINE / 2)
+            others = (*taken[:n], *taken[n + 1 :])
+            if left >= 0 and left + width <= _WIDTH and not any(_overlap(box, other) for other in others):
+                taken.append(box)
+                anchor = "start" if side > 0 else "end"
+                names.append(f'<text x="{11 * side}" y="{dy + 4}" text-anchor="{anchor}">{escape(text)}</text>')
+                break
+        else:
+            names.append("")
+    return names
+
+
+def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    """Whether two boxes (left, top, right, bottom) have a point in common."""
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 def _key(groups: list[str]) -> str:
