@@ -9,13 +9,15 @@ decoding) is then compared with the alignments made by hand (Och & Ney 2003). Th
 
     argmax     each target word to the source word it attends to most: what `rnnsearch align` gives
     tuned      every link with at least a weight t, where t has the lowest error on the dev verses
-    posterior  both again, with weights given the target word itself: `rnnsearch align --posterior`
+    posterior  the same of some systems (--posterior), with weights given the target word itself, as
+               `rnnsearch align --posterior` makes them
     both       of systems with two directions: t again, over the mean of the two directions' weights
 
 `eflomal` (pip install eflomal; Ostling & Tiedemann 2016) aligns train, dev and test verses together, for it needs no
 labels; its two directions are shown alone and combined. Systems called supervised-* learn from the TRAINING verses'
 manual links; all others see no link. Each is the best of its own run by dev likelihood, or by dev error where it is
-supervised. Results go into --output: table.md, alignment.json and a heat map of the same verse for each system.
+supervised. Results go into --output: table.md, alignment.json and attention.png, heat maps of one verse under every
+system.
 Interrupted, it goes on where it stopped; a system with a result is not trained again.
 """
 
@@ -31,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from rich.console import Console
 
@@ -41,7 +44,6 @@ from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import FACTS, Prepared
 from rnnsearch.evaluate.corpus_scores import as_markdown
 from rnnsearch.evaluate.figures import save
-from rnnsearch.evaluate.heatmap import heatmap
 from rnnsearch.files import write_text
 from rnnsearch.metrics.alignment_error import AlignmentScores, alignment_error
 from rnnsearch.text.alignments import Link, Links, links_from_attention, read_pharaoh, symmetrise
@@ -143,7 +145,15 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--list", action="store_true", help="name the systems")
     parser.add_argument("--epochs", type=float, default=6.0, help="of training, for each system")
-    parser.add_argument("--verse", type=int, default=0, help="number of the test verse in the heat maps, from 0")
+    parser.add_argument(
+        "--posterior",
+        nargs="*",
+        default=["additive", "symmetry", "supervised-cross-entropy"],
+        choices=list(SYSTEMS),
+        metavar="NAME",
+        help="systems scored with posterior weights too",
+    )
+    parser.add_argument("--verse", type=int, default=48, help="number of the test verse in the heat maps, from 0")
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="as in `rnnsearch train`")
     parser.add_argument("--output", type=Path, default=Path("runs/reproduce-alignment"))
     return parser.parse_args()
@@ -213,27 +223,21 @@ Parts = dict[str, tuple[list[tuple[str, str]], list[Links]]]
 """Texts and manual links of dev and test."""
 
 
-def ways(folder: Path, parts: Parts) -> tuple[dict[str, AlignmentScores], list[Weights]]:
-    """The test scores of each way from a system's weights to links, and its attention to the test verses."""
-    forward, reverse = load(folder), reverse_folder(folder)
-    backward = load(reverse) if reverse.is_dir() else None
-    gold = parts["test"][1]
-    scores: dict[str, AlignmentScores] = {}
-    attention: list[Weights] = []
-    able = not forward.config.objective.aligns_read_words
-    for posterior in (False, True) if able else (False,):
-        kind = "posterior " if posterior else ""
-        weights = {part: word_weights(forward, pairs, posterior) for part, (pairs, _) in parts.items()}
-        attention = attention or weights["test"]
-        scores[f"{kind}argmax"] = alignment_error([links_from_attention(w) for w in weights["test"]], gold)
-        _add_tuned(scores, f"{kind}tuned", weights, parts)
-        if backward is not None:
-            mean: dict[str, list[Weights]] = {}
-            for part, (pairs, _) in parts.items():
-                back = word_weights(backward, [(t, s) for s, t in pairs], posterior)
-                mean[part] = [(w + b.T) / 2 for w, b in zip(weights[part], back, strict=True)]
-            _add_tuned(scores, f"{kind}both", mean, parts)
-    return scores, attention
+def ways(folder: Path, parts: Parts, posterior: bool) -> dict[str, AlignmentScores]:
+    """The test scores of each way from a system's weights to links."""
+    reverse, kind = reverse_folder(folder), "posterior " if posterior else ""
+    forward = load(folder)
+    weights = {part: word_weights(forward, pairs, posterior) for part, (pairs, _) in parts.items()}
+    argmax = [links_from_attention(w) for w in weights["test"]]
+    scores = {f"{kind}argmax": alignment_error(argmax, parts["test"][1])}
+    _add_tuned(scores, f"{kind}tuned", weights, parts)
+    if reverse.is_dir():
+        backward, mean = load(reverse), dict[str, list[Weights]]()
+        for part, (pairs, _) in parts.items():
+            back = word_weights(backward, [(t, s) for s, t in pairs], posterior)
+            mean[part] = [(w + b.T) / 2 for w, b in zip(weights[part], back, strict=True)]
+        _add_tuned(scores, f"{kind}both", mean, parts)
+    return scores
 
 
 def _add_tuned(scores: dict[str, AlignmentScores], name: str, of: dict[str, list[Weights]], parts: Parts) -> None:
@@ -246,23 +250,22 @@ def _add_tuned(scores: dict[str, AlignmentScores], name: str, of: dict[str, list
 def run_system(args: argparse.Namespace, system: str) -> list[Result]:
     """Train (or go on with) one system and align the test verses."""
     config, folder = system_config(args, system), args.output / system
-    kept = folder / "alignment.json"
-    if kept.is_file():
-        return [Result(**row) for row in json.loads(kept.read_text(encoding="utf-8"))]
-    prepared = prepared_once(config, args.output / "data")
-    with Screen(Console(stderr=True)) as screen:
-        screen.message(f"== {system}")
-        train(config, prepared, folder, screen, resume=True)
-    parts: Parts = {
-        "dev": ([(p.source, p.target) for p in prepared.dev], prepared.links("dev") or []),
-        "test": ([(p.source, p.target) for p in prepared.test], prepared.links("test") or []),
-    }
-    minutes = 60 * json.loads((folder / "training.json").read_text(encoding="utf-8"))["hours"]
-    scores, weights = ways(folder, parts)
-    source, target = parts["test"][0][args.verse]
-    save(heatmap(weights[args.verse], source.split(), target.split(), title=system), folder / "attention.png")
-    results = [_result(system, how, score, minutes) for how, score in scores.items()]
-    write_text(kept, json.dumps([asdict(result) for result in results], indent=1) + "\n")
+    results: list[Result] = []
+    for posterior in (False, True) if system in args.posterior else (False,):
+        kept = folder / ("posterior.json" if posterior else "alignment.json")
+        if not kept.is_file():
+            prepared = prepared_once(config, args.output / "data")
+            with Screen(Console(stderr=True)) as screen:
+                screen.message(f"== {system}")
+                train(config, prepared, folder, screen, resume=True)
+            parts: Parts = {
+                "dev": ([(p.source, p.target) for p in prepared.dev], prepared.links("dev") or []),
+                "test": ([(p.source, p.target) for p in prepared.test], prepared.links("test") or []),
+            }
+            minutes = 60 * json.loads((folder / "training.json").read_text(encoding="utf-8"))["hours"]
+            found = [_result(system, *way, minutes) for way in ways(folder, parts, posterior).items()]
+            write_text(kept, json.dumps([asdict(result) for result in found], indent=1) + "\n")
+        results += [Result(**row) for row in json.loads(kept.read_text(encoding="utf-8"))]
     return results
 
 
@@ -319,6 +322,39 @@ def table(results: Sequence[Result]) -> list[list[str]]:
     return rows
 
 
+def heat_maps(args: argparse.Namespace, systems: Sequence[str]) -> Figure:
+    """One verse under every system, side by side; the target's words stand left of each row, the source's above."""
+    place, corpus = get(args.corpus), CORPORA[args.corpus]
+    source, target = (
+        (place / f"test.{language}").read_text(encoding="utf-8").split("\n")[args.verse].split()
+        for language in (corpus.source, corpus.target)
+    )
+    pair = [(" ".join(source), " ".join(target))]
+    panels = [
+        (f"{name}, posterior" if posterior else name, word_weights(load(args.output / name), pair, posterior)[0])
+        for name in systems
+        for posterior in ((False, True) if name in args.posterior else (False,))
+    ]
+    columns = 5
+    rows = -(-len(panels) // columns)
+    cell = 0.19
+    size = (1.0 + columns * (len(source) * cell + 0.25), rows * (len(target) * cell + 0.4) + 1.0)
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for number, axes in enumerate(grid.flat):
+        if number >= len(panels):
+            axes.axis("off")
+            continue
+        title, weights = panels[number]
+        axes.imshow(weights, cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest", aspect="auto")
+        axes.set_title(title, fontsize=8)
+        axes.tick_params(length=0, labelsize=7)
+        axes.set_xticks(range(len(source)), source if number < columns else [], rotation=60, ha="left")
+        axes.set_yticks(range(len(target)), target if number % columns == 0 else [])
+        axes.xaxis.tick_top()
+    return figure
+
+
 def main() -> None:
     """Train, align and write; the table is written anew after each system."""
     args = arguments()
@@ -326,10 +362,13 @@ def main() -> None:
         sys.stdout.write("".join(f"{name}\n" for name in (ALIGNER, *SYSTEMS)))
         return
     results: list[Result] = []
+    trained = [system for system in args.systems if system != ALIGNER]
     for system in args.systems:
         results += run_aligner(args) if system == ALIGNER else run_system(args, system)
         write_text(args.output / "table.md", as_markdown(table(results)))
         write_text(args.output / "alignment.json", json.dumps([asdict(r) for r in results], indent=1) + "\n")
+    if trained:
+        save(heat_maps(args, trained), args.output / "attention.png")
     sys.stdout.write(f"{as_markdown(table(results))}\n")
 
 
