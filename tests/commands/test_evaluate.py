@@ -114,12 +114,15 @@ def test_scores_of_other_weights_leave_the_card(cli: Any, own: Path, one_vector:
 
 
 def test_a_scores_file_of_another_kind_is_said(cli: Any, own: Path, few: list[Path]) -> None:
-    (own / "scores.json").write_text('{"BLEU": 99}')
+    (own / "scores.json").write_text('["BLEU"]')
     result = cli("evaluate", own, *few)
     assert result.code == 0
     assert "BLEU" in result.out
     assert result.err.startswith("the scores are not on the model's card: ")
     assert "must be what `rnnsearch evaluate` wrote" in result.err
+    (own / "scores.json").write_text('{"name": "of an earlier version", "scores": []}')
+    assert cli("evaluate", own, *few).err == ""
+    assert len(json.loads((own / "scores.json").read_text())) == 1
 
 
 def test_nothing_is_written_where_nothing_is_asked_for(cli: Any, model: Path, few: list[Path], tmp_path: Path) -> None:

@@ -49,7 +49,10 @@ def measured(folder: Path, digest: str | None = None) -> list[dict[str, Any]]:
         return []
     digest = digest or sha256_of(folder / "model.safetensors")
     try:
-        return [row for row in json.loads(path.read_text(encoding="utf-8")) if row["weights"] == digest]
+        rows = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(rows, dict):  # of a version that did not say of which weights
+            return []
+        return [row for row in rows if row["weights"] == digest]
     except (ValueError, TypeError, KeyError):
         raise ModelError(f"{path}: must be what `rnnsearch evaluate` wrote; got another file (remove it)") from None
 
