@@ -92,3 +92,23 @@ def test_the_ghost_of_a_right_to_left_translation_begins_at_the_right(open_page:
     assert sheet.page.get_attribute("#writer", "dir") == "rtl"
     sheet.page.keyboard.press("Tab")
     assert sheet.page.input_value("#writer") == target[0]
+
+
+def test_what_an_input_method_composes_is_not_translated_before_it_is_text(sheet: Any) -> None:
+    """Latin letters on their way to a character are no text yet, and Tab and Enter are the input method's."""
+    asked: list[str] = []
+
+    def note(route: Any) -> None:
+        asked.append(route.request.post_data_json["text"])
+        route.continue_()
+
+    sheet.page.route("**/v1/translate", note)
+    keyboard = sheet.page.context.new_cdp_session(sheet.page)
+    sheet.page.click("#source")
+    keyboard.send("Input.imeSetComposition", {"text": "ni", "selectionStart": 2, "selectionEnd": 2})
+    sheet.page.wait_for_timeout(600)
+    assert sheet.page.input_value("#source") == "ni"
+    assert asked == []
+    keyboard.send("Input.insertText", {"text": "你"})
+    sheet.settled()
+    assert set(asked) == {"你"}

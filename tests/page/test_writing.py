@@ -109,3 +109,18 @@ def test_another_way_to_go_on_is_taken(writing: Any) -> None:
     assert written != writing.translation
     assert len(written.split()) >= 2
     assert writing.focused().startswith("writer ")
+
+
+def test_going_to_another_sentence_keeps_what_was_written(sheet: Any) -> None:
+    page = sheet.page
+    sheet.translate(f"{sheet.sentence} {sheet.other}")
+    page.click("#show-writer")
+    page.fill("#writer", "Unser Lehrer kauft das Haus")
+    page.click("#sentence-after")
+    assert page.inner_text("#writing-source") == sheet.other
+    assert page.input_value("#writer") == ""
+    page.click("#writer-cancel")
+    page.wait_for_function(
+        "want => document.getElementById('target').innerText === want",
+        arg=f"Unser Lehrer kauft das Haus {sheet.other_translation}",
+    )

@@ -43,7 +43,7 @@ export function swap() {
     return;
   }
   const text = targetText();
-  setAnswer(null);
+  setAnswer("", null);
   use(other);
   if (text) emit("replace-source", text);
 }

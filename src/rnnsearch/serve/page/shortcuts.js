@@ -50,10 +50,12 @@ function tableOf([title, rows]) {
   return element("table", {}, element("caption", { textContent: title }), element("tbody", {}, ...lines));
 }
 
+const MAC = /Mac|iP(hone|ad|od)/.test(navigator.platform); // where Alt (Option) types letters of its own
+
 const inField = (target) => target.matches?.("textarea, input, select, [contenteditable]");
 
 function pressed(event) {
-  if (document.querySelector("dialog[open]")) return;
+  if (document.querySelector("dialog[open]") || (MAC && event.altKey && inField(event.target))) return;
   if (event.altKey && !event.ctrlKey && !event.metaKey && !event.shiftKey && KEYS[event.code]) {
     event.preventDefault();
     KEYS[event.code][2]();

@@ -29,12 +29,14 @@ export function paint() {
   mirror.replaceChildren(...parts, "\u200b"); // a last empty line has its height too
 }
 
-function changed() {
+/** The text is another. One that is still being composed (an input method's) is not translated yet. */
+function changed(event) {
   paint();
   const length = [...field.value].length;
   $("count").textContent = length ? `${length.toLocaleString("en")} character${length === 1 ? "" : "s"}` : "";
   $("clear").hidden = !length;
-  later();
+  if (event?.isComposing) later.cancel();
+  else later();
 }
 
 export function setText(text) {
@@ -64,6 +66,7 @@ function wordAtCaret() {
 
 export function start() {
   field.addEventListener("input", changed);
+  field.addEventListener("compositionend", later);
   field.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && event.ctrlKey) {
       event.preventDefault();

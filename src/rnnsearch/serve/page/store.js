@@ -3,7 +3,7 @@
 export const state = {
   models: [],
   model: null, // one of models
-  text: "", // what is to be translated
+  text: "", // what was translated
   answer: null, // its translation (text.localised), or null
   current: 0, // index of the sentence that alternatives, attention and the writer are about
 };
@@ -33,7 +33,8 @@ export function prefer(index, chosen) {
   emit("target", index);
 }
 
-export function setAnswer(answer) {
+export function setAnswer(text, answer) {
+  state.text = text;
   state.answer = answer;
   state.current = Math.max(0, Math.min(state.current, sentences().length - 1));
   emit("answer");

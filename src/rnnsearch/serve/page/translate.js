@@ -13,10 +13,9 @@ export async function translateNow() {
   const text = $("source").value;
   running?.abort();
   running = null;
-  state.text = text;
   if (!text.trim() || !state.model) {
     busy(false);
-    setAnswer(null);
+    setAnswer(text, null);
     return;
   }
   const mine = (running = new AbortController());
@@ -27,7 +26,7 @@ export async function translateNow() {
     const answer = await api.translate({ text, model: state.model.name }, mine.signal);
     if (mine !== running) return;
     status.fine();
-    setAnswer(answer);
+    setAnswer(text, answer);
     status.announce(targetText());
   } catch (error) {
     if (mine === running) status.fault(error, translateNow);

@@ -120,10 +120,12 @@ function take(text) {
 function typed(event) {
   const letter = event.inputType === "insertText" ? event.data : null;
   offer(letter && rest.startsWith(letter) ? rest.slice(letter.length) : "");
-  later();
+  if (event.isComposing) later.cancel(); // an input method is at work: what is there is not text yet
+  else later();
 }
 
 function pressed(event) {
+  if (event.isComposing) return; // Tab, Enter and Esc are the input method's
   const plain = !event.shiftKey && !event.altKey && !event.metaKey;
   const atEnd = field.selectionStart === field.value.length && field.selectionEnd === field.value.length;
   if (event.key === "Tab" && plain && !event.ctrlKey && rest && atEnd) {
@@ -156,6 +158,20 @@ async function use() {
   $("show-writer").focus();
 }
 
+/** Another sentence has become the current one: what was written of the one before is kept, and the writer follows. */
+async function follow() {
+  if (!isOpen()) return;
+  const [index, text, before] = [about, field.value.trimEnd(), document.activeElement];
+  close();
+  open();
+  if (before === $("source")) before.focus();
+  try {
+    if (text) prefer(index, await forced(sentence(index).source, text));
+  } catch (error) {
+    status.fault(error);
+  }
+}
+
 export function start() {
   $("show-writer").addEventListener("click", toggle);
   $("writer-use").addEventListener("click", use);
@@ -167,14 +183,10 @@ export function start() {
     take(firstWord(rest)); // for those without a Tab key
   });
   field.addEventListener("input", typed);
+  field.addEventListener("compositionend", later);
   field.addEventListener("keydown", pressed);
   on("answer", () => {
     if (isOpen() && sentence(about)?.source !== $("writing-source").textContent) close();
   });
-  on("current", () => {
-    if (isOpen()) {
-      close();
-      open();
-    }
-  });
+  on("current", follow);
 }
