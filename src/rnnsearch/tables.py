@@ -388,6 +388,8 @@ class SearchConfig(Table):
     dictionary: str | None = None
     """A TSV file of source words and translations, relative to the run file."""
     batch_sentences: Size = 64
+    candidates: Count = 0
+    """Likeliest translations (at most 100) of each source symbol in a batch's candidate list; 0: all symbols."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Of matrix products on the CPU; `auto`: bf16 where there is native code and the processor multiplies it."""
 

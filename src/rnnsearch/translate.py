@@ -15,6 +15,8 @@ import torch
 from rnnsearch.config import RunConfig, SearchConfig
 from rnnsearch.errors import ConfigError, ModelError, RnnsearchError, did_you_mean
 from rnnsearch.models.checkpoint import Loaded, load_model
+from rnnsearch.search.candidates import Candidates
+from rnnsearch.search.candidates import read as read_candidates
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all, make_sources
 from rnnsearch.search.greedy import stream
@@ -92,18 +94,22 @@ class Translation:
 class Translator:
     """A loaded model that translates, scores and aligns raw text. One line in is one translation out."""
 
-    def __init__(self, loaded: Loaded, unknown: UnknownWords | None = None) -> None:
+    def __init__(
+        self, loaded: Loaded, unknown: UnknownWords | None = None, candidates: Candidates | None = None
+    ) -> None:
         self.config: RunConfig = loaded.config
         self.model = loaded.model
         self.source: Tokenizer = loaded.source
         self.target: Tokenizer = loaded.target
         self.unknown = unknown
         """What takes the place of `<unk>` in what is found; None: nothing."""
+        self.candidates = candidates
+        """The symbols that a batch's translations are made of; None: all."""
 
     @cached_property
     def search(self) -> Fastest:
         """What translates, made at the first translation: the fastest here, in the precision of `[search]`."""
-        return fastest(self.model, self.config.search.precision)
+        return fastest(self.model, self.config.search.precision, self.candidates)
 
     @property
     def aligns(self) -> bool:
@@ -169,7 +175,9 @@ class Translator:
             spelling = Spelling(tuple(begin.rest for begin in begins), sizes)
             options = replace(options, prefix=tuple(begin.ids for begin in begins), spelling=spelling)
         size = batch_sentences or self.config.search.batch_sentences
-        found = decode_all(self.search.scorer, [s.ids for s in sources], options, size, progress=progress)
+        # A prefix may have symbols that no list has.
+        scorer = self.search.scorer if options.prefix is None else self.search.whole
+        found = decode_all(scorer, [s.ids for s in sources], options, size, progress=progress)
         known: Sequence[Mapping[int, str]] = [begin.unknown for begin in begins or ()] or [{}] * len(sources)
         return [
             [self._translation(source, self._target(source, h, words), h) for h in hypotheses]
@@ -327,11 +335,13 @@ def load(
     device: str = "cpu",
     replace_unknown: str | None = None,
     dictionary: str | Path | None = None,
+    candidates: int | None = None,
 ) -> Translator:
     """A model folder as a Translator on `device` (auto, cpu, cuda, cuda:N).
 
     `replace_unknown` (none, copy, dictionary) and `dictionary`, a TSV file, take the place of the model's own
-    `[search]` options; a dictionary alone means "dictionary".
+    `[search]` options; a dictionary alone means "dictionary". So does `candidates`, of which 0 means the whole
+    vocabulary.
     Errors: ModelError, one sentence; ConfigError for a device this machine has not, or where the model has no unknown
     words or no attention to replace them by; DataError for an unfit dictionary.
     """
@@ -339,7 +349,7 @@ def load(
     if replace_unknown is not None and replace_unknown not in KINDS:
         hint = did_you_mean(replace_unknown, list(KINDS))
         raise ConfigError([f'replace_unknown: must be one of {", ".join(KINDS)}; got "{replace_unknown}"{hint}'])
-    given: dict[str, str | None] = {}
+    given: dict[str, str | int | None] = {} if candidates is None else {"candidates": candidates}
     if replace_unknown is not None or dictionary is not None:
         given["replace_unknown"] = replace_unknown or "dictionary"
         if dictionary is not None:
@@ -348,4 +358,7 @@ def load(
             given["dictionary"] = None
     search = SearchConfig.model_validate({**loaded.config.search.model_dump(), **given})
     config = loaded.config.model_copy(update={"search": search})
-    return Translator(loaded._replace(config=config), unknown_words(config))
+    lists = None
+    if search.candidates > 0:
+        lists = read_candidates(Path(folder), search.candidates, len(loaded.source), len(loaded.target))
+    return Translator(loaded._replace(config=config), unknown_words(config), lists)

@@ -18,7 +18,7 @@ from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import make_sources
 from rnnsearch.search.forced import forced
 from rnnsearch.search.greedy import greedy
-from rnnsearch.search.native_scorer import NativeScorer, PackedScorer, fastest
+from rnnsearch.search.native_scorer import LogitScorer, NativeScorer, fastest
 from rnnsearch.search.scorer import ModelScorer
 from rnnsearch.search.selection import best_of_blocks
 
@@ -139,7 +139,7 @@ def test_packed_models_are_models(system, make, pairs):
     twin = packed(model, bf16=False)
     sources = make_sources([source for source, _ in pairs], torch.device("cpu"))
     for search, options in ((greedy, SearchOptions(beam=1, **LIMITS)), (beam, SearchOptions(beam=3, **LIMITS))):
-        same(search(PackedScorer(twin), sources, options), search(ModelScorer(model), sources, options), 1e-3)
+        same(search(LogitScorer(twin), sources, options), search(ModelScorer(model), sources, options), 1e-3)
 
 
 def test_the_fastest_is_native_where_the_model_has_a_twin():
@@ -148,14 +148,14 @@ def test_the_fastest_is_native_where_the_model_has_a_twin():
     assert fastest(model, "fp32").what == "native search, fp32"
     assert fastest(model, "bf16").what == "native search, bf16"
     model.decoder.attention.features = torch.nn.ModuleList([torch.nn.Identity()])
-    assert isinstance(fastest(model, "fp32").scorer, PackedScorer)
+    assert isinstance(fastest(model, "fp32").scorer, LogitScorer)
 
 
 def test_without_native_code_the_plain_model_searches(monkeypatch):
     monkeypatch.setenv(library.OFF, "0")
     library.library.cache_clear()
     try:
-        scorer, what = fastest(rnnsearch())
+        scorer, _, what = fastest(rnnsearch())
         assert type(scorer) is ModelScorer
         assert what == "the library's products, fp32"
         with pytest.raises(RnnsearchError, match="must be fp32 or auto without native code for the CPU; got bf16"):

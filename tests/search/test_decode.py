@@ -1,6 +1,7 @@
 """Any number of sentences: order, batches, empty ones, progress, errors; and forced decoding."""
 
 import math
+import threading
 
 import pytest
 import torch
@@ -126,3 +127,20 @@ def test_as_many_targets_as_sources(toy):
         forced_all(toy(), [[5]], [[4], [4]])
     with pytest.raises(RnnsearchError, match=r"targets must be one a sentence of source \(1\); got 2"):
         forced(toy(), make_sources([[5]], CPU), [[4], [4]])
+
+
+def test_batches_on_several_threads_find_the_same(toy, sentences):
+    alone = decode_all(toy(), sentences, SearchOptions(beam=2), 2)
+    seen = []
+    torch.set_num_threads(3)
+    together = decode_all(toy(), sentences, SearchOptions(beam=2), 2, progress=seen.append)
+    assert together == alone
+    assert seen == sorted(seen)
+    assert seen[-1] == len(sentences)
+    with pytest.raises(SentenceError, match=r"sentence 4 \(counting from 0\)"):
+        decode_all(toy(nan=(17, 1)), sentences, SearchOptions(beam=2), 1)
+    threads = []
+    later = threading.Thread(target=lambda: threads.append(torch.get_num_threads()))
+    later.start()
+    later.join()
+    assert [*threads, torch.get_num_threads()] == [3, 3]

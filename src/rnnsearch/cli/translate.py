@@ -72,6 +72,10 @@ def translate(
     dictionary: Annotated[
         Path | None, typer.Option(help="Source words and translations (TSV), for --replace-unknown dictionary.")
     ] = None,
+    candidates: Annotated[
+        int | None,
+        typer.Option(min=0, max=100, help="Translations a source symbol in candidate lists; 0: no lists."),
+    ] = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Sentences a batch.  [default: the model's]")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.  [default: all cores]")] = None,
@@ -83,7 +87,7 @@ def translate(
         raise typer.BadParameter("--unit has no effect without --alignments")
     if ban_unknown and (replace_unknown or dictionary):
         raise typer.BadParameter("--replace-unknown and --dictionary have no effect with --ban-unknown")
-    translator = _load(model, device, threads, replace_unknown, dictionary)
+    translator = _load(model, device, threads, replace_unknown, dictionary, candidates)
     if alignments is not None:
         translator.require_attention()
     options = translator.options(beam, n_best, length_penalty, max_length, ban_unknown)
@@ -169,6 +173,7 @@ def _load(
     threads: int | None = None,
     replace_unknown: Replace | None = None,
     dictionary: Path | None = None,
+    candidates: int | None = None,
 ) -> Translator:
     import torch
 
@@ -176,7 +181,7 @@ def _load(
 
     if threads is not None:
         torch.set_num_threads(threads)
-    return load(model, device, replace_unknown, dictionary)
+    return load(model, device, replace_unknown, dictionary, candidates)
 
 
 def _write(out: TextIO, format: Format, number: int, best: list[Translation]) -> None:

@@ -1,6 +1,7 @@
 """Search and forced decoding of any number of sentences: sorted by length, in batches, in the order given."""
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
@@ -49,13 +50,17 @@ def decode_all(
     found = [[EMPTY] for _ in sentences]
     done = sum(not ids for ids in sentences)
     _tell(progress, done)
-    for batch in _batches([len(ids) for ids in sentences], batch_sentences):
+
+    def search(batch: list[int]) -> list[list[Hypothesis]]:
         sources = make([sentences[i] for i in batch], scorer.device)
         mine = batch_options(options, batch)
         try:
-            results = greedy(scorer, sources, mine) if options.beam == 1 else beam(scorer, sources, mine)
+            return greedy(scorer, sources, mine) if options.beam == 1 else beam(scorer, sources, mine)
         except SentenceError as error:
             raise error.renumbered(batch[error.sentence]) from None
+
+    batches = list(_batches([len(ids) for ids in sentences], batch_sentences))
+    for batch, results in zip(batches, _each(search, batches, scorer.device), strict=True):
         for i, result in zip(batch, results, strict=True):
             found[i] = result
         done += len(batch)
@@ -107,6 +112,28 @@ def _batches(lengths: Sequence[int], size: int) -> Iterator[list[int]]:
     order = sorted((i for i, length in enumerate(lengths) if length), key=lambda i: -lengths[i])
     for begin in range(0, len(order), size):
         yield order[begin : begin + size]
+
+
+def _each(
+    search: Callable[[list[int]], list[list[Hypothesis]]], batches: list[list[int]], device: torch.device
+) -> Iterator[list[list[Hypothesis]]]:
+    """`search` of every batch, in order; on the CPU as many at a time as torch has threads, each on one thread: the
+    threads of one batch would wait for one another at every product."""
+    threads = torch.get_num_threads() if device.type == "cpu" else 1
+    workers = min(threads, len(batches))
+    if workers <= 1:
+        yield from map(search, batches)
+        return
+    try:
+        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            work = [pool.submit(search, batch) for batch in batches]
+            try:
+                yield from (done.result() for done in work)
+            finally:
+                for waiting in work:
+                    waiting.cancel()
+    finally:
+        torch.set_num_threads(threads)  # what a worker sets is what threads that are made later begin with
 
 
 def _tell(progress: Progress | None, done: int) -> None:

@@ -84,7 +84,8 @@ def greedy(scorer: Scorer, sources: Sources, options: SearchOptions) -> list[lis
     """
     most = limits(sources, options)
     scorer = spelled(scorer, options)
-    if isinstance(scorer, SearchesGreedily) and options.prefix is None and options.min_length == 0:
+    free = options.prefix is None and options.spelling is None and options.min_length == 0
+    if isinstance(scorer, SearchesGreedily) and free:
         found = scorer.greedy(sources, most, sorted(options.banned | NEVER))
         return _checked(found, sources, options)
     taken = _Taken(most)

@@ -33,7 +33,12 @@ class PackedOutput(Output):
     def __init__(self, native: ctypes.CDLL, layer: Output, bf16: bool) -> None:
         nn.Module.__init__(self)
         self.weight, self.bias, self.lexical, self.tied = layer.weight, layer.bias, layer.lexical, layer.tied
+        self._native, self._bf16 = native, bf16
         self._packed = Packed(native, layer.weight, layer.bias, bf16)
+
+    def packed_rows(self, ids: Int[Tensor, "C"]) -> Packed:
+        """The layer over the symbols `ids` alone."""
+        return Packed(self._native, self.weight[ids], self.bias[ids], self._bf16)
 
     def logits(
         self, readout: Float[Tensor, "*rows R"], rows: Int[Tensor, "C"] | None = None

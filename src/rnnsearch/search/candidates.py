@@ -1,0 +1,128 @@
+"""Candidate lists: the target symbols that translations of a batch are made of, so that the output layer is multiplied
+with their rows alone (Jean et al. 2015, section 3.2.2; Mi, Wang & Ittycheriah 2016, "Vocabulary manipulation for NMT").
+
+A batch's list: each of its source symbols' likeliest translations, and the most frequent target symbols.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rnnsearch.errors import ModelError, RnnsearchError
+from rnnsearch.models.checkpoint import read_weights, save_weights
+from rnnsearch.text.vocabulary import EOS, SPECIALS
+
+FILE = "candidates.safetensors"
+"""The table's name in a model folder."""
+KEPT = 100
+"""Translations kept of each source symbol."""
+FREQUENT = 300
+"""Most frequent target symbols, in every list."""
+EVENTS = 20_000_000
+"""Pairs of symbols that a table is learned from, at most; of a larger corpus, sentences at even distances."""
+ROUNDS = 4
+
+Table = NDArray[np.int64]
+
+
+class Candidates:
+    """Lists of the `count` likeliest translations of each source symbol of a batch.
+
+    translations: [source vocabulary, `KEPT`], the likeliest first, -1 for none; frequent: the symbols of every list.
+    """
+
+    def __init__(self, translations: Tensor, frequent: Tensor, count: int, symbols: int) -> None:
+        translations = translations[:, :count].long()
+        # -1 becomes EOS, which is in every list.
+        self._translations = translations.where(translations >= 0, EOS)
+        self._always = torch.zeros(symbols, dtype=torch.bool)
+        self._always[frequent.long()] = True
+        self._always[: len(SPECIALS)] = True
+
+    def __call__(self, source: Int[Tensor, "B J"]) -> Int[Tensor, "C"]:
+        """The symbols for a batch of source ids, in rising order; EOS is among them."""
+        wanted = self._always.clone()
+        wanted[self._translations[source.flatten().cpu().unique()].flatten()] = True
+        return wanted.nonzero()[:, 0].to(source.device)
+
+
+def every(source: int, target: int) -> Candidates:
+    """Lists of the whole vocabulary."""
+    return Candidates(torch.full((source, 1), -1), torch.arange(target), 1, target)
+
+
+def learn(
+    sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], source: int, target: int
+) -> dict[str, Tensor]:
+    """The tables of `Candidates` from sentence pairs, by IBM model 1 (Brown et al. 1993): p(t | s) after some rounds of
+    expectation maximisation. `source` and `target` are the vocabularies' sizes.
+
+    Errors: RnnsearchError without any pair of symbols.
+    """
+    s, t, position = _events(sources, targets)
+    if not len(s):
+        raise RnnsearchError("candidate lists must be learned from sentence pairs with text on both sides; got none")
+    pairs, pair_of = np.unique(s * target + t, return_inverse=True)
+    source_of = pairs // target
+    p = np.ones(len(pairs))
+    for _ in range(ROUNDS):
+        weight = p[pair_of]
+        weight /= np.bincount(position, weight)[position]
+        counts = np.bincount(pair_of, weight, len(pairs))
+        p = counts / np.bincount(source_of, counts, source)[source_of]
+    order = np.lexsort((pairs, -p, source_of))
+    rank = np.arange(len(order)) - np.searchsorted(source_of[order], source_of[order])
+    kept = order[rank < KEPT]
+    translations = np.full((source, KEPT), -1, dtype=np.int32)
+    translations[source_of[kept], rank[rank < KEPT]] = pairs[kept] % target
+    frequency = np.bincount(np.concatenate([np.asarray(ids, np.int64) for ids in targets]), minlength=target)
+    frequent = np.argsort(-frequency, kind="stable")[: min(FREQUENT, np.count_nonzero(frequency))].astype(np.int32)
+    return {"translations": torch.from_numpy(translations), "frequent": torch.from_numpy(frequent)}
+
+
+def _events(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> tuple[Table, Table, Table]:
+    """Every source symbol beside every target symbol of its pair, and the number of that target position."""
+    work = np.array([len(x) * len(y) for x, y in zip(sources, targets, strict=True)], dtype=np.int64)
+    step = max(1, -(-int(work.sum()) // EVENTS))
+    chosen = [n for n in range(0, len(sources), step) if work[n]]
+    s, t, position, first = [], [], [], 0
+    for n in chosen:
+        x, y = np.asarray(sources[n], np.int64), np.asarray(targets[n], np.int64)
+        s.append(np.tile(x, len(y)))
+        t.append(np.repeat(y, len(x)))
+        position.append(np.repeat(np.arange(first, first + len(y)), len(x)))
+        first += len(y)
+    if not chosen:
+        return (np.zeros(0, np.int64),) * 3
+    return np.concatenate(s), np.concatenate(t), np.concatenate(position)
+
+
+def save(folder: Path, tables: dict[str, Tensor]) -> None:
+    """Put what `learn` gave into a model folder."""
+    save_weights(folder / FILE, tables)
+
+
+def read(folder: Path, count: int, source: int, target: int) -> Candidates:
+    """The lists of a model folder with `count` translations a source symbol. Errors: ModelError where it has none, or
+    those of other vocabularies."""
+    path = folder / FILE
+    if not path.is_file():
+        raise ModelError(
+            f"{folder}: must hold {FILE} for candidate lists; make it with `rnnsearch candidates {folder} SRC TGT`"
+        )
+    tables = read_weights(path)
+    try:
+        translations, frequent = tables["translations"], tables["frequent"]
+        fits = translations.shape == (source, KEPT) and int(max(translations.max(), frequent.max())) < target
+    except (KeyError, RuntimeError):
+        fits = False
+    if not fits:
+        raise ModelError(f"{path}: must be of this model's vocabularies; make it again with `rnnsearch candidates`")
+    return Candidates(translations, frequent, count, target)

@@ -1,0 +1,113 @@
+"""Candidate lists: what is learned, what is in a list, and that a list of everything changes nothing."""
+
+import pytest
+import torch
+
+from rnnsearch.config import AttentionConfig, DecoderConfig, EncoderConfig, ModelConfig
+from rnnsearch.errors import ModelError, RnnsearchError
+from rnnsearch.models.build import build
+from rnnsearch.search.beam import beam
+from rnnsearch.search.candidates import FREQUENT, KEPT, Candidates, every, learn, read, save
+from rnnsearch.search.constraints import SearchOptions
+from rnnsearch.search.decode import decode_all, make_sources
+from rnnsearch.search.greedy import greedy
+from rnnsearch.search.native_scorer import LogitScorer, fastest
+from rnnsearch.search.scorer import ModelScorer
+from rnnsearch.text.vocabulary import EOS
+
+SENTENCES = [[5, 6, 7], [8, 9, 10, 11], [4]]
+LIMITS = {"max_ratio": 1.0, "max_extra": 3}
+
+
+@pytest.fixture
+def model():
+    config = ModelConfig(
+        embedding=6,
+        encoder=EncoderConfig(type="bidirectional", cell="gru", size=5),
+        attention=AttentionConfig(score="additive", size=4),
+        decoder=DecoderConfig(type="bahdanau", cell="gru", size=7, maxout=6),
+    )
+    made = build(config, 30, 12, seed=1).eval()
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.mul_(4)
+    return made
+
+
+@pytest.fixture(params=["native", "plain"])
+def narrow(request, model, monkeypatch):
+    """The model over candidate lists as a Scorer, and the plain model."""
+    if request.param == "plain":
+        monkeypatch.setattr("rnnsearch.search.native_scorer.decoding", lambda: None)
+    return lambda lists: fastest(model, "fp32", lists).scorer
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_a_list_of_everything_is_the_full_softmax(narrow, model, width):
+    options = SearchOptions(beam=width, n_best=width, **LIMITS)
+    found, expected = (decode_all(scorer, SENTENCES, options) for scorer in (narrow(every(30, 12)), ModelScorer(model)))
+    for hs, es in zip(found, expected, strict=True):
+        assert [h.ids for h in hs] == [e.ids for e in es]
+        for h, e in zip(hs, es, strict=True):
+            assert h.token_scores == pytest.approx(e.token_scores, rel=1e-4, abs=1e-5)
+
+
+def test_translations_are_made_of_the_list_alone_and_renormalised_over_it(narrow):
+    lists = Candidates(torch.tensor([[-1]] * 30), torch.tensor([6, 9]), 1, 12)
+    scorer, sources = narrow(lists), make_sources(SENTENCES, torch.device("cpu"))
+    allowed = {1, 6, 9}  # <unk> always may be
+    for search in (greedy, beam):
+        found = search(scorer, sources, SearchOptions(beam=1 if search is greedy else 4, **LIMITS))
+        assert {y for hs in found for h in hs for y in h.ids} <= allowed
+        assert any(h.ids for hs in found for h in hs)
+    memory, state = scorer.start(sources)
+    step = scorer.step(memory, state, torch.tensor([2, 2, 2]))
+    assert step.ids.tolist() == [0, 1, 2, EOS, 6, 9]
+    total = (step.scores - step.norm[:, None]).exp().sum(1)
+    torch.testing.assert_close(total, torch.ones(3))
+    banned = greedy(scorer, sources, SearchOptions(banned=frozenset({1, 9}), **LIMITS))
+    assert {y for hs in banned for h in hs for y in h.ids} <= {6}
+
+
+def test_words_that_occur_together_are_learned():
+    # 10 stands in every source, 20 in every target; 11 goes with 21, 12 with 22.
+    pairs = [([10, 11], [20, 21]), ([10, 12], [22, 20]), ([11, 10], [21, 20]), ([12, 10], [20, 22]), ([], [5])]
+    tables = learn([x for x, _ in pairs], [y for _, y in pairs], 15, 30)
+    assert tables["translations"].shape == (15, KEPT)
+    assert tables["translations"][[10, 11, 12], 0].tolist() == [20, 21, 22]
+    assert tables["translations"][10].tolist()[:4] == [20, 21, 22, -1]
+    assert (tables["translations"][:10] == -1).all()
+    assert tables["frequent"].tolist()[:4] == [20, 21, 22, 5]
+    lists = Candidates(tables["translations"], tables["frequent"][:1], 1, 30)
+    assert lists(torch.tensor([[11, EOS], [12, EOS]])).tolist() == [0, 1, 2, 3, 20, 21, 22]
+    assert lists(torch.tensor([[14, EOS]])).tolist() == [0, 1, 2, 3, 20]
+
+
+def test_a_large_corpus_is_sampled_at_even_distances(monkeypatch):
+    monkeypatch.setattr("rnnsearch.search.candidates.EVENTS", 4)
+    tables = learn([[5], [6], [7], [8]] * 2, [[5], [6], [7], [8]] * 2, 10, 10)
+    assert tables["translations"][5:9, 0].tolist() == [5, -1, 7, -1]
+    assert len(tables["frequent"]) <= FREQUENT
+
+
+def test_nothing_is_learned_from_nothing():
+    with pytest.raises(RnnsearchError, match="must be learned from sentence pairs with text on both sides; got none"):
+        learn([[], [5]], [[4], []], 10, 10)
+
+
+def test_lists_are_kept_in_the_model_folder(tmp_path):
+    save(tmp_path, learn([[5, 6]], [[7, 8]], 10, 12))
+    assert read(tmp_path, 1, 10, 12)(torch.tensor([[5]])).tolist() == [0, 1, 2, 3, 7, 8]
+    for source, target in ((9, 12), (10, 8)):
+        with pytest.raises(ModelError, match=r"candidates\.safetensors: must be of this model's vocabularies"):
+            read(tmp_path, 1, source, target)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ModelError, match=r"make it with `rnnsearch candidates \S+ SRC TGT`"):
+        read(tmp_path / "empty", 1, 10, 12)
+
+
+def test_without_a_list_the_logits_are_the_models(model):
+    sources = make_sources(SENTENCES, torch.device("cpu"))
+    options = SearchOptions(beam=3, **LIMITS)
+    found, expected = beam(LogitScorer(model), sources, options), beam(ModelScorer(model), sources, options)
+    assert [[h.ids for h in hs] for hs in found] == [[h.ids for h in hs] for hs in expected]
