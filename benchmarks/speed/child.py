@@ -167,13 +167,12 @@ def one_by_one(spec: dict[str, Any]) -> Row:
 
 def _translator(spec: dict[str, Any]) -> tuple[Any, list[str]]:
     _threads(spec)
-    from rnnsearch.models.checkpoint import load_model
-    from rnnsearch.translate import Translator
+    from rnnsearch.translate import load
 
     lines = Path(spec["source"]).read_text(encoding="utf-8").splitlines()
-    loaded = load_model(Path(spec["model"]), spec["device"])
-    search = loaded.config.search.model_copy(update={"precision": spec["precision"]})
-    translator = Translator(loaded._replace(config=loaded.config.model_copy(update={"search": search})))
+    translator = load(spec["model"], spec["device"], candidates=spec["candidates"])
+    search = translator.config.search.model_copy(update={"precision": spec["precision"]})
+    translator.config = translator.config.model_copy(update={"search": search})
     return translator, lines[: spec.get("sentences") or None]
 
 

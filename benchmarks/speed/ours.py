@@ -63,10 +63,13 @@ class Way:
     title: str
     precision: str
     environment: tuple[tuple[str, str], ...] = ()
+    candidates: int = 0
+    """Translations a source symbol in the batch's candidate list; 0: the whole vocabulary."""
 
 
 WAYS = (
     Way("bf16", "bf16", "bf16"),
+    Way("candidates", "bf16, candidate lists of 20", "bf16", candidates=20),
     Way("fp32", "fp32", "fp32"),
     Way("torch", "fp32, without native code", "fp32", WITHOUT_NATIVE),
 )
@@ -121,6 +124,12 @@ class Ours:
         }
         return self.child("train", name, spec, setting.environment)
 
+    def learn_candidates(self, folder: Path) -> None:
+        """Put candidate lists, learned from the training text, into a model folder that has none."""
+        if not (folder / "candidates.safetensors").is_file():
+            sides = [str(self.text / f"train.{language}") for language in (self.tokens.source, self.tokens.target)]
+            self._command("candidates", ["rnnsearch", "candidates", str(folder.resolve()), *sides])
+
     def decode(self, folder: Path, way: Way, name: str, cases: list[dict[str, Any]], passes: int = 2) -> Row:
         """Translate the test set; adds BLEU to each case."""
         output = self.scratch / "found" / name
@@ -142,6 +151,7 @@ class Ours:
             "model": str(folder),
             "source": str(self.text / f"test.{self.tokens.source}"),
             "precision": way.precision,
+            "candidates": way.candidates,
             "threads": threads,
             "device": self.device,
         }

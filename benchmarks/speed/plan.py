@@ -188,14 +188,18 @@ def _decodings(plan: Plan, rows: Rows, found: Found, ours: Ours, folder: Path, c
         for batch in plan.batches
     ]
     for way in plan.ways:
+        if way.candidates:
+            ours.learn_candidates(folder)
         key = _key(plan, code, str(folder), cases, way)
         decoded = rows.get(f"decode-{way.name}", key, lambda w=way: ours.decode(folder, w, w.name, cases))  # type: ignore[misc]
         for kind in ("greedy", "beam 5"):
             mine = [decoded[case["name"]] for case in cases if case["kind"] == kind]
             best = max(mine, key=lambda case: case["tokens_per_second"])
             at_64 = [case for case in mine if case["batch"] == 64]
-            found.decodings.extend((way.title, kind, case) for case in [*at_64, *([best] if best not in at_64 else [])])
-        for threads in sorted({1, plan.threads}):
+            named = f"{kind}, candidate list" if way.candidates else kind
+            shown = at_64 if best in at_64 else [*at_64, best]
+            found.decodings.extend((way.title, named, case) for case in shown)
+        for threads in [] if way.candidates else sorted({1, plan.threads}):
             row = rows.get(
                 f"one-by-one-{way.name}-{threads}",
                 _key(plan, code, str(folder), way, threads, plan.sentences),

@@ -38,5 +38,5 @@ def of_search(decodings: Sequence[tuple[str, str, Row]]) -> Row:
     """BLEU of the same weights by title and kind of search, of the first row of each."""
     found: Row = {}
     for title, kind, case in decodings:
-        found.setdefault(title, {}).setdefault(kind, case["bleu"])
+        found.setdefault(title, {}).setdefault(kind.partition(",")[0], case["bleu"])
     return found
