@@ -19,12 +19,15 @@ import os
 import re
 import shlex
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pytest
@@ -37,8 +40,11 @@ from rnnsearch.config import RunConfig, Table
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = (
     "tutorial", "data", "training", "translating", "alignment", "evaluation", "objectives", "configuration", "python",
-    "adding-a-part",
+    "serving", "adding-a-part",
 )  # fmt: skip
+
+SERVED_PORT = "5000"
+"""The port of the page on serving; a free one takes its place."""
 
 FROM_TEXT = ("tutorial", "data", "training")
 """Pages that begin without a trained model."""
@@ -78,8 +84,10 @@ class Block(NamedTuple):
     """Where the block's text begins, from 1."""
 
 
-def blocks(page: Path) -> list[Block]:
+def blocks(page: Path, replaced: Mapping[str, str] = MappingProxyType({})) -> list[Block]:
     text = page.read_text(encoding="utf-8")
+    for old, new in replaced.items():
+        text = text.replace(old, new)
     found = re.finditer(r"^```([a-z]*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     return [Block(m[1], m[2], text.count("\n", 0, m.start(2)) + 1) for m in found]
 
@@ -197,8 +205,9 @@ def test_page_as_written(name: str, place: Path, monkeypatch: pytest.MonkeyPatch
     if name in FROM_TEXT:
         shutil.rmtree(place / "runs")
     namespace: dict[str, Any] = {"__name__": name}
-    with contextlib.chdir(place):
-        for block in blocks(page):
+    port = free_port()
+    with contextlib.chdir(place), stopped_after(place):
+        for block in blocks(page, {SERVED_PORT: port} if name == "serving" else {}):
             where = f"{page.name}:{block.line}"
             if block.language == "toml" and (named := re.match(r"# (\S+\.toml)\n", block.text)):
                 tables = toy_tables(block.text)
@@ -210,6 +219,24 @@ def test_page_as_written(name: str, place: Path, monkeypatch: pytest.MonkeyPatch
             elif block.language == "python":
                 code = compile("\n" * (block.line - 1) + block.text, str(page), "exec")
                 exec(code, namespace)
+
+
+def free_port() -> str:
+    """A port to serve on."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return str(taken.getsockname()[1])
+
+
+@contextlib.contextmanager
+def stopped_after(place: Path) -> Iterator[None]:
+    """A server that a page has started does not outlive it."""
+    try:
+        yield
+    finally:
+        number = place / "serve.pid"
+        if number.is_file():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(number.read_text(encoding="utf-8")), signal.SIGKILL)
 
 
 def run_shell(block: Block, where: str) -> None:
@@ -409,7 +436,13 @@ def test_listed_classes_are_those_of_the_tables() -> None:
 
 @pytest.mark.parametrize(
     ("name", "page"),
-    [("translate", "translating"), ("evaluate", "evaluation"), ("align", "alignment"), ("train", "training")],
+    [
+        ("translate", "translating"),
+        ("evaluate", "evaluation"),
+        ("align", "alignment"),
+        ("train", "training"),
+        ("serve", "serving"),
+    ],
 )
 def test_every_option_of_a_command_is_on_its_page(name: str, page: str) -> None:
     import typer

@@ -12,7 +12,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import Response
+from fastapi.responses import HTMLResponse, Response
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
@@ -24,6 +24,7 @@ from rnnsearch.serve.limits import BodyLimit, ServeError, Settings, error_body
 from rnnsearch.serve.logs import LOGGER, Observed
 from rnnsearch.serve.metrics import CONTENT_TYPE, Metrics
 from rnnsearch.serve.page import page_router
+from rnnsearch.serve.reference import reference
 from rnnsearch.serve.registry import Registry
 from rnnsearch.serve.service import Service
 
@@ -47,7 +48,7 @@ def create_app(models: Sequence[Path], settings: Settings | None = None) -> Fast
         version=__version__,
         summary="Attention-based recurrent machine translation.",
         lifespan=lifespan,
-        docs_url="/docs",
+        docs_url=None,
         redoc_url=None,
     )
     app.state.service = service
@@ -56,6 +57,7 @@ def create_app(models: Sequence[Path], settings: Settings | None = None) -> Fast
     app.include_router(suggestions.router)
     app.include_router(file_routes.router)
     app.add_api_route("/metrics", _metrics, methods=["GET"], include_in_schema=False)
+    app.add_api_route("/docs", _docs, methods=["GET"], include_in_schema=False)
     app.include_router(page_router())
     for kind, handler in _HANDLERS:
         app.add_exception_handler(kind, handler)
@@ -82,6 +84,11 @@ def _document(app: FastAPI) -> dict[str, Any]:
             document["components"]["schemas"].pop(name, None)
         app.openapi_schema = document
     return app.openapi_schema
+
+
+async def _docs(request: Request) -> Response:
+    headers = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
+    return HTMLResponse(reference(request.app.openapi()), headers=headers)
 
 
 async def _metrics(request: Request) -> Response:

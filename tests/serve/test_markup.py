@@ -1,0 +1,79 @@
+"""HTML taken apart and put together."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from rnnsearch.serve.markup import Markup
+
+
+def shout(text: str) -> str:
+    page = Markup(text)
+    return page.filled([part.upper() for part in page.texts])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain", "PLAIN"),
+        ("", ""),
+        ("<p>one <b>two</b></p>\n", "<p>ONE <b>TWO</b></p>\n"),
+        ("a &lt; b &amp; c&nbsp;d", "A &lt; B &amp; C\u00a0D"),
+        ("a < b", "A &lt; B"),
+        ("<a title=\"x > y\" href='<z>'>go</a>", "<a title=\"x > y\" href='<z>'>GO</a>"),
+        ("<!-- keep --><!DOCTYPE html><?php x ?>go", "<!-- keep --><!DOCTYPE html><?php x ?>GO"),
+        ("<script>if (a<b) x('</p>')</script>go", "<script>if (a<b) x('</p>')</script>GO"),
+        ("<STYLE>p{}</style>go", "<STYLE>p{}</style>GO"),
+        ("one<code>two<code>three</code>four</code>five", "ONE<code>two<code>three</code>four</code>FIVE"),
+        (
+            'one <span translate="no">two <i>three</i></span> four',
+            'ONE <span translate="no">two <i>three</i></span> FOUR',
+        ),
+        ('<br translate="no">go', '<br translate="no">GO'),
+        ("one <b two", "ONE <b two"),
+        ("one <!-- two", "ONE <!-- two"),
+        ("one <script>two", "ONE <script>two"),
+        ("</p>one</q>", "</p>ONE</q>"),
+        ("one <3 two", "ONE &lt;3 TWO"),
+    ],
+)
+def test_text_is_translated_and_nothing_else(text: str, expected: str) -> None:
+    assert shout(text) == expected
+
+
+def test_whatever_it_is_untranslated_text_comes_back() -> None:
+    draw = random.Random(2)
+    pieces = [
+        "<",
+        ">",
+        "</",
+        "<p>",
+        "</p>",
+        '"',
+        "'",
+        "a",
+        " ",
+        "<!--",
+        "-->",
+        "<!",
+        "<?",
+        "code",
+        "<code>",
+        "</code>",
+        "/",
+    ]
+    for _ in range(2000):
+        text = "".join(draw.choices(pieces, k=draw.randrange(25)))
+        page = Markup(text)
+        back = page.filled(page.texts)
+        assert back.replace("&lt;", "<").replace("&gt;", ">") == text
+
+
+@pytest.mark.parametrize("piece", ["<a ", '<a "', "<a '\"", "<!--", "<script>", "</script", "<code>", "< "])
+def test_long_nonsense_is_read_in_one_pass(piece: str) -> None:
+    """Were it read once a mark, these would take hours."""
+    text = piece * 300_000
+    page = Markup(text)
+    assert page.filled(page.texts).replace("&lt;", "<") == text
