@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rnnsearch.config import CleaningConfig
-from rnnsearch.data.cleaning import Cleaner, HashSet
+from rnnsearch.data.cleaning import DUPLICATE, Tally, fault, first_of_each, pair_key
 from rnnsearch.data.corpus import Pair
 
 FILE = Path("corpus.tsv")
@@ -36,59 +37,54 @@ def pair(source: str, target: str, line: int = 1, fault: str | None = None) -> P
     ],
 )
 def test_reasons(source: str, target: str, reason: str | None) -> None:
-    cleaner = Cleaner(CleaningConfig(max_words=10, max_ratio=2.0))
-    assert cleaner.keep(pair(source, target)) is (reason is None)
-    assert list(cleaner.report()["rejected"]) == ([] if reason is None else [reason])
+    assert fault(pair(source, target), CleaningConfig(max_words=10, max_ratio=2.0)) == reason
 
 
 def test_the_limits_are_the_configs() -> None:
-    cleaner = Cleaner(CleaningConfig(min_words=2, drop_identical=False, drop_duplicates=False))
-    assert not cleaner.keep(pair("one", "two words"))
-    assert list(cleaner.report()["rejected"]) == ["too short"]
-    assert cleaner.keep(pair("the same", "the same"))
-    assert cleaner.keep(pair("the same", "the same"))
+    config = CleaningConfig(min_words=2, drop_identical=False)
+    assert fault(pair("one", "two words"), config) == "too short"
+    assert fault(pair("the same", "the same"), config) is None
 
 
 def test_faults_of_reading_are_reasons() -> None:
-    cleaner = Cleaner(CleaningConfig())
-    assert not cleaner.keep(pair("bad \ufffd", "b", fault="invalid UTF-8"))
-    assert list(cleaner.report()["rejected"]) == ["invalid UTF-8"]
+    assert fault(pair("bad \ufffd", "b", fault="invalid UTF-8"), CleaningConfig()) == "invalid UTF-8"
 
 
 def test_a_duplicate_is_the_same_pair_and_the_first_one_stays() -> None:
-    cleaner = Cleaner(CleaningConfig())
-    kept = [cleaner.keep(pair(*texts)) for texts in [("a", "b"), ("a", "c"), ("d", "b"), ("a ", "b"), ("a b", "")]]
-    assert kept == [True, True, True, False, False]
-    assert cleaner.report()["rejected"]["duplicate"]["count"] == 1
+    texts = [("a", "b"), ("a", "c"), ("d", "b"), ("a ", "b"), ("a\tb", "c"), ("a", "b\tc"), ("a", "c")]
+    keys = np.frombuffer(b"".join(pair_key(*text) for text in texts), dtype="<u8")
+    assert first_of_each(keys).tolist() == [True, True, True, False, True, True, False]
 
 
-def test_a_pair_that_was_rejected_does_not_make_later_ones_duplicates() -> None:
-    cleaner = Cleaner(CleaningConfig(max_words=1))
-    assert [cleaner.keep(pair("a b", "c")) for _ in range(2)] == [False, False]
-    assert list(cleaner.report()["rejected"]) == ["too long"]
+def test_the_first_of_many_keys() -> None:
+    keys = np.random.default_rng(1).integers(0, 1 << 63, 500, dtype=np.uint64)
+    keys = keys[np.random.default_rng(2).integers(0, 500, 2000)] * np.uint64(2)
+    seen: set[int] = set()
+    expected = [key not in seen and not seen.add(key) for key in keys.tolist()]
+    assert first_of_each(keys).tolist() == expected
+    assert first_of_each(keys[:0]).tolist() == []
 
 
-def test_the_report_counts_all_and_shows_the_first_three() -> None:
-    cleaner = Cleaner(CleaningConfig(max_words=100))
-    for line in range(1, 6):
-        cleaner.keep(pair("", f"target {line}", line))
-    cleaner.keep(pair("x" * 99, "a\x00b", 6))
-    cleaner.keep(pair("fine", "gut", 7))
-    report = cleaner.report()
-    assert (report["read"], report["kept"]) == (7, 1)
-    assert list(report["rejected"]) == ["empty", "control characters"]
+def test_chunks_are_tallied_one_after_the_other_and_the_first_three_shown() -> None:
+    whole = Tally()
+    for first in (1, 4):
+        chunk = Tally()
+        for line in range(first, first + 3):
+            chunk.read += 1
+            chunk.reject("empty", pair("", f"target {line}", line))
+        whole.add(chunk)
+    last = Tally()
+    last.read = 4
+    last.reject("control characters", pair("x" * 99, "a\x00b", 7))
+    last.reject(DUPLICATE, pair("a", "b", 8))
+    last.reject_more(DUPLICATE, 1)
+    whole.add(last)
+    report = whole.report()
+    assert (report["read"], report["kept"]) == (10, 1)
+    assert list(report["rejected"]) == ["empty", "duplicate", "control characters"]
     assert report["rejected"]["empty"] == {
-        "count": 5,
+        "count": 6,
         "examples": [f"corpus.tsv:{line}:  | target {line}" for line in (1, 2, 3)],
     }
-    assert report["rejected"]["control characters"]["examples"] == [f"corpus.tsv:6: {'x' * 59}… | a\\x00b"]
-    assert cleaner.summary() == "6 of 7 pairs left out: 5 empty, 1 control characters"
-
-
-def test_the_set_of_hashes_remembers_everything_through_growth() -> None:
-    seen = HashSet()
-    words = [f"word {n}" for n in range(5000)]
-    assert all(seen.add(word) for word in words)
-    assert not any(seen.add(word) for word in words)
-    assert seen.add("another")
-    assert len(seen) == 5001
+    assert report["rejected"]["control characters"]["examples"] == [f"corpus.tsv:7: {'x' * 59}… | a\\x00b"]
+    assert whole.summary() == "9 of 10 pairs left out: 6 empty, 2 duplicate, 1 control characters"

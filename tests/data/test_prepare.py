@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from rnnsearch.config import RunConfig, resolve
-from rnnsearch.data import catalog
-from rnnsearch.data import prepare as module
+from rnnsearch.data import catalog, cleaned
+from rnnsearch.data.cleaned import CleanedText
 from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.data.word_counts import COUNTS, read_counts
@@ -85,7 +85,7 @@ def beside(folder: Path) -> list[str]:
 def test_ids_give_the_text_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: dict[str, Any], chunk: int
 ) -> None:
-    monkeypatch.setattr(module, "_CHUNK", chunk)
+    monkeypatch.setattr(cleaned, "CHUNK", chunk)
     run = config(tmp_path, text, train=[write(tmp_path, "train", PAIRS)], dev_size=10, test_size=12)
     prepared = prepare(run, tmp_path / "prepared")
     held = [(pair.source, pair.target) for part in (prepared.dev, prepared.test) for pair in part]
@@ -108,6 +108,39 @@ def test_preparing_twice_gives_the_same_folder(tmp_path: Path, given: RunConfig)
     first = contents(prepare(given, tmp_path / "one").folder)
     assert contents(prepare(given, tmp_path / "one").folder) == first
     assert contents(prepare(given, tmp_path / "two").folder) == first
+
+
+@pytest.mark.parametrize("aligned", [False, True])
+def test_any_number_of_processes_makes_the_same_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, aligned: bool
+) -> None:
+    """Duplicates within a chunk and over chunks, rejected pairs, a split, a chunk of which nothing is kept."""
+    monkeypatch.setattr(cleaned, "CHUNK", 9)
+    pairs = [*PAIRS[:40], *PAIRS[30:35], *[("", "leer")] * 20, *PAIRS, ("a\tb", "c"), ("bell \x07", "x")]
+    spec = write(tmp_path, "train", pairs)
+    links = {}
+    if aligned:
+        (tmp_path / "train.align").write_text("".join(f"{'0-0' * bool(source)}\n" for source, _ in pairs))
+        links = {"alignments": ["train.align"]}
+    run = config(tmp_path, {"type": "bpe", "vocabulary": 400}, train=[spec], dev_size=7, test_size=5, **links)
+    one, three = (prepare(run, tmp_path / str(n), processes=n) for n in (1, 3))
+    assert contents(one.folder) == contents(three.folder)
+    assert len(one.train) == 89
+    assert one.report["rejected"]["duplicate"]["count"] == 45
+    assert one.report["rejected"]["duplicate"]["examples"][0].startswith(f"{tmp_path / 'train.en'}:41: The four and")
+    assert sorted(texts(one)) == sorted(set(texts(one)))
+    assert ("train.links" in contents(one.folder)) is aligned
+
+
+def test_what_a_process_finds_wrong_is_said_and_nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cleaned, "CHUNK", 9)
+    spec = write(tmp_path, "train", PAIRS)
+    (tmp_path / "train.align").write_text("0-0\n" * 98 + "0-99\n0-0\n")
+    run = config(tmp_path, train=[spec], alignments=["train.align"], dev_size=0, test_size=0)
+    with pytest.raises(DataError, match=r"train\.align:99: "):
+        prepare(run, tmp_path / "prepared", processes=2)
+    assert not (tmp_path / "prepared").exists()
+    assert beside(tmp_path / "prepared") == []
 
 
 def test_given_dev_and_test_are_kept_as_they_are(tmp_path: Path) -> None:
@@ -251,11 +284,13 @@ def test_a_failure_leaves_what_was_there(
     folder = prepare(given, tmp_path / "prepared").folder
     before = contents(folder)
 
-    def fail(_: Iterable[str]) -> Iterator[list[str]]:
-        yield ["some lines"]
+    spans = CleanedText.spans
+
+    def fail(self: CleanedText, parts: Any) -> Iterator[Any]:
+        yield from spans(self, parts)
         raise failure
 
-    monkeypatch.setattr(module, "_chunks", fail)
+    monkeypatch.setattr(CleanedText, "spans", fail)
     full = "prepared: cannot be written: No space left on device"
     with pytest.raises((KeyboardInterrupt, RnnsearchError), match=full if isinstance(failure, OSError) else None):
         prepare(given, folder)

@@ -10,7 +10,8 @@ import gzip
 import io
 import zlib
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
+from itertools import count, islice, repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,6 +57,53 @@ def read_lines(path: Path) -> Iterator[str]:
             raise DataError(f"{path}:{number}: must be UTF-8; got {wrong}") from None
 
 
+class Chunk(NamedTuple):
+    """Lines of a corpus as they stand in its files, without their ends, one below the other."""
+
+    source: bytes
+    """Of a TSV file, whole lines."""
+    target: bytes | None
+    links: bytes | None
+    path: Path
+    """The source's file."""
+    links_path: Path | None
+    first: int
+    """The number of the first line, from 1."""
+
+    def pairs(self) -> Iterator[Pair]:
+        """Errors: DataError for a file that is no TSV, a link that is none or points past its sentences."""
+        pairs = self._tsv() if self.target is None else self._two_files(self.target)
+        if self.links is None:
+            return pairs
+        return map(self._aligned, pairs, self.links.split(b"\n"))
+
+    def _two_files(self, target: bytes) -> Iterator[Pair]:
+        try:
+            sides = [side.decode("utf-8").split("\n") for side in (self.source, target)]
+        except UnicodeDecodeError:
+            lines = zip(self.source.split(b"\n"), target.split(b"\n"), strict=True)
+            return (_pair(left, right, self.path, number) for number, (left, right) in enumerate(lines, self.first))
+        return map(Pair, *sides, repeat(self.path), count(self.first))
+
+    def _tsv(self) -> Iterator[Pair]:
+        for number, line in enumerate(self.source.split(b"\n"), self.first):
+            source, *columns = line.split(b"\t")
+            if number == 1 and line and not columns:
+                advice = "two text files are written source_file|target_file"
+                wanted = "must have a source and a target with a tab between"
+                raise DataError(f"{self.path}:1: {wanted} ({advice}); got no tab")
+            pair = _pair(source, columns[0] if columns else b"", self.path, number)
+            yield pair if columns or not line else pair._replace(fault=pair.fault or ONE_COLUMN)
+
+    def _aligned(self, pair: Pair, line: bytes) -> Pair:
+        where = f"{self.links_path}:{pair.line}"
+        links = parse_pharaoh(line.decode("utf-8", errors="replace"), where)
+        if pair.fault is not None:
+            return pair
+        check_range(links.possible, len(words(pair.source)), len(words(pair.target)), where)
+        return pair._replace(links=links)
+
+
 def read_pairs(specs: Sequence[str], base: Path, alignments: Sequence[str] | None = None) -> Iterator[Pair]:
     """The pairs of several files one after the other; paths are relative to `base`.
 
@@ -65,12 +113,48 @@ def read_pairs(specs: Sequence[str], base: Path, alignments: Sequence[str] | Non
     Errors: DataError for a missing or damaged file, different line counts, a file that is no TSV, a link that is none
     or points past its sentences.
     """
+    for chunk in read_chunks(specs, base, alignments):
+        yield from chunk.pairs()
+
+
+def read_chunks(
+    specs: Sequence[str], base: Path, alignments: Sequence[str] | None = None, size: int = 1000
+) -> Iterator[Chunk]:
+    """The lines of `read_pairs`, `size` at a time, not yet looked at. Errors: as there, but for faults of lines."""
     for number, spec in enumerate(specs):
         source, bar, target = (part.strip() for part in spec.partition("|"))
         if bar and not (source and target and "|" not in target):
             raise DataError(f'a pair of text files must be written source_file|target_file; got "{spec}"')
-        pairs = _two_files(base / source, base / target) if bar else _tsv(base / source)
-        yield from pairs if alignments is None else _aligned(pairs, base / source, base / alignments[number])
+        links = None if alignments is None else base / alignments[number]
+        yield from _chunks(base / source, base / target if bar else None, links, size)
+
+
+def _chunks(source: Path, target: Path | None, links: Path | None, size: int) -> Iterator[Chunk]:
+    paths = [path for path in (source, target, links) if path is not None]
+    check_files(paths)
+    with ExitStack() as stack:
+        files = [stack.enter_context(closing(_raw_lines(path))) for path in paths]
+        first = 1
+        while True:
+            columns = [list(islice(file, size)) for file in files]
+            for path, file, column in zip(paths, files, columns, strict=True):
+                if len(column) != len(columns[0]):
+                    here = first - 1 + len(columns[0]) + sum(1 for _ in files[0])
+                    there = first - 1 + len(column) + sum(1 for _ in file)
+                    raise _lengths(source, here, path, there)
+            if not columns[0]:
+                return
+            texts = [b"\n".join(column) for column in columns]
+            below = iter(texts[1:])
+            yield Chunk(
+                texts[0],
+                None if target is None else next(below),
+                None if links is None else next(below),
+                source,
+                links,
+                first,
+            )
+            first += len(columns[0])
 
 
 def files_of(specs: Sequence[str], base: Path) -> list[Path]:
@@ -85,52 +169,8 @@ def check_files(paths: Sequence[Path]) -> None:
             raise DataError(f"{path}: {'is a folder, not a file' if path.is_dir() else 'no such file'}")
 
 
-def _two_files(source: Path, target: Path) -> Iterator[Pair]:
-    check_files([source, target])
-    with closing(_raw_lines(source)) as left, closing(_raw_lines(target)) as right:
-        number = 0
-        for line in left:
-            translation = next(right, None)
-            if translation is None:
-                raise _lengths(source, number + 1 + sum(1 for _ in left), target, number)
-            number += 1
-            yield _pair(line, translation, source, number)
-        if more := sum(1 for _ in right):
-            raise _lengths(source, number, target, number + more)
-
-
-def _aligned(pairs: Iterator[Pair], source: Path, path: Path) -> Iterator[Pair]:
-    """The pairs with their word alignments, line by line of `path`."""
-    number = 0
-    with closing(_raw_lines(path)) as lines:
-        for pair in pairs:
-            line = next(lines, None)
-            if line is None:
-                raise _lengths(source, number + 1 + sum(1 for _ in pairs), path, number)
-            number += 1
-            where = f"{path}:{number}"
-            links = parse_pharaoh(line.decode("utf-8", errors="replace"), where)
-            if pair.fault is None:
-                check_range(links.possible, len(words(pair.source)), len(words(pair.target)), where)
-                yield pair._replace(links=links)
-            else:
-                yield pair
-        if more := sum(1 for _ in lines):
-            raise _lengths(source, number, path, number + more)
-
-
 def _lengths(source: Path, sources: int, target: Path, targets: int) -> DataError:
     return DataError(f"{source} and {target} must have the same number of lines; got {sources} and {targets}")
-
-
-def _tsv(path: Path) -> Iterator[Pair]:
-    for number, line in enumerate(_raw_lines(path), 1):
-        source, *columns = line.split(b"\t")
-        if number == 1 and line and not columns:
-            advice = "two text files are written source_file|target_file"
-            raise DataError(f"{path}:1: must have a source and a target with a tab between ({advice}); got no tab")
-        pair = _pair(source, columns[0] if columns else b"", path, number)
-        yield pair if columns or not line else pair._replace(fault=pair.fault or ONE_COLUMN)
 
 
 def _pair(source: bytes, target: bytes, path: Path, line: int) -> Pair:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from rnnsearch.text.alignments import Link, Links, parse_pharaoh
 from rnnsearch.text.spans import word_of_symbol, word_spans
-from rnnsearch.text.tokenizer import Segmented, Tokenizer
+from rnnsearch.text.tokenizer import Segmented
 
 Places = npt.NDArray[np.int64]
 _DTYPE = np.dtype("<u4")
@@ -41,7 +41,7 @@ class SymbolLinks:
 
     @classmethod
     def open(cls, folder: Path, part: str) -> SymbolLinks:
-        """What `write_links` wrote."""
+        """What `prepare` wrote."""
         path = folder / f"{part}.links"
         empty = path.stat().st_size == 0  # which cannot be mapped
         flat: npt.NDArray[Any] = np.zeros(0, _DTYPE) if empty else np.memmap(path, dtype=_DTYPE, mode="r")
@@ -105,19 +105,14 @@ def _kept_words(text: str) -> range:
     return range(sum(end <= first for _, end in spans), sum(start < last for start, _ in spans))
 
 
-Row = tuple[str, str, str]
-"""Source text, target text, links in the Pharaoh format."""
-
-
-def write_links(chunks: Iterable[list[Row]], source: Tokenizer, target: Tokenizer, folder: Path, part: str) -> int:
-    """Write the symbol links of chunks of pairs as a stream; returns how many there are."""
-    total = 0
-    with (folder / f"{part}.links").open("wb") as flat, (folder / f"{part}.links.ends").open("wb") as ends:
-        for rows in chunks:
-            sides = source.segment([row[0] for row in rows]), target.segment([row[1] for row in rows])
-            for s, t, (_, _, line) in zip(*sides, rows, strict=True):
-                links = sorted(symbol_links(parse_pharaoh(line, str(folder / f"{part}.links")), s, t))
-                np.array(links, dtype=_DTYPE).tofile(flat)
-                total += len(links)
-                np.array([total], dtype="<u8").tofile(ends)
-    return total
+def links_of_rows(
+    sources: Sequence[Segmented], targets: Sequence[Segmented], lines: Sequence[str]
+) -> tuple[npt.NDArray[Any], list[int]]:
+    """The symbol links of pairs, [n, 2] one pair after the other, and how many each has; `lines` are word links in the
+    Pharaoh format."""
+    rows = [
+        sorted(symbol_links(parse_pharaoh(line, "links"), source, target))
+        for source, target, line in zip(sources, targets, lines, strict=True)
+    ]
+    flat = np.array([link for row in rows for link in row], dtype=_DTYPE).reshape(-1, 2)
+    return flat, [len(row) for row in rows]

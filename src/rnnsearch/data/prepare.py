@@ -1,52 +1,55 @@
-"""Turning a corpus into a folder of ids: cleaned, split, segmented and written as a stream.
+"""Turning a corpus into a folder of ids: cleaned, split, segmented and written as a stream, on all cores.
 
-The text passes through in chunks; besides dev, test and the hashes that tell duplicates (see
-`cleaning.Cleaner`), memory does not grow with the corpus. The cleaned text is held on disk meanwhile.
+The text passes through in chunks (`passes.py`), worked on in any number of processes and put down in order, so that
+the folder is the same to the byte whatever their number. Between the passes the cleaned text lies on disk, and so do
+the hashes that tell duplicates; besides dev, test and the counts of different words, memory holds some bytes a pair.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import cached_property
 from hashlib import sha256
-from itertools import chain, islice, repeat
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import numpy as np
 
 from rnnsearch.config import RunConfig, TextConfig
 from rnnsearch.data import catalog
-from rnnsearch.data.cleaning import Cleaner
+from rnnsearch.data.cleaned import CleanedText, KeyTable, Mask
+from rnnsearch.data.cleaning import DUPLICATE, EXAMPLES, Tally, first_of_each
 from rnnsearch.data.corpus import Pair, check_files, files_of, read_pairs
 from rnnsearch.data.download import Progress
-from rnnsearch.data.links import of_stripped, write_links
-from rnnsearch.data.partitions import Part, Partition, split
+from rnnsearch.data.partitions import PARTS, Keys, Part, split_keys
+from rnnsearch.data.passes import Parts, Row, Sides, count, encode, id_type
 from rnnsearch.data.prepared import FACTS, FORMAT, REPORT, SIDES, Prepared, settings_of
 from rnnsearch.data.word_counts import COUNTS, write_counts
+from rnnsearch.data.workers import Workers, cores
 from rnnsearch.errors import ConfigError, DataError, did_you_mean
 from rnnsearch.files import atomic_folder
-from rnnsearch.text.alignments import Links, format_pharaoh
-from rnnsearch.text.subwords import train_bpe
+from rnnsearch.text.alignments import format_pharaoh
+from rnnsearch.text.subwords import bpe_from_counts
 from rnnsearch.text.tokenizer import Tokenizer
-from rnnsearch.text.vocabulary import UNK
-from rnnsearch.text.words import count_words, train_words
+from rnnsearch.text.words import count_words_in, forget_rare, words_from_counts
 
-Item = TypeVar("Item")
-
-_CHUNK = 10_000
-"""Pairs segmented at a time."""
+TRAIN = PARTS.index("train")
 
 
-def prepare(config: RunConfig, folder: Path, cache: Path | None = None, progress: Progress | None = None) -> Prepared:
+def prepare(
+    config: RunConfig,
+    folder: Path,
+    cache: Path | None = None,
+    progress: Progress | None = None,
+    processes: int | None = None,
+) -> Prepared:
     """Prepare the config's corpus into `folder`, replacing what was prepared there before, and open it.
 
     A listed corpus is fetched first where it is not in the cache (`progress` then hears of the bytes).
+    The work is shared out among `processes`, as many as there are cores if not given; a small corpus takes one.
     Nothing changes in `folder` until all is written.
     Errors: ConfigError for an unfit `[data]` or `[text]`; DataError for missing files, different line
     counts, no pair left, too few sentences to split, a folder that holds something else;
@@ -59,8 +62,8 @@ def prepare(config: RunConfig, folder: Path, cache: Path | None = None, progress
     origin = _origin(config, cache, progress)
     aligned = [*(origin.train_alignments or []), *origin.alignments.values()]
     check_files(files_of([*origin.train, *origin.given.values(), *aligned], origin.base))
-    with atomic_folder(folder) as temporary:
-        facts = _write(config, origin, temporary)
+    with atomic_folder(folder) as temporary, Workers(processes or cores()) as workers:
+        facts = _write(config, origin, temporary, workers)
         files = {file.name: file.stat().st_size for file in sorted(temporary.iterdir())}
         text = json.dumps(facts | {"files": files}, ensure_ascii=False, indent=1)
         (temporary / FACTS).write_text(f"{text}\n", encoding="utf-8")
@@ -113,34 +116,30 @@ def _given(dev: str | None, test: str | None) -> dict[Part, str]:
     return {part: value for part, value in parts if value is not None}
 
 
-def _write(config: RunConfig, origin: _Origin, folder: Path) -> dict[str, Any]:
+def _write(config: RunConfig, origin: _Origin, folder: Path, workers: Workers) -> dict[str, Any]:
     """Write all files but prepared.json, and return what it is to say."""
     given = {
         part: _HeldOut.read(part, spec, origin.base, origin.alignments.get(part)) for part, spec in origin.given.items()
     }
-    sides = (*SIDES, *(["links"] if origin.train_alignments is not None else []))
-    cleaned, train = (_Text([folder / f"{name}.{side}.text" for side in sides]) for name in ("cleaned", "train"))
-    cleaner = Cleaner(config.data.cleaning)
-    with cleaned:
-        for pair in read_pairs(origin.train, origin.base, origin.train_alignments):
-            if cleaner.keep(pair):
-                cleaned.append(_row(pair))
-    if not cleaned.count:
-        raise DataError(f"no sentence pair is left for training in {origin.facts['corpus']}: {cleaner.summary()}")
     sizes = [0 if part in given else size for part, size in _split_sizes(config).items()]
-    partition = split(lambda: iter(cleaned), sizes[0], sizes[1]) if any(sizes) else None
-    held: dict[Part, list[_Row]] = {part: held.rows for part, held in given.items()}
-    shared = _part(cleaned, partition, train, given, held)
-    cleaned.delete()
-    tokenizers = _tokenizers(config.text, train)
-    facts = _write_ids(train, tokenizers, folder)
-    write_counts(folder / COUNTS, count_words(train.lines(1)))
-    if train.aligned:
-        facts["links"] = write_links(_chunks(train.aligned_rows()), *tokenizers, folder, "train")
-    digest = train.delete()
-    report = json.dumps(cleaner.report(), ensure_ascii=False, indent=1)
+    with CleanedText(folder, aligned=origin.train_alignments is not None) as cleaned:
+        tally = cleaned.read(config, origin.train, origin.base, origin.train_alignments, any(sizes), workers)
+        keys = cleaned.keys()
+        kept = _without_duplicates(config, cleaned, keys, tally)
+        if not kept.any():
+            raise DataError(f"no sentence pair is left for training in {origin.facts['corpus']}: {tally.summary()}")
+        parts = _parts(keys, kept, sizes)
+        counted = _count(cleaned, parts, list(given.values()), workers)
+        pairs = int((parts == TRAIN).sum())
+        if not pairs:
+            raise DataError("no training pair is left beside dev and test (lower data.dev_size and data.test_size)")
+        tokenizers = _tokenizers(config.text, counted.stretches, folder)
+        write_counts(folder / COUNTS, count_words_in(counted.stretches[1]))
+        facts = _write_ids(cleaned, parts, tokenizers, folder, workers)
+    report = json.dumps(tally.report(), ensure_ascii=False, indent=1)
     (folder / REPORT).write_text(f"{report}\n", encoding="utf-8")
     suffixes = (config.data.source, config.data.target, "align")
+    held = {part: held.rows for part, held in given.items()} | counted.held
     for part, rows in held.items():
         _write_texts(rows, [folder / f"{part}.{suffix}" for suffix in suffixes])
     return {
@@ -148,19 +147,67 @@ def _write(config: RunConfig, origin: _Origin, folder: Path) -> dict[str, Any]:
         "source": config.data.source,
         "target": config.data.target,
         **origin.facts,
-        "sha256": digest,
-        "aligned": train.aligned,
-        "pairs": train.count,
+        "sha256": counted.digest,
+        "aligned": cleaned.aligned,
+        "pairs": pairs,
         "dev": len(held.get("dev", [])),
         "test": len(held.get("test", [])),
         **facts,
         "vocabulary": {side: len(t) for side, t in zip(SIDES, tokenizers, strict=True)},
-        "cleaning": cleaner.report(examples=False),
-        "left_out_by_split": shared,
+        "cleaning": tally.report(examples=False),
+        "left_out_by_split": int((kept & (parts == PARTS.index(None))).sum()),
         "warnings": [warning for held_out in given.values() for warning in held_out.warnings()],
         "settings": settings_of(config),
         "inputs": _inputs(config),
     }
+
+
+def _without_duplicates(config: RunConfig, cleaned: CleanedText, keys: KeyTable, tally: Tally) -> Mask:
+    """Which cleaned pairs are the first of their like; the others are counted."""
+    if not config.data.cleaning.drop_duplicates:
+        return np.ones(len(keys), dtype=bool)
+    kept = first_of_each(keys["pair"])
+    repeated = np.flatnonzero(~kept)
+    for place in repeated[:EXAMPLES].tolist():
+        tally.reject(DUPLICATE, cleaned.pair(place, int(keys["line"][place])))
+    if len(repeated) > EXAMPLES:
+        tally.reject_more(DUPLICATE, len(repeated) - EXAMPLES)
+    return kept
+
+
+def _parts(keys: KeyTable, kept: Mask, sizes: Sequence[int]) -> Parts:
+    """The part of each cleaned pair; duplicates have none."""
+    parts = np.where(kept, TRAIN, PARTS.index(None)).astype(np.uint8)
+    if any(sizes):
+        own = Keys(*(keys[name][kept].astype(np.uint64) for name in Keys._fields))
+        parts[kept] = split_keys(own, sizes[0], sizes[1]).parts(own)
+    return parts
+
+
+@dataclass
+class _Counted:
+    """What the training text holds, and the pairs that the split holds out."""
+
+    stretches: list[Counter[str]]
+    held: dict[Part, list[Row]]
+    digest: str
+
+
+def _count(cleaned: CleanedText, parts: Parts, given: list[_HeldOut], workers: Workers) -> _Counted:
+    digest, stretches, held = sha256(), [Counter[str](), Counter[str]()], dict[Part, list[Row]]()
+    sets = [held_out.sentences() for held_out in given]
+    for found in workers.map(count, ((span, own, sets) for span, own in cleaned.spans(parts))):
+        digest.update(found.text)
+        for counts, more in zip(stretches, found.stretches, strict=True):
+            counts.update(more)
+            forget_rare(counts)
+        for place, row in found.held:
+            part = PARTS[place]
+            assert part is not None
+            held.setdefault(part, []).append(row)
+        for held_out, shared in zip(given, found.shared, strict=True):
+            held_out.shared += shared
+    return _Counted(stretches, held, digest.hexdigest())
 
 
 def _split_sizes(config: RunConfig) -> dict[Part, int]:
@@ -176,12 +223,16 @@ def _inputs(config: RunConfig) -> dict[str, int]:
     return {name: (config.base / name).stat().st_size for name in names}
 
 
+def _given_row(pair: Pair) -> Row:
+    return (pair.source, pair.target, *([] if pair.links is None else [format_pharaoh(pair.links)]))
+
+
 @dataclass
 class _HeldOut:
     """Dev or test text that was given: used as it is, but for pairs with an empty side."""
 
     part: Part
-    rows: list[_Row]
+    rows: list[Row]
     dropped: int
     shared: int = 0
     """Training pairs that have their source or target sentence in common with it."""
@@ -192,19 +243,14 @@ class _HeldOut:
         for pair in pairs:
             if pair.fault:
                 raise DataError(f"{pair.where}: every {part} pair must be usable; got {pair.fault}")
-        rows = [_Row(p.source, p.target, _pharaoh(p.links)) for p in pairs if p.source.strip() and p.target.strip()]
+        rows = [_given_row(p) for p in pairs if p.source.strip() and p.target.strip()]
         if not rows:
             raise DataError(f"{spec}: must hold {part} sentence pairs; got none")
         return cls(part, rows, len(pairs) - len(rows))
 
-    @cached_property
-    def _sentences(self) -> tuple[set[str], set[str]]:
-        return {row.source.strip() for row in self.rows}, {row.target.strip() for row in self.rows}
-
-    def compare(self, source: str, target: str) -> None:
-        """Count a training pair if it shares a sentence."""
-        sources, targets = self._sentences
-        self.shared += source in sources or target in targets
+    def sentences(self) -> Sides:
+        """Its source and its target sentences."""
+        return frozenset(row[0].strip() for row in self.rows), frozenset(row[1].strip() for row in self.rows)
 
     def warnings(self) -> list[str]:
         warnings = []
@@ -216,142 +262,46 @@ class _HeldOut:
         return warnings
 
 
-class _Row(NamedTuple):
-    """A pair on its way through; links in the Pharaoh format, None without word alignments."""
-
-    source: str
-    target: str
-    links: str | None
-
-
-def _row(pair: Pair) -> _Row:
-    links = None if pair.links is None else of_stripped(pair.links, pair.source, pair.target)
-    return _Row(pair.source.strip(), pair.target.strip(), _pharaoh(links))
-
-
-def _pharaoh(links: Links | None) -> str | None:
-    return None if links is None else format_pharaoh(links)
-
-
-class _Text:
-    """Cleaned pairs, held on disk as files of lines (source, target and, if they are aligned, links) and read as
-    often as needed."""
-
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self.paths = paths
-        self.aligned = len(paths) == 3
-        self.count = 0
-        self._digest = sha256()
-
-    def __enter__(self) -> _Text:
-        with ExitStack() as stack:
-            self._files = [stack.enter_context(path.open("w", encoding="utf-8", newline="\n")) for path in self.paths]
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.close()
-
-    def append(self, row: _Row) -> None:
-        columns = [column for column in row if column is not None]
-        for file, column in zip(self._files, columns, strict=True):
-            file.write(f"{column}\n")
-        self._digest.update("\t".join(columns).encode() + b"\n")
-        self.count += 1
-
-    def lines(self, side: int) -> Iterator[str]:
-        with self.paths[side].open(encoding="utf-8", newline="\n") as file:
-            for line in file:
-                yield line.removesuffix("\n")
-
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        return zip(self.lines(0), self.lines(1), strict=True)
-
-    def aligned_rows(self) -> Iterator[tuple[str, str, str]]:
-        return zip(self.lines(0), self.lines(1), self.lines(2), strict=True)
-
-    def rows(self) -> Iterator[_Row]:
-        links: Iterable[str | None] = self.lines(2) if self.aligned else repeat(None)
-        for (source, target), line in zip(self, links, strict=False):
-            yield _Row(source, target, line)
-
-    def delete(self) -> str:
-        """Remove the files; returns the SHA-256 of the pairs."""
-        for path in self.paths:
-            path.unlink()
-        return self._digest.hexdigest()
-
-
-def _part(
-    cleaned: _Text,
-    partition: Partition | None,
-    train: _Text,
-    given: dict[Part, _HeldOut],
-    held: dict[Part, list[_Row]],
-) -> int:
-    """Deal the cleaned pairs out to `train` and `held`; returns how many the split leaves out."""
-    left_out = 0
-    with train:
-        for number, row in enumerate(cleaned.rows()):
-            part = partition.part(number, row.source, row.target) if partition else "train"
-            if part is None:
-                left_out += 1
-            elif part == "train":
-                train.append(row)
-                for held_out in given.values():
-                    held_out.compare(row.source, row.target)
-            else:
-                held.setdefault(part, []).append(row)
-    if not train.count:
-        raise DataError("no training pair is left beside dev and test (lower data.dev_size and data.test_size)")
-    return left_out
-
-
-def _tokenizers(config: TextConfig, train: _Text) -> tuple[Tokenizer, Tokenizer]:
-    make = {"words": train_words, "bpe": train_bpe}[config.type]
+def _tokenizers(config: TextConfig, stretches: list[Counter[str]], folder: Path) -> tuple[Tokenizer, Tokenizer]:
+    """The two sides' tokenizers, saved."""
+    make = {"words": words_from_counts, "bpe": bpe_from_counts}[config.type]
     if config.joint:
-        both = make(chain(train.lines(0), train.lines(1)), config.vocabulary, config.min_count)
-        return both, both
-    sizes = (config.vocabulary, config.target_vocabulary or config.vocabulary)
-    source, target = (make(train.lines(side), size, config.min_count) for side, size in enumerate(sizes))
+        source = target = make(stretches[0] + stretches[1], config.vocabulary, config.min_count)
+    else:
+        sizes = (config.vocabulary, config.target_vocabulary or config.vocabulary)
+        source, target = (make(side, size, config.min_count) for side, size in zip(stretches, sizes, strict=True))
+    for side, tokenizer in zip(SIDES, (source, target), strict=True):
+        tokenizer.save(folder / f"{side}.json")
     return source, target
 
 
-def _write_ids(train: _Text, tokenizers: tuple[Tokenizer, Tokenizer], folder: Path) -> dict[str, Any]:
-    """Segment the training text in chunks into the ids' files; returns the facts about them."""
+def _write_ids(
+    cleaned: CleanedText, parts: Parts, tokenizers: tuple[Tokenizer, Tokenizer], folder: Path, workers: Workers
+) -> dict[str, Any]:
+    """Segment the training text into the files of ids and links; returns the facts about them."""
+    saved = (folder / "source.json", folder / "target.json")
+    columns = [f"train.{side}.ids" for side in SIDES] + (["train.links"] if cleaned.aligned else [])
+    ends = [name.replace(".ids", "") + ".ends" for name in columns]
+    totals, unknown = np.zeros(len(columns), dtype=np.uint64), np.zeros(2, dtype=np.int64)
+    with ExitStack() as stack:
+        flat, places = ([stack.enter_context((folder / n).open("wb")) for n in names] for names in (columns, ends))
+        for found in workers.map(encode, ((span, own, saved) for span, own in cleaned.spans(parts))):
+            texts, lengths = [*found.ids, found.links], [*found.lengths, found.link_lengths]
+            for number, (file, place) in enumerate(zip(flat, places, strict=True)):
+                file.write(texts[number])
+                up_to = np.cumsum(lengths[number], dtype=np.uint64) + totals[number]
+                up_to.astype("<u8").tofile(place)
+                totals[number] = up_to[-1] if len(up_to) else totals[number]
+            unknown += found.unknown
     facts: dict[str, Any] = {"dtypes": {}, "symbols": {}, "unknown": {}}
     for number, (side, tokenizer) in enumerate(zip(SIDES, tokenizers, strict=True)):
-        tokenizer.save(folder / f"{side}.json")
-        dtype = np.dtype("<u2" if len(tokenizer) <= 1 << 16 else "<u4")
-        counts: Counter[str] = Counter()
-        with (
-            (folder / f"train.{side}.ids").open("wb") as ids,
-            (folder / f"train.{side}.ends").open("wb") as ends,
-        ):
-            for lines in _chunks(train.lines(number)):
-                rows = tokenizer.ids(lines)
-                flat = np.fromiter(chain.from_iterable(rows), dtype=dtype)
-                lengths = np.fromiter(map(len, rows), dtype=np.uint64, count=len(rows))
-                (np.cumsum(lengths, dtype=np.uint64) + np.uint64(counts["symbols"])).astype("<u8").tofile(ends)
-                flat.tofile(ids)
-                counts["symbols"] += len(flat)
-                counts["unknown"] += int(np.count_nonzero(flat == UNK))
-        facts["dtypes"][side] = dtype.str
-        facts["symbols"][side] = counts["symbols"]
-        facts["unknown"][side] = counts["unknown"] / max(counts["symbols"], 1)
-    return facts
+        facts["dtypes"][side] = id_type(tokenizer).str
+        facts["symbols"][side] = int(totals[number])
+        facts["unknown"][side] = int(unknown[number]) / max(int(totals[number]), 1)
+    return facts | ({"links": int(totals[2])} if cleaned.aligned else {})
 
 
-def _chunks(lines: Iterable[Item]) -> Iterator[list[Item]]:
-    rest = iter(lines)
-    while chunk := list(islice(rest, _CHUNK)):
-        yield chunk
-
-
-def _write_texts(rows: Sequence[_Row], paths: Sequence[Path]) -> None:
+def _write_texts(rows: Sequence[Row], paths: Sequence[Path]) -> None:
     """Source, target and, where there are any, links."""
-    for column, path in zip(zip(*rows, strict=True), paths, strict=True):
-        if None not in column:
-            path.write_text("".join(f"{line}\n" for line in column), encoding="utf-8", newline="\n")
+    for column, path in zip(zip(*rows, strict=True), paths, strict=False):
+        path.write_text("".join(f"{line}\n" for line in column), encoding="utf-8", newline="\n")

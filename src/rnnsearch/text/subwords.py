@@ -19,6 +19,8 @@ _BEYOND_ASCII = [*range(0x80, 0xC0), *range(0xC2, 0xF5)]
 """The bytes that occur in the UTF-8 of characters beyond ASCII."""
 SMALLEST = len(SPECIALS) + len(_BEYOND_ASCII) + 128
 """Symbols that every vocabulary holds: special ones, bytes, and each ASCII character or its byte."""
+ENOUGH = 10_000_000
+"""Stretches of text that merges are learned from."""
 _REPEATS = 4096
 """Characters of one stretch of training text handed to the library at a time."""
 
@@ -33,9 +35,21 @@ def train_bpe(lines: Iterable[str], size: int, min_count: int) -> Tokenizer:
 
     Errors: ConfigError where `size` cannot hold the byte symbols; DataError for a text without symbols.
     """
+    return bpe_from_counts(count_chunks(lines), size, min_count)
+
+
+def bpe_from_counts(chunks: Counter[str], size: int, min_count: int) -> Tokenizer:
+    """As `train_bpe`, of a text with these stretches between spaces (see `count_chunks`).
+
+    Of more than `ENOUGH` stretches, all counts are divided so that `ENOUGH` are left, and what then occurs less than
+    half a time is left out: learning takes time by the length of the text, and hardly changes.
+    """
     if size < SMALLEST + 2:
         raise ConfigError([f"text.vocabulary: must be at least {SMALLEST + 2} with bpe (a symbol a byte); got {size}"])
-    chunks = count_chunks(lines)
+    share = ENOUGH / max(chunks.total(), 1)
+    if share < 1:
+        chunks = Counter({chunk: scaled for chunk, n in chunks.items() if (scaled := round(n * share))})
+        min_count = max(1, round(min_count * share))
     alphabet = _alphabet(chunks, min_count, room=(size - SMALLEST) // 2)
     if not alphabet:
         raise DataError(f"the training text must hold characters seen {min_count} times or more; got none")

@@ -27,6 +27,10 @@ PIECES = "|".join(
 before it. As `<` stands alone or with its like, no piece spells a special or a byte symbol."""
 
 
+MOST = 2_000_000
+"""Different stretches of text whose counts are held."""
+
+
 def train_words(lines: Iterable[str], size: int, min_count: int) -> Tokenizer:
     """A word-level tokenizer: the most frequent pieces of the text that occur `min_count` times or more.
 
@@ -35,9 +39,14 @@ def train_words(lines: Iterable[str], size: int, min_count: int) -> Tokenizer:
 
     Errors: ConfigError where `size` leaves no room for a word; DataError where no word is left.
     """
+    return words_from_counts(count_chunks(lines), size, min_count)
+
+
+def words_from_counts(chunks: Counter[str], size: int, min_count: int) -> Tokenizer:
+    """As `train_words`, of a text with these stretches between spaces (see `count_chunks`)."""
     if size <= len(SPECIALS):
         raise ConfigError([f"text.vocabulary: must be more than {len(SPECIALS)} special symbols; got {size}"])
-    counts = count_pieces(count_chunks(lines))
+    counts = count_pieces(chunks)
     known = sorted((word for word, n in counts.items() if n >= min_count), key=lambda w: (-counts[w], w))
     if not known:
         raise DataError(f"the training text must hold words that occur {min_count} times or more; got none")
@@ -57,6 +66,15 @@ def count_chunks(lines: Iterable[str]) -> Counter[str]:
     return counts
 
 
+def forget_rare(counts: Counter[str]) -> None:
+    """Where there are more than `MOST` different stretches, leave half of them: the most frequent, equally frequent
+    ones in the order of their code points. So memory is bounded, and what goes is too rare to become a symbol."""
+    if len(counts) > MOST:
+        kept = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[: MOST // 2]
+        counts.clear()
+        counts.update(dict(kept))
+
+
 def count_pieces(chunks: Counter[str]) -> Counter[str]:
     """How often each piece (see PIECES) occurs in a text with these stretches between spaces."""
     split = _splitter().pre_tokenize_str
@@ -74,8 +92,13 @@ def _splitter() -> pre_tokenizers.PreTokenizer:
 
 def count_words(lines: Iterable[str]) -> Counter[str]:
     """How often each word of a text occurs: its pieces without the space before them, punctuation left out."""
+    return count_words_in(count_chunks(lines))
+
+
+def count_words_in(chunks: Counter[str]) -> Counter[str]:
+    """As `count_words`, of a text with these stretches between spaces."""
     counts: Counter[str] = Counter()
-    for piece, n in count_pieces(count_chunks(lines)).items():
+    for piece, n in count_pieces(chunks).items():
         if _is_word(piece):
             counts[piece.strip()] += n
     return counts

@@ -1,0 +1,64 @@
+"""Work in other processes: results in order, errors as they are, none started for nothing, none left behind."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from rnnsearch.data.workers import Workers, cores
+from rnnsearch.errors import RnnsearchError
+
+
+def test_results_come_in_order_from_any_number_of_processes() -> None:
+    expected = [math.factorial(n) for n in range(40)]
+    for processes in (1, 3):
+        with Workers(processes) as workers:
+            assert list(workers.map(math.factorial, ((n,) for n in range(40)))) == expected
+            assert list(workers.map(math.factorial, [])) == []
+            assert list(workers.map(math.factorial, [(3,)])) == [6]
+
+
+def test_the_work_is_done_elsewhere_but_for_a_single_task() -> None:
+    with Workers(2) as workers:
+        assert list(workers.map(os.getpid, [()])) == [os.getpid()]
+        found = set(workers.map(os.getpid, [()] * 20))
+        assert os.getpid() not in found
+        assert 1 <= len(found) <= 2
+    for process in found:
+        with pytest.raises(ProcessLookupError):
+            os.kill(process, 0)
+
+
+def test_tasks_are_made_a_few_ahead_alone() -> None:
+    made: list[int] = []
+
+    def tasks() -> Iterator[tuple[int]]:
+        for n in range(100):
+            made.append(n)
+            yield (n,)
+
+    with Workers(2) as workers:
+        results = workers.map(math.factorial, tasks())
+        assert next(results) == 1
+        assert len(made) <= 6
+        results.close()
+
+
+def test_what_the_work_raises_is_raised_here() -> None:
+    with Workers(2) as workers, pytest.raises(ValueError, match="negative"):
+        list(workers.map(math.factorial, [(1,), (-1,), (2,)]))
+
+
+def test_a_process_that_ends_before_its_time_is_told() -> None:
+    with (
+        Workers(2) as workers,
+        pytest.raises(RnnsearchError, match="a process that works on the corpus has ended before its time"),
+    ):
+        list(workers.map(os._exit, [(1,), (1,)]))
+
+
+def test_there_are_cores() -> None:
+    assert 1 <= cores() <= (os.cpu_count() or 1)
