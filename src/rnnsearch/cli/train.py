@@ -23,10 +23,16 @@ Settings = Annotated[
 ]
 
 
-def prepare(run_file: RunFile, settings: Settings = None) -> None:
+def prepare(
+    run_file: RunFile,
+    settings: Settings = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="Processes that share the work; as many as cores.", show_default=False)
+    ] = None,
+) -> None:
     """Clean a corpus, learn its vocabulary and write memory-mapped ids."""
     config = checked(run_file, settings)
-    report(prepared_data(config, run_folder(config, run_file), again=True))
+    report(prepared_data(config, run_folder(config, run_file), again=True, processes=processes))
 
 
 def train(
@@ -78,7 +84,7 @@ def run_folder(config: RunConfig, run_file: Path) -> Path:
     return Path("runs") / (config.name or run_file.stem)
 
 
-def prepared_data(config: RunConfig, folder: Path, again: bool = False) -> Prepared:
+def prepared_data(config: RunConfig, folder: Path, again: bool = False, processes: int | None = None) -> Prepared:
     """The run's prepared data, made now where it is not there (or `again`)."""
     from rnnsearch.data.prepare import prepare as make
     from rnnsearch.data.prepared import FACTS, Prepared
@@ -87,7 +93,7 @@ def prepared_data(config: RunConfig, folder: Path, again: bool = False) -> Prepa
     if (place / FACTS).is_file() and not again:
         return Prepared.open(place, config)
     with DownloadBar() as bar:
-        prepared = make(config, place, progress=bar)
+        prepared = make(config, place, progress=bar, processes=processes)
     say(f"prepared {prepared.facts['pairs']:,} training pairs in {place}")
     return prepared
 

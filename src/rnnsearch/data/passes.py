@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from functools import cache
 from hashlib import blake2b
-from itertools import chain, compress
+from itertools import compress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from rnnsearch.data.corpus import Chunk, Pair
 from rnnsearch.data.links import links_of_rows, of_stripped
 from rnnsearch.data.partitions import PARTS, sentence_key
 from rnnsearch.text.alignments import format_pharaoh
+from rnnsearch.text.stretches import StretchIds
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.vocabulary import UNK
 from rnnsearch.text.words import count_chunks
@@ -137,11 +138,9 @@ def encode(span: Span, parts: Parts, tokenizers: tuple[Path, Path]) -> Encoded:
     columns = [list(compress(span.column(number), training)) for number in range(len(span.paths))]
     ids, lengths, unknown = [], [], []
     for column, path in zip(columns[:2], tokenizers, strict=True):
-        tokenizer = _loaded(path)
-        rows = tokenizer.ids(column)
-        flat = np.fromiter(chain.from_iterable(rows), dtype=id_type(tokenizer))
-        ids.append(flat.tobytes())
-        lengths.append(np.fromiter(map(len, rows), dtype=np.uint64, count=len(rows)))
+        flat, sizes = _stretches(path).ids(column)
+        ids.append(flat.astype(id_type(_loaded(path))).tobytes())
+        lengths.append(sizes.astype(np.uint64))
         unknown.append(int(np.count_nonzero(flat == UNK)))
     flat_links, counts = np.zeros((0, 2), dtype="<u4"), list[int]()
     if len(columns) == 3:
@@ -158,3 +157,8 @@ def id_type(tokenizer: Tokenizer) -> np.dtype[Any]:
 @cache
 def _loaded(path: Path) -> Tokenizer:
     return Tokenizer.load(path)
+
+
+@cache
+def _stretches(path: Path) -> StretchIds:
+    return StretchIds(_loaded(path))

@@ -19,7 +19,7 @@ _BEYOND_ASCII = [*range(0x80, 0xC0), *range(0xC2, 0xF5)]
 """The bytes that occur in the UTF-8 of characters beyond ASCII."""
 SMALLEST = len(SPECIALS) + len(_BEYOND_ASCII) + 128
 """Symbols that every vocabulary holds: special ones, bytes, and each ASCII character or its byte."""
-ENOUGH = 10_000_000
+ENOUGH = 5_000_000
 """Stretches of text that merges are learned from."""
 _REPEATS = 4096
 """Characters of one stretch of training text handed to the library at a time."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from functools import cache
+from itertools import islice
 
 from tokenizers import Regex, models, pre_tokenizers
 
@@ -27,6 +28,8 @@ PIECES = "|".join(
 before it. As `<` stands alone or with its like, no piece spells a special or a byte symbol."""
 
 
+_TOGETHER = 1000
+"""Lines counted at a time, which is faster than one by one."""
 MOST = 2_000_000
 """Different stretches of text whose counts are held."""
 
@@ -60,9 +63,9 @@ def count_chunks(lines: Iterable[str]) -> Counter[str]:
     No piece reaches across a space, so these counts are all that training needs to know of a text.
     """
     counts: Counter[str] = Counter()
-    for line in lines:
-        if line:
-            counts.update(line.split(" "))
+    rest = filter(None, lines)
+    while some := list(islice(rest, _TOGETHER)):
+        counts.update(" ".join(some).split(" "))
     return counts
 
 

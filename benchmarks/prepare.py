@@ -1,0 +1,247 @@
+"""Preparing a big corpus and beginning to train on it: pairs a second, memory against the corpus's size, time to the
+first update, and the tokenizer alone in the same run.
+
+Run it as `python -m benchmarks.prepare --source TEXT.en --target TEXT.de --pairs 10000000`. The corpus is made of a
+given one, repeated; in every repetition but the first, a fifth of the words are others of the same language, and some
+of these numbers, so that pairs are different and new words keep coming, as in real text. `--output FILE` writes the
+page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+CHANGED, NUMBERS = 0.2, 0.02
+"""Shares of words that are exchanged, and of these that become numbers."""
+RUN = """
+preset = "small"
+folder = "run"
+
+[data]
+source = "en"
+target = "de"
+train = ["train.en|train.de"]
+dev_size = 1000
+test_size = 1000
+
+[text]
+vocabulary = 8000
+
+[training]
+max_updates = 60
+dev_bleu = false
+threads = 1
+device = "cpu"
+"""
+FIRST_UPDATE = """
+import sys, time
+begin = time.time() - float(sys.argv[2])
+from pathlib import Path
+from rnnsearch import config
+from rnnsearch.data.prepared import Prepared
+from rnnsearch.errors import Interrupted
+from rnnsearch.training.progress import Silent
+from rnnsearch.training.run import train
+import signal
+
+class Told(Silent):
+    rows = []
+    def update(self, row):
+        self.rows.append(row)
+        if len(self.rows) == 1:
+            print(time.time() - float(sys.argv[2]), flush=True)
+            lines = open("/proc/self/status").read().splitlines()
+            status = dict(line.split(":", 1) for line in lines)
+            print(*(int(value.split()[0]) for value in (status["RssAnon"], status["VmRSS"])), flush=True)
+        if len(self.rows) == 50:
+            print(sum(row["waiting"] for row in self.rows[1:]) / 49, flush=True)
+            signal.raise_signal(signal.SIGINT)
+
+run = config.load(Path(sys.argv[1]))
+try:
+    train(run, Prepared.open(run.base / "run" / "data"), run.base / "run", Told())
+except Interrupted:
+    pass
+"""
+
+
+def repeated(path: Path, pairs: int, seed: int) -> Iterator[list[str]]:
+    """Lines of a text, repeated and changed, until there are so many; the same seed gives the same lines."""
+    rng = np.random.default_rng(seed)
+    rows = [line.split(" ") for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
+    stream = np.array([word for row in rows for word in row], dtype=object)
+    ends = np.cumsum([len(row) for row in rows]).tolist()
+    made = 0
+    while made < pairs:
+        words = stream.copy()
+        if made:
+            changed = np.flatnonzero(rng.random(len(words)) < CHANGED)
+            words[changed] = stream[rng.integers(0, len(stream), len(changed))]
+            numbers = changed[rng.random(len(changed)) < NUMBERS]
+            words[numbers] = [str(n) for n in rng.integers(0, 1_000_000, len(numbers)).tolist()]
+        everything, begin, lines = words.tolist(), 0, []
+        for end in ends[: pairs - made]:
+            lines.append(" ".join(everything[begin:end]))
+            begin = end
+        made += len(lines)
+        yield lines
+
+
+def make_corpus(folder: Path, source: Path, target: Path, pairs: int) -> int:
+    """Write `train.en`, `train.de` and `run.toml`; returns the bytes of text."""
+    folder.mkdir(parents=True)
+    for seed, (name, path) in enumerate((("train.en", source), ("train.de", target))):
+        with (folder / name).open("w", encoding="utf-8") as file:
+            for lines in repeated(path, pairs, seed):
+                file.write("\n".join(lines) + "\n")
+    (folder / "run.toml").write_text(RUN, encoding="utf-8")
+    return sum((folder / name).stat().st_size for name in ("train.en", "train.de"))
+
+
+def memory(root: int) -> int:
+    """Bytes of memory that a process and those it started hold, without files they have mapped."""
+    anonymous, parents = {}, {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            status = dict(line.split(":", 1) for line in (entry / "status").read_text().splitlines())
+        except OSError:
+            continue
+        if "RssAnon" in status:
+            anonymous[int(entry.name)] = 1024 * int(status["RssAnon"].split()[0])
+            parents[int(entry.name)] = int(status["PPid"])
+    family = {root}
+    while more := {child for child, parent in parents.items() if parent in family} - family:
+        family |= more
+    return sum(anonymous.get(process, 0) for process in family)
+
+
+def measured(command: list[str], folder: Path) -> tuple[float, int, str]:
+    """Seconds and peak memory (see `memory`) of a command, and its standard output."""
+    begin = time.monotonic()
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=said, text=True)
+        peak, ended = [0], threading.Event()
+
+        def watch() -> None:
+            while not ended.wait(0.05):
+                peak[0] = max(peak[0], memory(process.pid))
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        out, _ = process.communicate()
+        seconds = time.monotonic() - begin
+        ended.set()
+        watcher.join()
+        said.seek(0)
+        if process.returncode:
+            raise SystemExit(f"{' '.join(command)} failed:\n{said.read()}")
+    return seconds, peak[0], out
+
+
+def tokenizer_alone(folder: Path, pairs: int) -> float:
+    """Pairs a second of the tokenizer's library alone, on all cores, over the first of the corpus's lines."""
+    from rnnsearch.text.tokenizer import Tokenizer
+
+    tokenizers = [Tokenizer.load(folder / "run" / "data" / f"{side}.json") for side in ("source", "target")]
+    seconds = 0.0
+    for tokenizer, name in zip(tokenizers, ("train.en", "train.de"), strict=True):
+        with (folder / name).open(encoding="utf-8") as file:
+            for _ in range(0, pairs, 20_000):
+                lines = [line.rstrip("\n") for line, _ in zip(file, range(min(20_000, pairs)), strict=False)]
+                begin = time.monotonic()
+                tokenizer.ids(lines)
+                seconds += time.monotonic() - begin
+    return pairs / seconds
+
+
+def row(folder: Path, source: Path, target: Path, pairs: int) -> dict[str, Any]:
+    """Everything measured of a corpus of one size."""
+    size = make_corpus(folder, source, target, pairs)
+    seconds, peak, _ = measured([sys.executable, "-m", "rnnsearch", "prepare", "run.toml"], folder)
+    alone = tokenizer_alone(folder, min(pairs, 1_000_000))
+    began = time.time()
+    command = [sys.executable, "-c", FIRST_UPDATE, "run.toml", str(began)]
+    _, _, out = measured(command, folder)
+    first, memories, waiting = out.splitlines()
+    facts = json.loads((folder / "run" / "data" / "prepared.json").read_text(encoding="utf-8"))
+    return {
+        "pairs": pairs,
+        "text_bytes": size,
+        "kept": facts["pairs"],
+        "seconds": seconds,
+        "pairs_per_second": pairs / seconds,
+        "peak_bytes": peak,
+        "tokenizer_pairs_per_second": alone,
+        "first_update_seconds": float(first),
+        "training_bytes": 1024 * int(memories.split()[0]),
+        "waiting": float(waiting),
+    }
+
+
+COLUMNS = {
+    "pairs": lambda r: f"{r['pairs']:,}",
+    "text": lambda r: f"{r['text_bytes'] / 1e6:,.0f} MB",
+    "prepared in": lambda r: f"{r['seconds']:.1f} s",
+    "pairs/s": lambda r: f"{r['pairs_per_second']:,.0f}",
+    "tokenizer alone, pairs/s": lambda r: f"{r['tokenizer_pairs_per_second']:,.0f}",
+    "peak memory, all processes": lambda r: f"{r['peak_bytes'] / 2**20:,.0f} MiB",
+    "first update after": lambda r: f"{r['first_update_seconds']:.1f} s",
+    "memory in training": lambda r: f"{r['training_bytes'] / 2**20:,.0f} MiB",
+    "waiting for data": lambda r: f"{r['waiting']:.2%}",
+}
+
+
+def table(rows: list[dict[str, Any]]) -> list[str]:
+    """The page's table."""
+    lines = [" | ".join(cells) for cells in (COLUMNS, *([cell(r) for cell in COLUMNS.values()] for r in rows))]
+    return [f"| {lines[0]} |", f"|{'---:|' * len(COLUMNS)}", *(f"| {line} |" for line in lines[1:])]
+
+
+def machine() -> str:
+    """Processor, cores and versions."""
+    import tokenizers
+    import torch
+
+    with Path("/proc/cpuinfo").open(encoding="utf-8") as file:
+        name = next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), "")
+    cores = len(os.sched_getaffinity(0))
+    versions = f"Python {platform.python_version()}, torch {torch.__version__}, tokenizers {tokenizers.__version__}"
+    return f"{cores} cores of {name or platform.machine()}; {versions}"
+
+
+def main() -> None:
+    """Measure sizes up to `--pairs`, each a tenth of the next, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--source", type=Path, required=True)
+    parser.add_argument("--target", type=Path, required=True)
+    parser.add_argument("--pairs", type=int, default=1_000_000)
+    parser.add_argument("--folder", type=Path, help="where the corpora go for the while (6 GB for 10 million pairs)")
+    parser.add_argument("--output", type=Path)
+    arguments = parser.parse_args()
+    sizes = [n for n in (arguments.pairs // 100, arguments.pairs // 10, arguments.pairs) if n >= 10_000]
+    rows = []
+    for pairs in sizes:
+        with tempfile.TemporaryDirectory(dir=arguments.folder) as place:
+            rows.append(row(Path(place) / "corpus", arguments.source, arguments.target, pairs))
+        print(json.dumps(rows[-1]), flush=True)
+    page = [machine(), "", *table(rows)]
+    print("\n".join(page))
+    if arguments.output is not None:
+        arguments.output.write_text("\n".join(page) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

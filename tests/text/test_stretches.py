@@ -1,0 +1,69 @@
+"""Word by word is the same as text by text."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from rnnsearch.text import stretches
+from rnnsearch.text.stretches import StretchIds
+from rnnsearch.text.subwords import train_bpe
+from rnnsearch.text.tokenizer import Tokenizer
+from rnnsearch.text.words import train_words
+
+LINES = ["Tom's house isn't l'homme's.", "geht's?! «so» ... 100,000 %%", "ein Haus am See", "a\tb c\u00a0d e\u2028f"]
+PIECES = [
+    "Tom",
+    "'",
+    "’s",
+    " ",
+    " ",
+    "  ",
+    "!",
+    "!!",
+    "ü",
+    "e\u0301",
+    "\t",
+    "\u00a0",
+    "日本",
+    "9",
+    "_",
+    "-",
+    "l'h",
+    "🙂",
+    "\u200d",
+]
+
+
+@pytest.fixture(params=["words", "bpe"], scope="module")
+def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
+    return train_words(LINES, 60, 1) if request.param == "words" else train_bpe(LINES * 3, 400, 1)
+
+
+def texts(seed: int, count: int = 300) -> list[str]:
+    rng = random.Random(seed)
+    return ["", " ", "  a", *("".join(rng.choices(PIECES, k=rng.randint(0, 9))) for _ in range(count)), *LINES]
+
+
+def same(found: tuple[np.ndarray, np.ndarray], rows: list[list[int]]) -> bool:
+    flat, sizes = found
+    return sizes.tolist() == [len(row) for row in rows] and flat.tolist() == [id for row in rows for id in row]
+
+
+def test_stretches_between_spaces_have_the_ids_that_they_have_in_a_text(tokenizer: Tokenizer) -> None:
+    fast = StretchIds(tokenizer)
+    for seed in range(6):
+        some = texts(seed)
+        assert same(fast.ids(some), tokenizer.ids(some)), "learned over several calls"
+    assert same(fast.ids([]), [])
+    assert same(fast.ids(["", ""]), [[], []])
+
+
+def test_forgetting_changes_nothing(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stretches, "MOST", 50)
+    fast = StretchIds(tokenizer)
+    for seed in range(6):
+        some = texts(seed, 60)
+        assert same(fast.ids(some), tokenizer.ids(some))
