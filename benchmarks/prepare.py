@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import platform
+import resource
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -128,9 +129,24 @@ def memory(root: int) -> int:
     return sum(anonymous.get(process, 0) for process in family)
 
 
-def measured(command: list[str], folder: Path) -> tuple[float, int, str]:
-    """Seconds and peak memory (see `memory`) of a command, and its standard output."""
-    begin = time.monotonic()
+class Measured(NamedTuple):
+    """Of a command: seconds, seconds of cores (of all its processes), peak memory (see `memory`), standard output."""
+
+    seconds: float
+    core_seconds: float
+    peak: int
+    out: str
+
+
+def core_seconds() -> float:
+    """Of all commands that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def measured(command: list[str], folder: Path) -> Measured:
+    """Run a command and measure it."""
+    begin, before = time.monotonic(), core_seconds()
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=said, text=True)
         peak, ended = [0], threading.Event()
@@ -148,43 +164,46 @@ def measured(command: list[str], folder: Path) -> tuple[float, int, str]:
         said.seek(0)
         if process.returncode:
             raise SystemExit(f"{' '.join(command)} failed:\n{said.read()}")
-    return seconds, peak[0], out
+    return Measured(seconds, core_seconds() - before, peak[0], out)
 
 
-def tokenizer_alone(folder: Path, pairs: int) -> float:
-    """Pairs a second of the tokenizer's library alone, on all cores, over the first of the corpus's lines."""
+def tokenizer_alone(folder: Path, pairs: int) -> tuple[float, float]:
+    """Pairs a second, and a second of a core, of the tokenizer's library alone, on all cores, over the corpus's first
+    lines."""
     from rnnsearch.text.tokenizer import Tokenizer
 
     tokenizers = [Tokenizer.load(folder / "run" / "data" / f"{side}.json") for side in ("source", "target")]
-    seconds = 0.0
+    seconds = used = 0.0
     for tokenizer, name in zip(tokenizers, ("train.en", "train.de"), strict=True):
         with (folder / name).open(encoding="utf-8") as file:
             for _ in range(0, pairs, 20_000):
                 lines = [line.rstrip("\n") for line, _ in zip(file, range(min(20_000, pairs)), strict=False)]
-                begin = time.monotonic()
+                begin, before = time.monotonic(), time.process_time()
                 tokenizer.ids(lines)
                 seconds += time.monotonic() - begin
-    return pairs / seconds
+                used += time.process_time() - before
+    return pairs / seconds, pairs / used
 
 
 def row(folder: Path, source: Path, target: Path, pairs: int) -> dict[str, Any]:
     """Everything measured of a corpus of one size."""
     size = make_corpus(folder, source, target, pairs)
-    seconds, peak, _ = measured([sys.executable, "-m", "rnnsearch", "prepare", "run.toml"], folder)
-    alone = tokenizer_alone(folder, min(pairs, 1_000_000))
+    found = measured([sys.executable, "-m", "rnnsearch", "prepare", "run.toml"], folder)
+    alone, alone_core = tokenizer_alone(folder, min(pairs, 500_000))
     began = time.time()
     command = [sys.executable, "-c", FIRST_UPDATE, "run.toml", str(began)]
-    _, _, out = measured(command, folder)
-    first, memories, waiting = out.splitlines()
+    first, memories, waiting = measured(command, folder).out.splitlines()
     facts = json.loads((folder / "run" / "data" / "prepared.json").read_text(encoding="utf-8"))
     return {
         "pairs": pairs,
         "text_bytes": size,
         "kept": facts["pairs"],
-        "seconds": seconds,
-        "pairs_per_second": pairs / seconds,
-        "peak_bytes": peak,
+        "seconds": found.seconds,
+        "pairs_per_second": pairs / found.seconds,
+        "pairs_per_core_second": pairs / found.core_seconds,
+        "peak_bytes": found.peak,
         "tokenizer_pairs_per_second": alone,
+        "tokenizer_pairs_per_core_second": alone_core,
         "first_update_seconds": float(first),
         "training_bytes": 1024 * int(memories.split()[0]),
         "waiting": float(waiting),
@@ -196,7 +215,9 @@ COLUMNS = {
     "text": lambda r: f"{r['text_bytes'] / 1e6:,.0f} MB",
     "prepared in": lambda r: f"{r['seconds']:.1f} s",
     "pairs/s": lambda r: f"{r['pairs_per_second']:,.0f}",
+    "a core": lambda r: f"{r['pairs_per_core_second']:,.0f}",
     "tokenizer alone, pairs/s": lambda r: f"{r['tokenizer_pairs_per_second']:,.0f}",
+    "a core of it": lambda r: f"{r['tokenizer_pairs_per_core_second']:,.0f}",
     "peak memory, all processes": lambda r: f"{r['peak_bytes'] / 2**20:,.0f} MiB",
     "first update after": lambda r: f"{r['first_update_seconds']:.1f} s",
     "memory in training": lambda r: f"{r['training_bytes'] / 2**20:,.0f} MiB",
@@ -232,12 +253,13 @@ def main() -> None:
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
     sizes = [n for n in (arguments.pairs // 100, arguments.pairs // 10, arguments.pairs) if n >= 10_000]
-    rows = []
+    rows, before = [], os.getloadavg()[0]
     for pairs in sizes:
         with tempfile.TemporaryDirectory(dir=arguments.folder) as place:
             rows.append(row(Path(place) / "corpus", arguments.source, arguments.target, pairs))
         print(json.dumps(rows[-1]), flush=True)
-    page = [machine(), "", *table(rows)]
+    load = f"load average {before:.1f} before, {os.getloadavg()[0]:.1f} after"
+    page = [f"{machine()}; {load}", "", *table(rows)]
     print("\n".join(page))
     if arguments.output is not None:
         arguments.output.write_text("\n".join(page) + "\n", encoding="utf-8")
