@@ -263,6 +263,7 @@ def main() -> None:
     print("\n".join(page))
     if arguments.output is not None:
         arguments.output.write_text("\n".join(page) + "\n", encoding="utf-8")
+        arguments.output.with_suffix(".json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
