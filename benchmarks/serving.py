@@ -216,7 +216,7 @@ def soak(model: Path, sentences: Sequence[str], threads: int, minutes: float) ->
     faults = load.faults[:10] + errors[:10]
     if last > 1.1 * warm:
         faults.append("the memory has grown by more than 10%")
-    if code or stopped["event"] != "stopped" or stopped["accepted"] != stopped["answered"]:
+    if code or stopped["event"] != "stopped" or stopped["accepted"] != stopped["answered"] + stopped["left"]:
         faults.append("requests were lost")
     if faults:
         sys.exit("\n".join(faults))

@@ -60,28 +60,37 @@ class Observed:
         self.draining = False
         self.accepted = 0
         self.answered = 0
+        self.left = 0
+        """Requests whose sender went away before the whole answer was made."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begin, status = time.monotonic(), 0
+        begin, status, gone, whole = time.monotonic(), 0, False, False
         self.accepted += 1
         self._metrics.open.inc()
 
+        async def received() -> Message:
+            nonlocal gone
+            message = await receive()
+            gone = gone or message["type"] == "http.disconnect"
+            return message
+
         async def noted(message: Message) -> None:
-            nonlocal status
+            nonlocal status, whole
             if message["type"] == "http.response.start":
                 status = message["status"]
                 if self.draining:
                     message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
             await send(message)
-            if message["type"] == "http.response.body" and not message.get("more_body"):
-                self.answered += 1
+            whole = whole or (message["type"] == "http.response.body" and not message.get("more_body"))
 
         try:
-            await self._app(scope, receive, noted)
+            await self._app(scope, received, noted)
         finally:
+            self.answered += whole
+            self.left += gone and not whole
             seconds = time.monotonic() - begin
             self._metrics.open.dec()
             route = getattr(scope.get("route"), "path", "other")
