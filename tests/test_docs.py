@@ -39,8 +39,8 @@ from rnnsearch.config import RunConfig, Table
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = (
-    "tutorial", "data", "training", "translating", "alignment", "attention", "evaluation", "objectives", "configuration",
-    "python", "serving", "adding-a-part",
+    "tutorial", "data", "training", "translating", "alignment", "attention", "evaluation", "objectives",
+    "configuration", "python", "serving", "adding-a-part",
 )  # fmt: skip
 
 SERVED_PORT = "5000"
