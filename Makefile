@@ -31,7 +31,9 @@ test: .venv/.installed-dev
 	@echo "== lint-imports (layers)"
 	@$(BIN)/lint-imports --no-logo
 	@echo "== pytest"
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -rs
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -rs --ignore tests/page
+	@echo "== pytest, in a browser"
+	@$(BIN)/python -m pytest -rs tests/page
 
 bench: .venv/.installed
 	@$(BIN)/python -m benchmarks.speed --output docs/results $(BENCH)
