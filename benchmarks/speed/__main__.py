@@ -8,10 +8,11 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.speed import rivals as others
-from benchmarks.speed.ours import ROOT, TRAININGS
+from benchmarks.speed.ours import ROOT, TRAININGS, Setting
 from benchmarks.speed.plan import Plan, measure
 from benchmarks.speed.rows import say
 from benchmarks.speed.table import markdown
@@ -29,6 +30,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     add("--threads", type=int, default=os.cpu_count() or 1)
     add("--updates", type=int, default=others.LEAST, help="of each rival's training")
     add("--bleu-updates", type=int, default=others.FOUR_EPOCHS, help="of OpenNMT-py's training to 35.5 BLEU; 0: none")
+    add("--trainings", help="some of our ways of training, by name, with commas (default: all)")
     add("--model", type=Path, help="a model that this benchmark trained before: decode with it, train none to BLEU")
     add("--quality", action="store_true", help="also what the fast paths cost in quality")
     add("--curves", action="store_true", help="also cost curves, as figures")
@@ -77,7 +79,7 @@ def _plan(options: argparse.Namespace) -> Plan:
         scratch=scratch,
         tokens=tokens,
         threads=options.threads,
-        trainings=TRAININGS,
+        trainings=_trainings(options.trainings),
         rivals=chosen,
         scripts=scripts,
         rival_updates=options.updates,
@@ -86,6 +88,15 @@ def _plan(options: argparse.Namespace) -> Plan:
         quality=options.quality,
         device=options.device,
     )
+
+
+def _trainings(names: str | None) -> Sequence[Setting]:
+    """Those of the names given, in their order of measurement. Errors: ValueError for an unknown one."""
+    known = {setting.name: setting for setting in TRAININGS}
+    wanted = list(known) if names is None else names.split(",")
+    if unknown := [name for name in wanted if name not in known]:
+        raise ValueError(f"--trainings must be some of {', '.join(known)}; got {unknown[0]}")
+    return [setting for name, setting in known.items() if name in wanted]
 
 
 if __name__ == "__main__":
