@@ -10,12 +10,15 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from benchmarks.speed import rivals as others
-from benchmarks.speed.ours import ROOT, TRAININGS, Setting
+from benchmarks.speed.ours import ROOT, TRAININGS, WAYS, Setting, Way
 from benchmarks.speed.plan import Plan, measure
 from benchmarks.speed.rows import say
 from benchmarks.speed.table import markdown
+
+Named = TypeVar("Named", Setting, Way)
 
 
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
@@ -31,6 +34,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     add("--updates", type=int, default=others.LEAST, help="of each rival's training")
     add("--bleu-updates", type=int, default=others.FOUR_EPOCHS, help="of OpenNMT-py's training to 35.5 BLEU; 0: none")
     add("--trainings", help="some of our ways of training, by name, with commas (default: all)")
+    add("--ways", help="some of our ways of searching, by name, with commas (default: all)")
     add("--model", type=Path, help="a model that this benchmark trained before: decode with it, train none to BLEU")
     add("--quality", action="store_true", help="also what the fast paths cost in quality")
     add("--curves", action="store_true", help="also cost curves, as figures")
@@ -79,7 +83,8 @@ def _plan(options: argparse.Namespace) -> Plan:
         scratch=scratch,
         tokens=tokens,
         threads=options.threads,
-        trainings=_trainings(options.trainings),
+        trainings=_some(TRAININGS, "--trainings", options.trainings),
+        ways=_some(WAYS, "--ways", options.ways),
         rivals=chosen,
         scripts=scripts,
         rival_updates=options.updates,
@@ -90,13 +95,13 @@ def _plan(options: argparse.Namespace) -> Plan:
     )
 
 
-def _trainings(names: str | None) -> Sequence[Setting]:
+def _some(known: Sequence[Named], option: str, names: str | None) -> list[Named]:
     """Those of the names given, in their order of measurement. Errors: ValueError for an unknown one."""
-    known = {setting.name: setting for setting in TRAININGS}
-    wanted = list(known) if names is None else names.split(",")
-    if unknown := [name for name in wanted if name not in known]:
-        raise ValueError(f"--trainings must be some of {', '.join(known)}; got {unknown[0]}")
-    return [setting for name, setting in known.items() if name in wanted]
+    by_name = {each.name: each for each in known}
+    wanted = list(by_name) if names is None else names.split(",")
+    if unknown := [name for name in wanted if name not in by_name]:
+        raise ValueError(f"{option} must be some of {', '.join(by_name)}; got {unknown[0]}")
+    return [each for name, each in by_name.items() if name in wanted]
 
 
 if __name__ == "__main__":
