@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -172,7 +173,12 @@ class Registry:
         async with lock:
             served = self._loaded.get(about.name)
             if served is None:
-                translator = await asyncio.to_thread(load, about.folder, self.settings.device)
+                # In a thread that ends: OpenMP keeps a team for each thread that computed, and where all teams
+                # together have more threads than the machine has cores, those of the model's own thread sleep and wake
+                # at every parallel region instead of standing ready, which takes several times as long.
+                with ThreadPoolExecutor(1) as once:
+                    loading = asyncio.get_running_loop().run_in_executor(once, load, about.folder, self.settings.device)
+                    translator = await loading
                 told = None if self._told is None else partial(self._told, about.name)
                 served = Served(about, translator, self.settings, told)
                 self._loaded[about.name] = served
