@@ -10,14 +10,13 @@ from torch import Tensor
 from rnnsearch.config import ModelConfig
 from rnnsearch.models.attention.attention import Attention, AttentionState
 from rnnsearch.models.bridges import Bridge
-from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders.attentional import Attentional
-from rnnsearch.models.decoders.decoder import Decoder, Reading
-from rnnsearch.models.decoders.starts import make_bridge
+from rnnsearch.models.decoders.decoder import Reading
+from rnnsearch.models.decoders.stacked import Stacked
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoder import Encoder
 from rnnsearch.models.initialise import Init
-from rnnsearch.models.memory import Encoded, Memory
+from rnnsearch.models.memory import Memory
 from rnnsearch.models.stack import Stack, StackState
 
 
@@ -28,7 +27,7 @@ class LuongState(NamedTuple):
     attention: AttentionState
 
 
-class Luong(Decoder):
+class Luong(Stacked):
     """h_t = stack(E y_{t-1}, h_{t-1}), then a_t from the NEW h_t of the top layer, c_t = sum_s a_t(s) h-_s,
     h~_t = tanh(W_c [c_t; h_t]), p(y_t) = softmax(W_s h~_t) (Luong et al. 2015, section 3, eq. 5-7).
 
@@ -38,43 +37,24 @@ class Luong(Decoder):
 
     name = "luong"
     options = frozenset({"cell", "layers", "bridge", "readout"})
-    optional = frozenset({"residual_from"})
-    attends = True
     readout_option = "readout"
 
     def __init__(self, stack: Stack, bridge: Bridge, attention: Attention, annotation: int, readout: int) -> None:
-        super().__init__()
-        self.stack = stack
-        self.bridge = bridge
-        self.attention = attention
+        super().__init__(stack, bridge, attention)
         self.attentional = Attentional(annotation, stack.size, readout)
         self.readout_size = readout
 
     @classmethod
     def make(cls, model: ModelConfig, encoder: Encoder) -> Luong:
-        decoder, H = model.decoder, encoder.annotation_size
-        assert decoder.cell is not None and decoder.layers is not None and decoder.readout is not None
-        assert model.attention is not None
-        sizes = (model.embedding, decoder.size, decoder.layers)
-        stack = Stack(CELLS[decoder.cell], *sizes, decoder.residual_from, model.dropout)
-        attention = Attention.make(model.attention, decoder.size, H)
-        return cls(stack, make_bridge(decoder.bridge, encoder, stack), attention, H, decoder.readout)
+        assert model.decoder.readout is not None
+        return cls(*cls.parts(model, encoder), encoder.annotation_size, model.decoder.readout)
 
     def initialise(self, init: Init) -> None:
-        self.stack.initialise(init)
-        self.bridge.initialise(init)
-        self.attention.initialise(init)
+        super().initialise(init)
         self.attentional.initialise(init)
 
-    def remember(self, encoded: Encoded) -> Memory:
-        return self.attention.on(encoded)
-
     def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> LuongState:
-        stack = self.stack.start(self.bridge(memory), draws, steps)
-        return LuongState(stack, self.attention.start(memory, draws, steps))
-
-    def inputs(self, y_prev: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
-        return self.stack.inputs(y_prev)
+        return LuongState(*self.begin(memory, draws, steps))
 
     def step(self, x: Float[Tensor, "N G"], state: LuongState, memory: Memory) -> tuple[LuongState, Reading]:
         h, stack = self.stack.step(x, state.stack)

@@ -10,14 +10,13 @@ from torch import Tensor, nn
 from rnnsearch.config import ModelConfig
 from rnnsearch.models.attention.attention import Attention, AttentionState
 from rnnsearch.models.bridges import Bridge
-from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders.attentional import Attentional
-from rnnsearch.models.decoders.decoder import Decoder, Reading
-from rnnsearch.models.decoders.starts import make_bridge
+from rnnsearch.models.decoders.decoder import Reading
+from rnnsearch.models.decoders.stacked import Stacked
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoder import Encoder
 from rnnsearch.models.initialise import Init, linear
-from rnnsearch.models.memory import Encoded, Memory
+from rnnsearch.models.memory import Memory
 from rnnsearch.models.stack import Stack, StackState
 from rnnsearch.tensors import at_least_fp32
 
@@ -30,7 +29,7 @@ class InputFeedingState(NamedTuple):
     attention: AttentionState
 
 
-class LuongInputFeeding(Decoder):
+class LuongInputFeeding(Stacked):
     """As `luong`, with h~_{t-1} beside the word in the bottom layer's input (Luong et al. 2015, section 3.3):
 
     h_t = stack([E y_{t-1}; h~_{t-1}], h_{t-1}), h~_0 = 0. A reading's state is h~_t itself: the output layer's input.
@@ -38,16 +37,11 @@ class LuongInputFeeding(Decoder):
 
     name = "luong-input-feeding"
     options = frozenset({"cell", "layers", "bridge", "readout"})
-    optional = frozenset({"residual_from"})
-    attends = True
     reads_context = False
     readout_option = "readout"
 
     def __init__(self, stack: Stack, bridge: Bridge, attention: Attention, annotation: int, readout: int) -> None:
-        super().__init__()
-        self.stack = stack
-        self.bridge = bridge
-        self.attention = attention
+        super().__init__(stack, bridge, attention)
         self.attentional = Attentional(annotation, stack.size, readout)
         self.feeding = nn.Linear(readout, stack.bottom.blocks * stack.size, bias=False)
         """The columns of the bottom layer's W that read h~."""
@@ -55,31 +49,18 @@ class LuongInputFeeding(Decoder):
 
     @classmethod
     def make(cls, model: ModelConfig, encoder: Encoder) -> LuongInputFeeding:
-        decoder, H = model.decoder, encoder.annotation_size
-        assert decoder.cell is not None and decoder.layers is not None and decoder.readout is not None
-        assert model.attention is not None
-        sizes = (model.embedding, decoder.size, decoder.layers)
-        stack = Stack(CELLS[decoder.cell], *sizes, decoder.residual_from, model.dropout)
-        attention = Attention.make(model.attention, decoder.size, H)
-        return cls(stack, make_bridge(decoder.bridge, encoder, stack), attention, H, decoder.readout)
+        assert model.decoder.readout is not None
+        return cls(*cls.parts(model, encoder), encoder.annotation_size, model.decoder.readout)
 
     def initialise(self, init: Init) -> None:
-        self.stack.initialise(init)
-        self.bridge.initialise(init)
-        self.attention.initialise(init)
+        super().initialise(init)
         self.attentional.initialise(init)
         linear(init, self.feeding)
 
-    def remember(self, encoded: Encoded) -> Memory:
-        return self.attention.on(encoded)
-
     def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> InputFeedingState:
-        stack = self.stack.start(self.bridge(memory), draws, steps)
+        stack, attention = self.begin(memory, draws, steps)
         nothing = at_least_fp32(memory.summary).new_zeros(memory.mask.shape[0], self.readout_size)
-        return InputFeedingState(stack, nothing, self.attention.start(memory, draws, steps))
-
-    def inputs(self, y_prev: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
-        return self.stack.inputs(y_prev)
+        return InputFeedingState(stack, nothing, attention)
 
     def step(
         self, x: Float[Tensor, "N G"], state: InputFeedingState, memory: Memory

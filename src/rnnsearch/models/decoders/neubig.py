@@ -11,13 +11,12 @@ from torch import Tensor, nn
 from rnnsearch.config import ModelConfig
 from rnnsearch.models.attention.attention import Attention, AttentionState
 from rnnsearch.models.bridges import Bridge
-from rnnsearch.models.cells import CELLS
-from rnnsearch.models.decoders.decoder import Decoder, Reading
-from rnnsearch.models.decoders.starts import make_bridge
+from rnnsearch.models.decoders.decoder import Reading
+from rnnsearch.models.decoders.stacked import Stacked
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoder import Encoder
 from rnnsearch.models.initialise import Init, linear
-from rnnsearch.models.memory import Encoded, Memory
+from rnnsearch.models.memory import Memory
 from rnnsearch.models.stack import Stack, StackState
 from rnnsearch.tensors import at_least_fp32
 
@@ -30,7 +29,7 @@ class NeubigState(NamedTuple):
     attention: AttentionState
 
 
-class Neubig(Decoder):
+class Neubig(Stacked):
     """h_t = dec([embed(e_{t-1}); c_{t-1}], h_{t-1}) (72), c_0 = 0;  a_{t,j} = attn_score(h_j, h_t) (73);
     alpha_t = softmax(a_t) (74), c_t = H alpha_t (71);  p_t = softmax(W_hs [h_t; c_t] + b_s) (75).
 
@@ -39,15 +38,10 @@ class Neubig(Decoder):
 
     name = "neubig"
     options = frozenset({"cell", "layers", "bridge"})
-    optional = frozenset({"residual_from"})
-    attends = True
     readout_option = None
 
     def __init__(self, stack: Stack, bridge: Bridge, attention: Attention, annotation: int) -> None:
-        super().__init__()
-        self.stack = stack
-        self.bridge = bridge
-        self.attention = attention
+        super().__init__(stack, bridge, attention)
         self.context = nn.Linear(annotation, stack.bottom.blocks * stack.size, bias=False)
         """The columns of the bottom layer's W that read c_{t-1}."""
         self.annotation = annotation
@@ -55,29 +49,16 @@ class Neubig(Decoder):
 
     @classmethod
     def make(cls, model: ModelConfig, encoder: Encoder) -> Neubig:
-        decoder, H = model.decoder, encoder.annotation_size
-        assert decoder.cell is not None and decoder.layers is not None and model.attention is not None
-        sizes = (model.embedding, decoder.size, decoder.layers)
-        stack = Stack(CELLS[decoder.cell], *sizes, decoder.residual_from, model.dropout)
-        attention = Attention.make(model.attention, decoder.size, H)
-        return cls(stack, make_bridge(decoder.bridge, encoder, stack), attention, H)
+        return cls(*cls.parts(model, encoder), encoder.annotation_size)
 
     def initialise(self, init: Init) -> None:
-        self.stack.initialise(init)
-        self.bridge.initialise(init)
-        self.attention.initialise(init)
+        super().initialise(init)
         linear(init, self.context)
 
-    def remember(self, encoded: Encoded) -> Memory:
-        return self.attention.on(encoded)
-
     def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> NeubigState:
-        stack = self.stack.start(self.bridge(memory), draws, steps)
+        stack, attention = self.begin(memory, draws, steps)
         c_0 = at_least_fp32(memory.annotations).new_zeros(memory.mask.shape[0], self.annotation)
-        return NeubigState(stack, c_0, self.attention.start(memory, draws, steps))
-
-    def inputs(self, y_prev: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
-        return self.stack.inputs(y_prev)
+        return NeubigState(stack, c_0, attention)
 
     def step(self, x: Float[Tensor, "N G"], state: NeubigState, memory: Memory) -> tuple[NeubigState, Reading]:
         h, stack = self.stack.step(x + self.context(state.context), state.stack)

@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from rnnsearch.config import ModelConfig
 from rnnsearch.models.attention.attention import Attention, AttentionState
 from rnnsearch.models.bridges import Bridge
-from rnnsearch.models.cells import CELLS
-from rnnsearch.models.decoders.decoder import Decoder, Reading
-from rnnsearch.models.decoders.starts import make_bridge
+from rnnsearch.models.decoders.decoder import Reading
+from rnnsearch.models.decoders.stacked import Stacked
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoder import Encoder
 from rnnsearch.models.initialise import Init, linear
@@ -28,7 +27,7 @@ class RNMTPlusState(NamedTuple):
     attention: AttentionState
 
 
-class RNMTPlus(Decoder):
+class RNMTPlus(Stacked):
     """c_t = ATT(h^1_{t-1}), from the BOTTOM layer's last output (as in GNMT, Wu et al. 2016, eq. 4), over the
     annotations projected to the decoder's size; every layer reads c_t, h^1_t = f([E y_{t-1}; c_t], h^1_{t-1}),
     h^l_t = f([x^{l-1}_t; c_t], h^l_{t-1}), with residual connections from `residual_from`; the softmax reads
@@ -36,16 +35,11 @@ class RNMTPlus(Decoder):
 
     name = "rnmt-plus"
     options = frozenset({"cell", "layers", "bridge"})
-    optional = frozenset({"residual_from"})
-    attends = True
     attends_before_reading = True
     readout_option = None
 
     def __init__(self, stack: Stack, bridge: Bridge, attention: Attention, annotation: int) -> None:
-        super().__init__()
-        self.stack = stack
-        self.bridge = bridge
-        self.attention = attention
+        super().__init__(stack, bridge, attention)
         self.projection = nn.Linear(annotation, stack.size)
         """Of the annotations."""
         self.context = nn.Linear(stack.size, stack.bottom.blocks * stack.size, bias=False)
@@ -54,33 +48,22 @@ class RNMTPlus(Decoder):
 
     @classmethod
     def make(cls, model: ModelConfig, encoder: Encoder) -> RNMTPlus:
-        decoder = model.decoder
-        assert decoder.cell is not None and decoder.layers is not None and model.attention is not None
-        sizes = (model.embedding, decoder.size, decoder.layers)
-        stack = Stack(CELLS[decoder.cell], *sizes, decoder.residual_from, model.dropout, context_size=decoder.size)
-        attention = Attention.make(model.attention, decoder.size, decoder.size)
-        return cls(stack, make_bridge(decoder.bridge, encoder, stack), attention, encoder.annotation_size)
+        return cls(*cls.parts(model, encoder, context_size=model.decoder.size), encoder.annotation_size)
 
     @classmethod
     def attended_size(cls, model: ModelConfig, annotation_size: int) -> int:
         return model.decoder.size
 
     def initialise(self, init: Init) -> None:
-        self.stack.initialise(init)
-        self.bridge.initialise(init)
-        self.attention.initialise(init)
+        super().initialise(init)
         linear(init, self.projection)
         linear(init, self.context)
 
     def remember(self, encoded: Encoded) -> Memory:
-        return self.attention.on(encoded._replace(annotations=self.projection(encoded.annotations)))
+        return super().remember(encoded._replace(annotations=self.projection(encoded.annotations)))
 
     def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> RNMTPlusState:
-        stack = self.stack.start(self.bridge(memory), draws, steps)
-        return RNMTPlusState(stack, self.attention.start(memory, draws, steps))
-
-    def inputs(self, y_prev: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
-        return self.stack.inputs(y_prev)
+        return RNMTPlusState(*self.begin(memory, draws, steps))
 
     def step(self, x: Float[Tensor, "N G"], state: RNMTPlusState, memory: Memory) -> tuple[RNMTPlusState, Reading]:
         bottom = state.stack.cells[0].h

@@ -1,4 +1,4 @@
-"""What the decoders' `start` has in common: first states, and dropout masks on what feeds back."""
+"""What the decoders have in common: their stacks and bridges, first states, and dropout masks on what feeds back."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from rnnsearch.config import ModelConfig
 from rnnsearch.models.bridges import BRIDGES, Bridge
+from rnnsearch.models.cells import CELLS
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoder import Encoder
 from rnnsearch.models.memory import Memory
@@ -24,6 +26,14 @@ def mean_annotation(memory: Memory) -> Float[Tensor, "B H"]:
 def first_state(initial: nn.Linear, summary: Float[Tensor, "B S"]) -> Float[Tensor, "B D"]:
     """s_0 = tanh(W summary + b), in fp32 at least, so that what the recurrence carries is, too."""
     return at_least_fp32(torch.tanh(initial(summary)))
+
+
+def make_stack(model: ModelConfig, context_size: int = 0) -> Stack:
+    """The decoder's stack over embedded words, as `[model.decoder]` asks for it; `context_size`: see `Stack`."""
+    decoder = model.decoder
+    assert decoder.cell is not None and decoder.layers is not None
+    sizes = (model.embedding, decoder.size, decoder.layers)
+    return Stack(CELLS[decoder.cell], *sizes, decoder.residual_from, model.dropout, context_size)
 
 
 def make_bridge(name: str | None, encoder: Encoder, stack: Stack) -> Bridge:

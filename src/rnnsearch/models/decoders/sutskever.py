@@ -7,9 +7,8 @@ from torch import Tensor
 
 from rnnsearch.config import ModelConfig
 from rnnsearch.models.bridges import Bridge
-from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders.decoder import Decoder, Reading
-from rnnsearch.models.decoders.starts import make_bridge
+from rnnsearch.models.decoders.starts import make_bridge, make_stack
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoder import Encoder
 from rnnsearch.models.initialise import Init
@@ -36,11 +35,8 @@ class Sutskever(Decoder):
 
     @classmethod
     def make(cls, model: ModelConfig, encoder: Encoder) -> Sutskever:
-        decoder = model.decoder
-        assert decoder.cell is not None and decoder.layers is not None
-        sizes = (model.embedding, decoder.size, decoder.layers)
-        stack = Stack(CELLS[decoder.cell], *sizes, decoder.residual_from, model.dropout)
-        return cls(stack, make_bridge(decoder.bridge, encoder, stack))
+        stack = make_stack(model)
+        return cls(stack, make_bridge(model.decoder.bridge, encoder, stack))
 
     def initialise(self, init: Init) -> None:
         self.stack.initialise(init)
