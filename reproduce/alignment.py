@@ -33,22 +33,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from common import add_run, listed, prepared_once, trained
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from rich.console import Console
 
 from rnnsearch import config as run_config
 from rnnsearch.config import RunConfig
 from rnnsearch.data.catalog import CORPORA, get
-from rnnsearch.data.prepare import prepare
-from rnnsearch.data.prepared import FACTS, Prepared
 from rnnsearch.evaluate.corpus_scores import as_markdown
 from rnnsearch.evaluate.figures import save
 from rnnsearch.files import write_text
 from rnnsearch.metrics.alignment_error import AlignmentScores, alignment_error
 from rnnsearch.text.alignments import Link, Links, links_from_attention, read_pharaoh, symmetrise
-from rnnsearch.training.progress import Screen
-from rnnsearch.training.run import check, train
+from rnnsearch.training.run import check
 from rnnsearch.training.systems import reverse_folder
 from rnnsearch.translate import Translator, load
 
@@ -154,15 +151,13 @@ def arguments() -> argparse.Namespace:
         help="systems scored with posterior weights too",
     )
     parser.add_argument("--verse", type=int, default=48, help="number of the test verse in the heat maps, from 0")
-    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="as in `rnnsearch train`")
-    parser.add_argument("--output", type=Path, default=Path("runs/reproduce-alignment"))
+    add_run(parser, output="runs/reproduce-alignment")
     return parser.parse_args()
 
 
 def system_config(args: argparse.Namespace, system: str) -> RunConfig:
     """One system's resolved config: the small RNNsearch on subwords, with what the system changes."""
-    corpus = CORPORA[args.corpus]
-    data = {"source": corpus.source, "target": corpus.target, "corpus": corpus.name, "cleaning": {"max_ratio": 9.0}}
+    data = {**listed(args.corpus), "cleaning": {"max_ratio": 9.0}}
     training = {
         "batch": {"tokens": 1200},
         "optimiser": {"type": "adam", "learning_rate": 2e-3},
@@ -190,11 +185,6 @@ def system_config(args: argparse.Namespace, system: str) -> RunConfig:
     if faults := check(config):
         sys.exit("\n".join(f"{system}: {fault}" for fault in faults))
     return config
-
-
-def prepared_once(config: RunConfig, folder: Path) -> Prepared:
-    """The corpus, prepared once for all systems."""
-    return Prepared.open(folder, config) if (folder / FACTS).is_file() else prepare(config, folder)
 
 
 def word_weights(translator: Translator, pairs: Sequence[tuple[str, str]], posterior: bool) -> list[Weights]:
@@ -254,10 +244,8 @@ def run_system(args: argparse.Namespace, system: str) -> list[Result]:
     for posterior in (False, True) if system in args.posterior else (False,):
         kept = folder / ("posterior.json" if posterior else "alignment.json")
         if not kept.is_file():
-            prepared = prepared_once(config, args.output / "data")
-            with Screen(Console(stderr=True)) as screen:
-                screen.message(f"== {system}")
-                train(config, prepared, folder, screen, resume=True)
+            prepared = prepared_once(config, args.output)
+            trained(config, prepared, folder, system)
             parts: Parts = {
                 "dev": ([(p.source, p.target) for p in prepared.dev], prepared.links("dev") or []),
                 "test": ([(p.source, p.target) for p in prepared.test], prepared.links("test") or []),

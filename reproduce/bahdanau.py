@@ -17,23 +17,18 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
-from rich.console import Console
+from common import add_data, add_run, data_tables, prepared_once, trained
 
 from rnnsearch import config as run_config
-from rnnsearch.assess import Assessment, assess, write_assessment
+from rnnsearch.assess import Assessment, assess
 from rnnsearch.config import RunConfig
-from rnnsearch.data.catalog import CORPORA
-from rnnsearch.data.prepare import prepare
-from rnnsearch.data.prepared import FACTS, Prepared
 from rnnsearch.evaluate.by_length import bleu_by_length, write_plot
 from rnnsearch.evaluate.corpus_scores import as_markdown, paper_table
 from rnnsearch.evaluate.learning import statistics_table
 from rnnsearch.files import write_text
+from rnnsearch.reporting import write_assessment
 from rnnsearch.training.card import statistics
-from rnnsearch.training.progress import Screen
-from rnnsearch.training.run import train
 from rnnsearch.translate import load
 
 SYSTEMS = ("RNNencdec", "RNNsearch")
@@ -42,26 +37,11 @@ SYSTEMS = ("RNNencdec", "RNNsearch")
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpus", default="bible-hbo-en", choices=sorted(CORPORA))
-    parser.add_argument("--train", nargs="+", help="your own training files instead: a.en|a.fr or a.tsv")
-    parser.add_argument("--dev")
-    parser.add_argument("--test")
-    parser.add_argument("--source", help="language code of your own files")
-    parser.add_argument("--target")
+    add_data(parser, corpus="bible-hbo-en")
     parser.add_argument("--size", choices=("small", "paper"), default="small")
     parser.add_argument("--lengths", nargs="+", type=int, default=[30, 50])
-    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="as in `rnnsearch train`")
-    parser.add_argument("--output", type=Path, default=Path("runs/reproduce-bahdanau"))
+    add_run(parser, output="runs/reproduce-bahdanau")
     return parser.parse_args()
-
-
-def data_tables(args: argparse.Namespace) -> dict[str, Any]:
-    """The run file's `[data]`."""
-    if args.train is None:
-        corpus = CORPORA[args.corpus]
-        return {"source": corpus.source, "target": corpus.target, "corpus": corpus.name}
-    held_out = {part: value for part in ("dev", "test") if (value := getattr(args, part)) is not None}
-    return {"source": args.source, "target": args.target, "train": args.train, **held_out}
 
 
 def system_config(args: argparse.Namespace, system: str, length: int) -> RunConfig:
@@ -71,20 +51,13 @@ def system_config(args: argparse.Namespace, system: str, length: int) -> RunConf
     return run_config.resolve(tables, args.set, Path.cwd())
 
 
-def prepared_once(config: RunConfig, folder: Path) -> Prepared:
-    """The corpus, prepared once for all systems."""
-    return Prepared.open(folder, config) if (folder / FACTS).is_file() else prepare(config, folder)
-
-
 def run_system(args: argparse.Namespace, system: str, length: int) -> tuple[str, Assessment, Path]:
     """Train (or go on with) one system and score it."""
     name = f"{system}-{length}"
     config = system_config(args, system, length)
-    prepared = prepared_once(config, args.output / "data")
+    prepared = prepared_once(config, args.output)
     folder = args.output / name
-    with Screen(Console(stderr=True)) as screen:
-        screen.message(f"== {name}")
-        train(config, prepared, folder, screen, resume=True)
+    trained(config, prepared, folder, name)
     translator = load(folder)
     sources, references = [p.source for p in prepared.test], [p.target for p in prepared.test]
     assessment = assess(translator, sources, references, name)

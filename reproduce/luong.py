@@ -25,14 +25,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from common import add_data, add_run, data_tables, prepared_once, trained
 from matplotlib.figure import Figure
-from rich.console import Console
 
 from rnnsearch import config as run_config
 from rnnsearch.config import RunConfig
-from rnnsearch.data.catalog import CORPORA
-from rnnsearch.data.prepare import prepare
-from rnnsearch.data.prepared import FACTS, Prepared
 from rnnsearch.evaluate.by_length import bleu_by_length, write_plot
 from rnnsearch.evaluate.corpus_scores import as_markdown
 from rnnsearch.evaluate.figures import LIGHT, legend, paint, save
@@ -40,8 +37,7 @@ from rnnsearch.evaluate.learning import points
 from rnnsearch.files import write_text
 from rnnsearch.metrics.bleu_chrf_ter import corpus_bleu
 from rnnsearch.metrics.significance import paired_bootstrap
-from rnnsearch.training.progress import Screen
-from rnnsearch.training.run import check, train
+from rnnsearch.training.run import check
 from rnnsearch.translate import load
 
 PRESETS = {"small": "luong-base-small", "paper": "luong-base"}
@@ -99,28 +95,13 @@ def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = [rung.name for rung in LADDER]
-    parser.add_argument("--corpus", default="tatoeba-en-de", choices=sorted(CORPORA))
-    parser.add_argument("--train", nargs="+", help="your own training files instead: a.en|a.de or a.tsv")
-    parser.add_argument("--dev")
-    parser.add_argument("--test")
-    parser.add_argument("--source", help="language code of your own files")
-    parser.add_argument("--target")
+    add_data(parser, corpus="tatoeba-en-de")
     parser.add_argument("--steps", nargs="+", default=names, choices=names, metavar="STEP")
     parser.add_argument("--list", action="store_true", help="name the steps")
     parser.add_argument("--minutes", type=float, help="most minutes of training of each step")
     parser.add_argument("--size", choices=sorted(PRESETS), default="small")
-    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="as in `rnnsearch train`")
-    parser.add_argument("--output", type=Path, default=Path("runs/reproduce-luong"))
+    add_run(parser, output="runs/reproduce-luong")
     return parser.parse_args()
-
-
-def data_tables(args: argparse.Namespace) -> dict[str, Any]:
-    """The run file's `[data]`."""
-    if args.train is None:
-        corpus = CORPORA[args.corpus]
-        return {"source": corpus.source, "target": corpus.target, "corpus": corpus.name}
-    held_out = {part: value for part in ("dev", "test") if (value := getattr(args, part)) is not None}
-    return {"source": args.source, "target": args.target, "train": args.train, **held_out}
 
 
 def rung_config(args: argparse.Namespace, rung: Rung) -> RunConfig:
@@ -146,27 +127,20 @@ def rung_config(args: argparse.Namespace, rung: Rung) -> RunConfig:
     return config
 
 
-def prepared_once(config: RunConfig, folder: Path) -> Prepared:
-    """The corpus, prepared once for all steps."""
-    return Prepared.open(folder, config) if (folder / FACTS).is_file() else prepare(config, folder)
-
-
 def run_rung(args: argparse.Namespace, rung: Rung) -> Result:
     """Train (or go on with) one step, translate and score the test set."""
     config, folder = rung_config(args, rung), args.output / SLUGS[rung.name]
     kept = folder / "luong.json"
     if kept.is_file():
         return Result(**json.loads(kept.read_text(encoding="utf-8")))
-    prepared = prepared_once(config, args.output / "data")
+    prepared = prepared_once(config, args.output)
     model = folder
     if rung.replace_unknown:
         before = LADDER[LADDER.index(rung) - 1]
         model = args.output / SLUGS[before.name]
         run_rung(args, before)
     else:
-        with Screen(Console(stderr=True)) as screen:
-            screen.message(f"== {rung.name}")
-            train(config, prepared, folder, screen, resume=True)
+        trained(config, prepared, folder, rung.name)
     translator = load(model, replace_unknown="copy" if rung.replace_unknown else None)
     sources, references = [p.source for p in prepared.test], [p.target for p in prepared.test]
     found = tuple(t.text for t in translator.translate(sources))
@@ -228,7 +202,7 @@ def learning_curves(results: Sequence[Result]) -> Figure:
 def write_results(args: argparse.Namespace, results: Sequence[Result]) -> str:
     """The table, the two figures and the numbers; returns the table."""
     config = rung_config(args, LADDER[0])
-    test = prepared_once(config, args.output / "data").test
+    test = prepared_once(config, args.output).test
     sources, references = [p.source for p in test], [p.target for p in test]
     text = as_markdown(table(results, references, config.data.target))
     write_text(args.output / "table.md", text)

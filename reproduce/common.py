@@ -1,0 +1,59 @@
+"""What the scripts have in common: the options of their data, the corpus prepared once, a system trained."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from rnnsearch.config import RunConfig
+from rnnsearch.data.catalog import CORPORA
+from rnnsearch.data.prepare import prepare
+from rnnsearch.data.prepared import FACTS, Prepared
+from rnnsearch.training.progress import Screen
+from rnnsearch.training.run import train
+
+
+def add_data(parser: argparse.ArgumentParser, corpus: str) -> None:
+    """The options that `data_tables` reads: a listed corpus, `corpus` if not given, or files."""
+    parser.add_argument("--corpus", default=corpus, choices=sorted(CORPORA))
+    parser.add_argument("--train", nargs="+", help="your own training files instead: a.en|a.fr or a.tsv")
+    parser.add_argument("--dev")
+    parser.add_argument("--test")
+    parser.add_argument("--source", help="language code of your own files")
+    parser.add_argument("--target")
+
+
+def add_run(parser: argparse.ArgumentParser, output: str) -> None:
+    """`--set` and `--output`."""
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="as in `rnnsearch train`")
+    parser.add_argument("--output", type=Path, default=Path(output))
+
+
+def data_tables(args: argparse.Namespace) -> dict[str, Any]:
+    """The run file's `[data]`."""
+    if args.train is None:
+        return listed(args.corpus)
+    held_out = {part: value for part in ("dev", "test") if (value := getattr(args, part)) is not None}
+    return {"source": args.source, "target": args.target, "train": args.train, **held_out}
+
+
+def listed(name: str) -> dict[str, Any]:
+    """`[data]` of a listed corpus."""
+    corpus = CORPORA[name]
+    return {"source": corpus.source, "target": corpus.target, "corpus": corpus.name}
+
+
+def prepared_once(config: RunConfig, output: Path) -> Prepared:
+    """The corpus, prepared once for all systems of a script, whose results go into `output`."""
+    folder = output / "data"
+    return Prepared.open(folder, config) if (folder / FACTS).is_file() else prepare(config, folder)
+
+
+def trained(config: RunConfig, prepared: Prepared, folder: Path, name: str) -> None:
+    """Train a system into its model folder, or go on where that stopped."""
+    with Screen(Console(stderr=True)) as screen:
+        screen.message(f"== {name}")
+        train(config, prepared, folder, screen, resume=True)

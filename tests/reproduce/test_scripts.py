@@ -1,0 +1,107 @@
+"""The scripts of reproduce/ at toy size: they train, score and write what they promise."""
+
+from __future__ import annotations
+
+import json
+import random
+import runpy
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from rnnsearch.data import catalog
+
+SCRIPTS = Path(__file__).parents[2] / "reproduce"
+WORDS = {"cat": "Katze", "dog": "Hund", "bird": "Vogel", "tree": "Baum", "house": "Haus", "sees": "sieht"}
+TINY = [
+    *("training.max_updates=2", "training.threads=1", "training.dev_bleu=false", "training.precision=fp32"),
+    *("model.embedding=6", "model.encoder.size=4", "model.decoder.size=8", "search.beam=1"),
+]
+Script = Callable[..., None]
+
+
+def pairs(count: int) -> list[tuple[str, str]]:
+    """Sentences of some words, each word translated by itself."""
+    draw = random.Random(count)
+    chosen = [draw.choices(list(WORDS), k=draw.randint(2, 7)) for _ in range(count)]
+    return [(" ".join(words), " ".join(WORDS[word] for word in words)) for words in chosen]
+
+
+def write_parts(folder: Path, languages: tuple[str, str]) -> None:
+    """train, dev and test, and the alignment of each, word by word."""
+    folder.mkdir(parents=True)
+    for part, count in (("train", 80), ("dev", 6), ("test", 12)):
+        some = pairs(count)
+        for side, language in enumerate(languages):
+            write_lines(folder / f"{part}.{language}", [pair[side] for pair in some])
+        write_lines(folder / f"{part}.align", [" ".join(f"{n}-{n}" for n in range(s.count(" ") + 1)) for s, _ in some])
+
+
+def write_lines(path: Path, lines: list[str]) -> None:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
+    """Runs a script by name with these arguments, in a folder with a corpus of its own."""
+    torch.set_num_threads(1)
+    write_parts(tmp_path / "own", ("en", "de"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+
+    def run(name: str, *arguments: str) -> None:
+        monkeypatch.setattr(sys, "argv", [name, *arguments, "--output", "out"])
+        runpy.run_path(str(SCRIPTS / f"{name}.py"), run_name="__main__")
+
+    return run
+
+
+OWN = [
+    *("--train", "own/train.en|own/train.de", "--dev", "own/dev.en|own/dev.de", "--test", "own/test.en|own/test.de"),
+    *("--source", "en", "--target", "de"),
+]
+
+
+def test_bahdanau(script: Script, tmp_path: Path) -> None:
+    script("bahdanau", *OWN, "--lengths", "5", "--set", *TINY, "model.decoder.maxout=4")
+    out = tmp_path / "out"
+    assert [row["name"] for row in json.loads((out / "scores.json").read_text())] == ["RNNencdec-5", "RNNsearch-5"]
+    assert {"table.md", "statistics.md", "bleu-by-length.png"} <= {file.name for file in out.iterdir()}
+    assert (out / "RNNsearch-5" / "evaluation" / "report.html").is_file()
+
+
+def test_luong_goes_on_where_it_stopped(script: Script, tmp_path: Path) -> None:
+    steps = ("base", "+ local-p attention (general)", "+ UNK replacement")
+    settings = [*TINY, "model.encoder.size=8", "text.vocabulary=20"]
+    script("luong", *OWN, "--steps", *steps[:1], "--set", *settings)
+    kept = tmp_path / "out" / "base" / "luong.json"
+    before = kept.stat().st_mtime_ns
+    script("luong", *OWN, "--steps", *steps, "--set", *settings)
+    results = json.loads((tmp_path / "out" / "luong.json").read_text())
+    assert [row["name"] for row in results] == list(steps)
+    assert kept.stat().st_mtime_ns == before
+    assert results[1]["parameters"] > results[0]["parameters"]
+    assert {"table.md", "learning-curves.png", "bleu-by-length.png"} <= {f.name for f in (tmp_path / "out").iterdir()}
+
+
+def test_alignment(script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = catalog.find("bible-grc-en")
+    folder = tmp_path / "cache" / "corpora" / corpus.name
+    write_parts(folder, (corpus.source, corpus.target))
+    files = {file.name: file.stat().st_size for file in folder.iterdir()}
+    archive = {"sha256": corpus.archive.sha256}
+    facts = {"format": catalog.FORMAT, "name": corpus.name, "archive": archive, "files": files}
+    (folder / "corpus.json").write_text(json.dumps(facts), encoding="utf-8")
+    monkeypatch.setenv("RNNSEARCH_CACHE", str(tmp_path / "cache"))
+    systems = ["local-p", "symmetry"]
+    arguments = ["--systems", *systems, "--posterior", "symmetry", "--verse", "0", "--epochs", "1"]
+    script("alignment", *arguments, "--set", *TINY, "model.attention.size=4", "text.vocabulary=300")
+    results = json.loads((tmp_path / "out" / "alignment.json").read_text())
+    ways = [(row["system"], row["links"].partition(",")[0]) for row in results]
+    symmetry = [("symmetry", f"{kind}{way}") for kind in ("", "posterior ") for way in ("argmax", "tuned", "both")]
+    assert ways == [("local-p", "argmax"), ("local-p", "tuned"), *symmetry]
+    assert all(0.0 <= row["aer"] <= 1.0 for row in results)
+    assert (tmp_path / "out" / "attention.png").is_file()
