@@ -8,12 +8,12 @@ of a whole decoder (RNNsearch's, without the output layer, whose cost does not d
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from timing import seconds_of
 
 from rnnsearch.config import AttentionConfig, resolve
 from rnnsearch.models.attention.attention import Attention
@@ -54,15 +54,7 @@ def model_of(window: str, size: int, width: int) -> TranslationModel:
 
 def milliseconds(work: Callable[[], object]) -> float:
     """The best round's mean time of `work`."""
-    work()
-    best = float("inf")
-    for _ in range(ROUNDS):
-        begin, count = time.perf_counter(), 0
-        while (spent := time.perf_counter() - begin) < SECONDS_A_ROUND:
-            work()
-            count += 1
-        best = min(best, spent / count)
-    return 1000 * best
+    return 1000 * seconds_of(work, ROUNDS, SECONDS_A_ROUND)
 
 
 def attention_step(score: str, window: str, J: int, beam: int, size: int, width: int) -> float:

@@ -7,7 +7,6 @@ the fastest of the machine's backends, layouts and precisions.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,9 +17,7 @@ from torch.nn.functional import linear
 
 from benchmarks.speed.model import Sizes
 from benchmarks.speed.rows import Row
-
-ROUND = 0.02
-"""Seconds."""
+from benchmarks.timing import seconds_of
 
 
 class Counts(NamedTuple):
@@ -94,20 +91,6 @@ def _sentence(n: Counts) -> tuple[int, int]:
 def flops(all_products: list[Product]) -> int:
     """Of forward and backward together."""
     return 3 * sum(product.forward for product in all_products)
-
-
-def seconds_of(work: Callable[[], object], rounds: int) -> float:
-    """The best round's mean time; a round lasts at least ROUND. Of no rounds: the time of one call."""
-    began = time.perf_counter()
-    work()
-    best = time.perf_counter() - began
-    for _ in range(rounds):
-        began, count = time.perf_counter(), 0
-        while (spent := time.perf_counter() - began) < ROUND:
-            work()
-            count += 1
-        best = min(best, spent / count)
-    return best
 
 
 def _ways(x: Tensor, w: Tensor) -> Iterator[tuple[str, Callable[[], object]]]:
