@@ -23,6 +23,8 @@ import tomli_w
 from pydantic import BaseModel, ValidationError
 
 from rnnsearch.errors import ConfigError, did_you_mean
+from rnnsearch.objective_tables import FertilityConfig, ObjectiveConfig, ReinforceConfig, SupervisionConfig
+from rnnsearch.table import Table
 from rnnsearch.tables import (
     AttentionConfig,
     BatchConfig,
@@ -31,17 +33,12 @@ from rnnsearch.tables import (
     DecoderConfig,
     DropoutConfig,
     EncoderConfig,
-    FertilityConfig,
     InitConfig,
     ModelConfig,
-    ObjectiveConfig,
     OptimiserConfig,
-    ReinforceConfig,
     RunConfig,
     ScheduleConfig,
     SearchConfig,
-    SupervisionConfig,
-    Table,
     TextConfig,
     TrainingConfig,
 )

@@ -5,34 +5,13 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
-Size = Annotated[int, Field(ge=1)]
-Count = Annotated[int, Field(ge=0)]
-Share = Annotated[float, Field(ge=0.0, lt=1.0)]
-Positive = Annotated[float, Field(gt=0.0)]
-
-
-LANGUAGE = r"[a-z]{2,3}([-_][A-Za-z0-9]+)*"
-
-
-def _language(code: str) -> str:
-    if not re.fullmatch(LANGUAGE, code):
-        raise ValueError("must be a language code such as en, de or pt-BR")
-    return code
-
-
-Language = Annotated[str, AfterValidator(_language), Field(json_schema_extra={"pattern": LANGUAGE})]
-
-
-class Table(BaseModel):
-    """A table of the run file: unknown keys are refused, values are not coerced from text."""
-
-    model_config = ConfigDict(allow_inf_nan=False, extra="forbid", frozen=True, strict=True)
+from rnnsearch.objective_tables import ObjectiveConfig
+from rnnsearch.table import Count, Language, Positive, Share, Size, Table
 
 
 class CleaningConfig(Table):
@@ -140,7 +119,7 @@ class AttentionConfig(Table):
     width: Size | None = None
     """D of a local window [p_t - D, p_t + D] (10 in Luong et al.)."""
     normaliser: str = "softmax"
-    features: list[str] = []
+    features: list[str] = Field(default=[])
     fertility: Positive | None = None
     """N, the most target symbols that a source symbol may have, of linguistic coverage (2 in Tu et al.)."""
     coverage_size: Size | None = None
@@ -212,54 +191,6 @@ class ModelConfig(Table):
     """`target`: target embedding = output rows; `all`: source embedding too (needs `text.joint`)."""
     lexical: bool = False
     """The lexical model beside the decoder (Nguyen & Chiang 2018): the attended source words speak for themselves."""
-
-
-class FertilityConfig(Table):
-    """`[objective.fertility]`: the global fertility penalty (Cohn et al. 2016)."""
-
-    size: Size
-    """Units of the hidden layer that mean and variance of a source symbol's fertility are read from."""
-    weight: Positive = 1.0
-
-
-class SupervisionConfig(Table):
-    """`[objective.supervision]`: attention learns given word alignments (Liu et al. 2016)."""
-
-    type: str
-    weight: Positive = 1.0
-    unaligned: Literal["skip", "end"] = "skip"
-    """Target symbols without a link: left out of the loss, or sent to the source's end symbol."""
-    word: Literal["predicted", "read"] = "predicted"
-    """Whose links the weights of a position learn: those of the word it predicts, or of the word it has just read.
-    A model of read words aligns better and translates worse; its alignments are taken from the position after."""
-
-
-class ReinforceConfig(Table):
-    """`[objective.reinforce]`: how hard attention is trained (Xu et al. 2015)."""
-
-    baseline: str
-    weight: Positive = 1.0
-    entropy: Annotated[float, Field(ge=0.0)] = 0.0
-    """Weight of the entropy of the attention weights, which keeps them from settling too early."""
-    decay: Share | None = None
-    """How much the average baseline keeps of what it was, each batch (0.9 in Xu et al.)."""
-
-
-class ObjectiveConfig(Table):
-    """`[objective]`: what training minimises besides -log p(y|x). The weights are those of sums over a sentence."""
-
-    doubly_stochastic: Positive | None = None
-    """lambda of lambda * sum_j (1 - sum_i alpha_ij)^2 (Xu et al. 2015)."""
-    fertility: FertilityConfig | None = None
-    supervision: SupervisionConfig | None = None
-    reinforce: ReinforceConfig | None = None
-    symmetry: Positive | None = None
-    """Weight of the agreement of two models, one a direction, that are trained together (Cohn et al. 2016)."""
-
-    @property
-    def aligns_read_words(self) -> bool:
-        """Whether the alignment of a target symbol is in the weights of the position after it."""
-        return self.supervision is not None and self.supervision.word == "read"
 
 
 class OptimiserConfig(Table):
