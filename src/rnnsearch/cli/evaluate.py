@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rnnsearch.cli.io import both_lines, output, say
+
+if TYPE_CHECKING:
+    from rnnsearch.assess import Assessment
+    from rnnsearch.text.alignments import Links
 
 
 def evaluate(
@@ -37,12 +42,8 @@ def evaluate(
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
 ) -> None:
     """Translate a test set and score it: BLEU, chrF and TER with signatures, without unknown words, by length."""
-    import json
-
-    from rnnsearch.assess import assess, record, training_counts
-    from rnnsearch.errors import DataError, RnnsearchError
+    from rnnsearch.assess import assess, training_counts
     from rnnsearch.reporting import read_grouped, write_assessment
-    from rnnsearch.text.alignments import read_pharaoh
     from rnnsearch.translate import load
 
     if sentences is not None and report is None:
@@ -52,11 +53,7 @@ def evaluate(
     other = (baseline.name, both_lines(reference, baseline)[1]) if baseline else None
     if alignments:
         translator.require_attention()
-    gold = (str(alignments), read_pharaoh(alignments)) if alignments else None
-    if gold and len(gold[1]) != len(sources):
-        raise DataError(
-            f"{source} and {alignments} must have the same number of lines; got {len(sources):,} and {len(gold[1]):,}"
-        )
+    gold = _gold(alignments, source, len(sources)) if alignments else None
     shown = read_grouped(sentences) if sentences is not None else None
     counts = training_counts(model, training_text)
     assessment = assess(
@@ -64,13 +61,40 @@ def evaluate(
     )
     typer.echo(assessment.evaluation.to_text())
     if output_file is not None:
-        with output(output_file) as out:
-            out.write(json.dumps(assessment.evaluation.as_dict(), indent=1, ensure_ascii=False) + "\n")
+        _write_scores(assessment, output_file)
     if report is not None:
         page = write_assessment(report, translator, model, assessment, source.name, shown)
         typer.echo(f"report: {page}")
     if not no_card:
-        try:
-            record(model, assessment, source.name)
-        except RnnsearchError as error:
-            say(f"the scores are not on the model's card: {error}")
+        _record(model, assessment, source.name)
+
+
+def _gold(alignments: Path, source: Path, sentences: int) -> tuple[str, list[Links]]:
+    """The name of a file of gold word alignments, and what it holds. Errors: DataError where it is not line by line
+    that of the source's `sentences`."""
+    from rnnsearch.errors import DataError
+    from rnnsearch.text.alignments import read_pharaoh
+
+    links = read_pharaoh(alignments)
+    if len(links) != sentences:
+        raise DataError(
+            f"{source} and {alignments} must have the same number of lines; got {sentences:,} and {len(links):,}"
+        )
+    return str(alignments), links
+
+
+def _write_scores(assessment: Assessment, file: Path) -> None:
+    """As JSON."""
+    with output(file) as out:
+        out.write(json.dumps(assessment.evaluation.as_dict(), indent=1, ensure_ascii=False) + "\n")
+
+
+def _record(model: Path, assessment: Assessment, test_set: str) -> None:
+    """Put the scores on the model's card, or say why that cannot be."""
+    from rnnsearch.assess import record
+    from rnnsearch.errors import RnnsearchError
+
+    try:
+        record(model, assessment, test_set)
+    except RnnsearchError as error:
+        say(f"the scores are not on the model's card: {error}")
