@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from rich.console import Console
 
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import ConfigError, TrainingError
+from rnnsearch.models.native import library
 from rnnsearch.training.device import choose_device
 from rnnsearch.training.progress import JsonLines, Reporter, Screen, Together, minutes
 from rnnsearch.training.run import train
@@ -259,3 +261,29 @@ def test_a_device_that_is_not_there_is_said(name: str, message: str) -> None:
     assert str(error.value).startswith(message)
     assert choose_device("cpu").type == "cpu"
     assert choose_device("auto").type in ("cpu", "cuda")
+
+
+@pytest.fixture
+def unbuilt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """The folder of native libraries, as a new user finds it: without any."""
+    if library.why_not():
+        pytest.skip(library.why_not())
+    monkeypatch.setenv("RNNSEARCH_CACHE", str(tmp_path / "cache"))
+    library.library.cache_clear()
+    yield tmp_path / "cache" / "native"
+    library.library.cache_clear()
+
+
+def test_saying_where_a_run_is_builds_only_what_it_uses(
+    unbuilt: Path, configure: Any, prepared: Prepared, recorder: Any, tmp_path: Path
+) -> None:
+    model = {
+        "embedding": 8,
+        "encoder": {"type": "bidirectional", "cell": "tanh", "size": 4},
+        "decoder": {"type": "luong", "cell": "tanh", "layers": 1, "bridge": "learned", "size": 4, "readout": 4},
+        "attention": {"score": "general"},
+    }
+    told = recorder()
+    train(configure({"model": model}, optimiser=ADAM, max_updates=1), prepared, tmp_path / "run", told)
+    assert told.messages[0].endswith(", native code")
+    assert [file.name.rpartition("-")[0] for file in unbuilt.iterdir()] == ["softmax_loss"]

@@ -11,6 +11,9 @@ import torch
 from rnnsearch.errors import ConfigError
 from rnnsearch.models.native.library import status
 
+LOSS = "softmax_loss"
+"""The native library that every model's training uses, so that to ask about it builds nothing in vain."""
+
 
 def choose_device(name: str, option: str = "training.device", local_rank: int | None = None) -> torch.device:
     """`auto` is the GPU where there is one. Where several processes of a machine train together, each has the GPU of
@@ -45,11 +48,11 @@ def precision(device: torch.device, name: str) -> AbstractContextManager[object]
 
 
 def describe(device: torch.device) -> str:
-    """The device as the learning-statistics table names it."""
+    """The device as the learning-statistics table names it; of a CPU, also whether native code runs there."""
     if device.type == "cuda":
         return str(torch.cuda.get_device_name(device))
     threads = torch.get_num_threads()
-    return f"{threads} thread{'' if threads == 1 else 's'} of {_cpu()}, {status('bahdanau')}"
+    return f"{threads} thread{'' if threads == 1 else 's'} of {_cpu()}, {status(LOSS)}"
 
 
 def _cpu() -> str:
