@@ -47,8 +47,8 @@ class Cell(nn.Module, ABC):
         return projected
 
     def start(self, h: Float[Tensor, "N D"]) -> CellState:
-        """The state whose output is h."""
-        return Hidden(h)
+        """The state whose output is h, with an empty memory in a cell that has one."""
+        return Hidden(h) if self.state is Hidden else HiddenAndCell(h, torch.zeros_like(h))
 
     @abstractmethod
     def step(self, x: Float[Tensor, "N G"], state: CellState, keep: Float[Tensor, "N D"] | None = None) -> CellState:

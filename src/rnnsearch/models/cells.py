@@ -170,10 +170,6 @@ class LSTM(Cell):
         super().__init__(inputs_size, size)
         self.recurrent = nn.Linear(size, 4 * size, bias=False)
 
-    def start(self, h: Float[Tensor, "N D"]) -> HiddenAndCell:
-        """The state whose output is h, with an empty memory."""
-        return HiddenAndCell(h, torch.zeros_like(h))
-
     def step(
         self, x: Float[Tensor, "N G"], state: CellState, keep: Float[Tensor, "N D"] | None = None
     ) -> HiddenAndCell:

@@ -112,10 +112,6 @@ class LayerNormLSTM(NormedCell):
         self.norm = Norm(4 * size, bias=False)
         self.norm_cell = Norm(size)
 
-    def start(self, h: Float[Tensor, "N D"]) -> HiddenAndCell:
-        """The state whose output is h, with an empty memory."""
-        return HiddenAndCell(h, torch.zeros_like(h))
-
     def inputs(self, x: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
         share: Tensor = self.norm_input(self.input(x))
         return share
@@ -142,10 +138,6 @@ class GateNormLSTM(NormedCell):
     def __init__(self, inputs_size: int, size: int) -> None:
         super().__init__(inputs_size, size)
         self.norms = nn.ModuleList(Norm(size) for _ in range(4))
-
-    def start(self, h: Float[Tensor, "N D"]) -> HiddenAndCell:
-        """The state whose output is h, with an empty memory."""
-        return HiddenAndCell(h, torch.zeros_like(h))
 
     def step(
         self, x: Float[Tensor, "N G"], state: CellState, keep: Float[Tensor, "N D"] | None = None

@@ -255,13 +255,6 @@ class _Neighbours(Feature):
         around = pad(state.alpha, (self.neighbours, self.neighbours)).unfold(1, self.width, 1)
         return around.view(*position.shape, -1, self.width)
 
-
-class Markov(_Neighbours):
-    """Markov condition (Cohn et al. 2016, section 3.2): xi_1 = [alpha_{i-1,j-k}, ..., alpha_{i-1,j+k}], the weights of
-    the target position before; zeros before the first."""
-
-    name = "markov"
-
     def after(
         self,
         state: Any,
@@ -270,7 +263,21 @@ class Markov(_Neighbours):
         query: Float[Tensor, "N D"],
         alpha: Float[Tensor, "N J"],
     ) -> Past:
-        return Past(alpha)
+        return Past(self.kept(state.alpha, alpha))
+
+    @abstractmethod
+    def kept(self, before: Float[Tensor, "N J"], alpha: Float[Tensor, "N J"]) -> Float[Tensor, "N J"]:
+        """What is remembered after a target position whose weights were alpha, from what was before."""
+
+
+class Markov(_Neighbours):
+    """Markov condition (Cohn et al. 2016, section 3.2): xi_1 = [alpha_{i-1,j-k}, ..., alpha_{i-1,j+k}], the weights of
+    the target position before; zeros before the first."""
+
+    name = "markov"
+
+    def kept(self, before: Float[Tensor, "N J"], alpha: Float[Tensor, "N J"]) -> Float[Tensor, "N J"]:
+        return alpha
 
 
 class LocalFertility(_Neighbours):
@@ -279,15 +286,8 @@ class LocalFertility(_Neighbours):
 
     name = "fertility-local"
 
-    def after(
-        self,
-        state: Any,
-        prepared: Tensor | None,
-        memory: Memory,
-        query: Float[Tensor, "N D"],
-        alpha: Float[Tensor, "N J"],
-    ) -> Past:
-        return Past(state.alpha + alpha)
+    def kept(self, before: Float[Tensor, "N J"], alpha: Float[Tensor, "N J"]) -> Float[Tensor, "N J"]:
+        return before + alpha
 
 
 FEATURES: dict[str, type[Feature]] = {

@@ -227,12 +227,26 @@ class MultiHeadAdditive(Score):
         return energy.transpose(2, 3).flatten(1, 2)
 
 
-class Dot(Score):
+class Product(Score):
+    """e_ij = s^T k_j: all queries of a sentence in one product with its keys. What a position's key is, each subclass
+    says."""
+
+    multiplies = True
+
+    def forward(
+        self,
+        query: Float[Tensor, "B Q D"],
+        keys: Float[Tensor, "B J K"],
+        extra: Float[Tensor, "B Q J A"] | None = None,
+    ) -> Float[Tensor, "B E J"]:
+        return torch.bmm(query, keys.to(query.dtype).transpose(1, 2))
+
+
+class Dot(Product):
     """Luong et al. 2015, eq. 8: e_ij = h_t^T hbar_s."""
 
     name = "dot"
     draws = False
-    multiplies = True
 
     @classmethod
     def make(cls, config: AttentionConfig, query_size: int, annotation_size: int) -> Dot:
@@ -253,14 +267,6 @@ class Dot(Score):
     def keys(self, annotations: Float[Tensor, "B J H"]) -> Float[Tensor, "B J K"]:
         return annotations
 
-    def forward(
-        self,
-        query: Float[Tensor, "B Q D"],
-        keys: Float[Tensor, "B J K"],
-        extra: Float[Tensor, "B Q J A"] | None = None,
-    ) -> Float[Tensor, "B E J"]:
-        return _products(query, keys)
-
 
 class ScaledDot(Dot):
     """Vaswani et al. 2017, eq. 1 (Neubig, eq. 78): e_ij = s^T h_j / sqrt(D), D the size of the query."""
@@ -273,17 +279,16 @@ class ScaledDot(Dot):
         keys: Float[Tensor, "B J K"],
         extra: Float[Tensor, "B Q J A"] | None = None,
     ) -> Float[Tensor, "B E J"]:
-        return _products(query * query.shape[2] ** -0.5, keys)
+        return super().forward(query * query.shape[2] ** -0.5, keys)
 
 
-class General(Score):
+class General(Product):
     """Luong et al. 2015, eq. 8: e_ij = h_t^T W_a hbar_s (Neubig's bilinear function, eq. 79), of any two sizes.
 
     W_a hbar_s is the key, computed once a sentence.
     """
 
     name = "general"
-    multiplies = True
 
     def __init__(self, query_size: int, annotation_size: int) -> None:
         super().__init__()
@@ -301,16 +306,8 @@ class General(Score):
         keys: Tensor = self.key(annotations)
         return keys
 
-    def forward(
-        self,
-        query: Float[Tensor, "B Q D"],
-        keys: Float[Tensor, "B J K"],
-        extra: Float[Tensor, "B Q J A"] | None = None,
-    ) -> Float[Tensor, "B E J"]:
-        return _products(query, keys)
 
-
-class Location(Score):
+class Location(Product):
     """Luong et al. 2015, section 3.1: a_t = softmax(W_a h_t), from the target state alone.
 
     Row j of W_a is the key of source position j, whatever stands there; W_a has `max_source` rows, and the softmax is
@@ -319,7 +316,6 @@ class Location(Score):
 
     name = "location"
     options = frozenset({"max_source"})
-    multiplies = True
 
     def __init__(self, query_size: int, max_source: int) -> None:
         super().__init__()
@@ -343,24 +339,11 @@ class Location(Score):
             )
         return self.weight[:length].expand(annotations.shape[0], -1, -1)
 
-    def forward(
-        self,
-        query: Float[Tensor, "B Q D"],
-        keys: Float[Tensor, "B J K"],
-        extra: Float[Tensor, "B Q J A"] | None = None,
-    ) -> Float[Tensor, "B E J"]:
-        return _products(query, keys)
-
 
 def _hidden(query: Tensor, keys: Tensor, extra: Tensor | None) -> Tensor:
     """The hidden layer [B, Q, J, A] of an additive score."""
     hidden = query.unsqueeze(2) + keys.unsqueeze(1)
     return torch.tanh(hidden if extra is None else hidden + extra)
-
-
-def _products(query: Tensor, keys: Tensor) -> Tensor:
-    """Each query's product with each key, [B, Q, J]."""
-    return torch.bmm(query, keys.to(query.dtype).transpose(1, 2))
 
 
 SCORES: dict[str, type[Score]] = {
