@@ -3,9 +3,7 @@
 import pytest
 import torch
 
-from rnnsearch.config import AttentionConfig, DecoderConfig, EncoderConfig, ModelConfig
 from rnnsearch.errors import ModelError, RnnsearchError
-from rnnsearch.models.build import build
 from rnnsearch.search.beam import beam
 from rnnsearch.search.candidates import FREQUENT, KEPT, Candidates, every, learn, read, save
 from rnnsearch.search.constraints import SearchOptions
@@ -17,21 +15,6 @@ from rnnsearch.text.vocabulary import EOS
 
 SENTENCES = [[5, 6, 7], [8, 9, 10, 11], [4]]
 LIMITS = {"max_ratio": 1.0, "max_extra": 3}
-
-
-@pytest.fixture
-def model():
-    config = ModelConfig(
-        embedding=6,
-        encoder=EncoderConfig(type="bidirectional", cell="gru", size=5),
-        attention=AttentionConfig(score="additive", size=4),
-        decoder=DecoderConfig(type="bahdanau", cell="gru", size=7, maxout=6),
-    )
-    made = build(config, 30, 12, seed=1).eval()
-    with torch.no_grad():
-        for parameter in made.parameters():
-            parameter.mul_(4)
-    return made
 
 
 @pytest.fixture(params=["native", "plain"])

@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.config import AttentionConfig, DecoderConfig, EncoderConfig, ModelConfig
-from rnnsearch.models.build import build
 from rnnsearch.search.beam import beam
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all, make_sources
@@ -14,21 +12,6 @@ from rnnsearch.search.scorer import ModelScorer, Scorer
 from rnnsearch.text.vocabulary import BOS, EOS
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture
-def model():
-    config = ModelConfig(
-        embedding=6,
-        encoder=EncoderConfig(type="bidirectional", cell="gru", size=5),
-        attention=AttentionConfig(score="additive", size=4),
-        decoder=DecoderConfig(type="bahdanau", cell="gru", size=7, maxout=6),
-    )
-    made = build(config, 30, 12, seed=1).eval()
-    with torch.no_grad():
-        for parameter in made.parameters():
-            parameter.mul_(4)
-    return made
 
 
 def test_forced_scores_and_attention_are_those_of_unroll(model):
