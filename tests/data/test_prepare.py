@@ -104,6 +104,16 @@ def test_ids_give_the_text_back(
     assert beside(prepared.folder) == []
 
 
+def test_what_was_prepared_before_leaves_no_trace(tmp_path: Path) -> None:
+    """Other text and other symbols in the same folder, by the same process."""
+    spec = write(tmp_path, "train", PAIRS)
+    runs = [config(tmp_path, {"type": "words", "vocabulary": size}, train=[spec], dev_size=10, test_size=12)
+            for size in (200, 10, 200)]  # fmt: skip
+    alone = [contents(prepare(run, tmp_path / f"{number}").folder) for number, run in enumerate(runs)]
+    assert alone[0] != alone[1]
+    assert [contents(prepare(run, tmp_path / "same").folder) for run in runs] == alone
+
+
 def test_preparing_twice_gives_the_same_folder(tmp_path: Path, given: RunConfig) -> None:
     first = contents(prepare(given, tmp_path / "one").folder)
     assert contents(prepare(given, tmp_path / "one").folder) == first

@@ -7,7 +7,7 @@ task names where its lines are and does not carry them.
 from __future__ import annotations
 
 from collections import Counter
-from functools import cache
+from functools import lru_cache
 from hashlib import blake2b
 from itertools import compress
 from pathlib import Path
@@ -132,19 +132,26 @@ class Encoded(NamedTuple):
     link_lengths: npt.NDArray[np.uint64]
 
 
-def encode(span: Span, parts: Parts, tokenizers: tuple[Path, Path]) -> Encoded:
+class SavedTokenizer(NamedTuple):
+    """A tokenizer's file, and which one it is: in the same place there may have been another before."""
+
+    path: Path
+    fingerprint: str
+
+
+def encode(span: Span, parts: Parts, tokenizers: tuple[SavedTokenizer, SavedTokenizer]) -> Encoded:
     """Segment a chunk's training pairs by two saved tokenizers."""
     training = parts == PARTS.index("train")
     columns = [list(compress(span.column(number), training)) for number in range(len(span.paths))]
     ids, lengths, unknown = [], [], []
-    for column, path in zip(columns[:2], tokenizers, strict=True):
-        flat, sizes = _stretches(path).ids(column)
-        ids.append(flat.astype(id_type(_loaded(path))).tobytes())
+    for column, saved in zip(columns[:2], tokenizers, strict=True):
+        flat, sizes = _stretches(saved).ids(column)
+        ids.append(flat.astype(id_type(_loaded(saved))).tobytes())
         lengths.append(sizes.astype(np.uint64))
         unknown.append(int(np.count_nonzero(flat == UNK)))
     flat_links, counts = np.zeros((0, 2), dtype="<u4"), list[int]()
     if len(columns) == 3:
-        sides = (_loaded(path).segment(column) for column, path in zip(columns[:2], tokenizers, strict=True))
+        sides = (_loaded(saved).segment(column) for column, saved in zip(columns[:2], tokenizers, strict=True))
         flat_links, counts = links_of_rows(next(sides), next(sides), columns[2])
     return Encoded(ids, lengths, unknown, flat_links.tobytes(), np.array(counts, dtype=np.uint64))
 
@@ -154,11 +161,11 @@ def id_type(tokenizer: Tokenizer) -> np.dtype[Any]:
     return np.dtype("<u2" if len(tokenizer) <= 1 << 16 else "<u4")
 
 
-@cache
-def _loaded(path: Path) -> Tokenizer:
-    return Tokenizer.load(path)
+@lru_cache(maxsize=2)
+def _loaded(saved: SavedTokenizer) -> Tokenizer:
+    return Tokenizer.load(saved.path)
 
 
-@cache
-def _stretches(path: Path) -> StretchIds:
-    return StretchIds(_loaded(path))
+@lru_cache(maxsize=2)
+def _stretches(saved: SavedTokenizer) -> StretchIds:
+    return StretchIds(_loaded(saved))

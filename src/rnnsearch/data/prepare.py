@@ -25,7 +25,7 @@ from rnnsearch.data.cleaning import DUPLICATE, EXAMPLES, Tally, first_of_each
 from rnnsearch.data.corpus import Pair, check_files, files_of, read_pairs
 from rnnsearch.data.download import Progress
 from rnnsearch.data.partitions import PARTS, Keys, Part, split_keys
-from rnnsearch.data.passes import Parts, Row, Sides, count, encode, id_type
+from rnnsearch.data.passes import Parts, Row, SavedTokenizer, Sides, count, encode, id_type
 from rnnsearch.data.prepared import FACTS, FORMAT, REPORT, SIDES, Prepared, settings_of
 from rnnsearch.data.word_counts import COUNTS, write_counts
 from rnnsearch.data.workers import Workers, cores
@@ -279,7 +279,10 @@ def _write_ids(
     cleaned: CleanedText, parts: Parts, tokenizers: tuple[Tokenizer, Tokenizer], folder: Path, workers: Workers
 ) -> dict[str, Any]:
     """Segment the training text into the files of ids and links; returns the facts about them."""
-    saved = (folder / "source.json", folder / "target.json")
+    saved = tuple(
+        SavedTokenizer(folder / f"{side}.json", tokenizer.fingerprint())
+        for side, tokenizer in zip(SIDES, tokenizers, strict=True)
+    )
     columns = [f"train.{side}.ids" for side in SIDES] + (["train.links"] if cleaned.aligned else [])
     ends = [name.replace(".ids", "") + ".ends" for name in columns]
     totals, unknown = np.zeros(len(columns), dtype=np.uint64), np.zeros(2, dtype=np.int64)
