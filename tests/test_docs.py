@@ -12,6 +12,7 @@ How a page's blocks are read (in order, in a fresh folder that holds `corpus/` a
 from __future__ import annotations
 
 import contextlib
+import copy
 import gzip
 import io
 import json
@@ -94,7 +95,7 @@ def blocks(page: Path, replaced: Mapping[str, str] = MappingProxyType({})) -> li
 
 def toy_tables(text: str) -> dict[str, Any]:
     """A run file's tables at toy size. A model without attention is given none."""
-    tables = run_config.merge(tomllib.loads(text), TOY)
+    tables = run_config.merge(tomllib.loads(text), copy.deepcopy(TOY))
     whole = run_config.merge(run_config.preset(tables["preset"]), tables) if "preset" in tables else tables
     if whole["model"]["decoder"].get("type") in ("rnnencdec", "cho", "sutskever"):
         del tables["model"]["attention"]
