@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from rnnsearch.config import InitConfig
 from rnnsearch.models import outputs
 from rnnsearch.models.embeddings import Embedding
+from rnnsearch.models.initialise import Glorot, generator
 from rnnsearch.models.outputs import Output
 
 M, R, V = 11, 5, 7
@@ -122,6 +124,14 @@ def test_the_nll_is_not_differentiable(output, numbers, target):
     layer, _ = output
     for nll in (layer.loss(numbers(M, R), target, 0.1)[1], layer.plain_loss(numbers(M, R), target, 0.1)[1]):
         assert not nll.requires_grad
+
+
+def test_rows_are_drawn_like_the_embeddings_of_words_whatever_their_number():
+    """Glorot's bound over the whole matrix shrinks with the vocabulary, and the first hundreds of updates are lost."""
+    few, many = Output(R, 500), Output(R, 8_000)
+    for layer in (few, many):
+        layer.initialise(Glorot(InitConfig(), generator(1)))
+        assert layer.weight.std().item() == pytest.approx(R**-0.5, rel=0.05)
 
 
 def test_tied_rows_are_the_embedding_itself():

@@ -29,7 +29,7 @@ class Init(ABC):
         """A feed-forward matrix [out, in]."""
 
     def embedding(self, weight: Tensor) -> None:
-        """An embedding table [V, E]."""
+        """A vector of each word: an embedding table [V, E], or W_o [V, R]."""
         self.weight(weight)
 
     def bias(self, bias: Tensor) -> None:

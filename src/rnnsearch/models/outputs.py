@@ -35,11 +35,12 @@ class Output(nn.Module):
         self.tied = tied is not None
 
     def initialise(self, init: Init) -> None:
-        """Draw the parameters (a tied table is drawn as an embedding)."""
+        """Draw the parameters: rows of W_o, tied or not, are vectors of words like an embedding's. Glorot's bound for a
+        matrix [V, R] would shrink with the vocabulary, and learning would begin several times as slowly."""
         if not self.tied:
-            init.weight(self.weight)
+            init.embedding(self.weight)
         if self.lexical is not None:
-            init.weight(self.lexical)
+            init.embedding(self.lexical)
         init.bias(self.bias)
 
     def logits(
