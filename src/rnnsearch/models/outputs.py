@@ -16,7 +16,7 @@ from rnnsearch.models.initialise import Init
 from rnnsearch.models.native import softmax_loss as native
 from rnnsearch.tensors import at_least_fp32
 
-CHUNK_BYTES = 1 << 23
+CHUNK_BYTES = 1 << 24
 """Of logits held at a time: the loss never holds B x I x V of them."""
 
 
@@ -99,6 +99,12 @@ def _rows(matrix: Tensor, rows: Tensor | None) -> Tensor:
     return matrix if rows is None else matrix.index_select(0, rows)
 
 
+def _chunk_rows(rows: int, row_bytes: int) -> int:
+    """Rows of each of the fewest chunks of equal size within CHUNK_BYTES."""
+    chunks = max(1, -(-rows * row_bytes // CHUNK_BYTES))
+    return max(1, -(-rows // chunks))
+
+
 class _ChunkedCrossEntropy(torch.autograd.Function):
     """Cross-entropy whose softmax and gradient are formed chunk by chunk in the forward pass."""
 
@@ -114,7 +120,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         d_b = torch.zeros_like(b) if needed else None
         chunk = native.softmax_loss if native.can_run(readout, weight) else softmax_loss
         total, nll = b.new_zeros(()), b.new_empty(x.shape[0])
-        rows = max(1, CHUNK_BYTES // (W.shape[0] * x.element_size()))
+        rows = _chunk_rows(x.shape[0], W.shape[0] * x.element_size())
         with torch.autocast(x.device.type, enabled=False):
             for begin in range(0, x.shape[0], rows):
                 part = x[begin : begin + rows]
@@ -122,7 +128,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                 nll[begin : begin + rows], losses = chunk(logits, b, target[begin : begin + rows], smoothing, d_b)
                 total += losses.sum()
                 if d_x is not None:
-                    torch.mm(logits, W, out=d_x[begin : begin + rows])
+                    d_x[begin : begin + rows] = product(logits, W.t())
                     share = product(logits.t(), part.t()).to(weight.dtype)
                     d_W = share if d_W is None else d_W.add_(share)
         if needed:
