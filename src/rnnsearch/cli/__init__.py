@@ -10,7 +10,7 @@ import os
 import sys
 from io import TextIOWrapper
 
-PRIMITIVES = "128"
+PRIMITIVES = "64"
 """Kernels of oneDNN kept ready. Each shape of a batch has some of its own, and without a limit they fill memory."""
 
 
