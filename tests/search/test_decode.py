@@ -144,3 +144,15 @@ def test_batches_on_several_threads_find_the_same(toy, sentences):
     later.start()
     later.join()
     assert [*threads, torch.get_num_threads()] == [3, 3]
+
+
+def test_a_large_batch_is_shared_out_among_threads(toy, sentences):
+    many = [[*sentence, 4 + n % 5] for n in range(3) for sentence in sentences]  # 18
+    alone = decode_all(toy(), many, SearchOptions(beam=2))
+    torch.set_num_threads(3)
+    seen = []
+    assert decode_all(toy(), many, SearchOptions(beam=2), progress=seen.append) == alone
+    assert seen == [0, 6, 12, 18]
+    few = []
+    assert decode_all(toy(), many[:7], SearchOptions(beam=2), progress=few.append) == alone[:7]
+    assert few == [0, 7], "too few for two"

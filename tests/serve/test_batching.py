@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from rnnsearch.serve.batching import Batcher, Formed, Job
+from rnnsearch.serve.batching import Batcher, Beside, Formed, Job
 from rnnsearch.serve.limits import ServeError, Settings
 
 
@@ -36,10 +37,12 @@ def run(
     work: Callable[..., Any],
     conversation: Callable[[Batcher[str]], Coroutine[Any, Any, Any]],
     told: Callable[[Formed], None] | None = None,
+    threads: int = 1,
     **settings: Any,
 ) -> Any:
     async def held() -> Any:
-        batcher: Batcher[str] = Batcher(work, Settings(**settings), told)
+        beside = Beside(ThreadPoolExecutor(threads, "beside"), threads) if threads > 1 else None
+        batcher: Batcher[str] = Batcher(work, Settings(**settings), told, beside)
         try:
             return await conversation(batcher)
         finally:
@@ -158,3 +161,80 @@ def test_after_a_crowd_a_batch_waits_for_more_and_a_lone_request_does_not() -> N
 
     run(worker, conversation, window=3600.0)
     assert worker.batches == [["first"], ["a", "b"], ["c", "d"]]
+
+
+class Threads(Worker):
+    """Remembers which batches were worked on at the same time, and in which kind of thread."""
+
+    def __init__(self, go: threading.Event | None = None) -> None:
+        super().__init__(go)
+        self.names: list[str] = []
+        self.at_once = self.most = 0
+        self._lock = threading.Lock()
+
+    def __call__(self, key: Any, jobs: list[Job]) -> list[str]:
+        with self._lock:
+            self.at_once += 1
+            self.most = max(self.most, self.at_once)
+            self.names.append(threading.current_thread().name.partition("_")[0])
+        try:
+            return super().__call__(key, jobs)
+        finally:
+            with self._lock:
+                self.at_once -= 1
+
+
+def test_many_sentences_are_shared_out_among_threads() -> None:
+    """The first request has all threads to itself; the twelve that then wait make a batch a thread, both at
+    once, the first of half of all that were about."""
+    both = threading.Barrier(2)
+    worker = Threads(threading.Event())
+
+    def work(key: Any, jobs: list[Job]) -> list[str]:
+        if len(jobs) > 1:
+            both.wait(20)  # in vain, and an error, where they come one after the other
+        return worker(key, jobs)
+
+    async def conversation(batcher: Batcher[str]) -> list[Any]:
+        return await meanwhile(worker, batcher, *(batcher.submit(jobs(f"t{n}"), "") for n in range(12)))
+
+    assert run(work, conversation, threads=2) == [[f"T{n}"] for n in range(12)]
+    assert sorted(len(batch) for batch in worker.batches) == [1, 5, 7]
+    assert worker.names == ["model", "beside", "beside"]
+
+
+def test_few_sentences_have_all_threads_and_no_neighbours() -> None:
+    worker = Threads(threading.Event())
+
+    async def conversation(batcher: Batcher[str]) -> list[Any]:
+        return await meanwhile(worker, batcher, *(batcher.submit(jobs(f"t{n}"), "") for n in range(3)))
+
+    run(worker, conversation, threads=2)
+    assert [len(batch) for batch in worker.batches] == [1, 3]
+    assert (worker.names, worker.most) == (["model", "model"], 1)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_something_else_takes_its_turn_alone(threads: int) -> None:
+    worker = Threads(threading.Event())
+
+    def other() -> str:
+        worker.batches.append(["other"])
+        return "done"
+
+    def fails() -> str:
+        raise ValueError("of its own")
+
+    async def conversation(batcher: Batcher[str]) -> list[Any]:
+        asks = (
+            batcher.submit(jobs("a"), ""),
+            batcher.aside(other),
+            batcher.aside(fails),
+            batcher.submit(jobs("b"), ""),
+        )
+        return await meanwhile(worker, batcher, *asks)
+
+    a, done, failed, b = run(worker, conversation, threads=threads)
+    assert (a, done, str(failed), b) == (["A"], "done", "of its own", ["B"])
+    assert worker.batches == [["first"], ["a", "b"], ["other"]]
+    assert worker.most == 1

@@ -68,7 +68,7 @@ HEAD = b"POST /v1/translate HTTP/1.1\r\nHost: t\r\nX-API-Key: secret\r\nContent-
     ("sent", "status"),
     [
         (b"\xff\xfe\x00garbage\r\n\r\n", b"400"),
-        (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: t\r\n\r\n", b"404"),
+        (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: t\r\n\r\n", b"400"),
         (HEAD + b'Content-Length: 14\r\n\r\n{"text": "\xff\xfe"}', b"400"),
         (HEAD + b"Content-Length: 12\r\n\r\n[1, {]nonsens", b"400"),
         (HEAD + b"Content-Length: 999999999999\r\n\r\n{", b"413"),

@@ -1,7 +1,6 @@
 """Search and forced decoding of any number of sentences: sorted by length, in batches, in the order given."""
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
@@ -12,6 +11,7 @@ from rnnsearch.search.forced import forced
 from rnnsearch.search.greedy import greedy
 from rnnsearch.search.hypothesis import EMPTY, Hypothesis, SentenceError
 from rnnsearch.search.scorer import SOURCE, Scorer, SourceBatch, Sources
+from rnnsearch.search.workers import FEWEST, one_thread_each
 from rnnsearch.tensors import lengths_mask
 from rnnsearch.text.vocabulary import EOS, PAD
 
@@ -59,7 +59,7 @@ def decode_all(
         except SentenceError as error:
             raise error.renumbered(batch[error.sentence]) from None
 
-    batches = list(_batches([len(ids) for ids in sentences], batch_sentences))
+    batches = _spread(list(_batches([len(ids) for ids in sentences], batch_sentences)), _threads(scorer.device))
     for batch, results in zip(batches, _each(search, batches, scorer.device), strict=True):
         for i, result in zip(batch, results, strict=True):
             found[i] = result
@@ -114,26 +114,34 @@ def _batches(lengths: Sequence[int], size: int) -> Iterator[list[int]]:
         yield order[begin : begin + size]
 
 
+def _threads(device: torch.device) -> int:
+    """How many batches are searched at a time: on the CPU as many as torch has threads."""
+    return torch.get_num_threads() if device.type == "cpu" else 1
+
+
+def _spread(batches: list[list[int]], threads: int) -> list[list[int]]:
+    """Where there are fewer batches than threads: as many as there are threads, of at least FEWEST sentences each,
+    dealt out in turn, so that all have long and short ones and end at about the same time."""
+    order = [i for batch in batches for i in batch]
+    shares = min(threads, len(order) // FEWEST)
+    return batches if shares <= len(batches) else [order[first::shares] for first in range(shares)]
+
+
 def _each(
     search: Callable[[list[int]], list[list[Hypothesis]]], batches: list[list[int]], device: torch.device
 ) -> Iterator[list[list[Hypothesis]]]:
-    """`search` of every batch, in order; on the CPU as many at a time as torch has threads, each on one thread: the
-    threads of one batch would wait for one another at every product."""
-    threads = torch.get_num_threads() if device.type == "cpu" else 1
-    workers = min(threads, len(batches))
+    """`search` of every batch, in order; on the CPU as many at a time as torch has threads, each on one thread."""
+    workers = min(_threads(device), len(batches))
     if workers <= 1:
         yield from map(search, batches)
         return
-    try:
-        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            work = [pool.submit(search, batch) for batch in batches]
-            try:
-                yield from (done.result() for done in work)
-            finally:
-                for waiting in work:
-                    waiting.cancel()
-    finally:
-        torch.set_num_threads(threads)  # what a worker sets is what threads that are made later begin with
+    with one_thread_each(workers) as pool:
+        work = [pool.submit(search, batch) for batch in batches]
+        try:
+            yield from (done.result() for done in work)
+        finally:
+            for waiting in work:
+                waiting.cancel()
 
 
 def _tell(progress: Progress | None, done: int) -> None:

@@ -1,8 +1,10 @@
-"""Sentences of many requests, translated together: a queue, a batch at a time, one worker thread a model.
+"""Sentences of many requests, translated together: the queue of a model, and the places where batches are worked on.
 
-A batch is what waits when the worker becomes free, so batches grow with the load by themselves. After a batch of
-several requests their senders are likely to send more at once: the next batch then waits up to a few milliseconds
-for them. A lone request never waits.
+A batch is what waits when a place becomes free, so batches grow with the load by themselves. Few sentences have all the
+processor's threads to themselves; where more wait, each thread takes a batch of its own, so that none waits for another
+and the event loop is served while they compute. After a batch of several requests their senders are likely to send more
+at once: the next batch then waits a little for its share of them, because large batches cost less a sentence. A lone
+request never waits.
 """
 
 from __future__ import annotations
@@ -12,9 +14,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from rnnsearch.search.workers import FEWEST
 from rnnsearch.serve.limits import ServeError, Settings
 
 Result = TypeVar("Result")
@@ -40,24 +44,34 @@ class Formed(NamedTuple):
     failed: int
 
 
+class Beside(NamedTuple):
+    """Threads that work on batches at the same time, each on its own."""
+
+    pool: ThreadPoolExecutor
+    threads: int
+
+
 @dataclass(eq=False)
 class _Item(Generic[Result]):
     job: Job
     key: Hashable
     request: int
     future: asyncio.Future[Result]
-    since: float = field(default_factory=time.monotonic)
+    function: Callable[[], Result] | None = None
+    """What is done instead of a job: see `aside`."""
 
 
 class Batcher(Generic[Result]):
-    """The queue of one model. `work(key, jobs)` runs in the worker thread and returns a result a job; where it
-    raises, the jobs are tried one by one, so that a fault is its own request's alone."""
+    """The queue of one model. `work(key, jobs)` returns a result a job, in a thread of its own; where it raises, the
+    jobs are tried one by one, so that a fault is its own request's alone. With `beside`, it is also called in several
+    of those threads at once."""
 
     def __init__(
         self,
         work: Callable[[Any, list[Job]], Sequence[Result]],
         settings: Settings,
         told: Callable[[Formed], None] | None = None,
+        beside: Beside | None = None,
     ) -> None:
         self._work = work
         self._settings = settings
@@ -65,27 +79,38 @@ class Batcher(Generic[Result]):
         self._queue: deque[_Item[Result]] = deque()
         self._changed = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
-        self._requests = self._asides = 0
+        self._beside = beside
+        self._running = 0
+        """Batches that are worked on."""
+        self._alone = False
+        """Whether the one that is has all threads."""
+        self._closed = False
+        self._requests = 0
         self._pace = 0.05
         """Seconds a sentence, lately: what Retry-After is made of."""
-        self._crowd = 1
-        """Requests in the batch before."""
+        self._open = 0
+        """Requests that wait for their results."""
+        self._enough, self._patience = 1, 0.0
+        """Sentences that the next batch waits for, and seconds that it does."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     @property
     def waiting(self) -> int:
         """Sentences in the queue."""
-        return len(self._queue) + self._asides
+        return len(self._queue)
 
     async def submit(self, jobs: Sequence[Job], key: Hashable, patient: bool = False) -> list[Result]:
         """The jobs' results. Jobs of equal `key` may share a batch. `patient` work is not refused for the
         queue's length.
 
-        Errors: ServeError 429 where too much is waiting; what `work` raised for the first job that failed.
+        Errors: ServeError 429 where too much is waiting, 503 after `close`; what `work` raised for the first job that
+        failed.
         """
+        self._require_open()
         if not patient:
             self._require_room(len(jobs))
         self._requests += 1
+        self._open += 1
         loop = asyncio.get_running_loop()
         items = [_Item(job, key, self._requests, loop.create_future()) for job in jobs]
         self._queue.extend(items)
@@ -97,19 +122,27 @@ class Batcher(Generic[Result]):
             for item in items:
                 item.future.cancel()
             raise
+        finally:
+            self._open -= 1
         for outcome in done:
             if isinstance(outcome, BaseException):
                 raise outcome
         return done  # type: ignore[return-value]  # none is an exception
 
     async def aside(self, function: Callable[[], Other]) -> Other:
-        """Run something else in the worker thread, between batches. Errors: ServeError 429 as in `submit`."""
+        """Do something else in a batch's place. Errors: ServeError as in `submit`; what `function` raises."""
+        self._require_open()
         self._require_room(1)
-        self._asides += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, function)
-        finally:
-            self._asides -= 1
+        self._requests += 1
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._queue.append(_Item(Job("", 0), object(), self._requests, future, function))  # type: ignore[arg-type]
+        self._changed.set()
+        done: Other = await future
+        return done
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ServeError(503, "the model must be in memory; it was let go for another a moment ago", 1)
 
     def _require_room(self, count: int) -> None:
         room = self._settings.max_queue - self.waiting
@@ -118,57 +151,90 @@ class Batcher(Generic[Result]):
             raise ServeError(429, f"the queue must have room for {count} sentences; it has for {max(room, 0)}", wait)
 
     async def close(self) -> None:
-        """Stop the worker. What waits is cancelled."""
+        """Begin no more batches. What waits is cancelled."""
+        self._closed = True
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         for item in self._queue:
             item.future.cancel()
         self._thread.shutdown(wait=False)
+        if self._beside is not None:
+            self._beside.pool.shutdown(wait=False)
 
     async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
         while True:
-            await self._fill(1)
-            if self._crowd > 1:
+            await self._until(lambda: bool(self._queue) and self._free > 0)
+            if len(self._queue) < self._enough:
                 await self._gather()
-            items = self._take()
-            if not items:
-                continue
-            begin = time.monotonic()
-            outcomes = await loop.run_in_executor(self._thread, self._outcomes, items)
-            seconds = time.monotonic() - begin
-            self._pace = 0.8 * self._pace + 0.2 * seconds / len(items)
-            self._crowd = len({item.request for item in items})
-            for item, outcome in zip(items, outcomes, strict=True):
-                if item.future.done():
-                    continue
-                if isinstance(outcome, Exception):
-                    item.future.set_exception(outcome)
-                else:
-                    item.future.set_result(outcome)
-            if self._told is not None:
-                failed = sum(isinstance(outcome, Exception) for outcome in outcomes)
-                self._told(Formed(len(items), self._crowd, seconds, failed))
+            self._start()
 
-    async def _fill(self, count: int) -> None:
-        """Wait until so many sentences are in the queue."""
-        while len(self._queue) < count:
+    async def _until(self, fits: Callable[[], bool]) -> None:
+        while not fits():
             self._changed.clear()
             await self._changed.wait()
 
+    @property
+    def _free(self) -> int:
+        """How many batches can begin now."""
+        if self._alone or self._beside is None:
+            return 0 if self._running else 1
+        return self._beside.threads - self._running
+
     async def _gather(self) -> None:
-        """Wait for as many sentences as there were requests lately, but no longer than the window."""
+        """Wait for as many sentences as are likely to come, but not for long."""
         try:
-            await asyncio.wait_for(self._fill(min(self._crowd, self._settings.batch_sentences)), self._settings.window)
+            async with asyncio.timeout(self._patience):
+                await self._until(lambda: len(self._queue) >= self._enough)
         except TimeoutError:
             return
 
-    def _take(self) -> list[_Item[Result]]:
-        """The first sentence that waits and, in order, those that may share its batch."""
+    def _start(self) -> None:
+        """Begin a batch of what waits: of all, or of the share of one of the free threads."""
+        waiting, free = len(self._queue), self._free
+        thread, most = self._thread, self._settings.batch_sentences
+        alone = self._beside is None or (not self._running and waiting < 2 * FEWEST)
+        if not alone:
+            assert self._beside is not None
+            thread, most = self._beside.pool, min(most, max(FEWEST, self._enough, -(-waiting // free)))
+        items = self._take(most)
+        if not items:
+            return
+        self._running, self._alone = self._running + 1, alone
+        done = asyncio.get_running_loop().run_in_executor(thread, self._outcomes, items)
+        done.add_done_callback(partial(self._finished, items, time.monotonic()))
+
+    def _finished(
+        self, items: list[_Item[Result]], begin: float, done: asyncio.Future[list[Result | Exception]]
+    ) -> None:
+        seconds = time.monotonic() - begin
+        outcomes = done.result()
+        requests = len({item.request for item in items})
+        self._pace = 0.8 * self._pace + 0.2 * seconds / (len(items) * self._running)
+        self._running, self._alone = self._running - 1, False
+        self._changed.set()
+        for item, outcome in zip(items, outcomes, strict=True):
+            if item.future.done():
+                continue
+            if isinstance(outcome, Exception):
+                item.future.set_exception(outcome)
+            else:
+                item.future.set_result(outcome)
+        if items[0].function is not None:
+            return
+        # Where one batch is worked on at a time, those who wait are served next; else all share the places.
+        coming = requests if self._beside is None else -(-self._open // self._beside.threads)
+        self._enough = min(coming, self._settings.batch_sentences)
+        self._patience = max(self._settings.window, seconds / 3)
+        if self._told is not None:
+            failed = sum(isinstance(outcome, Exception) for outcome in outcomes)
+            self._told(Formed(len(items), requests, seconds, failed))
+
+    def _take(self, most: int) -> list[_Item[Result]]:
+        """The first sentence that waits and, in order, those that may share its batch: at most so many."""
         taken: list[_Item[Result]] = []
         left: deque[_Item[Result]] = deque()
         longest = 0
-        while self._queue and len(taken) < self._settings.batch_sentences:
+        while self._queue and len(taken) < most:
             item = self._queue.popleft()
             if item.future.done():  # given up meanwhile
                 continue
@@ -183,9 +249,12 @@ class Batcher(Generic[Result]):
         return taken
 
     def _outcomes(self, items: list[_Item[Result]]) -> list[Result | Exception]:
-        """In the worker thread: a result or an exception an item."""
+        """In a thread of its own: a result or an exception an item."""
+        first = items[0]
         try:
-            return list(self._work(items[0].key, [item.job for item in items]))
+            if first.function is not None:
+                return [first.function()]
+            return list(self._work(first.key, [item.job for item in items]))
         except Exception as error:
             if len(items) == 1:
                 return [error]

@@ -52,8 +52,8 @@ def create_app(models: Sequence[Path], settings: Settings | None = None) -> Fast
         redoc_url=None,
     )
     app.state.service = service
-    app.include_router(libretranslate.router)
     app.include_router(v1.router)
+    app.include_router(libretranslate.router)
     app.include_router(suggestions.router)
     app.include_router(file_routes.router)
     app.add_api_route("/metrics", _metrics, methods=["GET"], include_in_schema=False)

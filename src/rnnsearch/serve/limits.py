@@ -35,7 +35,8 @@ class Settings:
     batch_tokens: int = 6000
     """Budget of a batch: sentences times the symbols of the longest."""
     window: float = 0.004
-    """Seconds that a batch waits for more sentences while several requests are about."""
+    """Seconds that a batch waits for more sentences while several requests are about, or a third of the time of the
+    batch before, if that is longer."""
     device: str = "cpu"
     max_loaded: int | None = None
     """Models kept in memory; the one unused for longest goes first."""

@@ -12,10 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+import torch
+
 from rnnsearch import config as run_config
 from rnnsearch.errors import ConfigError, ModelError
 from rnnsearch.models.checkpoint import CONFIG, require_whole
-from rnnsearch.serve.batching import Batcher, Formed, Job
+from rnnsearch.search.workers import one_thread_each
+from rnnsearch.serve.batching import Batcher, Beside, Formed, Job
 from rnnsearch.serve.limits import ServeError, Settings
 from rnnsearch.text.languages import base, language_name
 from rnnsearch.translate import Translation, Translator, load
@@ -66,7 +69,9 @@ class Served:
         self.used = time.monotonic()
         self._users = 0
         self._settings = settings
-        self.batcher: Batcher[Found] = Batcher(self._work, settings, told)
+        threads = torch.get_num_threads() if translator.search.scorer.device.type == "cpu" else 1
+        beside = Beside(one_thread_each(threads), threads) if threads > 1 else None
+        self.batcher: Batcher[Found] = Batcher(self._work, settings, told, beside)
 
     @property
     def busy(self) -> bool:
@@ -110,7 +115,7 @@ class Served:
         return lengths
 
     async def aside(self, work: Callable[[Translator], T]) -> T:
-        """Something else done with the model, between batches. Errors: ServeError 429 where too much is waiting."""
+        """Something else done with the model, in its turn. Errors: ServeError 429 where too much is waiting."""
         self._users += 1
         try:
             return await self.batcher.aside(partial(work, self.translator))
@@ -138,7 +143,7 @@ class Registry:
         self.abouts = _named([read_about(folder) for folder in folders])
         self._told = told
         self._loaded: dict[str, Served] = {}
-        self._loading: dict[str, asyncio.Lock] = {}
+        self._loading: dict[str, asyncio.Task[Served]] = {}
 
     def is_loaded(self, name: str) -> bool:
         """Whether a model is in memory."""
@@ -169,21 +174,29 @@ class Registry:
 
     async def get(self, about: About) -> Served:
         """A model, loaded now where it is not. Errors: ModelError, as in `translate.load`."""
-        lock = self._loading.setdefault(about.name, asyncio.Lock())
-        async with lock:
-            served = self._loaded.get(about.name)
-            if served is None:
-                # In a thread that ends: OpenMP keeps a team for each thread that computed, and where all teams
-                # together have more threads than the machine has cores, those of the model's own thread sleep and wake
-                # at every parallel region instead of standing ready, which takes several times as long.
-                with ThreadPoolExecutor(1) as once:
-                    loading = asyncio.get_running_loop().run_in_executor(once, load, about.folder, self.settings.device)
-                    translator = await loading
-                told = None if self._told is None else partial(self._told, about.name)
-                served = Served(about, translator, self.settings, told)
-                self._loaded[about.name] = served
+        served = self._loaded.get(about.name)
+        if served is None:
+            if about.name not in self._loading:
+                self._loading[about.name] = asyncio.create_task(self._load(about))
+            # Others may wait for it too, and who gives up now may ask again.
+            served = await asyncio.shield(self._loading[about.name])
         served.used = time.monotonic()
         await self._unload(besides=served)
+        return served
+
+    async def _load(self, about: About) -> Served:
+        # In a thread that ends: OpenMP keeps a team for each thread that computed, and where all teams together have
+        # more threads than the machine has cores, those of the model's own thread sleep and wake at every parallel
+        # region instead of standing ready, which takes several times as long.
+        once = ThreadPoolExecutor(1)
+        try:
+            loading = asyncio.get_running_loop().run_in_executor(once, _ready, about.folder, self.settings.device)
+            translator = await loading
+        finally:
+            once.shutdown(wait=False)
+            del self._loading[about.name]
+        told = None if self._told is None else partial(self._told, about.name)
+        served = self._loaded[about.name] = Served(about, translator, self.settings, told)
         return served
 
     async def load_all(self) -> None:
@@ -202,9 +215,20 @@ class Registry:
 
     async def close(self) -> None:
         """Let every model go."""
+        loading = list(self._loading.values())
+        for task in loading:
+            task.cancel()
+        await asyncio.gather(*loading, return_exceptions=True)
         for served in self.loaded:
             await served.batcher.close()
         self._loaded.clear()
+
+
+def _ready(folder: Path, device: str) -> Translator:
+    """A model that need not be made ready by its first sentences, which several threads may begin at once."""
+    translator = load(folder, device)
+    _ = translator.search
+    return translator
 
 
 def read_about(folder: Path) -> About:

@@ -109,8 +109,8 @@ def _append(path: Path, line: str) -> None:
         file.write(f"{line}\n")
 
 
-def service_of(request: Request) -> Service:
-    """The service of the application that a request is for."""
+async def service_of(request: Request) -> Service:
+    """The service of the application that a request is for. A coroutine: plain functions are called in a thread."""
     service: Service = request.app.state.service
     return service
 

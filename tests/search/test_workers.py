@@ -1,0 +1,27 @@
+"""Threads that search side by side."""
+
+import threading
+
+import torch
+
+from rnnsearch.search.workers import one_thread_each
+
+
+def test_each_computes_alone_and_all_others_as_before():
+    torch.set_num_threads(3)
+    with one_thread_each(4) as pool:
+        together = threading.Barrier(4)
+        torch.set_num_threads(2)
+
+        def threads():
+            together.wait(20)  # so that each of them is asked
+            torch.ones(100, 100) @ torch.ones(100, 100)
+            return torch.get_num_threads()
+
+        asked = [pool.submit(threads) for _ in range(4)]
+        assert [answer.result() for answer in asked] == [1] * 4
+    later = []
+    thread = threading.Thread(target=lambda: later.append(torch.get_num_threads()))
+    thread.start()
+    thread.join()
+    assert [*later, torch.get_num_threads()] == [2, 2]

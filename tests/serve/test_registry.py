@@ -1,0 +1,143 @@
+"""Loading: models are loaded once, whoever waits, and nobody else waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rnnsearch.errors import ModelError
+from rnnsearch.serve import registry as module
+from rnnsearch.serve.limits import ServeError, Settings
+from rnnsearch.serve.registry import Registry, Search
+from rnnsearch.translate import Translator
+
+
+class Loader:
+    """Loads as ever, but only when told to; counts how often."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.go, self.entered = threading.Event(), threading.Event()
+        self.calls = 0
+        self.released: list[bool] = []
+        self._load = module.load
+        monkeypatch.setattr(module, "load", self)
+
+    def __call__(self, folder: Path, device: str) -> Translator:
+        self.calls += 1
+        self.entered.set()
+        self.released.append(self.go.wait(10))
+        return self._load(folder, device)
+
+
+def run(folders: list[Path], conversation: Callable[[Registry], Coroutine[Any, Any, Any]]) -> Any:
+    async def held() -> Any:
+        registry = Registry(folders, Settings())
+        try:
+            return await conversation(registry)
+        finally:
+            await registry.close()
+
+    return asyncio.run(held())
+
+
+def test_who_gives_up_while_a_model_loads_holds_nobody_up(folders: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    loader = Loader(monkeypatch)
+
+    async def conversation(registry: Registry) -> None:
+        first = asyncio.create_task(registry.get(registry.find()))
+        await asyncio.to_thread(loader.entered.wait, 20)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        loader.go.set()
+        served = await registry.get(registry.find())
+        assert registry.loaded == [served]
+
+    run(folders, conversation)
+    assert loader.released == [True], "the event loop stood still until the model was there"
+    assert loader.calls == 1, "what the first had begun to load, the second got"
+
+
+def test_two_first_requests_load_a_model_once(folders: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    loader = Loader(monkeypatch)
+    loader.go.set()
+
+    async def conversation(registry: Registry) -> None:
+        first, second = await asyncio.gather(*(registry.get(registry.find()) for _ in range(2)))
+        assert first is second is await registry.get(registry.find())
+
+    run(folders, conversation)
+    assert loader.calls == 1
+
+
+def test_a_model_that_cannot_be_loaded_is_tried_again(folders: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> Any:
+        raise ModelError("it is broken")
+
+    async def conversation(registry: Registry) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(module, "load", broken)
+            asked = (registry.get(registry.find()) for _ in range(2))
+            outcomes = await asyncio.gather(*asked, return_exceptions=True)
+            assert [str(outcome) for outcome in outcomes] == ["it is broken"] * 2
+        assert (await registry.get(registry.find())).about.name == "en-de"
+
+    run(folders, conversation)
+
+
+def test_a_server_that_closes_leaves_no_model_loading(folders: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    loader = Loader(monkeypatch)
+
+    async def conversation(registry: Registry) -> list[Any]:
+        asked = asyncio.create_task(registry.get(registry.find()))
+        await asyncio.to_thread(loader.entered.wait, 20)
+        await registry.close()
+        loader.go.set()
+        return await asyncio.gather(asked, return_exceptions=True)
+
+    [outcome] = run(folders, conversation)
+    assert isinstance(outcome, asyncio.CancelledError)
+
+
+def test_a_model_that_was_let_go_says_so(folders: list[Path]) -> None:
+    async def conversation(registry: Registry) -> None:
+        served = await registry.get(registry.find())
+        await registry.close()
+        for asked in (served.translate(["the cat"], Search()), served.aside(lambda _: None)):
+            with pytest.raises(ServeError, match="the model must be in memory") as caught:
+                await asked
+            assert (caught.value.status, caught.value.retry_after) == (503, 1)
+
+    run(folders, conversation)
+
+
+def test_threads_side_by_side_find_what_one_finds(folders: list[Path]) -> None:
+    """With two threads, many sentences that come together are searched in several batches at once."""
+    sentences = [
+        f"the {' '.join(['cat', 'dog', 'bird'][: n % 4])} sees {'a big red dog ' * (n % 3)}." for n in range(24)
+    ]
+
+    def together(threads: int) -> tuple[list[str], list[int]]:
+        torch.set_num_threads(threads)
+        formed: list[int] = []
+
+        async def held() -> list[str]:
+            registry = Registry(folders, Settings(), lambda _, batch: formed.append(batch.sentences))
+            served = await registry.get(registry.find())
+            found = await asyncio.gather(*(served.translate([sentence], Search()) for sentence in sentences))
+            await registry.close()
+            return [best.text for [[best]] in found]
+
+        return asyncio.run(held()), formed
+
+    alone, one = together(1)
+    beside, two = together(2)
+    torch.set_num_threads(1)
+    assert beside == alone
+    assert (one, two) == ([24], [12, 12])
