@@ -98,13 +98,17 @@ class Row(NamedTuple):
     batch: float
     largest: int
     memory: float
+    server: float
+    """CPU milliseconds of the server a request."""
+    client: float
+    """The same of all clients, which are this process."""
 
 
 def row(port: int, sentences: Sequence[str], clients: int, seconds: float) -> tuple[Row, list[tuple[float, int]]]:
     """Measure so many concurrent clients."""
-    before = metrics(port)
-    times = measure(port, sentences, clients, seconds)
-    after = metrics(port)
+    before, own = metrics(port), time.process_time()
+    times, asked = measure(port, sentences, clients, seconds)
+    own, after = time.process_time() - own, metrics(port)
     grown = {name: value - before.get(name, 0) for name, value in after.items()}
     count = next(v for n, v in grown.items() if n.startswith("rnnsearch_batch_sentences_count"))
     total = next(v for n, v in grown.items() if n.startswith("rnnsearch_batch_sentences_sum"))
@@ -119,6 +123,8 @@ def row(port: int, sentences: Sequence[str], clients: int, seconds: float) -> tu
         total / count,
         min(full, default=0),
         after["process_resident_memory_bytes"] / 2**20,
+        1000 * grown["process_cpu_seconds_total"] / asked,
+        1000 * own / asked,
     )
     return made, times
 
@@ -163,7 +169,7 @@ def report(
     machine = f"{os.cpu_count()} cores, {_cpu()}, torch {torch.__version__.partition('+')[0]}, {threads} threads"
     table = [
         f"| {r.clients} | {r.rate:.1f} | {r.rate / rate:.0%} | {r.p50:.1f} | {r.p99:.1f} | {r.batch:.1f} | {r.largest} "
-        f"| {r.memory:.0f} |"
+        f"| {r.memory:.0f} | {r.server:.1f} | {r.client:.2f} |"
         for r in rows
     ]
     alone = 1000 * statistics.median(plain["alone"])
@@ -172,7 +178,7 @@ def report(
             "# The server under load",
             "",
             "Closed-loop clients, one sentence a request (`POST /v1/translate`, alignments and scores in the answer), "
-            "the model's own beam. Clients and server share the machine.",
+            "the model's own beam. All clients are one process of their own, which shares the machine with the server.",
             "",
             "```text",
             "python benchmarks/serving.py MODEL SENTENCES --output docs/results/serving.md",
@@ -181,8 +187,9 @@ def report(
             f"Machine: {machine}. {count:,} sentences, {seconds:g} s for each row after a warm-up. "
             f"Search: {plain['search']}.",
             "",
-            "| clients | requests/s | of offline | p50 ms | p99 ms | mean batch | 99% of batches up to | memory MiB |",
-            "|---:|---:|---:|---:|---:|---:|---:|---:|",
+            "| clients | requests/s | of offline | p50 ms | p99 ms | mean batch | 99% of batches up to | memory MiB "
+            "| server's CPU ms a request | clients' |",
+            "|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
             *table,
             "",
             f"Offline, the same sentences through the Translator in batches of 64: {rate:.1f} sentences/s, the mean of "

@@ -65,15 +65,19 @@ class Connection:
             self._writer = None
 
 
-def measure(port: int, sentences: Sequence[str], clients: int, seconds: float) -> list[tuple[float, int]]:
-    """`clients` ask for one sentence after another for so long: (seconds to the answer, sentence) of each request.
+def measure(port: int, sentences: Sequence[str], clients: int, seconds: float) -> tuple[list[tuple[float, int]], int]:
+    """`clients` ask for one sentence after another for so long: (seconds to the answer, sentence) of each request that
+    was answered in that time, and how many were asked in all.
 
     A first part of the time warms everything up and is not counted.
     """
     return asyncio.run(_measure(port, sentences, clients, seconds))
 
 
-async def _measure(port: int, sentences: Sequence[str], clients: int, seconds: float) -> list[tuple[float, int]]:
+async def _measure(
+    port: int, sentences: Sequence[str], clients: int, seconds: float
+) -> tuple[list[tuple[float, int]], int]:
+    bodies = [json.dumps({"text": sentence}).encode() for sentence in sentences]
     rows: list[tuple[float, int]] = []
     begin = time.perf_counter() + min(5.0, 0.25 * seconds)
     end = begin + seconds
@@ -85,8 +89,7 @@ async def _measure(port: int, sentences: Sequence[str], clients: int, seconds: f
         while (start := time.perf_counter()) < end:
             number = turn % len(sentences)
             turn += 1
-            body = json.dumps({"text": sentences[number]}).encode()
-            answer = await connection.ask("POST", "/v1/translate", body)
+            answer = await connection.ask("POST", "/v1/translate", bodies[number])
             now = time.perf_counter()
             if answer.status != 200:
                 raise RuntimeError(f"the server answered {answer.status}: {answer.body[:200]!r}")
@@ -95,7 +98,7 @@ async def _measure(port: int, sentences: Sequence[str], clients: int, seconds: f
         connection.close()
 
     await asyncio.gather(*(client() for _ in range(clients)))
-    return rows
+    return rows, turn
 
 
 @dataclass
@@ -121,7 +124,7 @@ class Soak:
             ("stream", self._stream, 1),
             ("file", self._file, 1),
         ]
-        rude = [self._leave, self._garbage, self._huge, self._invalid]
+        rude = [self._leave, self._half, self._garbage, self._huge, self._invalid]
         clients = [self._polite(name, ask) for name, ask, count in polite for _ in range(count)]
         await asyncio.gather(*clients, *(self._rude(act) for act in rude))
 
@@ -210,6 +213,14 @@ class Soak:
         connection.close()
         return "left"
 
+    async def _half(self) -> str:
+        """Leave in the middle of a body."""
+        _, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(b'POST /v1/translate HTTP/1.1\r\nHost: t\r\nContent-Length: 900\r\n\r\n{"text": "a')
+        await writer.drain()
+        writer.close()
+        return "left in a body"
+
     async def _garbage(self) -> str:
         connection = Connection(self.port)
         body = bytes(self.draw.randrange(256) for _ in range(200))
@@ -218,10 +229,18 @@ class Soak:
         return self._refused("garbage", answer, 400)
 
     async def _huge(self) -> str:
-        connection = Connection(self.port)
-        answer = await connection.ask("POST", "/v1/translate", b"x" * (11 << 20))
-        connection.close()
-        return self._refused("huge", answer, 413)
+        """A body that is too large: all of it, whose sender may find the connection closed, or its beginning, whose
+        sender reads the answer."""
+        if self.draw.random() < 0.5:
+            connection = Connection(self.port)
+            answer = await connection.ask("POST", "/v1/translate", b"x" * (11 << 20))
+            connection.close()
+            return self._refused("huge", answer, 413)
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(b"POST /v1/translate HTTP/1.1\r\nHost: t\r\nContent-Length: 11534336\r\n\r\n" + b"x" * 1000)
+        first = await reader.readline()
+        writer.close()
+        return self._refused("huge", Answer(int(first.split(b" ")[1]), first), 413)
 
     async def _invalid(self) -> str:
         connection = Connection(self.port)

@@ -164,7 +164,7 @@ class Batcher(Generic[Result]):
     async def _run(self) -> None:
         while True:
             await self._until(lambda: bool(self._queue) and self._free > 0)
-            if len(self._queue) < self._enough:
+            if not self._full():
                 await self._gather()
             self._start()
 
@@ -180,11 +180,17 @@ class Batcher(Generic[Result]):
             return 0 if self._running else 1
         return self._beside.threads - self._running
 
+    def _full(self) -> bool:
+        """Whether what waits is worth a batch. While all threads are idle, less is: they must not begin and end
+        together, or all would be idle again while the event loop answers everybody."""
+        idle = self._beside is not None and not self._running
+        return len(self._queue) >= (-(-self._enough // 4) if idle else self._enough)
+
     async def _gather(self) -> None:
         """Wait for as many sentences as are likely to come, but not for long."""
         try:
             async with asyncio.timeout(self._patience):
-                await self._until(lambda: len(self._queue) >= self._enough)
+                await self._until(self._full)
         except TimeoutError:
             return
 
@@ -192,7 +198,7 @@ class Batcher(Generic[Result]):
         """Begin a batch of what waits: of all, or of the share of one of the free threads."""
         waiting, free = len(self._queue), self._free
         thread, most = self._thread, self._settings.batch_sentences
-        alone = self._beside is None or (not self._running and waiting < 2 * FEWEST)
+        alone = self._beside is None or (not self._running and max(waiting, self._open) < 2 * FEWEST)
         if not alone:
             assert self._beside is not None
             thread, most = self._beside.pool, min(most, max(FEWEST, self._enough, -(-waiting // free)))

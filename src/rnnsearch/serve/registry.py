@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -24,6 +24,8 @@ from rnnsearch.text.languages import base, language_name
 from rnnsearch.translate import Translation, Translator, load
 
 T = TypeVar("T")
+COMPACT_AT = 0.03
+"""Share of a batch that has finished at which it leaves: here long and short sentences come together, so early."""
 Found = list[Translation]
 """The n best translations of a sentence."""
 
@@ -124,7 +126,7 @@ class Served:
             self.used = time.monotonic()
 
     def _work(self, search: Search, jobs: list[Job]) -> list[Found]:
-        options = self.translator.options(search.beam, search.n_best)
+        options = replace(self.translator.options(search.beam, search.n_best), compact_at=COMPACT_AT)
         prefixes = [job.prefix or "" for job in jobs] if search.prefixed else None
         return self.translator.n_best([job.text for job in jobs], options, len(jobs), prefixes=prefixes)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -77,6 +78,9 @@ def run(models: Sequence[Path], settings: Settings, host: str, port: int, log_le
     to_stderr(log_level)
     config = uvicorn.Config(outer, log_config=None, access_log=False, server_header=False, lifespan="on")
     service: Service = app.state.service
+    # What the libraries made stays until the end: the collector need not look at it again after every few requests.
+    gc.collect()
+    gc.freeze()
     with _listen(host, port) as listening:
         load_all = service.registry.load_all if preload else None
         asyncio.run(_serve(Server(config, outer, service), listening, load_all))
