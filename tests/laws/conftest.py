@@ -254,9 +254,9 @@ def lively(model: TranslationModel) -> TranslationModel:
 
 
 @pytest.fixture
-def make() -> Callable[[RunConfig], TranslationModel]:
-    """The model of a combination over 12 symbols a side, its weights lively."""
-    return lambda config: lively(build(config.model, SYMBOLS, SYMBOLS, seed=1))
+def make() -> Callable[..., TranslationModel]:
+    """The model of a combination over 12 symbols a side, its weights lively, of seed 1 or another."""
+    return lambda config, seed=1: lively(build(config.model, SYMBOLS, SYMBOLS, seed=seed))
 
 
 @pytest.fixture
