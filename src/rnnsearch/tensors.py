@@ -36,6 +36,12 @@ def at_least_fp32(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
+def product_type(x: Tensor) -> torch.dtype:
+    """The type that matrix products with x run in here: autocast's where it is on, else that of x."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+
+
 def lengths_mask(lengths: Tensor, width: int) -> Tensor:
     """Mask [B, width], True at the first `lengths` [B] positions of each row."""
     return torch.arange(width, device=lengths.device)[None, :] < lengths[:, None]

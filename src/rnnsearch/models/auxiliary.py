@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from rnnsearch.config import ObjectiveConfig, ReinforceConfig
 from rnnsearch.models.initialise import Init, linear
+from rnnsearch.models.linear import Linear
 from rnnsearch.tensors import at_least_fp32
 
 LEAST_VARIANCE = 0.01
@@ -27,8 +28,8 @@ class Fertility(nn.Module):
 
     def __init__(self, annotation: int, size: int) -> None:
         super().__init__()
-        self.hidden = nn.Linear(annotation, size)
-        self.moments = nn.Linear(size, 2)
+        self.hidden = Linear(annotation, size)
+        self.moments = Linear(size, 2)
 
     def initialise(self, init: Init) -> None:
         """Draw the parameters; mean and variance begin at 1."""
@@ -113,7 +114,7 @@ class LearnedBaseline(Baseline):
 
     def __init__(self, readout: int, vocabulary: int) -> None:
         super().__init__()
-        self.linear = nn.Linear(readout, 1)
+        self.linear = Linear(readout, 1)
         self.vocabulary = vocabulary
 
     @classmethod

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rnnsearch.models.initialise import Init, linear
+from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import CellState, Memory, StateShape
 
 Shapes = tuple[StateShape, ...]
@@ -92,7 +93,7 @@ class Learned(Bridge):
         self.reads = tuple(max(0, len(encoder) - len(decoder) + l) for l in range(len(decoder)))
         """The encoder layer (from 0) that each decoder layer reads."""
         self.layers = nn.ModuleList(
-            nn.Linear(encoder[e].numbers, shape.numbers) for e, shape in zip(self.reads, decoder, strict=True)
+            Linear(encoder[e].numbers, shape.numbers) for e, shape in zip(self.reads, decoder, strict=True)
         )
         """W_l and b_l."""
 

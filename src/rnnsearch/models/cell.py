@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from rnnsearch.models.initialise import Init, linear
+from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import CellState, Hidden, HiddenAndCell
 
 
@@ -31,7 +32,7 @@ class Cell(nn.Module, ABC):
     def __init__(self, inputs_size: int, size: int) -> None:
         super().__init__()
         self.size = size
-        self.input = nn.Linear(inputs_size, self.blocks * size)
+        self.input = Linear(inputs_size, self.blocks * size)
         """W and b of every gate, one block below the other."""
 
     def initialise(self, init: Init) -> None:

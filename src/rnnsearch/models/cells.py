@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from rnnsearch.models.cell import Cell, kept
 from rnnsearch.models.fused.gru_sequence import gru_sequence
 from rnnsearch.models.fused.lstm_sequence import lstm_sequence
 from rnnsearch.models.layer_norm_cells import GateNormLSTM, LayerNormGRU, LayerNormLSTM
+from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import CellState, Hidden, HiddenAndCell
 
 
@@ -33,7 +34,7 @@ class Tanh(Cell):
 
     def __init__(self, inputs_size: int, size: int) -> None:
         super().__init__(inputs_size, size)
-        self.recurrent = nn.Linear(size, size, bias=False)
+        self.recurrent = Linear(size, size, bias=False)
 
     def step(self, x: Float[Tensor, "N G"], state: CellState, keep: Float[Tensor, "N D"] | None = None) -> Hidden:
         return Hidden(torch.tanh(x + self.recurrent(kept(state.h, keep))))
@@ -51,9 +52,9 @@ class GRU(Cell):
 
     def __init__(self, inputs_size: int, size: int) -> None:
         super().__init__(inputs_size, size)
-        self.recurrent_gates = nn.Linear(size, 2 * size, bias=False)
+        self.recurrent_gates = Linear(size, 2 * size, bias=False)
         """U_z above U_r."""
-        self.recurrent = nn.Linear(size, size, bias=False)
+        self.recurrent = Linear(size, size, bias=False)
         """U."""
 
     def _gates(self, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
@@ -117,7 +118,7 @@ class TorchGRU(Cell):
 
     def __init__(self, inputs_size: int, size: int) -> None:
         super().__init__(inputs_size, size)
-        self.recurrent = nn.Linear(size, 3 * size)
+        self.recurrent = Linear(size, 3 * size)
 
     def step(self, x: Float[Tensor, "N G"], state: CellState, keep: Float[Tensor, "N D"] | None = None) -> Hidden:
         D = self.size
@@ -168,7 +169,7 @@ class LSTM(Cell):
 
     def __init__(self, inputs_size: int, size: int) -> None:
         super().__init__(inputs_size, size)
-        self.recurrent = nn.Linear(size, 4 * size, bias=False)
+        self.recurrent = Linear(size, 4 * size, bias=False)
 
     def step(
         self, x: Float[Tensor, "N G"], state: CellState, keep: Float[Tensor, "N D"] | None = None

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from rnnsearch.models.cell import Cell, kept
 from rnnsearch.models.initialise import Init, linear
+from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import CellState, Hidden, HiddenAndCell
 from rnnsearch.tensors import at_least_fp32
 
@@ -51,9 +52,9 @@ class NormedCell(Cell):
 
     def __init__(self, inputs_size: int, size: int) -> None:
         super().__init__(inputs_size, size)
-        self.input = nn.Linear(inputs_size, self.blocks * size, bias=False)
+        self.input = Linear(inputs_size, self.blocks * size, bias=False)
         """W of every block."""
-        self.recurrent = nn.Linear(size, self.blocks * size, bias=False)
+        self.recurrent = Linear(size, self.blocks * size, bias=False)
         """U of every block."""
 
     def initialise(self, init: Init) -> None:

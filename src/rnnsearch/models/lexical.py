@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rnnsearch.models.initialise import Init, linear
+from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import Memory
 
 
@@ -21,7 +22,7 @@ class Lexical(nn.Module):
 
     def __init__(self, embedding: int) -> None:
         super().__init__()
-        self.hidden = nn.Linear(embedding, embedding)
+        self.hidden = Linear(embedding, embedding)
         """W and b."""
 
     def initialise(self, init: Init) -> None:

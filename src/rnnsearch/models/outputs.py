@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from rnnsearch.models.embeddings import Embedding
-from rnnsearch.models.fused.products import product, product_type
+from rnnsearch.models.fused.products import product
 from rnnsearch.models.initialise import Init
 from rnnsearch.models.native import softmax_loss as native
-from rnnsearch.tensors import at_least_fp32
+from rnnsearch.tensors import at_least_fp32, product_type
 
 CHUNK_BYTES = 1 << 24
 """Of logits held at a time: the loss never holds B x I x V of them."""
@@ -40,7 +40,7 @@ class Output(nn.Module):
         if not self.tied:
             init.embedding(self.weight)
         if self.lexical is not None:
-            init.embedding(self.lexical)
+            init.weight(self.lexical)
         init.bias(self.bias)
 
     def logits(

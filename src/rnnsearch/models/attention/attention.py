@@ -16,6 +16,7 @@ from rnnsearch.models.attention.scores import SCORES, Score
 from rnnsearch.models.attention.windows import WINDOWS, Global, Placement, Window
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.initialise import Init
+from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import Encoded, Memory
 
 PRODUCTS_A_PICK = 24
@@ -54,7 +55,7 @@ class Attention(nn.Module):
         self.normaliser = normaliser
         self.features = nn.ModuleList(features)
         self.feature_weights = nn.ModuleList(
-            nn.Linear(feature.width, score.hidden_size, bias=False) for feature in features
+            Linear(feature.width, score.hidden_size, bias=False) for feature in features
         )
         """W_f of each feature."""
 

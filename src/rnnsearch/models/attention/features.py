@@ -13,11 +13,12 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import linear, pad
+from torch.nn.functional import pad
 
 from rnnsearch.config import AttentionConfig
 from rnnsearch.models.cells import GRU
 from rnnsearch.models.initialise import Init
+from rnnsearch.models.linear import Linear, linear
 from rnnsearch.models.memory import Encoded, Hidden, Memory
 from rnnsearch.tensors import at_least_fp32
 
@@ -89,7 +90,7 @@ class LinguisticCoverage(Feature):
         super().__init__()
         self.most = most
         """N."""
-        self.fertility = nn.Linear(annotation_size, 1, bias=False)
+        self.fertility = Linear(annotation_size, 1, bias=False)
         """U_f."""
 
     @classmethod

@@ -23,11 +23,11 @@ from typing import ClassVar
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import linear
 
 from rnnsearch.config import AttentionConfig
 from rnnsearch.errors import ModelError
 from rnnsearch.models.initialise import Init
+from rnnsearch.models.linear import Linear, linear
 
 
 class Score(nn.Module, ABC):
@@ -91,9 +91,9 @@ class Additive(Score):
     def __init__(self, query_size: int, annotation_size: int, size: int) -> None:
         super().__init__()
         self.hidden_size = size
-        self.query = nn.Linear(query_size, size, bias=False)
+        self.query = Linear(query_size, size, bias=False)
         """W_a."""
-        self.key = nn.Linear(annotation_size, size, bias=False)
+        self.key = Linear(annotation_size, size, bias=False)
         """U_a."""
         self.vector = nn.Parameter(torch.empty(size))
         """v_a."""
@@ -174,11 +174,11 @@ class MultiHeadAdditive(Score):
         super().__init__()
         self.hidden_size = size
         self.heads: int = heads
-        self.query = nn.Linear(query_size, size, bias=False)
+        self.query = Linear(query_size, size, bias=False)
         """W_m of all heads, one below the other."""
-        self.key = nn.Linear(annotation_size, size, bias=False)
+        self.key = Linear(annotation_size, size, bias=False)
         """U_m."""
-        self.value = nn.Linear(annotation_size, annotation_size, bias=False)
+        self.value = Linear(annotation_size, annotation_size, bias=False)
         """V_m."""
         self.vector = nn.Parameter(torch.empty(size))
         """v_m, one after the other."""
@@ -292,7 +292,7 @@ class General(Product):
 
     def __init__(self, query_size: int, annotation_size: int) -> None:
         super().__init__()
-        self.key = nn.Linear(annotation_size, query_size, bias=False)
+        self.key = Linear(annotation_size, query_size, bias=False)
         """W_a."""
 
     @classmethod

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from rnnsearch.config import AttentionConfig
 from rnnsearch.models.initialise import Init
+from rnnsearch.models.linear import Linear
 from rnnsearch.tensors import at_least_fp32
 
 
@@ -132,7 +133,7 @@ class LocalPredictive(Window):
     def __init__(self, query_size: int, reach: int) -> None:
         super().__init__()
         self.reach: int = reach
-        self.query = nn.Linear(query_size, query_size, bias=False)
+        self.query = Linear(query_size, query_size, bias=False)
         """W_p."""
         self.vector = nn.Parameter(torch.empty(query_size))
         """v_p."""

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rnnsearch.models.initialise import Init, linear
+from rnnsearch.models.linear import Linear
 
 
 class Attentional(nn.Module):
@@ -14,7 +15,7 @@ class Attentional(nn.Module):
 
     def __init__(self, context: int, state: int, size: int) -> None:
         super().__init__()
-        self.combine = nn.Linear(context + state, size, bias=False)
+        self.combine = Linear(context + state, size, bias=False)
         """W_c."""
 
     def initialise(self, init: Init) -> None:

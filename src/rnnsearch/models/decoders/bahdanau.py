@@ -6,7 +6,7 @@ from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from rnnsearch.config import ModelConfig
 from rnnsearch.models.attention.attention import Attention, AttentionState
@@ -19,6 +19,7 @@ from rnnsearch.models.draws import Draws, state_mask
 from rnnsearch.models.encoder import Encoder, MakeCell
 from rnnsearch.models.fused import bahdanau
 from rnnsearch.models.initialise import Init, linear
+from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import CellState, Encoded, Memory
 
 
@@ -59,9 +60,9 @@ class Bahdanau(Decoder):
         super().__init__()
         self.attention = attention
         self.cell: Cell = make_cell(embedding, size)
-        self.context = nn.Linear(annotation, self.cell.blocks * size, bias=False)
+        self.context = Linear(annotation, self.cell.blocks * size, bias=False)
         """C of every gate."""
-        self.initial = nn.Linear(summary, size)
+        self.initial = Linear(summary, size)
         """W_s."""
         self.deep_output = self.output(size, embedding, annotation, readout)
         self.readout_size = readout

@@ -19,6 +19,7 @@ from rnnsearch.models.decoders.tanh_output import TanhOutput
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoder import Encoder, MakeCell
 from rnnsearch.models.initialise import Init, linear
+from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import CellState, Encoded, Memory
 
 
@@ -84,7 +85,7 @@ class BiDeep(Decoder):
         super().__init__()
         self.first = Conditional(make_cell, attention, embedding, annotation, size, transitions)
         self.upper = nn.ModuleList(Upper(make_cell, annotation, size, transitions) for _ in range(layers - 1))
-        self.initial = nn.Linear(annotation, layers * size)
+        self.initial = Linear(annotation, layers * size)
         self.output = TanhOutput(size, embedding, annotation, readout)
         self.readout_size = readout
         self.size, self.layers = size, layers

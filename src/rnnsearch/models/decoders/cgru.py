@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from rnnsearch.config import ModelConfig
 from rnnsearch.models.attention.attention import Attention, AttentionState
@@ -17,6 +17,7 @@ from rnnsearch.models.decoders.tanh_output import TanhOutput
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoder import Encoder, MakeCell
 from rnnsearch.models.initialise import Init, linear
+from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import CellState, Encoded, Memory
 
 
@@ -55,7 +56,7 @@ class ConditionalGRU(Decoder):
     ) -> None:
         super().__init__()
         self.cell = Conditional(make_cell, attention, embedding, annotation, size, transitions)
-        self.initial = nn.Linear(annotation, size)
+        self.initial = Linear(annotation, size)
         """W_init."""
         self.output = TanhOutput(size, embedding, annotation, readout)
         self.readout_size = readout

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from rnnsearch.config import ModelConfig
 from rnnsearch.models.cell import kept
@@ -15,6 +15,7 @@ from rnnsearch.models.decoders.deep_output import DeepOutput
 from rnnsearch.models.draws import Draws, state_mask
 from rnnsearch.models.encoder import Encoder
 from rnnsearch.models.initialise import Init, linear
+from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import Encoded, Memory
 
 
@@ -42,15 +43,15 @@ class Cho(Decoder):
     def __init__(self, embedding: int, summary: int, size: int, maxout: int, state_dropout: float = 0.0) -> None:
         super().__init__()
         self.size = size
-        self.summary = nn.Linear(summary, size)
+        self.summary = Linear(summary, size)
         """V."""
-        self.initial = nn.Linear(size, size)
+        self.initial = Linear(size, size)
         """V'."""
-        self.word = nn.Linear(embedding, 3 * size)
+        self.word = Linear(embedding, 3 * size)
         """W_z, W_r, W and the biases."""
-        self.recurrent = nn.Linear(size, 3 * size, bias=False)
+        self.recurrent = Linear(size, 3 * size, bias=False)
         """U_z, U_r, U."""
-        self.context = nn.Linear(size, 3 * size, bias=False)
+        self.context = Linear(size, 3 * size, bias=False)
         """C_z, C_r, C."""
         self.deep_output = DeepOutput(size, embedding, size, maxout)
         self.readout_size = maxout

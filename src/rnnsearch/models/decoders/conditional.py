@@ -14,10 +14,11 @@ from rnnsearch.models.decoders.starts import mask_of
 from rnnsearch.models.encoder import MakeCell
 from rnnsearch.models.initialise import Init
 from rnnsearch.models.layer_norm_cells import Norm
+from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import CellState, Memory
 
 
-class NoInput(nn.Linear):
+class NoInput(Linear):
     """W x + b of an x without numbers: b alone."""
 
     def __init__(self, size: int) -> None:

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rnnsearch.models.initialise import Init, linear
+from rnnsearch.models.linear import Linear
 
 
 class DeepOutput(nn.Module):
@@ -17,11 +18,11 @@ class DeepOutput(nn.Module):
 
     def __init__(self, state: int, embedding: int, context: int, maxout: int) -> None:
         super().__init__()
-        self.state = nn.Linear(state, 2 * maxout)
+        self.state = Linear(state, 2 * maxout)
         """U_o and b."""
-        self.word = nn.Linear(embedding, 2 * maxout, bias=False)
+        self.word = Linear(embedding, 2 * maxout, bias=False)
         """V_o."""
-        self.context = nn.Linear(context, 2 * maxout, bias=False)
+        self.context = Linear(context, 2 * maxout, bias=False)
         """C_o."""
 
     def initialise(self, init: Init) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from rnnsearch.config import ModelConfig
 from rnnsearch.models.attention.attention import Attention, AttentionState
@@ -16,6 +16,7 @@ from rnnsearch.models.decoders.stacked import Stacked
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoder import Encoder
 from rnnsearch.models.initialise import Init, linear
+from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import Memory
 from rnnsearch.models.stack import Stack, StackState
 from rnnsearch.tensors import at_least_fp32
@@ -43,7 +44,7 @@ class LuongInputFeeding(Stacked):
     def __init__(self, stack: Stack, bridge: Bridge, attention: Attention, annotation: int, readout: int) -> None:
         super().__init__(stack, bridge, attention)
         self.attentional = Attentional(annotation, stack.size, readout)
-        self.feeding = nn.Linear(readout, stack.bottom.blocks * stack.size, bias=False)
+        self.feeding = Linear(readout, stack.bottom.blocks * stack.size, bias=False)
         """The columns of the bottom layer's W that read h~."""
         self.readout_size = readout
 

@@ -18,6 +18,7 @@ from rnnsearch.models.decoders.starts import first_state, mask_of, mean_annotati
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoder import Encoder, MakeCell
 from rnnsearch.models.initialise import Init, linear
+from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import CellState, Encoded, Memory
 from rnnsearch.tensors import at_least_fp32
 
@@ -30,13 +31,13 @@ class Head(nn.Module):
 
     def __init__(self, controller: int, slot: int) -> None:
         super().__init__()
-        self.slot = nn.Linear(slot, slot, bias=False)
+        self.slot = Linear(slot, slot, bias=False)
         """A."""
-        self.query = nn.Linear(controller, slot, bias=False)
+        self.query = Linear(controller, slot, bias=False)
         """B."""
         self.vector = nn.Parameter(torch.empty(slot))
         """v."""
-        self.gate = nn.Linear(controller, 1)
+        self.gate = Linear(controller, 1)
         """w_g and b."""
 
     def initialise(self, init: Init) -> None:
@@ -101,19 +102,19 @@ class MemDec(Decoder):
         super().__init__()
         self.attention = attention
         self.slots, self.slot_size = slots, slot_size
-        self.word = nn.Linear(embedding, size)
+        self.word = Linear(embedding, size)
         """W_y and b."""
-        self.recurrent = nn.Linear(size, size, bias=False)
+        self.recurrent = Linear(size, size, bias=False)
         """W_s."""
         self.cell: Cell = make_cell(annotation + slot_size, size)
         self.reader = Head(size, slot_size)
         self.writer = Head(size, slot_size)
-        self.erase = nn.Linear(size, slot_size, bias=False)
+        self.erase = Linear(size, slot_size, bias=False)
         """W_ers."""
-        self.add = nn.Linear(size, slot_size, bias=False)
+        self.add = Linear(size, slot_size, bias=False)
         """W_add."""
-        self.initial = nn.Linear(summary, size)
-        self.first_buffer = nn.Linear(annotation, slots * slot_size)
+        self.initial = Linear(summary, size)
+        self.first_buffer = Linear(annotation, slots * slot_size)
         """W_k and b_k, one below the other."""
         self.deep_output = DeepOutput(size, embedding, annotation, maxout)
         self.readout_size = maxout

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from rnnsearch.config import ModelConfig
 from rnnsearch.models.attention.attention import Attention, AttentionState
@@ -16,6 +16,7 @@ from rnnsearch.models.decoders.stacked import Stacked
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoder import Encoder
 from rnnsearch.models.initialise import Init, linear
+from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import Memory
 from rnnsearch.models.stack import Stack, StackState
 from rnnsearch.tensors import at_least_fp32
@@ -42,7 +43,7 @@ class Neubig(Stacked):
 
     def __init__(self, stack: Stack, bridge: Bridge, attention: Attention, annotation: int) -> None:
         super().__init__(stack, bridge, attention)
-        self.context = nn.Linear(annotation, stack.bottom.blocks * stack.size, bias=False)
+        self.context = Linear(annotation, stack.bottom.blocks * stack.size, bias=False)
         """The columns of the bottom layer's W that read c_{t-1}."""
         self.annotation = annotation
         self.readout_size = stack.size + annotation

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from rnnsearch.config import ModelConfig
 from rnnsearch.models.attention.attention import Attention, AttentionState
@@ -16,6 +16,7 @@ from rnnsearch.models.decoders.stacked import Stacked
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoder import Encoder
 from rnnsearch.models.initialise import Init, linear
+from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import Encoded, Memory
 from rnnsearch.models.stack import Stack, StackState
 
@@ -40,9 +41,9 @@ class RNMTPlus(Stacked):
 
     def __init__(self, stack: Stack, bridge: Bridge, attention: Attention, annotation: int) -> None:
         super().__init__(stack, bridge, attention)
-        self.projection = nn.Linear(annotation, stack.size)
+        self.projection = Linear(annotation, stack.size)
         """Of the annotations."""
-        self.context = nn.Linear(stack.size, stack.bottom.blocks * stack.size, bias=False)
+        self.context = Linear(stack.size, stack.bottom.blocks * stack.size, bias=False)
         """The columns of the bottom layer's W that read c_t."""
         self.readout_size = 2 * stack.size
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from rnnsearch.config import ModelConfig
 from rnnsearch.models.cells import CELLS, Cell
@@ -15,6 +15,7 @@ from rnnsearch.models.decoders.deep_output import DeepOutput
 from rnnsearch.models.draws import Draws, state_mask
 from rnnsearch.models.encoder import Encoder, MakeCell
 from rnnsearch.models.initialise import Init, linear
+from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import CellState, Encoded, Memory
 
 
@@ -41,9 +42,9 @@ class RNNencdec(Decoder):
     ) -> None:
         super().__init__()
         self.cell: Cell = make_cell(embedding, size)
-        self.context = nn.Linear(summary, self.cell.blocks * size, bias=False)
+        self.context = Linear(summary, self.cell.blocks * size, bias=False)
         """C of every gate."""
-        self.initial = nn.Linear(summary, size)
+        self.initial = Linear(summary, size)
         """W_s."""
         self.deep_output = DeepOutput(size, embedding, summary, maxout)
         self.readout_size = maxout

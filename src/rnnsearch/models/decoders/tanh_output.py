@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rnnsearch.models.initialise import Init, linear
+from rnnsearch.models.linear import Linear
 
 
 class TanhOutput(nn.Module):
@@ -14,11 +15,11 @@ class TanhOutput(nn.Module):
 
     def __init__(self, state: int, embedding: int, context: int, size: int) -> None:
         super().__init__()
-        self.state = nn.Linear(state, size)
+        self.state = Linear(state, size)
         """W_t1 and b."""
-        self.word = nn.Linear(embedding, size, bias=False)
+        self.word = Linear(embedding, size, bias=False)
         """W_t2."""
-        self.context = nn.Linear(context, size, bias=False)
+        self.context = Linear(context, size, bias=False)
         """W_t3."""
 
     def initialise(self, init: Init) -> None:

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from rnnsearch.models.fused.products import gru_backward, product_type
+from rnnsearch.models.fused.products import gru_backward, weight_gradient
 from rnnsearch.models.native import bahdanau as native
+from rnnsearch.tensors import product_type
 
 
 class Weights(NamedTuple):
@@ -107,13 +108,10 @@ class _Recurrence(torch.autograd.Function):
                 torch.sum(d_hidden, dim=1, out=d_queries[i])
                 d_from_s = torch.cat([d_queries[i], part.gates[:, : 2 * D]], dim=-1)
                 d_s = part.state + d_from_s @ fed_back + d_read[i]
-            before = states[:-1].to(kind).flatten(0, 1)
-            reset = (zr[..., D:] * states[:-1]).to(kind).flatten(0, 1)
-            flat = d_gates.flatten(0, 1)
-            d_W_a = d_queries.flatten(0, 1).t() @ before
-            d_U_gates = flat[:, : 2 * D].t() @ before
-            d_U = flat[:, 2 * D :].t() @ reset
-            d_C = flat.t() @ contexts.flatten(0, 1)
+            before, reset = states[:-1].to(kind), (zr[..., D:] * states[:-1]).to(kind)
+            d_W_a, d_C = weight_gradient(d_queries, before), weight_gradient(d_gates, contexts)
+            d_U_gates = weight_gradient(d_gates[..., : 2 * D], before)
+            d_U = weight_gradient(d_gates[..., 2 * D :], reset)
             d_h = torch.bmm(alphas.permute(1, 2, 0).to(kind), d_c.transpose(0, 1))
         d_weights = (d_W_a.to(full), d_v, d_C.to(full), d_U_gates.to(full), d_U.to(full))
         return d_gates.transpose(0, 1), d_s, d_h, d_keys, None, *d_weights

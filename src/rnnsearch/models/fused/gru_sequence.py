@@ -9,8 +9,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rnnsearch.models.fused.products import gru_backward, product_type
+from rnnsearch.models.fused.products import gru_backward, weight_gradient
 from rnnsearch.models.native import gru_sequence as native
+from rnnsearch.tensors import product_type
 
 
 def gru_sequence(
@@ -76,10 +77,8 @@ class _GRUSequence(torch.autograd.Function):
                 part = gru_backward(d_h + d_outputs[j], states[t], zr[t], candidates[t], keep[j], W)
                 d_pre[t] = part.gates
                 d_h = part.state + part.gates[:, : 2 * D] @ W_gates
-            before = states[:-1]
-            reset = (zr[..., D:] * before).to(kind)
-            d_gates = d_pre[..., : 2 * D].flatten(0, 1).t() @ before.to(kind).flatten(0, 1)
-            d_U = d_pre[..., 2 * D :].flatten(0, 1).t() @ reset.flatten(0, 1)
+            d_gates = weight_gradient(d_pre[..., : 2 * D], states[:-1].to(kind))
+            d_U = weight_gradient(d_pre[..., 2 * D :], (zr[..., D:] * states[:-1]).to(kind))
         d_x = d_pre.flip(0) if ctx.reads_backward else d_pre
         full = states.dtype
         return d_x.transpose(0, 1), None, d_gates.to(full), d_U.to(full), d_h.to(ctx.start_type), None

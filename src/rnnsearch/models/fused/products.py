@@ -1,4 +1,4 @@
-"""What the twins share: the type of matrix products, who computes them, and the gradients of the GRU's gates."""
+"""What the twins share: who computes matrix products, and the gradients of the GRU's gates."""
 
 from __future__ import annotations
 
@@ -10,23 +10,31 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-
-def product_type(x: Tensor) -> torch.dtype:
-    """The type that matrix products with x run in here: autocast's where it is on, else that of x."""
-    kind = x.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+from rnnsearch.models.native import product as native
 
 
 def product(x: Tensor, weight: Tensor) -> Tensor:
-    """x weight^T, [M, K] and [N, K] to [M, N], without a gradient.
+    """x weight^T, [M, K] and [N, K] of the same type to [M, N], without a gradient.
 
-    PyTorch's default library for fp32 products on CPUs (MKL) runs at half the speed of oneDNN where the processor is
-    not Intel's; there oneDNN computes it.
+    In native code where `own_product` says so. Else by PyTorch, whose default library for fp32 products on CPUs (MKL)
+    runs at half the speed of oneDNN where the processor is not Intel's; there oneDNN computes it.
     """
+    if own_product(x.device, x.dtype):
+        return native.product(x, weight)
     if x.dtype == torch.float32 and x.device.type == "cpu" and _slow_default():
         found: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
         return found
     return x @ weight.t()
+
+
+def weight_gradient(d_y: Tensor, x: Tensor) -> Tensor:
+    """d W [N, K] of y = W x over all rows at once, from d y [*rows, N] and x [*rows, K]: the sum of d_y x^T."""
+    return product(d_y.flatten(0, -2).t(), x.flatten(0, -2).t())
+
+
+def own_product(device: torch.device, kind: torch.dtype) -> bool:
+    """Whether products of a type are native code's: on CPUs, in fp32 only where PyTorch's default is slow."""
+    return device.type == "cpu" and (kind != torch.float32 or _slow_default()) and native.can_run(kind)
 
 
 @lru_cache(maxsize=1)

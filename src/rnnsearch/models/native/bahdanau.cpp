@@ -135,14 +135,27 @@ void attend_backward(const Sizes& n, const std::vector<Index>& real, const T* ke
     }
 }
 
+// d_h [J, H] of one sentence, whose contexts are sums of alpha_ij h_j: sum_i alpha_ij d_c_i.
+template <class T>
+void annotations_backward(const Sizes& n, const uint8_t* mask, const float* alpha, const T* d_c, T* d_h) {
+    for (Index j = 0; j < n.J; j++)
+        for (Index k = 0; k < n.H; k += LANES) {
+            Vec total = {};
+            if (mask[j])
+                for (Index i = 0; i < n.I; i++) total += alpha[i * n.J + j] * load(d_c + i * n.H + k, n.H - k);
+            store(d_h + j * n.H + k, total, n.H - k);
+        }
+}
+
 // d_s, d_contexts, d_alpha: of what forward gave, all [B, I, .] fp32. Out: d_x [B, I, 3 D], d_queries [B, I, A],
-// d_c [B, I, H] in the products' type, from which the weights' gradients are formed at once; d_keys [B, J, A], d_v [A],
-// d_s_0 [B, D] fp32.
+// d_c [B, I, H] in the products' type, from which the weights' gradients are formed at once, and d_h [B, J, H]; d_keys
+// [B, J, A], d_v [A], d_s_0 [B, D] fp32.
 template <class T>
 void bahdanau_backward(Sizes n, const T* h, const T* keys, const uint8_t* mask, const T* fed_back, const float* v,
                        const T* C, const T* U, const float* s, const float* zr, const float* candidate,
                        const T* queries, const float* alpha, const float* d_s, const float* d_contexts,
-                       const float* d_alpha, T* d_x, T* d_queries, T* d_c, float* d_keys, float* d_v, float* d_s_0) {
+                       const float* d_alpha, T* d_x, T* d_queries, T* d_c, T* d_h, float* d_keys, float* d_v,
+                       float* d_s_0) {
     const auto [B, I, J, D, A, H] = n;
     const Index F = A + 2 * D;
     Packed<T> to_state(F, D), to_context(3 * D, H), matrix(D, D);
@@ -201,6 +214,8 @@ void bahdanau_backward(Sizes n, const T* h, const T* keys, const uint8_t* mask, 
             }
         }
         std::copy(d_state.begin(), d_state.end(), d_s_0 + rows.begin * D);
+        for (Index b = rows.begin; b < rows.end; b++)
+            annotations_backward(n, mask + b * J, alpha + b * I * J, d_c + b * I * H, d_h + b * J * H);
     }
     std::fill(d_v, d_v + A, 0.0f);
     to_v.add_to(d_v);
@@ -222,9 +237,9 @@ using namespace rnnsearch;
         Index B, Index I, Index J, Index D, Index A, Index H, const T* h, const T* keys, const uint8_t* mask,          \
         const T* fed_back, const float* v, const T* C, const T* U, const float* s, const float* zr,                    \
         const float* candidate, const T* queries, const float* alpha, const float* d_s, const float* d_contexts,       \
-        const float* d_alpha, T* d_x, T* d_queries, T* d_c, float* d_keys, float* d_v, float* d_s_0) {                 \
+        const float* d_alpha, T* d_x, T* d_queries, T* d_c, T* d_h, float* d_keys, float* d_v, float* d_s_0) {         \
         bahdanau_backward<T>({B, I, J, D, A, H}, h, keys, mask, fed_back, v, C, U, s, zr, candidate, queries, alpha,   \
-                             d_s, d_contexts, d_alpha, d_x, d_queries, d_c, d_keys, d_v, d_s_0);                       \
+                             d_s, d_contexts, d_alpha, d_x, d_queries, d_c, d_h, d_keys, d_v, d_s_0);                  \
     }
 
 BAHDANAU(fp32, float)

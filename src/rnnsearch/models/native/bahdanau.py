@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rnnsearch.models.fused.products import product, product_type
+from rnnsearch.models.fused.products import weight_gradient
 from rnnsearch.models.native.library import function, serves
+from rnnsearch.tensors import product_type
 
 
 def can_run(x: Tensor, annotations: Tensor, keys: Tensor, U: Tensor) -> bool:
@@ -61,17 +62,14 @@ class _Recurrence(torch.autograd.Function):
         assert run is not None
         d_s, d_contexts, d_alphas = (g.to(full).contiguous() for g in grads)
         d_x, d_queries, d_c = (U.new_empty(B, I, n) for n in (3 * D, A, H))
-        d_keys, d_v, d_s_0 = s.new_empty(B, J, A), torch.empty_like(v_a), s.new_empty(B, D)
+        d_h, d_keys, d_v, d_s_0 = torch.empty_like(h), s.new_empty(B, J, A), torch.empty_like(v_a), s.new_empty(B, D)
         run(
             *(*sizes, h, k, mask, fed_back, v_a, C, U, s, zr, candidates, queries, alphas, d_s, d_contexts, d_alphas),
-            *(d_x, d_queries, d_c, d_keys, d_v, d_s_0),
+            *(d_x, d_queries, d_c, d_h, d_keys, d_v, d_s_0),
         )
-        gates, read = d_x.flatten(0, 1), before.flatten(0, 1)
         with torch.autocast("cpu", enabled=False):
-            d_W_a = product(d_queries.flatten(0, 1).t(), read.t())
-            d_U_gates = product(gates[:, : 2 * D].t(), read.t())
-            d_U = product(gates[:, 2 * D :].t(), reset.flatten(0, 1).t())
-            d_C = product(gates.t(), contexts.flatten(0, 1).t())
-            d_h = torch.bmm(alphas.transpose(1, 2).to(kind), d_c)
+            d_W_a, d_C = weight_gradient(d_queries, before), weight_gradient(d_x, contexts)
+            d_U_gates = weight_gradient(d_x[..., : 2 * D], before)
+            d_U = weight_gradient(d_x[..., 2 * D :], reset)
         d_weights = (d_W_a.to(full), d_v, d_C.to(full), d_U_gates.to(full), d_U.to(full))
         return d_x, d_s_0, d_h, d_keys, None, *d_weights

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rnnsearch.models.fused.products import product, product_type
+from rnnsearch.models.fused.products import weight_gradient
 from rnnsearch.models.native.library import function, serves
+from rnnsearch.tensors import product_type
 
 
 def can_run(x: Tensor, U: Tensor) -> bool:
@@ -49,8 +50,7 @@ class _GRUSequence(torch.autograd.Function):
         d_x, d_start = W.new_empty(B, J, 3 * D), torch.empty_like(start)
         d_h = grads[0].to(h.dtype).contiguous()
         run(B, J, D, int(ctx.reads_backward), mask, start, W_gates, W, h, zr, candidate, d_h, d_x, d_start)
-        flat = d_x.flatten(0, 1)
         with torch.autocast("cpu", enabled=False):
-            d_gates = product(flat[:, : 2 * D].t(), before.flatten(0, 1).t())
-            d_U = product(flat[:, 2 * D :].t(), reset.flatten(0, 1).t())
+            d_gates = weight_gradient(d_x[..., : 2 * D], before)
+            d_U = weight_gradient(d_x[..., 2 * D :], reset)
         return d_x, None, d_gates.to(h.dtype), d_U.to(h.dtype), d_start, None

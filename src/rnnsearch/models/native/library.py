@@ -20,7 +20,7 @@ from torch import Tensor
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.files import atomic_file, default_cache
-from rnnsearch.models.fused.products import product_type
+from rnnsearch.tensors import product_type
 
 log = logging.getLogger(__name__)
 

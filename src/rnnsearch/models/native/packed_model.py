@@ -9,6 +9,7 @@ import ctypes
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from rnnsearch.models.linear import Linear
 from rnnsearch.models.native.packed import Packed, decoding
 from rnnsearch.models.outputs import Output
 from rnnsearch.models.translation_model import TranslationModel
@@ -59,7 +60,7 @@ def packed(model: TranslationModel, bf16: bool) -> TranslationModel | None:
     twin = copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()})
     for module in list(twin.modules()):
         for name, child in module.named_children():
-            if type(child) is nn.Linear:
+            if type(child) is Linear:
                 setattr(module, name, PackedLinear(native, child, bf16))
     if type(twin.output) is Output and twin.output.lexical is None:
         twin.output = PackedOutput(native, twin.output, bf16)

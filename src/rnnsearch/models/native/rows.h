@@ -63,11 +63,36 @@ inline void store(T* p, Vec x, Index n) {
     std::memcpy(p, few, n * sizeof(T));
 }
 
-// A weight matrix as the product wants it: panels of LANES columns, one k (fp32) or two (bfloat16) after the other.
-
+// How many numbers a product takes at once along the axis that it sums over.
 template <class T>
 constexpr Index TOGETHER = sizeof(T) == 2 ? 2 : 1;
 
+// Lays LINES lines of `depth` numbers side by side, TOGETHER of each after the other; missing ones are 0.
+// Number k of line l is at from[k * by_k + l * by_line].
+template <class T, Index LINES>
+void lay(const T* from, Index by_k, Index by_line, Index depth, Index lines, T* to) {
+    constexpr Index G = TOGETHER<T>;
+    Index k = 0;
+    if (lines == LINES && by_k == 1) {
+        for (; k + G <= depth; k += G, to += LINES * G)
+#pragma GCC unroll 16
+            for (Index l = 0; l < LINES; l++) std::memcpy(to + l * G, from + k + l * by_line, G * sizeof(T));
+    } else if (lines == LINES && by_line == 1) {
+        for (; k + G <= depth; k += G, to += LINES * G) {
+            T part[G][LINES];
+            for (Index g = 0; g < G; g++) std::memcpy(part[g], from + (k + g) * by_k, sizeof part[g]);
+#pragma GCC unroll 16
+            for (Index l = 0; l < LINES; l++)
+                for (Index g = 0; g < G; g++) to[l * G + g] = part[g][l];
+        }
+    }
+    for (; k < depth; k += G, to += LINES * G)
+        for (Index l = 0; l < LINES; l++)
+            for (Index g = 0; g < G; g++)
+                to[l * G + g] = l < lines && k + g < depth ? from[(k + g) * by_k + l * by_line] : T{};
+}
+
+// A weight matrix as the product wants it: panels of LANES columns.
 template <class T>
 struct Packed {
     Index K, N, panels, depth;
@@ -77,29 +102,14 @@ struct Packed {
         : K(K), N(N), panels((N + LANES - 1) / LANES), depth((K + TOGETHER<T> - 1) / TOGETHER<T>),
           data(panels * depth * TOGETHER<T> * LANES) {}
 
-    const T* panel(Index p) const { return data.data() + p * depth * TOGETHER<T> * LANES; }
+    Index panel_size() const { return depth * TOGETHER<T> * LANES; }
+    const T* panel(Index p) const { return data.data() + p * panel_size(); }
 
     // Panels begin..end of the matrix whose element (k, n) is at w[k * by_k + n * by_n].
     void fill(const T* w, Index by_k, Index by_n, Index begin, Index end) {
-        constexpr Index G = TOGETHER<T>;
-        for (Index p = begin; p < end; p++) {
-            T* to = data.data() + p * depth * G * LANES;
-            const T* from = w + p * LANES * by_n;
-            Index columns = std::min<Index>(LANES, N - p * LANES), d = 0;
-            if (columns == LANES)
-                for (; d < K / G; d++, to += G * LANES) {
-                    const T* at = from + d * G * by_k;
-#pragma GCC unroll 16
-                    for (Index l = 0; l < LANES; l++)
-                        for (Index g = 0; g < G; g++) to[l * G + g] = at[g * by_k + l * by_n];
-                }
-            for (; d < depth; d++)
-                for (Index l = 0; l < LANES; l++)
-                    for (Index g = 0; g < G; g++) {
-                        Index k = d * G + g;
-                        *to++ = l < columns && k < K ? from[k * by_k + l * by_n] : T{};
-                    }
-        }
+        for (Index p = begin; p < end; p++)
+            lay<T, LANES>(w + p * LANES * by_n, by_k, by_n, K, std::min<Index>(LANES, N - p * LANES),
+                          data.data() + p * panel_size());
     }
 };
 
@@ -113,18 +123,23 @@ inline Vec multiply_add(Vec sum, const bfloat16* a, const bfloat16* b) {
 #endif
 inline Vec multiply_add(Vec sum, const float* a, const float* b) { return sum + *a * load(b); }
 
+// Adds ROWS rows of a times PANELS panels to sums. A step is TOGETHER numbers of each row and of each column.
 template <class T, int ROWS, int PANELS>
-inline void block(const T* a, Index by_row, const Packed<T>& b, Index panel, float* out, Index by_out, Index columns) {
-    Vec sums[ROWS][PANELS] = {};
-    const T* at[PANELS];
-    for (int p = 0; p < PANELS; p++) at[p] = b.panel(panel + p);
-    constexpr Index G = TOGETHER<T>;
-    for (Index d = 0; d < b.depth; d++)
+inline void add_block(const T* a, Index by_row, Index by_step, const T* panels, Index panel_size, Index steps,
+                      Vec (&sums)[ROWS][PANELS]) {
+    for (Index d = 0; d < steps; d++)
 #pragma GCC unroll 8
         for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 4
             for (int p = 0; p < PANELS; p++)
-                sums[r][p] = multiply_add(sums[r][p], a + r * by_row + d * G, at[p] + d * G * LANES);
+                sums[r][p] = multiply_add(sums[r][p], a + r * by_row + d * by_step,
+                                          panels + p * panel_size + d * TOGETHER<T> * LANES);
+}
+
+template <class T, int ROWS, int PANELS>
+inline void block(const T* a, Index by_row, const Packed<T>& b, Index panel, float* out, Index by_out, Index columns) {
+    Vec sums[ROWS][PANELS] = {};
+    add_block<T, ROWS, PANELS>(a, by_row, TOGETHER<T>, b.panel(panel), b.panel_size(), b.depth, sums);
     for (int r = 0; r < ROWS; r++)
         for (int p = 0; p < PANELS; p++)
             store(out + r * by_out + p * LANES, sums[r][p], columns - p * LANES);

@@ -1,0 +1,56 @@
+"""The linear layer against PyTorch's, gradients too: products of many rows in one kernel."""
+
+import pytest
+import torch
+from torch.nn import functional
+
+from rnnsearch.models import linear as module
+from rnnsearch.models.fused.products import own_product
+from rnnsearch.models.linear import Linear, linear
+
+KINDS = [pytest.param(kind, id=str(kind).removeprefix("torch.")) for kind in (torch.float32, torch.bfloat16)]
+
+
+def numbers(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(len(shape))).requires_grad_()
+
+
+def outcome(run, x, weight, bias, kind):
+    with torch.autocast("cpu", torch.bfloat16, enabled=kind == torch.bfloat16):
+        y = run(x, weight, bias)
+    inputs = [each for each in (x, weight, bias) if each is not None]
+    return y, *torch.autograd.grad((y.float() * numbers(*y.shape).detach()).sum(), inputs)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shape", [(300, 7), (5, 60, 33), (256, 64)], ids=str)
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_it_is_pytorchs(kind, shape, with_bias, monkeypatch):
+    if not own_product(torch.device("cpu"), kind):
+        pytest.skip(f"products in {kind} are PyTorch's on this processor")
+    called, product = [], module.product
+    monkeypatch.setattr(module, "product", lambda x, weight: called.append(1) or product(x, weight))
+    x, weight, bias = numbers(*shape), numbers(19, shape[-1]), numbers(19) if with_bias else None
+    found = outcome(linear, x, weight, bias, kind)
+    assert len(called) == 2  # y, d_x
+    expected = outcome(functional.linear, x, weight, bias, kind)
+    for got, want in zip(found, expected, strict=True):
+        assert got.dtype == want.dtype and got.shape == want.shape
+        assert (got - want).float().norm() < (0.02 if kind == torch.bfloat16 else 1e-5) * want.float().norm()
+
+
+def test_only_gradients_that_are_asked_for_are_formed():
+    x, weight = numbers(300, 8).detach(), numbers(4, 8)
+    (only,) = torch.autograd.grad(linear(x, weight).sum(), [weight])
+    assert torch.allclose(only, x.sum(0).expand(4, 8), atol=1e-3)
+
+
+@pytest.mark.parametrize("rows", [1, module.ROWS - 1])
+def test_few_rows_and_other_types_are_pytorchs(rows, monkeypatch):
+    monkeypatch.setattr(module, "product", None)
+    layer = Linear(6, 5)
+    x = numbers(rows, 6)
+    assert torch.equal(layer(x), functional.linear(x, layer.weight, layer.bias))
+    many = numbers(module.ROWS, 6).double()
+    layer = layer.double()
+    assert torch.equal(layer(many), functional.linear(many, layer.weight, layer.bias))
