@@ -36,9 +36,12 @@ function localHypothesis(hypothesis, source) {
   };
 }
 
-/** A hypothesis that ends after `length` units of its text: what lies behind was not asked for. */
+/** A hypothesis that ends after `length` units of its text: what lies behind was not asked for, be it the rest of a word
+ * or the full stop on it. */
 export function cut(hypothesis, length) {
-  const kept = hypothesis.words.filter((word) => word.end <= length);
+  const kept = hypothesis.words
+    .filter((word) => word.start < length)
+    .map((word) => (word.end <= length ? word : { ...word, text: word.text.slice(0, length - word.start), end: length }));
   return {
     ...hypothesis,
     text: hypothesis.text.slice(0, length),
