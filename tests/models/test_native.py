@@ -124,6 +124,9 @@ def test_products_in_any_layout(sizes, turned, kind):
     found = native_product.product(*laid)
     expected = x.double() @ w.double().t()
     assert found.dtype == kind
+    unrounded = native_product.product(*laid, torch.float32)
+    assert unrounded.dtype == torch.float32 and torch.equal(unrounded.to(kind), found)
+    assert ((unrounded - expected).norm() / expected.norm()).item() < 1e-5
     assert ((found - expected).norm() / expected.norm()).item() < (5e-3 if kind == torch.bfloat16 else 1e-5)
 
 

@@ -41,7 +41,7 @@ class _Linear(torch.autograd.Function):
         kind = product_type(x)
         rows, W = x.to(kind).reshape(-1, x.shape[-1]), weight.to(kind)
         ctx.save_for_backward(rows, W)
-        ctx.x, ctx.has_bias = (x.shape, x.dtype), bias is not None
+        ctx.x = x.shape, x.dtype
         y = product(rows, W)
         if bias is not None:
             y += bias
@@ -50,10 +50,10 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         rows, W = ctx.saved_tensors
-        (shape, kind), full = ctx.x, torch.float32
+        shape, kind = ctx.x
         d_y = grads[0].to(W.dtype).reshape(-1, W.shape[0])
         to_x, to_weight, to_bias = ctx.needs_input_grad
         d_x = product(d_y, W.t()).to(kind).view(shape) if to_x else None
-        d_weight = weight_gradient(d_y, rows).to(full) if to_weight else None
-        d_bias = d_y.sum(0, dtype=full) if to_bias else None
+        d_weight = weight_gradient(d_y, rows) if to_weight else None
+        d_bias = d_y.sum(0, dtype=torch.float32) if to_bias else None
         return d_x, d_weight, d_bias

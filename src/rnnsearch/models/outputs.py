@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from rnnsearch.models.embeddings import Embedding
-from rnnsearch.models.fused.products import product
+from rnnsearch.models.fused.products import product, weight_gradient
 from rnnsearch.models.initialise import Init
 from rnnsearch.models.native import softmax_loss as native
 from rnnsearch.tensors import at_least_fp32, product_type
@@ -129,7 +129,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                 total += losses.sum()
                 if d_x is not None:
                     d_x[begin : begin + rows] = product(logits, W.t())
-                    share = product(logits.t(), part.t()).to(weight.dtype)
+                    share = weight_gradient(logits, part)
                     d_W = share if d_W is None else d_W.add_(share)
         if needed:
             ctx.save_for_backward(d_x, weight.new_zeros(weight.shape) if d_W is None else d_W, d_b)

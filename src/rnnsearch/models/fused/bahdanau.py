@@ -113,5 +113,4 @@ class _Recurrence(torch.autograd.Function):
             d_U_gates = weight_gradient(d_gates[..., : 2 * D], before)
             d_U = weight_gradient(d_gates[..., 2 * D :], reset)
             d_h = torch.bmm(alphas.permute(1, 2, 0).to(kind), d_c.transpose(0, 1))
-        d_weights = (d_W_a.to(full), d_v, d_C.to(full), d_U_gates.to(full), d_U.to(full))
-        return d_gates.transpose(0, 1), d_s, d_h, d_keys, None, *d_weights
+        return d_gates.transpose(0, 1), d_s, d_h, d_keys, None, d_W_a, d_v, d_C, d_U_gates, d_U

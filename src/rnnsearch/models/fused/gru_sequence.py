@@ -80,5 +80,4 @@ class _GRUSequence(torch.autograd.Function):
             d_gates = weight_gradient(d_pre[..., : 2 * D], states[:-1].to(kind))
             d_U = weight_gradient(d_pre[..., 2 * D :], (zr[..., D:] * states[:-1]).to(kind))
         d_x = d_pre.flip(0) if ctx.reads_backward else d_pre
-        full = states.dtype
-        return d_x.transpose(0, 1), None, d_gates.to(full), d_U.to(full), d_h.to(ctx.start_type), None
+        return d_x.transpose(0, 1), None, d_gates, d_U, d_h.to(ctx.start_type), None

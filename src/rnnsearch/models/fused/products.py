@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rnnsearch.models.native import product as native
+from rnnsearch.tensors import at_least_fp32
 
 
 def product(x: Tensor, weight: Tensor) -> Tensor:
@@ -28,8 +29,12 @@ def product(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def weight_gradient(d_y: Tensor, x: Tensor) -> Tensor:
-    """d W [N, K] of y = W x over all rows at once, from d y [*rows, N] and x [*rows, K]: the sum of d_y x^T."""
-    return product(d_y.flatten(0, -2).t(), x.flatten(0, -2).t())
+    """d W [N, K] of y = W x over all rows at once, from d y [*rows, N] and x [*rows, K]: the sum of d_y x^T, in fp32
+    at least."""
+    d, rows = d_y.flatten(0, -2).t(), x.flatten(0, -2).t()
+    if own_product(d.device, d.dtype):
+        return native.product(d, rows, torch.float32)
+    return at_least_fp32(product(d, rows))
 
 
 def own_product(device: torch.device, kind: torch.dtype) -> bool:

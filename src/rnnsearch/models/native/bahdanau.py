@@ -71,5 +71,4 @@ class _Recurrence(torch.autograd.Function):
             d_W_a, d_C = weight_gradient(d_queries, before), weight_gradient(d_x, contexts)
             d_U_gates = weight_gradient(d_x[..., : 2 * D], before)
             d_U = weight_gradient(d_x[..., 2 * D :], reset)
-        d_weights = (d_W_a.to(full), d_v, d_C.to(full), d_U_gates.to(full), d_U.to(full))
-        return d_x, d_s_0, d_h, d_keys, None, *d_weights
+        return d_x, d_s_0, d_h, d_keys, None, d_W_a, d_v, d_C, d_U_gates, d_U

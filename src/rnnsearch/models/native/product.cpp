@@ -28,9 +28,9 @@ T* at_least(std::vector<T>& kept, Index size) {
 
 // Some rows of x times WIDTH panels. Between passes over k the sums wait in `sums`; the last pass has none there
 // (`after` is null) and writes `out`.
-template <class T, int WIDTH>
+template <class T, class O, int WIDTH>
 void block_of_pass(const T* x, const T* panels, Index panel_size, Index steps, Index rows, const float* before,
-                   float* after, Index by_sum, T* out, Index by_out, Index columns) {
+                   float* after, Index by_sum, O* out, Index by_out, Index columns) {
     constexpr Index G = TOGETHER<T>;
     Vec sums[ROWS][WIDTH];
     for (int r = 0; r < ROWS; r++)
@@ -44,8 +44,8 @@ void block_of_pass(const T* x, const T* panels, Index panel_size, Index steps, I
 }
 
 // out [M, N] = x [M, K] w^T, w [N, K]. The order of an element's sum depends on K alone.
-template <class T>
-void product_of(Index M, Index N, Index K, Matrix<T> x, Matrix<T> w, T* out) {
+template <class T, class O>
+void product_of(Index M, Index N, Index K, Matrix<T> x, Matrix<T> w, O* out) {
     constexpr Index G = TOGETHER<T>;
     const Index passes = (K + DEPTH - 1) / DEPTH;
     const Index deep = ((K + passes - 1) / passes + G - 1) / G * G;  // of k in each pass but the last
@@ -77,7 +77,7 @@ void product_of(Index M, Index N, Index K, Matrix<T> x, Matrix<T> w, T* out) {
                 auto all_rows = [&](auto width, Index p) {
                     for (Index r = 0; r < rows; r += ROWS) {
                         float* waiting = sums + r * by_sum + p * LANES;
-                        block_of_pass<T, decltype(width)::value>(
+                        block_of_pass<T, O, decltype(width)::value>(
                             laid_x + r * steps * G, laid_w + (pass * panels + p) * panel_size, panel_size, steps,
                             std::min<Index>(ROWS, rows - r), pass > 0 ? waiting : nullptr,
                             pass + 1 < passes ? waiting : nullptr, by_sum, out + (m + r) * N + p * LANES, N,
@@ -96,15 +96,16 @@ void product_of(Index M, Index N, Index K, Matrix<T> x, Matrix<T> w, T* out) {
 
 using namespace rnnsearch;
 
-#define PRODUCT(NAME, T)                                                                                              \
-    extern "C" void product_##NAME(Index M, Index N, Index K, const T* x, Index x_row, Index x_column, const T* w,     \
-                                   Index w_row, Index w_column, T* out) {                                              \
-        product_of<T>(M, N, K, {x, x_row, x_column}, {w, w_row, w_column}, out);                                       \
+#define PRODUCT(NAME, T, O)                                                                                           \
+    extern "C" void NAME(Index M, Index N, Index K, const T* x, Index x_row, Index x_column, const T* w, Index w_row,  \
+                         Index w_column, O* out) {                                                                     \
+        product_of<T, O>(M, N, K, {x, x_row, x_column}, {w, w_row, w_column}, out);                                    \
     }
 
 #if defined(__AVX512F__)
-PRODUCT(fp32, float)
+PRODUCT(product_fp32, float, float)
 #endif
 #if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
-PRODUCT(bf16, bfloat16)
+PRODUCT(product_bf16, bfloat16, bfloat16)
+PRODUCT(product_unrounded_bf16, bfloat16, float)
 #endif

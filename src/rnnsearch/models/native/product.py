@@ -13,15 +13,17 @@ def can_run(kind: torch.dtype) -> bool:
     return function("product", "product", kind) is not None
 
 
-def product(x: Tensor, weight: Tensor) -> Tensor:
+def product(x: Tensor, weight: Tensor, out: torch.dtype | None = None) -> Tensor:
     """x weight^T of [M, K] and [N, K], both in any layout, to [M, N], without a gradient; sums are in fp32.
 
-    An element's sum has the same order whatever M, N and the number of threads.
+    They come rounded to the type of x, or in fp32 where that is `out`. An element's sum has the same order whatever M,
+    N and the number of threads.
     """
-    run = function("product", "product", x.dtype)
+    kind = out or x.dtype
+    run = function("product" if kind == x.dtype else "product_unrounded", "product", x.dtype)
     assert run is not None and x.dtype == weight.dtype
     (M, K), N = x.shape, weight.shape[0]
-    out = x.new_empty(M, N) if K else x.new_zeros(M, N)
-    if out.numel() and K:
-        run(M, N, K, x.data_ptr(), *x.stride(), weight.data_ptr(), *weight.stride(), out)
-    return out
+    y = x.new_empty(M, N, dtype=kind) if K else x.new_zeros(M, N, dtype=kind)
+    if y.numel() and K:
+        run(M, N, K, x.data_ptr(), *x.stride(), weight.data_ptr(), *weight.stride(), y)
+    return y
