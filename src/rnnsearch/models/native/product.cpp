@@ -76,7 +76,7 @@ void product_of(Index M, Index N, Index K, Matrix<T> x, Matrix<T> w, O* out) {
                                  laid_x + r * steps * G);
                 auto all_rows = [&](auto width, Index p) {
                     for (Index r = 0; r < rows; r += ROWS) {
-                        float* waiting = sums + r * by_sum + p * LANES;
+                        float* waiting = sums ? sums + r * by_sum + p * LANES : nullptr;
                         block_of_pass<T, O, decltype(width)::value>(
                             laid_x + r * steps * G, laid_w + (pass * panels + p) * panel_size, panel_size, steps,
                             std::min<Index>(ROWS, rows - r), pass > 0 ? waiting : nullptr,
