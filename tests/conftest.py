@@ -17,12 +17,14 @@ os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests marked `cuda` where torch finds no CUDA device."""
-    marked = [item for item in items if item.get_closest_marker("cuda")]
+    """Skip tests marked `cuda`, or `cuda(devices=2)`, where torch finds no CUDA device, or fewer."""
+    marked = [(item, mark) for item in items if (mark := item.get_closest_marker("cuda"))]
     if not marked:
         return
     import torch
 
-    if not torch.cuda.is_available():
-        for item in marked:
-            item.add_marker(pytest.mark.skip(reason="needs a CUDA device; torch finds none"))
+    here = torch.cuda.device_count()
+    for item, mark in marked:
+        if here < (needed := mark.kwargs.get("devices", 1)):
+            what = "a CUDA device" if needed == 1 else f"{needed} CUDA devices"
+            item.add_marker(pytest.mark.skip(reason=f"needs {what}; torch finds {here or 'none'}"))

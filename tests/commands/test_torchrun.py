@@ -84,9 +84,15 @@ def wait_for_update(folder: Path, least: int, process: subprocess.Popen[str]) ->
     raise AssertionError(f"no update {least}: {process.communicate(timeout=10)}")
 
 
+def devices() -> list[Any]:
+    """The CPU, and GPUs where there is one for each process (gradients then go over nccl)."""
+    return ["cpu", pytest.param("cuda", marks=pytest.mark.cuda(devices=2))]
+
+
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the workers in /proc")
-def test_a_killed_worker_is_started_again_and_sigterm_saves(folder: Path) -> None:
-    process = torchrun(folder, restarts=1)
+@pytest.mark.parametrize("device", devices())
+def test_a_killed_worker_is_started_again_and_sigterm_saves(folder: Path, device: str) -> None:
+    process = torchrun(folder, f"training.device={device}", restarts=1)
     wait_for_update(folder, 20, process)
     _, second = workers(process.pid)
     os.kill(second, signal.SIGKILL)

@@ -58,6 +58,33 @@ def test_every_pair_comes_exactly_once_an_epoch_whole_and_within_the_budget(budg
             assert batch.sentences <= (budget.sentences or 0)
 
 
+def test_where_the_real_symbols_are_is_known_of_every_kind_of_batch() -> None:
+    [batch, *_] = Batches(corpus(), BUDGETS[2], None, seed=3).epoch(0)
+    for made in (batch, batch.turned(), *batch.split(), *batch.turned().split(), batch.to("cpu")):
+        for ids, mask, places, count in (
+            (made.source, made.source_mask, made.source_places, made.source_tokens),
+            (made.target, made.target_mask, made.target_places, made.target_tokens),
+        ):
+            assert torch.equal(ids.flatten()[places], ids[mask])
+            assert torch.equal(mask, ids != PAD)
+            assert count == len(places) == mask.sum()
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_both_sides_are_padded_up_to_a_multiple(world: int) -> None:
+    ids = corpus()
+    narrow, wide = (
+        list(Batches(ids, BUDGETS[0], None, seed=3, rank=world - 1, world=world, multiple=m).epoch(0)) for m in (1, 8)
+    )
+    for one, other in zip(narrow, wide, strict=True):
+        assert (one.indices, one.share) == (other.indices, other.share)
+        for side in ("source", "target"):
+            before, now = getattr(one, side), getattr(other, side)
+            assert now.shape[1] == -(-before.shape[1] // 8) * 8
+            assert torch.equal(now[:, : before.shape[1]], before)
+            assert (now[:, before.shape[1] :] == PAD).all()
+
+
 @pytest.mark.parametrize("budget", BUDGETS, ids=str)
 def test_an_epoch_is_a_function_of_seed_and_number(budget: BatchConfig) -> None:
     ids = corpus()

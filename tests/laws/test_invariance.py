@@ -34,7 +34,8 @@ def wider(batch, symbol):
 
     source, source_mask = widen(batch.source, batch.source_mask)
     target, target_mask = widen(batch.target, batch.target_mask)
-    return Batch(source, source_mask, target, target_mask, batch.indices)
+    places = [mask.flatten().nonzero()[:, 0] for mask in (source_mask, target_mask)]
+    return Batch(source, source_mask, target, target_mask, batch.indices, *places)
 
 
 def learns(config, name):

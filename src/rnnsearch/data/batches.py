@@ -1,9 +1,9 @@
 """Batches of similar length within a budget: seeded, resumable at any batch, their rows shared out among processes."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from threading import Lock
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,10 +44,29 @@ class Batch:
     target_mask: Bool[Tensor, "B I"]
     indices: tuple[int, ...]
     """The pairs' numbers in the corpus."""
+    source_places: Int[Tensor, "N"]
+    """Where the real source symbols are in `source.flatten()`, in order: as long as they are many, so a GPU that
+    selects by it need not be waited for, as by a mask."""
+    target_places: Int[Tensor, "M"]
+    """The same of the target."""
     links: Bool[Tensor, "B I J"] | None = None
     """True where target symbol i is linked to source symbol j; None for a corpus without word alignments."""
     share: Share | None = None
     """Of the batches of an epoch: what others have of it."""
+
+    @classmethod
+    def of(
+        cls,
+        source: Int[Tensor, "B J"],
+        target: Int[Tensor, "B I"],
+        indices: tuple[int, ...],
+        links: Bool[Tensor, "B I J"] | None = None,
+        share: Share | None = None,
+    ) -> "Batch":
+        """The batch of rows that end with EOS and are padded by PAD."""
+        masks = source != PAD, target != PAD
+        places = [mask.flatten().nonzero()[:, 0] for mask in masks]
+        return cls(source, masks[0], target, masks[1], indices, places[0], places[1], links, share)
 
     @property
     def sentences(self) -> int:
@@ -57,12 +76,12 @@ class Batch:
     @property
     def source_tokens(self) -> int:
         """The real source symbols, EOS included."""
-        return int(self.source_mask.sum())
+        return len(self.source_places)
 
     @property
     def target_tokens(self) -> int:
         """The real target symbols, EOS included."""
-        return int(self.target_mask.sum())
+        return len(self.target_places)
 
     def previous(self) -> Int[Tensor, "B I"]:
         """y_{i-1} for every position i: BOS, then the target shifted right."""
@@ -71,32 +90,29 @@ class Batch:
 
     def to(self, device: torch.device | str) -> "Batch":
         """The same batch on a device; the copy does not wait where memory is pinned."""
-        return Batch(
-            source=self.source.to(device, non_blocking=True),
-            source_mask=self.source_mask.to(device, non_blocking=True),
-            target=self.target.to(device, non_blocking=True),
-            target_mask=self.target_mask.to(device, non_blocking=True),
-            indices=self.indices,
-            links=None if self.links is None else self.links.to(device, non_blocking=True),
-            share=self.share,
-        )
+        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pinned(self) -> "Batch":
         """The same batch in memory that a GPU copies from without waiting."""
-        return Batch(
-            source=self.source.pin_memory(),
-            source_mask=self.source_mask.pin_memory(),
-            target=self.target.pin_memory(),
-            target_mask=self.target_mask.pin_memory(),
-            indices=self.indices,
-            links=None if self.links is None else self.links.pin_memory(),
-            share=self.share,
-        )
+        return self._each(Tensor.pin_memory)
 
     def turned(self) -> "Batch":
         """The same pairs in the other direction: targets as sources."""
-        links = None if self.links is None else self.links.transpose(1, 2)
-        return Batch(self.target, self.target_mask, self.source, self.source_mask, self.indices, links, self.share)
+        return replace(
+            self,
+            source=self.target,
+            source_mask=self.target_mask,
+            target=self.source,
+            target_mask=self.source_mask,
+            source_places=self.target_places,
+            target_places=self.source_places,
+            links=None if self.links is None else self.links.transpose(1, 2),
+        )
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        changed: dict[str, Any] = {n: change(value) for n, value in values.items() if isinstance(value, Tensor)}
+        return replace(self, **changed)
 
     def split(self) -> tuple["Batch", "Batch"]:
         """Two halves of at least one pair each, needless padding cut off; needs two pairs."""
@@ -105,17 +121,11 @@ class Batch:
         return self._rows(0, half), self._rows(half, self.sentences)
 
     def _rows(self, start: int, stop: int) -> "Batch":
-        source_mask, target_mask = self.source_mask[start:stop], self.target_mask[start:stop]
-        width, height = int(source_mask.sum(1).max()), int(target_mask.sum(1).max())
-        return Batch(
-            source=self.source[start:stop, :width],
-            source_mask=source_mask[:, :width],
-            target=self.target[start:stop, :height],
-            target_mask=target_mask[:, :height],
-            indices=self.indices[start:stop],
-            links=None if self.links is None else self.links[start:stop, :height, :width],
-            share=None if self.share is None else self.share._replace(rows=self.share.rows[start:stop]),
-        )
+        source, target = self.source[start:stop], self.target[start:stop]
+        width, height = (int((side != PAD).sum(1).max()) for side in (source, target))
+        links = None if self.links is None else self.links[start:stop, :height, :width]
+        share = None if self.share is None else self.share._replace(rows=self.share.rows[start:stop])
+        return Batch.of(source[:, :width], target[:, :height], self.indices[start:stop], links, share)
 
 
 def make_batch(pairs: Sequence[tuple[Sequence[int], Sequence[int]]], indices: Sequence[int]) -> Batch:
@@ -132,7 +142,7 @@ def _batch(
     links = None
     if ids.links is not None:
         links = torch.from_numpy(ids.links.dense(rows, target.shape[1], source.shape[1]))
-    return Batch(source, source != PAD, target, target != PAD, indices, links, share)
+    return Batch.of(source, target, indices, links, share)
 
 
 class Batches:
@@ -140,7 +150,8 @@ class Batches:
 
     Of each batch, process `rank` of `world` has rows rank, rank + world, ...; they are as wide as the whole batch, so
     that random numbers drawn for the whole fit. So the batches, and what is learned from them, are the same whatever
-    the number of processes, and the budget is that of all processes together.
+    the number of processes, and the budget is that of all processes together. Both sides are padded up to a `multiple`,
+    where few different shapes are wanted; budget and `padding_waste` do not count that.
 
     Errors: DataError if no pair is within `max_length`; ConfigError if a pair alone is over the budget.
     """
@@ -154,8 +165,10 @@ class Batches:
         *,
         rank: int = 0,
         world: int = 1,
+        multiple: int = 1,
     ) -> None:
         assert 0 <= rank < world
+        self._multiple = multiple
         self._ids, self._config, self._seed, self._rank, self._world = ids, batch, seed, rank, world
         self._kept, longest = _fitting(ids, max_length)
         self.left_out = 0 if self._kept is None else len(ids) - len(self._kept)
@@ -205,7 +218,8 @@ class Batches:
         rows = np.arange(self._rank, len(pairs), self._world) if counts else np.array([0])
         own = pairs[rows]
         share = Share(tuple(rows.tolist()), tuple(pairs.tolist()), int(lengths[1].sum()), counts)
-        return _batch(self._ids, own, tuple(own.tolist()), share, tuple(lengths.max(1).tolist()))
+        widths = -(-lengths.max(1) // self._multiple) * self._multiple
+        return _batch(self._ids, own, tuple(own.tolist()), share, tuple(widths.tolist()))
 
 
 def _fitting(ids: ParallelIds, max_length: int | None) -> tuple[npt.NDArray[np.uint32] | None, int]:

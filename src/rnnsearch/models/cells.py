@@ -16,11 +16,10 @@ from __future__ import annotations
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from rnnsearch.models.cell import Cell, kept
 from rnnsearch.models.fused.gru_sequence import gru_sequence
-from rnnsearch.models.fused.lstm_sequence import lstm_sequence
+from rnnsearch.models.fused.library_sequences import lstm_sequence, torch_gru_sequence
 from rnnsearch.models.layer_norm_cells import GateNormLSTM, LayerNormGRU, LayerNormLSTM
 from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import CellState, Hidden, HiddenAndCell
@@ -137,24 +136,11 @@ class TorchGRU(Cell):
     ) -> tuple[Float[Tensor, "B J D"], CellState]:
         """The library's fused recurrence: the twin of the plain loop in `Cell.sequence`, which is run where there is a
         dropout mask, and in derived classes."""
-        if keep is not None or type(self) is not TorchGRU:
+        if keep is not None or type(self) is not TorchGRU or (backward and mask is not None and start is not None):
             return Cell.sequence(self, x, mask, backward, start, keep)
-        h = x.new_zeros(x.shape[0], self.size) if start is None else start.h.to(x.dtype)
-        lengths = x.new_full((x.shape[0],), x.shape[1], dtype=torch.long) if mask is None else mask.sum(1)
-        if backward:
-            x = _reverse(x, lengths)
-        packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        assert packed.sorted_indices is not None  # because enforce_sorted is False
-        assert packed.unsorted_indices is not None
         weights = (self.input.weight, self.recurrent.weight, self.input.bias, self.recurrent.bias)
-        h = h.index_select(0, packed.sorted_indices).unsqueeze(0)
-        data, last = torch._VF.gru(  # type: ignore[attr-defined]
-            packed.data, packed.batch_sizes, h, weights, True, 1, 0.0, self.training, False
-        )
-        restored = packed._replace(data=data)
-        outputs, _ = pad_packed_sequence(restored, batch_first=True, total_length=x.shape[1])
-        last = last[0].index_select(0, packed.unsorted_indices)
-        return (_reverse(outputs, lengths) if backward else outputs), Hidden(last)
+        outputs, h = torch_gru_sequence(x, mask, weights, backward, None if start is None else start.h)
+        return outputs, Hidden(h)
 
 
 class LSTM(Cell):
@@ -195,13 +181,6 @@ class LSTM(Cell):
         weights = (self.input.weight, self.input.bias, self.recurrent.weight)
         outputs, h, c = lstm_sequence(x, mask, *weights, backward, start)
         return outputs, HiddenAndCell(h, c)
-
-
-def _reverse(x: Tensor, lengths: Tensor) -> Tensor:
-    """The real positions of x [B, J, ...] in reverse order, padding left where it is."""
-    positions = torch.arange(x.shape[1], device=x.device)[None, :]
-    index = torch.where(positions < lengths[:, None], lengths[:, None] - 1 - positions, positions)
-    return x.gather(1, index[:, :, None].expand_as(x))
 
 
 CELLS: dict[str, type[Cell]] = {

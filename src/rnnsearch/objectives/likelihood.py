@@ -34,9 +34,10 @@ def penalised(
     """The loss of one teacher-forced pass, its penalties among it, and the pass."""
     memory = model.encode(batch.source, batch.source_mask, draws)
     unrolled = model.unroll(batch.previous(), memory, draws)
-    real = batch.target_mask
-    total, symbols = model.output.losses(unrolled.readout[real], batch.target[real], smoothing)
-    nll = torch.zeros(real.shape, dtype=symbols.dtype, device=symbols.device).masked_scatter(real, symbols)
+    real = batch.target_places
+    readout, target = unrolled.readout.flatten(0, 1).index_select(0, real), batch.target.flatten().index_select(0, real)
+    total, symbols = model.output.losses(readout, target, smoothing)
+    nll = symbols.new_zeros(batch.target.numel()).index_copy(0, real, symbols).view(batch.target.shape)
     done = Pass(model, batch, memory, unrolled, nll)
     if torch.is_grad_enabled():
         for weight, penalty in penalties:

@@ -97,7 +97,7 @@ def clip(parameters: Iterable[nn.Parameter], norm: float | None, value: float | 
     if value is not None:
         for grad in grads:
             grad.clamp_(-value, value)
-    total: Tensor = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(grad) for grad in grads]))
+    total: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
     if norm is not None:
         scale = (norm / total.clamp_min(1e-12)).clamp_max(1.0)
         torch._foreach_mul_(grads, scale)

@@ -21,6 +21,7 @@ from rnnsearch.files import write_text
 from rnnsearch.models.build import check as check_model
 from rnnsearch.models.build import unfit_options
 from rnnsearch.models.checkpoint import CONFIG, WEIGHTS, fill, weights
+from rnnsearch.models.fused.recorded import WIDTH_MULTIPLE
 from rnnsearch.objectives.build import check as check_objective
 from rnnsearch.search.ranking import check as check_search
 from rnnsearch.search.unknown_words import DICTIONARY, read_dictionary
@@ -285,7 +286,15 @@ def _trainer(
         optimiser=OPTIMISERS[training.optimiser.type].make(list(system.model.parameters()), training.optimiser),
         schedule=SCHEDULES[training.schedule.type](training.schedule),
         objective=system.objective,
-        batches=Batches(prepared.train, training.batch, training.max_length, training.seed, rank=rank, world=world),
+        batches=Batches(
+            prepared.train,
+            training.batch,
+            training.max_length,
+            training.seed,
+            rank=rank,
+            world=world,
+            multiple=WIDTH_MULTIPLE if device.type == "cuda" else 1,
+        ),
         validation=system.validation,
         device=device,
         folder=folder / CHECKPOINTS,

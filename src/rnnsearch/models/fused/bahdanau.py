@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rnnsearch.models.fused.products import gru_backward, weight_gradient
+from rnnsearch.models.fused.recorded import replayed
 from rnnsearch.models.native import bahdanau as native
 from rnnsearch.tensors import product_type
 
@@ -25,6 +26,18 @@ class Weights(NamedTuple):
     C: Tensor
     U_gates: Tensor
     U: Tensor
+
+
+class Trace(NamedTuple):
+    """What the loop leaves for its way back, positions first: s_0..s_I; z and r; the candidates; W_a s_{i-1}; c_i;
+    alpha_i."""
+
+    states: Tensor
+    zr: Tensor
+    candidates: Tensor
+    queries: Tensor
+    contexts: Tensor
+    alphas: Tensor
 
 
 def unroll(
@@ -54,63 +67,100 @@ class _Recurrence(torch.autograd.Function):
         W_a, v_a, C, U_gates, U = (w.to(kind) for w in weights)
         h, k = annotations.to(kind), keys.to(kind)
         fed_back = torch.cat([W_a, U_gates])  # both read s: one product
-        B, I, G = x.shape
-        D, A, J = G // 3, W_a.shape[0], h.shape[1]
-        xs = x.transpose(0, 1).to(full)
-        states = torch.empty(I + 1, B, D, dtype=full, device=x.device)
-        states[0] = s_0
-        zr, candidates = states.new_empty(I, B, 2 * D), states.new_empty(I, B, D)
-        queries, contexts = h.new_empty(I, B, A), h.new_empty(I, B, h.shape[2])
-        alphas = states.new_empty(I, B, J)
         outside = torch.zeros(mask.shape, dtype=full, device=x.device).masked_fill_(~mask, -torch.inf)
+        inputs = (x.transpose(0, 1).to(full), s_0, h, k, outside, v_a, C, fed_back, U)
         with torch.autocast(x.device.type, enabled=False):
-            for i in range(I):
-                s = states[i]
-                from_s = s.to(kind) @ fed_back.t()
-                queries[i] = from_s[:, :A]
-                energy = torch.tanh_(k + queries[i].unsqueeze(1)) @ v_a
-                torch.softmax(energy.to(full) + outside, dim=-1, out=alphas[i])
-                torch.bmm(alphas[i].unsqueeze(1).to(kind), h, out=contexts[i].unsqueeze(1))
-                g = (contexts[i] @ C.t()) + xs[i]
-                torch.sigmoid(g[:, : 2 * D] + from_s[:, A:], out=zr[i])
-                z, r = zr[i].chunk(2, dim=-1)
-                torch.tanh((r * s).to(kind) @ U.t() + g[:, 2 * D :], out=candidates[i])
-                torch.addcmul(s, z, candidates[i] - s, out=states[i + 1])
-        ctx.save_for_backward(states, zr, candidates, queries, contexts, alphas, h, k, v_a, C, fed_back, U)
-        return states[:-1].transpose(0, 1), contexts.transpose(0, 1), alphas.transpose(0, 1)
+            run = Trace(*(replayed(_onward, inputs) if any(ctx.needs_input_grad) else _onward(*inputs)))
+        ctx.save_for_backward(*run, h, k, v_a, C, fed_back, U)
+        return run.states[:-1].transpose(0, 1), run.contexts.transpose(0, 1), run.alphas.transpose(0, 1)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        states, zr, candidates, queries, contexts, alphas, h, k, v_a, C, fed_back, U = ctx.saved_tensors
-        I, B, D = candidates.shape
-        kind, full = U.dtype, states.dtype
-        d_read, d_contexts, d_alphas = (g.transpose(0, 1) for g in grads)
-        d_c = torch.empty_like(contexts)
-        d_gates = U.new_empty(I, B, 3 * D)
-        d_queries = torch.empty_like(queries)
-        d_keys = torch.zeros(k.shape, dtype=full, device=k.device)
-        d_v = torch.zeros_like(v_a, dtype=full)
-        d_s = torch.zeros_like(states[0])
+        run = Trace(*ctx.saved_tensors[: len(Trace._fields)])
+        states, kind, D = run.states[:-1], run.contexts.dtype, run.states.shape[2]
         with torch.autocast(states.device.type, enabled=False):
-            for i in range(I - 1, -1, -1):
-                part = gru_backward(d_s, states[i], zr[i], candidates[i], None, U)
-                d_gates[i] = part.gates
-                torch.add(part.gates @ C, d_contexts[i].to(kind), out=d_c[i])
-                d_alpha = torch.bmm(h, d_c[i].unsqueeze(2)).squeeze(2).to(full) + d_alphas[i]
-                weighted = alphas[i] * d_alpha
-                d_energy = weighted - alphas[i] * weighted.sum(-1, keepdim=True)
-                hidden = torch.tanh_(k + queries[i].unsqueeze(1))
-                d_e = d_energy.to(kind)
-                d_v += (d_e.flatten() @ hidden.flatten(0, 1)).to(full)
-                # d of tanh's argument: d_e v_a (1 - hidden^2)
-                d_hidden = torch.addcmul(v_a, hidden, hidden * v_a, value=-1).mul_(d_e.unsqueeze(2))
-                d_keys += d_hidden
-                torch.sum(d_hidden, dim=1, out=d_queries[i])
-                d_from_s = torch.cat([d_queries[i], part.gates[:, : 2 * D]], dim=-1)
-                d_s = part.state + d_from_s @ fed_back + d_read[i]
-            before, reset = states[:-1].to(kind), (zr[..., D:] * states[:-1]).to(kind)
-            d_W_a, d_C = weight_gradient(d_queries, before), weight_gradient(d_gates, contexts)
+            found = replayed(_back, (*(g.transpose(0, 1) for g in grads), *ctx.saved_tensors))
+            d_s, d_gates, d_queries, d_c, d_keys, d_v = found
+            before, reset = states.to(kind), (run.zr[..., D:] * states).to(kind)
+            d_W_a, d_C = weight_gradient(d_queries, before), weight_gradient(d_gates, run.contexts)
             d_U_gates = weight_gradient(d_gates[..., : 2 * D], before)
             d_U = weight_gradient(d_gates[..., 2 * D :], reset)
-            d_h = torch.bmm(alphas.permute(1, 2, 0).to(kind), d_c.transpose(0, 1))
+            d_h = torch.bmm(run.alphas.permute(1, 2, 0).to(kind), d_c.transpose(0, 1))
         return d_gates.transpose(0, 1), d_s, d_h, d_keys, None, d_W_a, d_v, d_C, d_U_gates, d_U
+
+
+def _onward(
+    xs: Tensor,
+    s_0: Tensor,
+    h: Tensor,
+    k: Tensor,
+    outside: Tensor,
+    v_a: Tensor,
+    C: Tensor,
+    fed_back: Tensor,
+    U: Tensor,
+) -> Trace:
+    """All positions in order. xs: [I, B, 3 D]. outside: [B, J], -inf on padding. fed_back: W_a above U_gates."""
+    I, B, G = xs.shape
+    D, A, J = G // 3, v_a.shape[0], h.shape[1]
+    states = xs.new_empty(I + 1, B, D)
+    states[0] = s_0
+    zr, candidates = states.new_empty(I, B, 2 * D), states.new_empty(I, B, D)
+    queries, contexts = h.new_empty(I, B, A), h.new_empty(I, B, h.shape[2])
+    alphas = states.new_empty(I, B, J)
+    for i in range(I):
+        s = states[i]
+        from_s = s.to(U.dtype) @ fed_back.t()
+        queries[i] = from_s[:, :A]
+        energy = torch.tanh_(k + queries[i].unsqueeze(1)) @ v_a
+        torch.softmax(energy.to(xs.dtype) + outside, dim=-1, out=alphas[i])
+        torch.bmm(alphas[i].unsqueeze(1).to(h.dtype), h, out=contexts[i].unsqueeze(1))
+        g = (contexts[i] @ C.t()) + xs[i]
+        torch.sigmoid(g[:, : 2 * D] + from_s[:, A:], out=zr[i])
+        z, r = zr[i].chunk(2, dim=-1)
+        torch.tanh((r * s).to(U.dtype) @ U.t() + g[:, 2 * D :], out=candidates[i])
+        torch.addcmul(s, z, candidates[i] - s, out=states[i + 1])
+    return Trace(states, zr, candidates, queries, contexts, alphas)
+
+
+def _back(
+    d_read: Tensor,
+    d_contexts: Tensor,
+    d_alphas: Tensor,
+    states: Tensor,
+    zr: Tensor,
+    candidates: Tensor,
+    queries: Tensor,
+    contexts: Tensor,
+    alphas: Tensor,
+    h: Tensor,
+    k: Tensor,
+    v_a: Tensor,
+    C: Tensor,
+    fed_back: Tensor,
+    U: Tensor,
+) -> tuple[Tensor, ...]:
+    """All positions in reverse: d of s_0, of the gates before their sigmoids, of W_a s_{i-1}, c_i, the keys and v_a."""
+    I, B, D = candidates.shape
+    kind, full = U.dtype, states.dtype
+    d_c, d_gates, d_queries = torch.empty_like(contexts), U.new_empty(I, B, 3 * D), torch.empty_like(queries)
+    d_keys = torch.zeros(k.shape, dtype=full, device=k.device)
+    d_v = torch.zeros_like(v_a, dtype=full)
+    d_s = torch.zeros_like(states[0])
+    for i in range(I - 1, -1, -1):
+        part = gru_backward(d_s, states[i], zr[i], candidates[i], None, U)
+        d_gates[i] = part.gates
+        torch.add(part.gates @ C, d_contexts[i].to(kind), out=d_c[i])
+        d_alpha = torch.bmm(h, d_c[i].unsqueeze(2)).squeeze(2).to(full) + d_alphas[i]
+        weighted = alphas[i] * d_alpha
+        d_energy = weighted - alphas[i] * weighted.sum(-1, keepdim=True)
+        hidden = torch.tanh_(k + queries[i].unsqueeze(1))
+        d_e = d_energy.to(kind)
+        d_v += (d_e.flatten() @ hidden.flatten(0, 1)).to(full)
+        # d of tanh's argument: d_e v_a (1 - hidden^2)
+        d_hidden = torch.addcmul(v_a, hidden, hidden * v_a, value=-1).mul_(d_e.unsqueeze(2))
+        d_keys += d_hidden
+        torch.sum(d_hidden, dim=1, out=d_queries[i])
+        d_from_s = torch.cat([d_queries[i], part.gates[:, : 2 * D]], dim=-1)
+        d_s = part.state + d_from_s @ fed_back + d_read[i]
+    return d_s, d_gates, d_queries, d_c, d_keys, d_v

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from rnnsearch.models.fused.products import gru_backward, weight_gradient
+from rnnsearch.models.fused.recorded import replayed
 from rnnsearch.models.native import gru_sequence as native
 from rnnsearch.tensors import product_type
 
@@ -42,22 +43,15 @@ class _GRUSequence(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, mask: Tensor, U_gates: Tensor, U: Tensor, start: Tensor, backward: bool) -> Tensor:
         kind = product_type(x)
-        B, J, G = x.shape
-        D = G // 3
         W_gates, W = U_gates.to(kind), U.to(kind)
         xs, keep = x.transpose(0, 1).to(U.dtype), mask.t().unsqueeze(-1).to(U.dtype)
-        states = U.new_empty(J + 1, B, D)  # states[t + 1] follows states[t] in the order of reading
-        states[0] = start
-        zr, candidates = U.new_empty(J, B, 2 * D), U.new_empty(J, B, D)
-        order = range(J - 1, -1, -1) if backward else range(J)
+        if backward:  # in the order of reading
+            xs, keep = xs.flip(0), keep.flip(0)
+        inputs = xs, keep, W_gates, W, start
         with torch.autocast(x.device.type, enabled=False):
-            for t, j in enumerate(order):
-                h = states[t]
-                torch.sigmoid(h.to(kind) @ W_gates.t() + xs[j, :, : 2 * D], out=zr[t])
-                z, r = zr[t].chunk(2, dim=-1)
-                torch.tanh((r * h).to(kind) @ W.t() + xs[j, :, 2 * D :], out=candidates[t])
-                torch.addcmul(h, z * keep[j], candidates[t] - h, out=states[t + 1])
-        ctx.save_for_backward(states, zr, candidates, keep, W_gates, W)
+            made = replayed(_onward, inputs) if any(ctx.needs_input_grad) else _onward(*inputs)
+        states = made[0]
+        ctx.save_for_backward(*made, keep, W_gates, W)
         ctx.reads_backward = backward
         ctx.start_type = start.dtype
         outputs = states[1:].flip(0) if backward else states[1:]
@@ -65,19 +59,50 @@ class _GRUSequence(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        states, zr, candidates, keep, W_gates, W = ctx.saved_tensors
-        J, B, D = candidates.shape
-        kind = W.dtype
+        states, zr, _, _, _, W = ctx.saved_tensors
+        kind, D = W.dtype, W.shape[0]
         d_outputs = grads[0].transpose(0, 1)
-        order = range(J - 1, -1, -1) if ctx.reads_backward else range(J)
-        d_pre = W.new_empty(J, B, 3 * D)
-        d_h = torch.zeros_like(states[0])
+        if ctx.reads_backward:
+            d_outputs = d_outputs.flip(0)
         with torch.autocast(states.device.type, enabled=False):
-            for t, j in reversed(list(enumerate(order))):
-                part = gru_backward(d_h + d_outputs[j], states[t], zr[t], candidates[t], keep[j], W)
-                d_pre[t] = part.gates
-                d_h = part.state + part.gates[:, : 2 * D] @ W_gates
+            d_h, d_pre = replayed(_back, (d_outputs, *ctx.saved_tensors))
             d_gates = weight_gradient(d_pre[..., : 2 * D], states[:-1].to(kind))
             d_U = weight_gradient(d_pre[..., 2 * D :], (zr[..., D:] * states[:-1]).to(kind))
         d_x = d_pre.flip(0) if ctx.reads_backward else d_pre
         return d_x.transpose(0, 1), None, d_gates, d_U, d_h.to(ctx.start_type), None
+
+
+def _onward(xs: Tensor, keep: Tensor, W_gates: Tensor, W: Tensor, start: Tensor) -> tuple[Tensor, ...]:
+    """h_0..h_J, (z, r) and the candidates, positions first, in the order of reading. xs: [J, B, 3 D]; keep: m,
+    [J, B, 1]."""
+    J, B, G = xs.shape
+    D, kind = G // 3, W.dtype
+    states, zr, candidates = xs.new_empty(J + 1, B, D), xs.new_empty(J, B, 2 * D), xs.new_empty(J, B, D)
+    states[0] = start
+    for j in range(J):
+        h = states[j]
+        torch.sigmoid(h.to(kind) @ W_gates.t() + xs[j, :, : 2 * D], out=zr[j])
+        z, r = zr[j].chunk(2, dim=-1)
+        torch.tanh((r * h).to(kind) @ W.t() + xs[j, :, 2 * D :], out=candidates[j])
+        torch.addcmul(h, z * keep[j], candidates[j] - h, out=states[j + 1])
+    return states, zr, candidates
+
+
+def _back(
+    d_outputs: Tensor,
+    states: Tensor,
+    zr: Tensor,
+    candidates: Tensor,
+    keep: Tensor,
+    W_gates: Tensor,
+    W: Tensor,
+) -> tuple[Tensor, ...]:
+    """d of h_0 and of the gates' pre-activations."""
+    J, B, D = candidates.shape
+    d_pre = W.new_empty(J, B, 3 * D)
+    d_h = torch.zeros_like(states[0])
+    for j in range(J - 1, -1, -1):
+        part = gru_backward(d_h + d_outputs[j], states[j], zr[j], candidates[j], keep[j], W)
+        d_pre[j] = part.gates
+        d_h = part.state + part.gates[:, : 2 * D] @ W_gates
+    return d_h, d_pre

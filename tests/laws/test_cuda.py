@@ -1,0 +1,65 @@
+"""On a GPU: the same losses, gradients and translations as on a CPU. Skipped where there is none."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rnnsearch.models.draws import Draws
+from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.search.constraints import SearchOptions
+from rnnsearch.search.decode import decode_all
+from rnnsearch.search.scorer import ModelScorer
+from rnnsearch.training.device import precision
+
+pytestmark = pytest.mark.cuda
+
+
+def loss_and_gradients(model, batch, device, kind="fp32"):
+    """Of one batch without anything random."""
+    model.zero_grad()
+    with precision(torch.device(device), kind):
+        loss = likelihood(0.1)(model, batch.to(device), None)
+    loss.total.backward()
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    return loss.total.item(), torch.cat([g.flatten().double().cpu() for g in gradients])
+
+
+def test_loss_and_gradients(system, make, batch):
+    model = make(system)
+    here, gradient = loss_and_gradients(model, batch, "cpu")
+    model.cuda()
+    for _ in range(4):  # the later ones are replays of recorded kernels, where there are recordings
+        there, other = loss_and_gradients(model, batch, "cuda")
+        assert there == pytest.approx(here, rel=1e-4)
+        assert (gradient - other).norm() < 1e-3 * gradient.norm()
+
+
+def test_bf16_is_near(system, make, batch):
+    model = make(system).cuda()
+    exact, _ = loss_and_gradients(model, batch, "cuda")
+    near, gradient = loss_and_gradients(model, batch, "cuda", "bf16")
+    assert near == pytest.approx(exact, rel=0.1)
+    assert gradient.isfinite().all()
+
+
+def test_a_pass_waits_for_nothing(system, make, batch):
+    model, on_device = make(system).cuda(), batch.pinned().to("cuda")
+    objective = likelihood(0.1)
+    objective(model, on_device, Draws(1, "cuda")).total.backward()  # libraries may wait when they are first called
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        objective(model, on_device, Draws(2, "cuda")).total.backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_search(system, make, pairs, beam):
+    model = make(system)
+    sentences, options = [source for source, _ in pairs], SearchOptions(beam=beam, max_extra=3)
+    here = decode_all(ModelScorer(model), sentences, options, 4)
+    there = decode_all(ModelScorer(model.cuda()), sentences, options, 4)
+    for one, other in zip(here, there, strict=True):
+        assert other[0].score == pytest.approx(one[0].score, rel=1e-3, abs=1e-3)

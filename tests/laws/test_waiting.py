@@ -1,0 +1,43 @@
+"""Training waits for the device nowhere within an update: what is done depends on shapes, never on numbers.
+
+Checked without a GPU: on tensors without numbers, asking for one is an error, as is a result whose size depends on them
+(a selection by a mask). The functions are those that run on a GPU: native code stands aside.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
+
+from rnnsearch.models import outputs
+from rnnsearch.models.build import build
+from rnnsearch.models.draws import Draws
+from rnnsearch.models.fused import bahdanau, gru_sequence, products
+from rnnsearch.objectives.build import penalties
+from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.training.optimisers import clip
+
+
+@pytest.fixture(autouse=True)
+def as_on_a_gpu(monkeypatch):
+    monkeypatch.setattr(products, "own_product", lambda *_: False)
+    monkeypatch.setattr(products, "_slow_default", lambda: False)
+    for module in (bahdanau, gru_sequence, outputs):
+        monkeypatch.setattr(module.native, "can_run", lambda *_: False)
+
+
+def test_an_update_waits_for_nothing(system, batch):
+    model = build(system.model, 12, 12, seed=1, objective=system.objective)
+    objective = likelihood(0.1, penalties(system.objective))
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        loss = objective(model, batch, Draws(1))
+        loss.total.backward()
+        norm = clip(model.parameters(), 1.0, None)
+        with pytest.raises((DataDependentOutputException, DynamicOutputShapeException)):
+            norm.item()
+
+
+def test_a_selection_by_a_mask_would_be_found(batch):
+    with FakeTensorMode(allow_non_fake_inputs=True), pytest.raises(DynamicOutputShapeException):
+        torch.zeros(batch.target.shape)[batch.target_mask]
