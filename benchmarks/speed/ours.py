@@ -69,7 +69,7 @@ class Way:
 
 WAYS = (
     Way("bf16", "bf16", "bf16"),
-    Way("candidates", "bf16, candidate lists of 20", "bf16", candidates=20),
+    Way("candidates", "bf16, candidate lists of 40", "bf16", candidates=40),
     Way("fp32", "fp32", "fp32"),
     Way("torch", "fp32, without native code", "fp32", WITHOUT_NATIVE),
 )
