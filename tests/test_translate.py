@@ -15,6 +15,7 @@ from rnnsearch.config import resolve
 from rnnsearch.errors import ConfigError, ModelError, RnnsearchError
 from rnnsearch.models.build import build
 from rnnsearch.models.checkpoint import save_model, weights
+from rnnsearch.models.native.packed import decoding
 from rnnsearch.text.subwords import train_bpe
 from rnnsearch.text.words import train_words
 from rnnsearch.translate import Translation, Translator, one_line
@@ -344,6 +345,19 @@ def test_a_folder_or_device_that_is_not_there(folder: Path, tmp_path: Path) -> N
     with pytest.raises(ConfigError, match='device: must be auto, cpu, cuda or cuda:N; got "gpu"'):
         rnnsearch.load(folder, device="gpu")
     assert rnnsearch.load(folder, device="auto").translate("the dog").source == "the dog"
+
+
+def test_the_precision_of_search(folder: Path) -> None:
+    exact = rnnsearch.load(folder, precision="fp32")
+    assert exact.search.what.endswith("fp32")
+    with pytest.raises(ConfigError, match='precision: must be one of auto, fp32, bf16, int8; got "int4" .did you mean'):
+        rnnsearch.load(folder, precision="int4")
+    if decoding() is not None:
+        rough = rnnsearch.load(folder, precision="int8")
+        assert rough.search.what.endswith("int8")
+        found = [translator.translate("the dog").token_scores[0] for translator in (rough, exact)]
+        assert found[0] == pytest.approx(found[1], abs=0.1)
+        assert found[0] != found[1]
 
 
 def test_a_line_has_no_line_end() -> None:

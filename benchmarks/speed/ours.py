@@ -70,6 +70,8 @@ class Way:
 WAYS = (
     Way("bf16", "bf16", "bf16"),
     Way("candidates", "bf16, candidate lists of 40", "bf16", candidates=40),
+    Way("int8", "int8", "int8"),
+    Way("int8-candidates", "int8, candidate lists of 40", "int8", candidates=40),
     Way("fp32", "fp32", "fp32"),
     Way("torch", "fp32, without native code", "fp32", WITHOUT_NATIVE),
 )

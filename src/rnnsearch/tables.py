@@ -321,7 +321,7 @@ class SearchConfig(Table):
     batch_sentences: Size = 64
     candidates: Count = 0
     """Likeliest translations (at most 100) of each source symbol in a batch's candidate list; 0: all symbols."""
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    precision: Literal["auto", "fp32", "bf16", "int8"] = "auto"
     """Of matrix products on the CPU; `auto`: bf16 where there is native code and the processor multiplies it."""
 
 

@@ -21,7 +21,7 @@ from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all, make_sources
 from rnnsearch.search.greedy import stream
 from rnnsearch.search.hypothesis import EMPTY, Hypothesis
-from rnnsearch.search.native_scorer import Fastest, fastest
+from rnnsearch.search.native_scorer import PRECISIONS, Fastest, fastest
 from rnnsearch.search.posterior import posterior_attention
 from rnnsearch.search.scorer import SOURCE, ModelScorer
 from rnnsearch.search.spelling import Spelling
@@ -336,20 +336,26 @@ def load(
     replace_unknown: str | None = None,
     dictionary: str | Path | None = None,
     candidates: int | None = None,
+    precision: str | None = None,
 ) -> Translator:
     """A model folder as a Translator on `device` (auto, cpu, cuda, cuda:N).
 
     `replace_unknown` (none, copy, dictionary) and `dictionary`, a TSV file, take the place of the model's own
-    `[search]` options; a dictionary alone means "dictionary". So does `candidates`, of which 0 means the whole
-    vocabulary.
+    `[search]` options; a dictionary alone means "dictionary". So do `candidates`, of which 0 means the whole
+    vocabulary, and `precision` (auto, fp32, bf16, int8).
     Errors: ModelError, one sentence; ConfigError for a device this machine has not, or where the model has no unknown
     words or no attention to replace them by; DataError for an unfit dictionary.
     """
     loaded = load_model(Path(folder), choose_device(device, "device"))
-    if replace_unknown is not None and replace_unknown not in KINDS:
-        hint = did_you_mean(replace_unknown, list(KINDS))
-        raise ConfigError([f'replace_unknown: must be one of {", ".join(KINDS)}; got "{replace_unknown}"{hint}'])
-    given: dict[str, str | int | None] = {} if candidates is None else {"candidates": candidates}
+    for name, value, known in (
+        ("replace_unknown", replace_unknown, KINDS),
+        ("precision", precision, PRECISIONS),
+    ):
+        if value is not None and value not in known:
+            hint = did_you_mean(value, list(known))
+            raise ConfigError([f'{name}: must be one of {", ".join(known)}; got "{value}"{hint}'])
+    asked = {"candidates": candidates, "precision": precision}
+    given: dict[str, str | int | None] = {name: value for name, value in asked.items() if value is not None}
     if replace_unknown is not None or dictionary is not None:
         given["replace_unknown"] = replace_unknown or "dictionary"
         if dictionary is not None:

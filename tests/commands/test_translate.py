@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from rnnsearch.models.native.packed import decoding
+
 CAT = "the small cat sees the dog."
 BIRD = "the old bird finds the tree."
 
@@ -98,6 +100,20 @@ def test_beam_and_length_options(cli: Any, model: Path) -> None:
         assert (len(row["tokens"]), row["finished"]) == (2, False)
     batched = cli("translate", model, "--batch", "1", "--threads", "1", stdin=text)
     assert batched == cli("translate", model, stdin=text)
+
+
+@pytest.mark.skipif(decoding() is None, reason="native code cannot be built here: there is no C++ compiler")
+def test_products_of_bytes(cli: Any, model: Path, corpus: Path) -> None:
+    rough = cli("translate", model, "-i", corpus / "test.en", "--precision", "int8")
+    exact = cli("translate", model, "-i", corpus / "test.en", "--precision", "fp32")
+    assert len(rough.lines) == len(exact.lines)
+    same = sum(one == other for one, other in zip(rough.lines, exact.lines, strict=True))
+    assert same > 0.9 * len(exact.lines)
+    scored = [cli("translate", model, "--precision", p, "--format", "json", stdin=f"{CAT}\n") for p in ("int8", "fp32")]
+    assert scored[0].out != scored[1].out
+    refused = cli("translate", model, "--precision", "int4", stdin="")
+    assert refused.code == 2
+    assert "--precision" in refused.err
 
 
 def test_unknown_words_can_be_banned(cli: Any, one_vector: Path) -> None:

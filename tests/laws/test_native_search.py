@@ -11,7 +11,7 @@ from rnnsearch.errors import RnnsearchError
 from rnnsearch.models.build import build
 from rnnsearch.models.native import library, rows
 from rnnsearch.models.native.decoding import NativeRNNsearch
-from rnnsearch.models.native.packed import Packed, decoding
+from rnnsearch.models.native.packed import Kind, Packed, decoding
 from rnnsearch.models.native.packed_model import packed
 from rnnsearch.search.beam import beam
 from rnnsearch.search.constraints import SearchOptions
@@ -28,8 +28,8 @@ SYMBOLS = 70
 SOURCES = [[5, 6, 7, 8, 30, 31], [9], [10, 4, 60], [7, 7, 7, 5, 6, 11, 12, 13, 14], [40, 41, 42]]
 LIMITS = {"max_ratio": 1.0, "max_extra": 4}
 READOUT = {"bahdanau": "maxout", "bahdanau-tanh": "readout"}
-TOLERANCE = {False: 2e-5, True: 0.15}
-"""Of log-probabilities, by whether products are of bf16 numbers."""
+TOLERANCE = {Kind.FP32: 2e-5, Kind.BF16: 0.15, Kind.INT8: 0.6}
+"""Of log-probabilities, by what products are of."""
 
 
 def rnnsearch(first="bos", decoder="bahdanau"):
@@ -58,31 +58,31 @@ def sources():
     return make_sources(SOURCES, torch.device("cpu"))
 
 
-def native(model, bf16=False):
-    twin = NativeRNNsearch.of(model, bf16)
+def native(model, kind=Kind.FP32):
+    twin = NativeRNNsearch.of(model, kind)
     assert twin is not None
     return NativeScorer(twin)
 
 
-@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize("kind", Kind)
 @pytest.mark.parametrize("table", [1 << 20, 0], ids=["words' share made once", "at every step"])
 @pytest.mark.parametrize("decoder", READOUT)
 @pytest.mark.parametrize("first", ["bos", "zero"])
-def test_native_steps_are_the_models(first, decoder, table, bf16, sources, monkeypatch):
+def test_native_steps_are_the_models(first, decoder, table, kind, sources, monkeypatch):
     monkeypatch.setattr("rnnsearch.models.native.decoding.TABLE_BYTES", table)
-    agree(rnnsearch(first, decoder), sources, bf16, TOLERANCE[bf16])
+    agree(rnnsearch(first, decoder), sources, kind, TOLERANCE[kind])
 
 
 @pytest.mark.parametrize("side", ["query", "key"])
 def test_a_tanh_that_cannot_be_factored_is_the_same(side, sources):
     model = rnnsearch()
     getattr(model.decoder.attention.score, side).weight.data.mul_(100.0)
-    agree(model, sources, False, 1e-3)
+    agree(model, sources, Kind.FP32, 1e-3)
 
 
-def agree(model, sources, bf16, tolerance):
+def agree(model, sources, kind, tolerance):
     targets = [[5, 60, 9, 11, 4], [], [69, 69, 4], [8, 9], [1]]
-    plain, fast = (forced(scorer, sources, targets) for scorer in (ModelScorer(model), native(model, bf16)))
+    plain, fast = (forced(scorer, sources, targets) for scorer in (ModelScorer(model), native(model, kind)))
     for p, f in zip(plain, fast, strict=True):
         assert f.token_scores == pytest.approx(p.token_scores, abs=tolerance, rel=tolerance)
         assert f.attention["source"] == pytest.approx(p.attention["source"], abs=tolerance)
@@ -124,9 +124,9 @@ def test_native_beams_are_beams(options, sources):
     same(search(native(model), sources, options), search(ModelScorer(model), sources, options))
 
 
-@pytest.mark.parametrize("bf16", [False, True])
-def test_a_batch_never_changes_a_native_score(bf16):
-    scorer = native(rnnsearch(), bf16)
+@pytest.mark.parametrize("kind", Kind)
+def test_a_batch_never_changes_a_native_score(kind):
+    scorer = native(rnnsearch(), kind)
     for search in (partial(greedy, options=SearchOptions(beam=1, **LIMITS)), partial(beam, options=SearchOptions())):
         together = search(scorer, make_sources(SOURCES * 5, torch.device("cpu")))
         for source, hypotheses in zip(SOURCES * 5, together, strict=True):
@@ -136,7 +136,7 @@ def test_a_batch_never_changes_a_native_score(bf16):
 
 def test_packed_models_are_models(system, make, pairs):
     model = make(system).eval()
-    twin = packed(model, bf16=False)
+    twin = packed(model, Kind.FP32)
     sources = make_sources([source for source, _ in pairs], torch.device("cpu"))
     for search, options in ((greedy, SearchOptions(beam=1, **LIMITS)), (beam, SearchOptions(beam=3, **LIMITS))):
         same(search(LogitScorer(twin), sources, options), search(ModelScorer(model), sources, options), 1e-3)
@@ -147,6 +147,7 @@ def test_the_fastest_is_native_where_the_model_has_a_twin():
     assert isinstance(fastest(model, "fp32").scorer, NativeScorer)
     assert fastest(model, "fp32").what == "native search, fp32"
     assert fastest(model, "bf16").what == "native search, bf16"
+    assert fastest(model, "int8").what == "native search, int8"
     model.decoder.attention.features = torch.nn.ModuleList([torch.nn.Identity()])
     assert isinstance(fastest(model, "fp32").scorer, LogitScorer)
 
@@ -158,8 +159,11 @@ def test_without_native_code_the_plain_model_searches(monkeypatch):
         scorer, _, what = fastest(rnnsearch())
         assert type(scorer) is ModelScorer
         assert what == "the library's products, fp32"
-        with pytest.raises(RnnsearchError, match="must be fp32 or auto without native code for the CPU; got bf16"):
-            fastest(rnnsearch(), "bf16")
+        for kind in ("bf16", "int8"):
+            with pytest.raises(
+                RnnsearchError, match=f"must be fp32 or auto without native code for the CPU; got {kind}"
+            ):
+                fastest(rnnsearch(), kind)
     finally:
         library.library.cache_clear()
 
@@ -189,11 +193,51 @@ def test_norms_are_logarithms_of_sums_of_exponentials():
     assert rows.norms(scores)[3].isnan()
 
 
-@pytest.mark.parametrize("bf16", [False, True])
+def in_bytes(x):
+    """Each row as a scale and whole numbers from -127 to 127."""
+    scale = x.abs().amax(1, keepdim=True) / 127
+    scale = torch.where(scale > 0, scale, 1.0)
+    return scale.double(), (x * (1 / scale)).round().double()
+
+
+def expected_product(x, w, b, kind):
+    """By the definition of each kind, in fp64."""
+    if kind is Kind.INT8:
+        (x_scale, x), (w_scale, w) = in_bytes(x), in_bytes(w)
+        return (x @ w.t() * x_scale * w_scale.t() + b.double()).float()
+    if kind is Kind.BF16:
+        x, w = x.bfloat16(), w.bfloat16()
+    return torch.nn.functional.linear(x.double(), w.double(), b.double()).float()
+
+
+@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("inputs", [1, 36, 37, 38, 39])
 @pytest.mark.parametrize("count", [1, 2, 5, 12, 31])
-def test_packed_products_are_products(count, bf16):
+def test_packed_products_are_products(count, inputs, kind):
     generator = torch.Generator().manual_seed(count)
-    x, w, b = (torch.randn(*shape, generator=generator) for shape in ((count, 37), (75, 37), (75,)))
-    given = (x.bfloat16().float(), w.bfloat16().float()) if bf16 else (x, w)
-    expected = torch.nn.functional.linear(*(v.double() for v in (*given, b))).float()
-    torch.testing.assert_close(Packed(decoding(), w, b, bf16)(x), expected, atol=1e-4, rtol=1e-5)
+    x, w, b = (torch.randn(*shape, generator=generator) for shape in ((count, inputs), (75, inputs), (75,)))
+    w[3], x[count // 2] = 0.0, x[count // 2] * 1e6
+    if count > 1:
+        x[0] = 0.0
+    found = Packed(decoding(), w, b, kind)(x)
+    for row, got, expected in zip(x, found, expected_product(x, w, b, kind), strict=True):
+        torch.testing.assert_close(got, expected, atol=1e-6 * (1 + float(row.abs().sum())), rtol=1e-5)
+
+
+def test_products_of_bytes_are_near_those_of_numbers():
+    generator = torch.Generator().manual_seed(1)
+    x, w, b = (torch.randn(*shape, generator=generator) for shape in ((40, 512), (300, 512), (300,)))
+    exact = torch.nn.functional.linear(x, w, b)
+    assert (Packed(decoding(), w, b, Kind.INT8)(x) - exact).norm() < 0.015 * exact.norm()
+
+
+@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("odd", [torch.nan, torch.inf])
+def test_what_is_not_a_number_is_never_hidden(kind, odd):
+    x, w = torch.ones(3, 40), torch.ones(50, 40)
+    x[1, 7] = odd
+    found = Packed(decoding(), w, None, kind)(x)
+    assert found[[0, 2]].isfinite().all()
+    assert not found[1].isfinite().any()
+    w[9, 3] = odd
+    assert not Packed(decoding(), w, None, kind)(x[:1])[0, 9].isfinite()

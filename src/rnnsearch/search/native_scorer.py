@@ -12,7 +12,7 @@ from torch import Tensor
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.models.native import rows
 from rnnsearch.models.native.decoding import NativeMemory, NativeRNNsearch
-from rnnsearch.models.native.packed import Packed, decoding, multiplies_bf16
+from rnnsearch.models.native.packed import Kind, Packed, decoding, multiplies_bf16
 from rnnsearch.models.native.packed_model import PackedOutput, packed
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.search.candidates import Candidates
@@ -20,6 +20,9 @@ from rnnsearch.search.greedy import Whole
 from rnnsearch.search.hypothesis import Numbers
 from rnnsearch.search.scorer import SOURCE, ModelScorer, Scorer, Sources, Step
 from rnnsearch.text.vocabulary import BOS, EOS
+
+PRECISIONS = ("auto", "fp32", "bf16", "int8")
+"""What `fastest` can be asked for."""
 
 
 class Columns:
@@ -122,22 +125,26 @@ class Fastest(NamedTuple):
 def fastest(model: TranslationModel, precision: str = "auto", candidates: Candidates | None = None) -> Fastest:
     """The fastest Scorer of a model on the device where it is.
 
-    precision: `fp32`; `bf16`, products of bf16 numbers summed in fp32; `auto`, bf16 where the processor multiplies it.
-    Errors: RnnsearchError for bf16 where there is no native code.
+    precision: `fp32`; `bf16`, products of bf16 numbers summed in fp32; `int8`, products of bytes, which rounds most;
+    `auto`, bf16 where the processor multiplies it.
+    Errors: RnnsearchError for bf16 and int8 where there is no native code.
     """
     lists = "" if candidates is None else ", candidate lists"
     on_cpu = next(model.parameters()).device.type == "cpu"
     if not on_cpu or decoding() is None:
-        if precision == "bf16":
-            raise RnnsearchError("search.precision must be fp32 or auto without native code for the CPU; got bf16")
+        if precision in ("bf16", "int8"):
+            raise RnnsearchError(
+                f"search.precision must be fp32 or auto without native code for the CPU; got {precision}"
+            )
         whole = ModelScorer(model)
         some = whole if candidates is None else LogitScorer(model, candidates)
         return Fastest(some, whole, f"the library's products, fp32{lists}")
-    bf16 = precision == "bf16" or (precision == "auto" and multiplies_bf16())
-    kind = "bf16" if bf16 else "fp32"
-    twin = NativeRNNsearch.of(model, bf16)
+    if precision == "auto":
+        precision = "bf16" if multiplies_bf16() else "fp32"
+    kind = Kind[precision.upper()]
+    twin = NativeRNNsearch.of(model, kind)
     if twin is not None:
-        return Fastest(NativeScorer(twin, candidates), NativeScorer(twin), f"native search, {kind}{lists}")
-    other = packed(model, bf16)
+        return Fastest(NativeScorer(twin, candidates), NativeScorer(twin), f"native search, {precision}{lists}")
+    other = packed(model, kind)
     assert other is not None
-    return Fastest(LogitScorer(other, candidates), LogitScorer(other), f"native products, {kind}{lists}")
+    return Fastest(LogitScorer(other, candidates), LogitScorer(other), f"native products, {precision}{lists}")

@@ -83,32 +83,36 @@ int32_t has_bf16() {
 #endif
 }
 
-// W [outputs, inputs] row by row, into `panels` of W.panel_count() * W.depth() * PANEL numbers of 4 bytes.
+// W [outputs, inputs] row by row, into `panels` of W.panel_count() * W.depth() * PANEL numbers of 4 bytes, W.scale and
+// W.zero; what rounds up to panels is zero.
 void pack(const float* weight, const Matrix* W, void* panels) {
-  const int64_t depth = W->depth(), count = W->panel_count();
-  for (int64_t p = 0; p < count; p++)
-    for (int64_t k = 0; k < depth; k++)
-      for (int64_t c = 0; c < PANEL; c++) {
-        const int64_t row = p * PANEL + c, at = (p * depth + k) * PANEL + c;
-        const float* from = weight + row * W->inputs;
-        if (W->kind == FP32) {
-          ((float*)panels)[at] = row < W->outputs ? from[k] : 0.0f;
-          continue;
-        }
-        for (int64_t half = 0; half < 2; half++) {
-          const bool real = row < W->outputs && 2 * k + half < W->inputs;
-          ((uint16_t*)panels)[2 * at + half] = real ? narrow(from[2 * k + half]) : 0;
-        }
-      }
+  const int64_t depth = W->depth(), each = W->each(), inputs = W->inputs;
+  std::memset(panels, 0, W->panel_count() * depth * PANEL * 4);
+  for (int64_t row = 0; row < W->outputs; row++) {
+    const float* from = weight + row * inputs;
+    // Of the row's first number; those that lie beside each other there are followed by other rows'.
+    const int64_t start = ((row / PANEL) * depth * PANEL + row % PANEL) * each;
+    if (W->kind == FP32)
+      for (int64_t i = 0; i < inputs; i++) ((float*)panels)[start + i * PANEL] = from[i];
+    if (W->kind == BF16)
+      for (int64_t i = 0; i < inputs; i++) ((uint16_t*)panels)[start + i / 2 * 2 * PANEL + i % 2] = narrow(from[i]);
+    if (W->kind != INT8) continue;
+    const float scale = scale_of(from, inputs), inverse = scale == scale ? 1.0f / scale : 0.0f;
+    int32_t sum = 0;
+    for (int64_t i = 0; i < inputs && scale == scale; i++)
+      sum += ((int8_t*)panels)[start + i / 4 * 4 * PANEL + i % 4] = (int8_t)std::lrint(from[i] * inverse);
+    W->scale[row] = scale;
+    W->zero[row] = ZERO * sum;
+  }
 }
 
 // y [rows, outputs] = x W^T + b
 void linear(const Matrix* W, const float* x, int64_t rows, float* y, int32_t threads) {
-  std::vector<float> narrowed(rows * W->depth());
+  std::vector<float> narrowed(rows * W->width());
 #pragma omp parallel num_threads(threads)
   {
     const Share part = mine(rows);
-    for (int64_t r = part.begin; r < part.end; r++) prepare(*W, x + r * W->inputs, &narrowed[r * W->depth()]);
+    for (int64_t r = part.begin; r < part.end; r++) prepare(*W, x + r * W->inputs, &narrowed[r * W->width()]);
 #pragma omp barrier
     parallel_product(*W, narrowed.data(), rows, y, W->outputs);
   }
@@ -134,7 +138,7 @@ void encode(const EncoderWeights* w, const float* x, const int64_t* lengths, int
   std::vector<int64_t> first(B + 1, 0);  // row of each sentence's first word among the real ones
   for (int64_t b = 0; b < B; b++) first[b + 1] = first[b] + lengths[b];
   const int64_t words = first[B];
-  std::vector<float> narrowed(words * in.depth()), shares[2];
+  std::vector<float> narrowed(words * in.width()), shares[2];
   for (auto& share : shares) share.resize(words * 3 * D);
   std::memset(annotations, 0, B * J * 2 * D * sizeof(float));
 #pragma omp parallel num_threads(threads)
@@ -142,7 +146,7 @@ void encode(const EncoderWeights* w, const float* x, const int64_t* lengths, int
     const Share part = mine(B);
     for (int64_t b = part.begin; b < part.end; b++)
       for (int64_t j = 0; j < lengths[b]; j++)
-        prepare(in, x + (b * J + j) * E, &narrowed[(first[b] + j) * in.depth()]);
+        prepare(in, x + (b * J + j) * E, &narrowed[(first[b] + j) * in.width()]);
 #pragma omp barrier
     for (int d = 0; d < 2; d++) parallel_product(w->direction[d].input, narrowed.data(), words, shares[d].data(), 3 * D);
 #pragma omp barrier
@@ -158,14 +162,14 @@ void encode(const EncoderWeights* w, const float* x, const int64_t* lengths, int
         const int64_t j = d == 0 ? t : lengths[from] - 1 - t;
         int64_t n = 0;
         while (from + n < to && lengths[from + n] > j) n++;
-        for (int64_t r = 0; r < n; r++) prepare(u.gates, &h[r * D], &low[r * u.gates.depth()]);
+        for (int64_t r = 0; r < n; r++) prepare(u.gates, &h[r * D], &low[r * u.gates.width()]);
         product(u.gates, low.data(), n, zr.data(), 2 * D, 0, u.gates.panel_count());
         for (int64_t r = 0; r < n; r++) {
           const float* share = &shares[d][(first[from + r] + j) * 3 * D];
           float* gates = &zr[r * 2 * D];
           for (int64_t i = 0; i < 2 * D; i += LANES) store(gates + i, sigmoid(load(gates + i) + load(share + i)));
           for (int64_t i = 0; i < D; i += LANES) store(&reset[i], load(gates + D + i) * load(&h[r * D + i]));
-          prepare(u.candidate, reset.data(), &low[r * u.candidate.depth()]);
+          prepare(u.candidate, reset.data(), &low[r * u.candidate.width()]);
         }
         product(u.candidate, low.data(), n, c.data(), D, 0, u.candidate.panel_count());
         for (int64_t r = 0; r < n; r++) {
@@ -212,15 +216,15 @@ namespace {
 struct Scratch {
   std::vector<float> state, context, reset, readout, word, from_state, from_context, from_word, candidate;
   void resize(const DecoderWeights& w, const Matrix& output, int64_t N) {
-    state.resize(N * w.from_state.depth());
-    context.resize(N * w.from_context.depth());
-    reset.resize(N * w.candidate.depth());
-    readout.resize(N * output.depth());
+    state.resize(N * w.from_state.width());
+    context.resize(N * w.from_context.width());
+    reset.resize(N * w.candidate.width());
+    readout.resize(N * output.width());
     from_state.resize(N * w.from_state.outputs);
     from_context.resize(N * w.from_context.outputs);
     candidate.resize(N * w.size);
     if (w.words) return;
-    word.resize(N * w.from_word.depth());
+    word.resize(N * w.from_word.width());
     from_word.resize(N * w.from_word.outputs);
   }
 };
@@ -293,8 +297,8 @@ void step_in_team(const DecoderWeights& w, const Matrix& output, const Sources& 
   const int64_t S = w.from_state.outputs, C = w.from_context.outputs, G = 3 * D + O;
   const Share rows = mine(N);
   for (int64_t n = rows.begin; n < rows.end; n++) {
-    prepare(w.from_state, state + n * D, &s.state[n * w.from_state.depth()]);
-    if (!w.words) prepare(w.from_word, w.embeddings + y[n] * w.from_word.inputs, &s.word[n * w.from_word.depth()]);
+    prepare(w.from_state, state + n * D, &s.state[n * w.from_state.width()]);
+    if (!w.words) prepare(w.from_word, w.embeddings + y[n] * w.from_word.inputs, &s.word[n * w.from_word.width()]);
   }
 #pragma omp barrier
   parallel_product(w.from_state, s.state.data(), N, s.from_state.data(), S);
@@ -303,7 +307,7 @@ void step_in_team(const DecoderWeights& w, const Matrix& output, const Sources& 
   for (int64_t n = rows.begin; n < rows.end; n++) {
     float context[H];
     attend(w, m, sentence[n], &s.from_state[n * S], alpha + n * m.width, context);
-    prepare(w.from_context, context, &s.context[n * w.from_context.depth()]);
+    prepare(w.from_context, context, &s.context[n * w.from_context.width()]);
   }
 #pragma omp barrier
   parallel_product(w.from_context, s.context.data(), N, s.from_context.data(), C);
@@ -317,7 +321,7 @@ void step_in_team(const DecoderWeights& w, const Matrix& output, const Sources& 
       store(reset + i, load(sum + D + i) * load(state + n * D + i));
       store(sum + 2 * D + i, load(sum + 2 * D + i) + load(word + 2 * D + i));
     }
-    prepare(w.candidate, reset, &s.reset[n * w.candidate.depth()]);
+    prepare(w.candidate, reset, &s.reset[n * w.candidate.width()]);
     const float *u = own + 2 * D, *c = sum + 3 * D, *v = word + 3 * D;
     if (w.pool == 2)
       for (int64_t i = 0; i < O / 2; i++) {
@@ -326,7 +330,7 @@ void step_in_team(const DecoderWeights& w, const Matrix& output, const Sources& 
       }
     else
       tanh_of_sum(u, v, c, hidden, O);
-    prepare(output, hidden, &s.readout[n * output.depth()]);
+    prepare(output, hidden, &s.readout[n * output.width()]);
   }
 #pragma omp barrier
   parallel_product(w.candidate, s.reset.data(), N, s.candidate.data(), D);

@@ -1,8 +1,8 @@
 """RNNsearch without gradients in native code: what translation runs on a CPU where there is a compiler.
 
 It serves the system of Bahdanau et al. (2015) as the presets have it: a bidirectional GRU encoder, the `bahdanau` or
-`bahdanau-tanh` decoder with a GRU, additive global attention with a softmax. Weights are laid out once, in fp32 or
-bf16; sums, states and scores are fp32 in both. Sizes are rounded up to the processor's vectors: units that are added
+`bahdanau-tanh` decoder with a GRU, additive global attention with a softmax. Weights are laid out once, in fp32, bf16
+or int8; states and scores are fp32 in each. Sizes are rounded up to the processor's vectors: units that are added
 have weights of zero, stay zero and change nothing.
 """
 
@@ -19,7 +19,7 @@ from rnnsearch.models.attention.scores import Additive
 from rnnsearch.models.cells import GRU
 from rnnsearch.models.decoders.bahdanau import Bahdanau, BahdanauTanh
 from rnnsearch.models.decoders.deep_output import DeepOutput
-from rnnsearch.models.native.packed import UNIT, Matrix, Packed, at, decoding, threads
+from rnnsearch.models.native.packed import UNIT, Kind, Matrix, Packed, at, decoding, threads
 from rnnsearch.models.one_layer_encoders import Bidirectional
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.text.vocabulary import UNK
@@ -91,7 +91,7 @@ class NativeRNNsearch:
     Make it with `of`; the model's weights are copied and may change afterwards.
     """
 
-    def __init__(self, native: ctypes.CDLL, model: TranslationModel, bf16: bool) -> None:
+    def __init__(self, native: ctypes.CDLL, model: TranslationModel, kind: Kind) -> None:
         encoder, decoder = model.encoder, model.decoder
         assert isinstance(encoder, Bidirectional)
         assert isinstance(decoder, Bahdanau)
@@ -99,7 +99,7 @@ class NativeRNNsearch:
         assert isinstance(cell, GRU)
         assert isinstance(score, Additive)
         self._native = native
-        self._bf16 = bf16
+        self._kind = kind
         self._embed = model.source_embedding
         self._output_layer = model.output
         D, R = cell.size, deep.word.weight.shape[0]
@@ -138,7 +138,7 @@ class NativeRNNsearch:
 
     @staticmethod
     @torch.no_grad()
-    def of(model: TranslationModel, bf16: bool) -> NativeRNNsearch | None:
+    def of(model: TranslationModel, kind: Kind) -> NativeRNNsearch | None:
         """The twin of a model on the CPU; None where it has no twin or nothing can be built here."""
         encoder, decoder = model.encoder, model.decoder
         if type(encoder) is not Bidirectional or type(encoder.forward_cell) is not GRU:
@@ -151,7 +151,7 @@ class NativeRNNsearch:
         if type(attention.score) is not Additive or not attention.is_plain:
             return None
         native = decoding() if model.output.weight.device.type == "cpu" else None
-        return None if native is None else NativeRNNsearch(native, model, bf16)
+        return None if native is None else NativeRNNsearch(native, model, kind)
 
     def rows(self, ids: Tensor) -> Packed:
         """The output layer over the symbols `ids` [C] alone."""
@@ -214,7 +214,7 @@ class NativeRNNsearch:
         return Greedy(tokens[:steps], scores[:steps], alphas[:, :steps], length)
 
     def _packed(self, weight: Tensor, bias: Tensor | None = None) -> Packed:
-        return Packed(self._native, weight, bias, self._bf16)
+        return Packed(self._native, weight, bias, self._kind)
 
     def _direction(self, cell: torch.nn.Module) -> tuple[Packed, Packed, Packed]:
         assert isinstance(cell, GRU)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import Structure, byref, c_int32, c_int64, c_void_p
+from enum import IntEnum
 
 import torch
 from torch import Tensor
@@ -12,6 +13,20 @@ from rnnsearch.models.native.library import library
 
 UNIT = 16
 """Sizes are rounded up to multiples of this: no vector is longer."""
+
+
+class Kind(IntEnum):
+    """What products are of: fp32; bf16; or bytes times a scale a row, of weights and of inputs alike. Sums of bytes are
+    exact, those of the others fp32."""
+
+    FP32 = 0
+    BF16 = 1
+    INT8 = 2
+
+    @property
+    def each(self) -> int:
+        """Numbers in 4 bytes."""
+        return (1, 2, 4)[self]
 
 
 def decoding() -> ctypes.CDLL | None:
@@ -41,6 +56,8 @@ class Matrix(Structure):
     _fields_ = (
         ("panels", c_void_p),
         ("bias", c_void_p),
+        ("scale", c_void_p),
+        ("zero", c_void_p),
         ("outputs", c_int64),
         ("inputs", c_int64),
         ("kind", c_int32),
@@ -48,20 +65,22 @@ class Matrix(Structure):
 
 
 class Packed:
-    """A weight [outputs, inputs] and its bias, laid out for native products in fp32 or bf16."""
+    """A weight [outputs, inputs] and its bias, laid out for native products of one kind."""
 
-    def __init__(self, native: ctypes.CDLL, weight: Tensor, bias: Tensor | None, bf16: bool) -> None:
+    def __init__(self, native: ctypes.CDLL, weight: Tensor, bias: Tensor | None, kind: Kind) -> None:
         panel = int(native.panel_width())
         outputs, inputs = weight.shape
         rounded = -(-outputs // panel) * panel
-        depth = (inputs + 1) // 2 if bf16 else inputs
+        depth = -(-inputs // kind.each)
         self._native = native
         self._panels = torch.empty(rounded * depth + UNIT)  # 4 bytes each, whatever they hold
         begin = -self._panels.data_ptr() // 4 % UNIT  # whole cache lines
-        self._bias = torch.zeros(rounded)
+        self._rows = (torch.zeros(rounded), torch.zeros(rounded), torch.zeros(rounded, dtype=torch.int32))
+        """Bias, scale and zero of each row."""
         if bias is not None:
-            self._bias[:outputs] = bias
-        self.matrix = Matrix(self._panels[begin:].data_ptr(), self._bias.data_ptr(), outputs, inputs, int(bf16))
+            self._rows[0][:outputs] = bias
+        of_rows = (part.data_ptr() for part in self._rows)
+        self.matrix = Matrix(self._panels[begin:].data_ptr(), *of_rows, outputs, inputs, kind)
         weight = weight.float().contiguous()
         native.pack(c_void_p(weight.data_ptr()), byref(self.matrix), c_void_p(self.matrix.panels))
 

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from rnnsearch.models.linear import Linear
-from rnnsearch.models.native.packed import Packed, decoding
+from rnnsearch.models.native.packed import Kind, Packed, decoding
 from rnnsearch.models.outputs import Output
 from rnnsearch.models.translation_model import TranslationModel
 
@@ -18,11 +18,11 @@ from rnnsearch.models.translation_model import TranslationModel
 class PackedLinear(nn.Linear):
     """The twin of a linear layer, without gradients; it has the same parameters."""
 
-    def __init__(self, native: ctypes.CDLL, layer: nn.Linear, bf16: bool) -> None:
+    def __init__(self, native: ctypes.CDLL, layer: nn.Linear, kind: Kind) -> None:
         nn.Module.__init__(self)
         self.in_features, self.out_features = layer.in_features, layer.out_features
         self.weight, self.bias = layer.weight, layer.bias
-        self._packed = Packed(native, layer.weight, layer.bias, bf16)
+        self._packed = Packed(native, layer.weight, layer.bias, kind)
 
     def forward(self, input: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
         return self._packed(input)
@@ -31,15 +31,15 @@ class PackedLinear(nn.Linear):
 class PackedOutput(Output):
     """The twin of an output layer without a lexical model."""
 
-    def __init__(self, native: ctypes.CDLL, layer: Output, bf16: bool) -> None:
+    def __init__(self, native: ctypes.CDLL, layer: Output, kind: Kind) -> None:
         nn.Module.__init__(self)
         self.weight, self.bias, self.lexical, self.tied = layer.weight, layer.bias, layer.lexical, layer.tied
-        self._native, self._bf16 = native, bf16
-        self._packed = Packed(native, layer.weight, layer.bias, bf16)
+        self._native, self._kind = native, kind
+        self._packed = Packed(native, layer.weight, layer.bias, kind)
 
     def packed_rows(self, ids: Int[Tensor, "C"]) -> Packed:
         """The layer over the symbols `ids` alone."""
-        return Packed(self._native, self.weight[ids], self.bias[ids], self._bf16)
+        return Packed(self._native, self.weight[ids], self.bias[ids], self._kind)
 
     def logits(
         self, readout: Float[Tensor, "*rows R"], rows: Int[Tensor, "C"] | None = None
@@ -49,7 +49,7 @@ class PackedOutput(Output):
         return self._packed(readout)
 
 
-def packed(model: TranslationModel, bf16: bool) -> TranslationModel | None:
+def packed(model: TranslationModel, kind: Kind) -> TranslationModel | None:
     """A model of the same parameters whose linear layers are `PackedLinear`; None where nothing can be built here.
 
     The weights are laid out now: what becomes of the parameters later is not seen.
@@ -61,7 +61,7 @@ def packed(model: TranslationModel, bf16: bool) -> TranslationModel | None:
     for module in list(twin.modules()):
         for name, child in module.named_children():
             if type(child) is Linear:
-                setattr(module, name, PackedLinear(native, child, bf16))
+                setattr(module, name, PackedLinear(native, child, kind))
     if type(twin.output) is Output and twin.output.lexical is None:
-        twin.output = PackedOutput(native, twin.output, bf16)
+        twin.output = PackedOutput(native, twin.output, kind)
     return twin
