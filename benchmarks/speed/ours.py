@@ -66,6 +66,11 @@ class Way:
     candidates: int = 0
     """Translations a source symbol in the batch's candidate list; 0: the whole vocabulary."""
 
+    @property
+    def apart(self) -> list[str]:
+        """What sets its rows apart from those that the targets are about."""
+        return [*(["int8"] if self.precision == "int8" else []), *(["candidate list"] if self.candidates else [])]
+
 
 WAYS = (
     Way("bf16", "bf16", "bf16"),

@@ -207,7 +207,7 @@ def _decodings(plan: Plan, rows: Rows, found: Found, ours: Ours, folder: Path, c
             mine = [decoded[case["name"]] for case in cases if case["kind"] == kind]
             best = max(mine, key=lambda case: case["tokens_per_second"])
             at_64 = [case for case in mine if case["batch"] == 64]
-            named = f"{kind}, candidate list" if way.candidates else kind
+            named = ", ".join([kind, *way.apart])
             shown = at_64 if best in at_64 else [*at_64, best]
             found.decodings.extend((way.title, named, case) for case in shown)
         for threads in [] if way.candidates else sorted({1, plan.threads}):

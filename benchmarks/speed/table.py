@@ -307,7 +307,9 @@ class Target:
         return [self.what, f"{word} {self._form(self.bound)}", figure, said]
 
     def _form(self, value: float) -> str:
-        return f"{100 * value:.0f}%" if self.unit == "%" else f"{value:.2f}{self.unit}"
+        if self.unit != "%":
+            return f"{value:.2f}{self.unit}"
+        return f"{value:.0%}" if self.bound > 0.02 else f"{value:.2%}"
 
 
 def targets(found: Found) -> list[Target]:
@@ -325,7 +327,7 @@ def targets(found: Found) -> list[Target]:
         for at_64 in {False, case["batch"] == 64}:
             decoded[kind, at_64] = max(decoded.get((kind, at_64), 0.0), case["tokens_per_second"])
     greedy, beam = (fastest(rivals, f"{name}_tokens_per_second") for name in ("greedy", "beam"))
-    latency = min((row["mean_ms"] for _, row in found.one_by_one), default=None)
+    latency = min((row["mean_ms"] for title, row in found.one_by_one if "int8" not in title), default=None)
     rival_bleu = min((row["train_seconds"] for _, _, row in rivals if row["updates"] > 1000), default=None)
     reached, help_seconds = found.to_bleu.get("seconds"), found.start_up.get("help_seconds")
     return [
@@ -354,6 +356,8 @@ def targets(found: Found) -> list[Target]:
             False,
         ),
         Target("time to 35.5 BLEU, to OpenNMT-py's four epochs", 0.25, ratio(reached, rival_bleu), least=False),
+        Target("dev NLL a word after equal updates, mean of seeds, to plain fp32", 0.005, _nll_off(found), "%", False),
+        Target("BLEU of the same weights to plain fp32, each way over all symbols", 0.1, _bleu_off(found), "", False),
         Target("`rnnsearch --help`", 0.3, help_seconds, " s", least=False),
         Target(
             "one sentence from a cold start, to the fastest rival",
@@ -362,6 +366,24 @@ def targets(found: Found) -> list[Target]:
             least=False,
         ),
     ]
+
+
+def _nll_off(found: Found) -> float | None:
+    """How much worse the worst fast way of training learns."""
+    training = found.quality.get("training", {})
+    if REFERENCE not in training:
+        return None
+    return max(row["mean"] for row in training.values()) / float(training[REFERENCE]["mean"]) - 1
+
+
+def _bleu_off(found: Found) -> float | None:
+    """How far the farthest way of searching is from the reference, rows that stand apart left out."""
+    search = found.quality.get("search", {})
+    kinds = {title: kind for title, kind, _ in found.decodings if "," not in kind}
+    if REFERENCE not in search:
+        return None
+    exact = search[REFERENCE]
+    return max(abs(search[title][kind] - exact[kind]) for title in kinds for kind in exact)
 
 
 def _targets(found: Found) -> list[str]:

@@ -15,6 +15,7 @@ from benchmarks.speed.__main__ import main
 from benchmarks.speed.limit import Counts, flops, products
 from benchmarks.speed.model import RIVALS_SIZE, Sizes
 from benchmarks.speed.phases import PHASES, Marks
+from benchmarks.speed.quality import REFERENCE
 from benchmarks.speed.rows import Rows
 from benchmarks.speed.table import Found, markdown, targets
 from benchmarks.speed.tokens import Tokens
@@ -148,7 +149,20 @@ def figures() -> Found:
     found.limit.update({"flops": 10**9, "counts": Counts(64, 800, 1000, 13000)._asdict(), **parts})
     found.decodings.extend([("fp32", "greedy", case(64, 1, 2702)), ("fp32", "greedy", case(256, 1, 13510))])
     found.decodings.extend([("fp32", "beam 5", case(64, 5, 1578))])
+    found.decodings.extend([("int8", "greedy, int8", case(64, 1, 99999)), ("bf16", "greedy", case(64, 1, 1))])
     found.one_by_one.append(("1 thread", {"mean_ms": 5.474, "p50_ms": 5.0, "p99_ms": 9.0}))
+    found.one_by_one.append(("int8, 1 thread", {"mean_ms": 1.0, "p50_ms": 1.0, "p99_ms": 1.0}))
+    nll = {REFERENCE: 3.0, "bf16": 3.03, "fp32": 2.9}
+    found.quality.update(
+        {
+            "updates": 9,
+            "training": {title: {"nll": [mean], "mean": mean} for title, mean in nll.items()},
+            "search": {
+                title: {"greedy": bleu, "beam 5": 30.0}
+                for title, bleu in ((REFERENCE, 30.0), ("fp32", 30.0), ("bf16", 29.95), ("int8", 28.0))
+            },
+        }
+    )
     found.start_up.update({"help_seconds": 0.15, "one_sentence_seconds": 1.72})
     found.to_bleu.update({"title": "bf16", "target": 35.5, "history": [(454, 42.124, 35.6)], "seconds": 42.124})
     return found
@@ -171,6 +185,8 @@ def test_the_table_s_ratios():
         "greedy latency": (5.474, True),
         "peak memory in training to the leanest rival": (pytest.approx(0.5), True),
         "time to 35.5 BLEU, to OpenNMT-py's four epochs": (pytest.approx(0.2), True),
+        "dev NLL a word after equal updates, mean of seeds, to plain fp32": (pytest.approx(0.01), False),
+        "BLEU of the same weights to plain fp32, each way over all symbols": (pytest.approx(0.05), True),
         "`rnnsearch --help`": (0.15, True),
         "one sentence from a cold start, to the fastest rival": (pytest.approx(0.5), True),
     }
@@ -179,6 +195,7 @@ def test_the_table_s_ratios():
     assert "| A, fed | 697 | 1.00x | 0.70x |  | 1,355 |  |" in text
     assert "| rnnsearch, fp32 | greedy | 64 | 2,702 | 270.2 | 2.00x | 2,702 |  |" in text
     assert "| B | 1,816 | 3.51 | 8.84 |" in text
+    assert "| dev NLL a word after equal updates, mean of seeds, to plain fp32 | at most 0.50% | 1.00% | no |" in text
 
 
 def test_tokens_reach_the_model_symbol_for_symbol(tmp_path):
