@@ -192,6 +192,8 @@ def limit(spec: dict[str, Any]) -> Row:
 def phases(spec: dict[str, Any]) -> Row:
     """Where an update's time goes."""
     _threads(spec)
+    if spec["plain"]:
+        by_definition()
     from benchmarks.speed.phases import measure
 
     return measure(Path(spec["run"]), spec["settings"], spec["updates"])

@@ -34,8 +34,6 @@ class Setting:
     environment: tuple[tuple[str, str], ...] = ()
     plain: bool = False
     """Every recurrence by its definition, the step repeated, instead of a faster twin."""
-    phases: bool = False
-    """Whether its time is told by phase too."""
 
     @property
     def precision(self) -> str:
@@ -47,9 +45,9 @@ class Setting:
 FP32, BF16 = ("training.precision=fp32",), ("training.precision=bf16",)
 WITHOUT_NATIVE = (("RNNSEARCH_NATIVE", "0"),)
 TRAININGS = (
-    Setting("bf16", "bf16", BF16, phases=True),
-    Setting("fp32", "fp32", FP32, updates=504, phases=True),
-    Setting("bf16-torch", "bf16, without native code", BF16, updates=250, environment=WITHOUT_NATIVE, phases=True),
+    Setting("bf16", "bf16", BF16),
+    Setting("fp32", "fp32", FP32, updates=504),
+    Setting("bf16-torch", "bf16, without native code", BF16, updates=250, environment=WITHOUT_NATIVE),
     Setting("fp32-torch", "fp32, without native code", FP32, updates=250, environment=WITHOUT_NATIVE),
     Setting("fp32-plain", "fp32, the plain step", FP32, updates=100, environment=WITHOUT_NATIVE, plain=True),
 )
@@ -208,6 +206,7 @@ class Ours:
             "settings": [*setting.settings, *self._where()],
             "updates": updates,
             "threads": self.threads,
+            "plain": setting.plain,
         }
         return self.child("phases", setting.name, spec, setting.environment)
 

@@ -114,7 +114,8 @@ def _replace(owner: Any, name: str, method: Any) -> None:
 
 
 def measure(run: Path, settings: list[str], updates: int, warm: int = 10) -> Row:
-    """Milliseconds by phase of a mean update, and what share of the batches is padding."""
+    """Milliseconds by phase of a mean update, its target tokens (without end symbols), and the batches' share of
+    padding."""
     config = run_config.load(run, settings)
     assert config.data.prepared is not None
     if config.training.threads is not None:
@@ -126,20 +127,26 @@ def measure(run: Path, settings: list[str], updates: int, warm: int = 10) -> Row
     marks = Marks(device)
     marks.on(model)
     update = _updater(config, model, device, marks)
-    tokens = padded = 0
+    tokens = target = padded = 0
     stream = iter(batches.epoch(0))
     for number in range(warm + updates):
         if number == warm:
             marks.seconds.clear()
-            tokens = padded = 0
+            tokens = target = padded = 0
         marks.begin()
         batch = next(stream).to(device)
         marks.mark("batch")
         update(batch, number)
         tokens += batch.target_tokens + batch.source_tokens
+        target += batch.target_tokens - batch.sentences
         padded += batch.target_mask.numel() + batch.source_mask.numel()
     milliseconds = {phase: 1000 * marks.seconds[phase] / updates for phase in PHASES if marks.seconds[phase]}
-    return {"milliseconds": milliseconds, "total_ms": sum(milliseconds.values()), "padding": 1 - tokens / padded}
+    return {
+        "milliseconds": milliseconds,
+        "total_ms": sum(milliseconds.values()),
+        "padding": 1 - tokens / padded,
+        "target_tokens": target / updates,
+    }
 
 
 def _updater(

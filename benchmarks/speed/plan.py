@@ -109,7 +109,7 @@ def measure(plan: Plan) -> Found:
     found.limit.update(rows.get("limit", _key(plan, "", vocabulary), lambda: ours.limit(vocabulary, ("fp32", "bf16"))))
     _decodings(plan, rows, found, ours, _trained(plan, rows, found, ours, code), code)
     found.quality["search"] = quality.of_search(found.decodings)
-    for setting in (setting for setting in plan.trainings if setting.phases):
+    for setting in plan.trainings:
         row = rows.get(
             f"phases-{setting.name}",
             _key(plan, code, setting, plan.phase_updates),

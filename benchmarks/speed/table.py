@@ -227,13 +227,23 @@ def _phases(found: Found) -> list[str]:
     if not found.phases:
         return []
     names = list(dict.fromkeys(name for _, row in found.phases for name in row["milliseconds"]))
-    rows = [
-        [name, *(_phase(row["milliseconds"].get(name), row["total_ms"]) for _, row in found.phases)] for name in names
-    ]
-    rows.append(["all", *(number(row["total_ms"], 1) for _, row in found.phases)])
+    times, speeds = [], []
+    for name in [*names, "all"]:
+        spent = [row["total_ms"] if name == "all" else row["milliseconds"].get(name) for _, row in found.phases]
+        times.append([name, *(_phase(ms, row["total_ms"]) for ms, (_, row) in zip(spent, found.phases, strict=True))])
+        tokens = [row["target_tokens"] for _, row in found.phases]
+        speeds.append([name, *(number(ms and 1000 * n / ms) for ms, n in zip(spent, tokens, strict=True))])
     padding = ", ".join(f"{row['padding']:.1%} ({title})" for title, row in found.phases)
-    head = ["ms an update", *(title for title, _ in found.phases)]
-    return ["## Where the time goes", "", f"Padding in the batches: {padding}.", "", *table(head, rows)]
+    titles = [title for title, _ in found.phases]
+    return [
+        "## Where the time goes",
+        "",
+        f"Padding in the batches: {padding}.",
+        "",
+        *table(["ms an update", *titles], times),
+        "",
+        *table(["target tokens/s, if there were only", *titles], speeds),
+    ]
 
 
 def _phase(milliseconds: float | None, total: float) -> str:

@@ -9,12 +9,18 @@ position, and leading padding (read backward, from zero) leaves zero exactly.
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 PADDING_COLUMNS = 8
 """Columns of inputs that stand for padding. One would do; eight keep the rows' addresses aligned."""
+# On a GPU the library says that weights which do not lie behind one another are copied at every call. So they are: the
+# gates are put into its order, and padding is given columns.
+warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk of memory")
+
 SHUT = 1e4
 """A pre-activation whose sigmoid is exactly 1, and that of its negative exactly 0, in every precision."""
 
