@@ -389,11 +389,11 @@ def _nll_off(found: Found) -> float | None:
 def _bleu_off(found: Found) -> float | None:
     """How far the farthest way of searching is from the reference, rows that stand apart left out."""
     search = found.quality.get("search", {})
-    kinds = {title: kind for title, kind, _ in found.decodings if "," not in kind}
+    titles = {title for title, kind, _ in found.decodings if "," not in kind}
     if REFERENCE not in search:
         return None
     exact = search[REFERENCE]
-    return max(abs(search[title][kind] - exact[kind]) for title in kinds for kind in exact)
+    return max(abs(search[title][kind] - exact[kind]) for title in titles for kind in exact)
 
 
 def _targets(found: Found) -> list[str]:

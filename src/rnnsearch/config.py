@@ -39,6 +39,7 @@ from rnnsearch.tables import (
     RunConfig,
     ScheduleConfig,
     SearchConfig,
+    SearchPrecision,
     TextConfig,
     TrainingConfig,
 )
@@ -60,6 +61,7 @@ __all__ = [
     "RunConfig",
     "ScheduleConfig",
     "SearchConfig",
+    "SearchPrecision",
     "SupervisionConfig",
     "Table",
     "TextConfig",

@@ -13,6 +13,8 @@ from pydantic import Field, PrivateAttr, model_validator
 from rnnsearch.objective_tables import ObjectiveConfig
 from rnnsearch.table import Count, Language, Positive, Share, Size, Table
 
+SearchPrecision = Literal["auto", "fp32", "bf16", "int8"]
+
 
 class CleaningConfig(Table):
     """`[data.cleaning]`: which sentence pairs are left out of training. Lengths count words."""
@@ -321,7 +323,7 @@ class SearchConfig(Table):
     batch_sentences: Size = 64
     candidates: Count = 0
     """Likeliest translations (at most 100) of each source symbol in a batch's candidate list; 0: all symbols."""
-    precision: Literal["auto", "fp32", "bf16", "int8"] = "auto"
+    precision: SearchPrecision = "auto"
     """Of matrix products on the CPU; `auto`: bf16 where there is native code and the processor multiplies it."""
 
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import overload
+from typing import get_args, overload
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from rnnsearch.config import RunConfig, SearchConfig
+from rnnsearch.config import RunConfig, SearchConfig, SearchPrecision
 from rnnsearch.errors import ConfigError, ModelError, RnnsearchError, did_you_mean
 from rnnsearch.models.checkpoint import Loaded, load_model
 from rnnsearch.search.candidates import Candidates
@@ -21,7 +21,7 @@ from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all, make_sources
 from rnnsearch.search.greedy import stream
 from rnnsearch.search.hypothesis import EMPTY, Hypothesis
-from rnnsearch.search.native_scorer import PRECISIONS, Fastest, fastest
+from rnnsearch.search.native_scorer import Fastest, fastest
 from rnnsearch.search.posterior import posterior_attention
 from rnnsearch.search.scorer import SOURCE, ModelScorer
 from rnnsearch.search.spelling import Spelling
@@ -349,7 +349,7 @@ def load(
     loaded = load_model(Path(folder), choose_device(device, "device"))
     for name, value, known in (
         ("replace_unknown", replace_unknown, KINDS),
-        ("precision", precision, PRECISIONS),
+        ("precision", precision, get_args(SearchPrecision)),
     ):
         if value is not None and value not in known:
             hint = did_you_mean(value, list(known))

@@ -6,11 +6,13 @@ import json
 import re
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from rnnsearch.cli.translate import Precision
 from rnnsearch.models.native.packed import decoding
+from rnnsearch.tables import SearchPrecision
 
 CAT = "the small cat sees the dog."
 BIRD = "the old bird finds the tree."
@@ -111,6 +113,7 @@ def test_products_of_bytes(cli: Any, model: Path, corpus: Path) -> None:
     assert same > 0.9 * len(exact.lines)
     scored = [cli("translate", model, "--precision", p, "--format", "json", stdin=f"{CAT}\n") for p in ("int8", "fp32")]
     assert scored[0].out != scored[1].out
+    assert [*Precision] == [*get_args(SearchPrecision)]
     refused = cli("translate", model, "--precision", "int4", stdin="")
     assert refused.code == 2
     assert "--precision" in refused.err

@@ -72,17 +72,31 @@ def test_where_the_real_symbols_are_is_known_of_every_kind_of_batch() -> None:
 
 @pytest.mark.parametrize("world", [1, 2])
 def test_both_sides_are_padded_up_to_a_multiple(world: int) -> None:
-    ids = corpus()
+    ids = corpus(longest=21)
+    longest = int(ids.lengths(np.arange(len(ids))).max())
+    assert longest % 8
     narrow, wide = (
-        list(Batches(ids, BUDGETS[0], None, seed=3, rank=world - 1, world=world, multiple=m).epoch(0)) for m in (1, 8)
+        list(Batches(ids, BUDGETS[2], None, seed=3, rank=world - 1, world=world, multiple=m).epoch(0)) for m in (1, 8)
     )
     for one, other in zip(narrow, wide, strict=True):
         assert (one.indices, one.share) == (other.indices, other.share)
         for side in ("source", "target"):
             before, now = getattr(one, side), getattr(other, side)
-            assert now.shape[1] == -(-before.shape[1] // 8) * 8
+            assert now.shape[1] == min(-(-before.shape[1] // 8) * 8, longest)
             assert torch.equal(now[:, : before.shape[1]], before)
             assert (now[:, before.shape[1] :] == PAD).all()
+
+
+def test_the_budget_counts_what_is_padded_up_to_a_multiple() -> None:
+    batches = Batches(corpus(), BatchConfig(tokens=200, sort_batches=8), None, seed=3, multiple=8)
+    epoch = list(batches.epoch(0))
+    shapes = Counter((len(batch.source), max(batch.source.shape[1], batch.target.shape[1])) for batch in epoch)
+    assert all(rows * width <= 200 for rows, width in shapes)
+    assert shapes[12, 16] > 1
+    assert shapes[9, 21] > 1
+    positions = sum(batch.source.numel() + batch.target.numel() for batch in epoch)
+    real = sum(batch.source_tokens + batch.target_tokens for batch in epoch)
+    assert batches.padding_waste == pytest.approx(1 - real / positions)
 
 
 @pytest.mark.parametrize("budget", BUDGETS, ids=str)

@@ -28,8 +28,8 @@ SYMBOLS = 70
 SOURCES = [[5, 6, 7, 8, 30, 31], [9], [10, 4, 60], [7, 7, 7, 5, 6, 11, 12, 13, 14], [40, 41, 42]]
 LIMITS = {"max_ratio": 1.0, "max_extra": 4}
 READOUT = {"bahdanau": "maxout", "bahdanau-tanh": "readout"}
-TOLERANCE = {Kind.FP32: 2e-5, Kind.BF16: 0.15, Kind.INT8: 0.6}
-"""Of log-probabilities, by what products are of."""
+TOLERANCE = {Kind.FP32: 2e-5, Kind.BF16: 0.15, Kind.INT8: 0.3}
+"""Of log-probabilities, by what products are of; attention is in a third of it."""
 
 
 def rnnsearch(first="bos", decoder="bahdanau"):
@@ -85,7 +85,7 @@ def agree(model, sources, kind, tolerance):
     plain, fast = (forced(scorer, sources, targets) for scorer in (ModelScorer(model), native(model, kind)))
     for p, f in zip(plain, fast, strict=True):
         assert f.token_scores == pytest.approx(p.token_scores, abs=tolerance, rel=tolerance)
-        assert f.attention["source"] == pytest.approx(p.attention["source"], abs=tolerance)
+        assert f.attention["source"] == pytest.approx(p.attention["source"], abs=tolerance / 3)
 
 
 def same(found, expected, tolerance=2e-5):

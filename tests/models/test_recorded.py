@@ -9,22 +9,15 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from rnnsearch.models.fused import bahdanau, gru_sequence, recorded
-from rnnsearch.models.fused.recorded import SEEN, Recorder
+from rnnsearch.models.fused.recorded import OCCURRENCES, LoopRecorder
 from rnnsearch.tensors import lengths_mask
 
 B, I, J, D, A, H = 3, 4, 5, 6, 10, 14
 MASK = lengths_mask(torch.tensor([3, 1, 5]), J)
 
 
-def traced(loop, inputs):
-    module = make_fx(loop)(*inputs)
-    outputs = module(*inputs)
-
-    def replay():
-        for own, new in zip(outputs, module(*inputs), strict=True):
-            own.copy_(new)
-
-    return outputs, replay
+def traced(work):
+    return make_fx(work)()
 
 
 def numbers(seed, *shape):
@@ -57,91 +50,107 @@ def with_gradients(found, inputs):
 
 @pytest.fixture
 def recorder(monkeypatch):
-    made = Recorder(traced, 1 << 30)
+    made = LoopRecorder(traced)
     for module in (bahdanau, gru_sequence):
         monkeypatch.setattr(module, "replayed", made.run)
+        monkeypatch.setattr(module.native, "can_run", lambda *_: False)
     return made
 
 
+SEEDS = [10 * n for n in range(OCCURRENCES + 4)]
+
+
 @pytest.mark.parametrize("loop", [rnnsearch, gru, gru_backward])
-def test_a_replay_with_other_numbers_is_the_loop(loop, monkeypatch):
-    expected = [loop(seed) for seed in range(0, 50, 10)]
-    recorder, replays = Recorder(traced, 1 << 30), []
-    for module in (bahdanau, gru_sequence):
-        monkeypatch.setattr(module, "replayed", recorder.run)
-    for number, seed in enumerate(range(0, 50, 10)):
-        replays.append(len(recorder))
+def test_a_replay_with_other_numbers_is_the_loop(loop, recorder, monkeypatch):
+    with monkeypatch.context() as patch:
+        for module in (bahdanau, gru_sequence):
+            patch.setattr(module, "replayed", lambda loop, inputs: loop(*inputs))
+        expected = [loop(seed) for seed in SEEDS]
+    kept = []
+    for number, seed in enumerate(SEEDS):
         for got, want in zip(loop(seed), expected[number], strict=True):
             torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-13)
-    assert replays == [0] * (SEEN + 1) + [2] * (4 - SEEN)  # forward and backward
+        kept.append(len(recorder))
+    assert kept == [0] * OCCURRENCES + [2] * 4  # forward and backward
+
+
+def cumulated(*rows):
+    return (torch.stack(rows).cumsum(0),)
 
 
 def test_outputs_of_two_replays_are_two(recorder):
-    """The first layer's states must outlive the second's."""
-    one, other = ([*numbers(seed, 3, 4).requires_grad_()] for seed in (1, 2))
+    """The first layer's states must outlive the second's; and all shapes share memory."""
+    found = []
+    for n in range(OCCURRENCES + 3):
+        for shape in ((3, 4), (5, 2)):
+            rows = [*numbers(n, *shape)]
+            found.append((recorder.run(cumulated, rows)[0], torch.stack(rows).cumsum(0)))
+    assert len(recorder) == 2
+    for got, want in found:
+        torch.testing.assert_close(got, want)
 
-    def loop(*rows):
-        return (torch.stack(rows).cumsum(0),)
 
-    found = [recorder.run(loop, [row.detach() for row in rows])[0] for rows in [one, other] * SEEN]
-    assert len(recorder) == 1
-    for n, rows in enumerate([one, other] * SEEN):
-        torch.testing.assert_close(found[n], torch.stack(rows).detach().cumsum(0))
-
-
-def test_search_records_nothing(recorder):
-    """Its sentences have all lengths, and no gradients."""
-    with torch.no_grad():
-        for seed in range(0, 50, 10):
-            x, W = numbers(seed, B, J, 3 * D), numbers(1, 2 * D, D)
-            gru_sequence.gru_sequence(x, MASK, W, numbers(2, D, D), False)
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_search_records_nothing(recorder, mode):
+    """Its sentences have all lengths, and what it records would be of no use in training."""
+    W, U = torch.nn.Parameter(numbers(1, 2 * D, D)), torch.nn.Parameter(numbers(2, D, D))
+    with mode():
+        for seed in SEEDS:
+            gru_sequence.gru_sequence(numbers(seed, B, J, 3 * D), MASK, W, U, False)
     assert len(recorder) == 0
+    gru(0)
+    assert len(recorder._occurred) == 2
 
 
 def double(x):
     return (2 * x,)
 
 
-def test_the_least_recently_used_are_forgotten():
-    recorder = Recorder(traced, 2 * 2 * 4 * 10)  # two of ten numbers in and ten out
-    for shape in [(10,), (5, 2), (2, 5), (10,)] * 4:
-        assert torch.equal(*recorder.run(double, [torch.ones(shape)]), torch.full(shape, 2.0))
-    assert [key[1][0] for key in recorder._recordings] == [(2, 5), (10,)]
+def test_the_least_recently_used_are_forgotten(recorder, monkeypatch):
+    monkeypatch.setattr(recorded, "MOST_RECORDINGS", 2)
+    often = OCCURRENCES + 1
+    for size in [1] * often + [2] * often + [1] + [3] * often:
+        assert torch.equal(*recorder.run(double, [torch.ones(size)]), torch.full((size,), 2.0))
+    assert [key[1][0] for key in recorder._recordings] == [(1,), (3,)]
 
 
-def test_one_that_is_larger_than_all_may_be_is_still_kept():
-    recorder = Recorder(traced, 1)
-    for _ in range(SEEN + 2):
-        recorder.run(double, [torch.ones(9)])
-    assert len(recorder) == 1
+def test_what_was_forgotten_must_occur_anew_as_often(monkeypatch):
+    monkeypatch.setattr(recorded, "MOST_RECORDINGS", 1)
+    tries = []
+    recorder = LoopRecorder(lambda work: tries.append(work()) or work)
+    for size in [1] * (OCCURRENCES + 2) + [2] * (OCCURRENCES + 2) + [1] * OCCURRENCES:
+        recorder.run(double, [torch.ones(size)])
+    assert len(tries) == 2
+    recorder.run(double, [torch.ones(1)])
+    assert len(tries) == 3
 
 
 @pytest.mark.parametrize("error", [RuntimeError("operation not permitted when stream is capturing"), None])
 def test_where_nothing_can_be_recorded_the_loop_runs(error, caplog):
     tries = []
 
-    def fails(*_):
+    def fails(_):
         tries.append(1)
         raise torch.OutOfMemoryError("no room") if error is None else error
 
-    recorder = Recorder(fails, 1 << 20)
-    for n in range(6):
+    recorder = LoopRecorder(fails)
+    for n in range(2 * OCCURRENCES + 2):
         assert recorder.run(double, [torch.full((2,), float(n))])[0].tolist() == [2.0 * n] * 2
     assert len(recorder) == 0
     # Too little memory may be enough later; what cannot be recorded once never can.
-    assert len(tries) == (6 - SEEN if error is None else 1)
+    assert len(tries) == (2 if error is None else 1)
     assert [record.levelname for record in caplog.records] == ([] if error is None else ["WARNING"])
 
 
-def test_counting_shapes_is_bounded(monkeypatch):
-    monkeypatch.setattr(recorded, "KNOWN", 4)
-    recorder = Recorder(traced, 1 << 20)
+def test_counting_shapes_is_bounded(recorder, monkeypatch):
+    monkeypatch.setattr(recorded, "MOST_COUNTED", 4)
     for size in range(1, 50):
         recorder.run(double, [torch.ones(size)])
-    assert len(recorder._seen) <= 4
+    assert len(recorder._occurred) <= 4
 
 
-def test_nothing_is_recorded_without_a_gpu():
+def test_nothing_is_recorded_without_a_gpu(monkeypatch):
+    monkeypatch.setattr(recorded, "_RECORDERS", {})
     assert recorded.replayed(double, [torch.ones(2)])[0].tolist() == [2.0, 2.0]
     assert not recorded._RECORDERS
 
@@ -152,7 +161,7 @@ def test_nothing_is_recorded_without_a_gpu():
 def test_a_cuda_graph_is_the_loop(loop, switch, monkeypatch):
     monkeypatch.setenv(recorded.OFF, switch)
     monkeypatch.setattr(recorded, "_RECORDERS", {})
-    for seed in range(0, 50, 10):
+    for seed in SEEDS:
         for got, want in zip(loop(seed, "cuda", torch.float32), loop(seed), strict=True):
             torch.testing.assert_close(got.cpu().double(), want, rtol=1e-3, atol=1e-4)
     kept = [len(recorder) for recorder in recorded._RECORDERS.values()]

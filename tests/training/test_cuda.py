@@ -21,7 +21,10 @@ PLAIN = {"model": {"dropout": {"embedding": 0.0, "annotations": 0.0, "readout": 
 ADAM = {"type": "adam", "learning_rate": 0.01}
 
 
-def test_a_gpu_learns_what_a_cpu_learns(configure: Any, prepared: Prepared, recorder: Any, tmp_path: Path) -> None:
+def test_a_gpu_learns_what_a_cpu_learns(
+    configure: Any, prepared: Prepared, recorder: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(recorded, "_RECORDERS", {})
     told = {}
     for device in ("cpu", "cuda"):
         told[device] = recorder()

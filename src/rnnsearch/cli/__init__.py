@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from io import TextIOWrapper
 
 PRIMITIVES = "64"
@@ -21,6 +22,8 @@ def main() -> None:
 
     for cache in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
         os.environ.setdefault(cache, PRIMITIVES)  # read when torch is first used, so before it is imported
+    # On a GPU cuDNN copies an LSTM's weights at every call, as is meant: they have been given columns for padding.
+    warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk of memory")
     try:
         if isinstance(sys.stdout, TextIOWrapper):
             sys.stdout.reconfigure(errors="replace")  # a terminal without some letter is no reason to stop

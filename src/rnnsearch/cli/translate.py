@@ -86,7 +86,7 @@ def translate(
         typer.Option(min=0, max=100, help="Translations a source symbol in candidate lists; 0: no lists."),
     ] = None,
     precision: Annotated[
-        Precision | None, typer.Option(help="Of products on the CPU; int8 is the fastest.  [default: the model's]")
+        Precision | None, typer.Option(help="Of products on the CPU; int8 is the roughest.  [default: the model's]")
     ] = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Sentences a batch.  [default: the model's]")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",

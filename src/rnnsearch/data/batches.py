@@ -12,13 +12,12 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from rnnsearch.config import BatchConfig
-from rnnsearch.data.epochs import Epoch, plan, widths
+from rnnsearch.data.epochs import Epoch, Widths, longer_sides, plan
 from rnnsearch.data.prepared import ParallelIds
 from rnnsearch.errors import ConfigError, DataError
 from rnnsearch.text.vocabulary import BOS, PAD
 
 Indices = npt.NDArray[np.int64]
-Widths = tuple[int, ...] | None
 
 
 class Share(NamedTuple):
@@ -136,7 +135,11 @@ def make_batch(pairs: Sequence[tuple[Sequence[int], Sequence[int]]], indices: Se
 
 
 def _batch(
-    ids: ParallelIds, rows: Indices, indices: tuple[int, ...], share: Share | None = None, widths: Widths = None
+    ids: ParallelIds,
+    rows: Indices,
+    indices: tuple[int, ...],
+    share: Share | None = None,
+    widths: tuple[int, ...] | None = None,
 ) -> Batch:
     source, target = (torch.from_numpy(side) for side in ids.padded(rows, widths))
     links = None
@@ -150,8 +153,8 @@ class Batches:
 
     Of each batch, process `rank` of `world` has rows rank, rank + world, ...; they are as wide as the whole batch, so
     that random numbers drawn for the whole fit. So the batches, and what is learned from them, are the same whatever
-    the number of processes, and the budget is that of all processes together. Both sides are padded up to a `multiple`,
-    where few different shapes are wanted; budget and `padding_waste` do not count that.
+    the number of processes, and the budget is that of all processes together. Both sides are padded up to a `multiple`
+    where few different shapes are wanted.
 
     Errors: DataError if no pair is within `max_length`; ConfigError if a pair alone is over the budget.
     """
@@ -168,9 +171,9 @@ class Batches:
         multiple: int = 1,
     ) -> None:
         assert 0 <= rank < world
-        self._multiple = multiple
         self._ids, self._config, self._seed, self._rank, self._world = ids, batch, seed, rank, world
         self._kept, longest = _fitting(ids, max_length)
+        self._widths = Widths(multiple, longest)
         self.left_out = 0 if self._kept is None else len(ids) - len(self._kept)
         """Pairs with more than `max_length` symbols (without EOS) on either side."""
         if self._kept is not None and len(self._kept) == 0:
@@ -208,7 +211,7 @@ class Batches:
     def _planned(self, epoch: int) -> Epoch:
         if self._plan is None or self._plan[0] != epoch:
             self._plan = None  # two at once would take twice the memory
-            self._plan = epoch, plan(self._ids, self._kept, self._config, self._seed, epoch)
+            self._plan = epoch, plan(self._ids, self._kept, self._config, self._seed, epoch, self._widths)
             self._counts[epoch] = len(self._plan[1])
         return self._plan[1]
 
@@ -218,15 +221,14 @@ class Batches:
         rows = np.arange(self._rank, len(pairs), self._world) if counts else np.array([0])
         own = pairs[rows]
         share = Share(tuple(rows.tolist()), tuple(pairs.tolist()), int(lengths[1].sum()), counts)
-        widths = -(-lengths.max(1) // self._multiple) * self._multiple
-        return _batch(self._ids, own, tuple(own.tolist()), share, tuple(widths.tolist()))
+        return _batch(self._ids, own, tuple(own.tolist()), share, tuple(self._widths.of(lengths.max(1)).tolist()))
 
 
 def _fitting(ids: ParallelIds, max_length: int | None) -> tuple[npt.NDArray[np.uint32] | None, int]:
     """The pairs that are short enough (None: all), and the longest side among them."""
     limit = np.iinfo(np.int64).max if max_length is None else max_length + 1
     parts, longest, begin = [], 0, 0
-    for block in widths(ids):
+    for block in longer_sides(ids):
         fits = np.flatnonzero(block <= limit)
         parts.append((fits + begin).astype(np.uint32))
         longest = max(longest, int(block[fits].max(initial=0)))

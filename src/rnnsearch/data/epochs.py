@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,13 +39,29 @@ class Epoch:
         return self.order[self.begins[batch] : self.ends[batch]].astype(np.int64)
 
 
-def plan(ids: ParallelIds, kept: Numbers | None, batch: BatchConfig, seed: int, epoch: int) -> Epoch:
+class Widths(NamedTuple):
+    """How wide batches are made: up to a `multiple` of symbols, where few different shapes are wanted, but no wider
+    than the longest side of all pairs."""
+
+    multiple: int
+    longest: int
+
+    def of(self, lengths: Integers) -> Integers:
+        """The widths of batches whose longest sentences are so long."""
+        padded: Integers = np.minimum(-(-lengths // self.multiple) * self.multiple, np.maximum(self.longest, lengths))
+        return padded
+
+
+def plan(
+    ids: ParallelIds, kept: Numbers | None, batch: BatchConfig, seed: int, epoch: int, widths: Widths | None = None
+) -> Epoch:
     """The batches of an epoch over the pairs `kept` (None: all).
 
     Pairs are shuffled; `sort_batches` batches' worth of them at a time are sorted by length and cut into batches, and
     all batches are shuffled again (Bahdanau et al., 2015, appendix B.2, take 20 batches' worth). The token budget
-    bounds rows * max(J, I), with EOS.
+    bounds rows * max(J, I), with EOS, as padded.
     """
+    widths = widths or Widths(1, 0)
     rng = np.random.default_rng([seed, epoch])
     order = np.arange(len(ids), dtype=np.uint32) if kept is None else kept.copy()
     rng.shuffle(order)
@@ -52,10 +69,10 @@ def plan(ids: ParallelIds, kept: Numbers | None, batch: BatchConfig, seed: int, 
     positions = real = 0
     for begin, end in _chunks(ids, order, batch):
         order[begin:end], lengths = _sorted(ids, order[begin:end])
-        first = _cut(lengths.max(0), batch)
+        first = _cut(widths.of(lengths.max(0)), batch)
         cuts.append(first + begin)
         rows = np.diff(first, append=end - begin)
-        positions += int((np.maximum.reduceat(lengths, first, axis=1) * rows).sum())
+        positions += int((widths.of(np.maximum.reduceat(lengths, first, axis=1)) * rows).sum())
         real += int(lengths.sum())
     begins = np.concatenate(cuts)
     ends = np.append(begins[1:], len(order))
@@ -63,7 +80,7 @@ def plan(ids: ParallelIds, kept: Numbers | None, batch: BatchConfig, seed: int, 
     return Epoch(order, begins[turn], ends[turn], 1.0 - real / positions)
 
 
-def widths(ids: ParallelIds) -> Iterator[Integers]:
+def longer_sides(ids: ParallelIds) -> Iterator[Integers]:
     """The longer side of each pair, EOS included, in the corpus's order, block by block."""
     for begin in range(0, len(ids), _BLOCK):
         yield ids.lengths(np.arange(begin, min(begin + _BLOCK, len(ids)))).max(0)

@@ -23,7 +23,8 @@ class Draws:
 
     def take(self, rows: Sequence[int], of: int) -> None:
         """What is drawn from now on is for these rows of a batch of `of` sentences."""
-        self._rows = torch.tensor(rows, device=self.generator.device)
+        device, own = self.generator.device, torch.tensor(rows)
+        self._rows = own.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else own
         self._of = of
 
     def mask(self, shape: tuple[int, ...], share: float, like: Tensor) -> Tensor:

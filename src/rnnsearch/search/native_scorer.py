@@ -21,9 +21,6 @@ from rnnsearch.search.hypothesis import Numbers
 from rnnsearch.search.scorer import SOURCE, ModelScorer, Scorer, Sources, Step
 from rnnsearch.text.vocabulary import BOS, EOS
 
-PRECISIONS = ("auto", "fp32", "bf16", "int8")
-"""What `fastest` can be asked for."""
-
 
 class Columns:
     """The symbols of a batch's score columns, None for all, and their rows of the output layer, where these are laid

@@ -1,7 +1,7 @@
 """The training loop: batches -> loss -> gradients -> update, with evaluation, checkpoints and resumption.
 
-Everything random in an update comes from the run's seed and the update's number, so a resumed run
-continues bit for bit on the same device. Where several processes train, all run this loop and make the same updates;
+Everything random in an update comes from the run's seed and the update's number, so a resumed run continues bit for bit
+on the same CPU (but for rounding on a GPU). Where several processes train, all run this loop and make the same updates;
 what a clock or a signal decides, the first process decides for all.
 """
 

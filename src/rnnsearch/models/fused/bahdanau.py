@@ -52,7 +52,8 @@ def unroll(
     if native.can_run(x, annotations, keys, weights.U):
         return native.unroll(x, s_0, annotations, keys, mask, *weights)
     apply: Callable[..., tuple[Tensor, Tensor, Tensor]] = _Recurrence.apply
-    return apply(x, s_0, annotations, keys, mask, *weights)
+    training = torch.is_grad_enabled()  # within `forward` it never is
+    return apply(training, x, s_0, annotations, keys, mask, *weights)
 
 
 class _Recurrence(torch.autograd.Function):
@@ -61,7 +62,14 @@ class _Recurrence(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, s_0: Tensor, annotations: Tensor, keys: Tensor, mask: Tensor, *weights: Tensor
+        ctx: Any,
+        training: bool,
+        x: Tensor,
+        s_0: Tensor,
+        annotations: Tensor,
+        keys: Tensor,
+        mask: Tensor,
+        *weights: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
         kind, full = product_type(x), weights[-1].dtype
         W_a, v_a, C, U_gates, U = (w.to(kind) for w in weights)
@@ -70,7 +78,7 @@ class _Recurrence(torch.autograd.Function):
         outside = torch.zeros(mask.shape, dtype=full, device=x.device).masked_fill_(~mask, -torch.inf)
         inputs = (x.transpose(0, 1).to(full), s_0, h, k, outside, v_a, C, fed_back, U)
         with torch.autocast(x.device.type, enabled=False):
-            run = Trace(*(replayed(_onward, inputs) if any(ctx.needs_input_grad) else _onward(*inputs)))
+            run = Trace(*(replayed(_onward, inputs) if training else _onward(*inputs)))
         ctx.save_for_backward(*run, h, k, v_a, C, fed_back, U)
         return run.states[:-1].transpose(0, 1), run.contexts.transpose(0, 1), run.alphas.transpose(0, 1)
 
@@ -86,7 +94,7 @@ class _Recurrence(torch.autograd.Function):
             d_U_gates = weight_gradient(d_gates[..., : 2 * D], before)
             d_U = weight_gradient(d_gates[..., 2 * D :], reset)
             d_h = torch.bmm(run.alphas.permute(1, 2, 0).to(kind), d_c.transpose(0, 1))
-        return d_gates.transpose(0, 1), d_s, d_h, d_keys, None, d_W_a, d_v, d_C, d_U_gates, d_U
+        return None, d_gates.transpose(0, 1), d_s, d_h, d_keys, None, d_W_a, d_v, d_C, d_U_gates, d_U
 
 
 def _onward(

@@ -32,8 +32,12 @@ def gru_sequence(
     if start is None:
         start = candidate.new_zeros(x.shape[0], candidate.shape[0])
     # In C++ where that can be had, else in PyTorch.
-    apply: Callable[..., Tensor] = native.gru_sequence if native.can_run(x, candidate) else _GRUSequence.apply
-    outputs = apply(x, mask, gates, candidate, start, backward)
+    if native.can_run(x, candidate):
+        outputs = native.gru_sequence(x, mask, gates, candidate, start, backward)
+    else:
+        apply: Callable[..., Tensor] = _GRUSequence.apply
+        training = torch.is_grad_enabled()  # within `forward` it never is
+        outputs = apply(training, x, mask, gates, candidate, start, backward)
     return outputs, outputs[:, 0] if backward else outputs[:, -1]
 
 
@@ -41,7 +45,9 @@ class _GRUSequence(torch.autograd.Function):
     """h_j = h_{j-1} + z_j m_j * (h~_j - h_{j-1}): padding (m = 0) leaves the state as it is."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, mask: Tensor, U_gates: Tensor, U: Tensor, start: Tensor, backward: bool) -> Tensor:
+    def forward(
+        ctx: Any, training: bool, x: Tensor, mask: Tensor, U_gates: Tensor, U: Tensor, start: Tensor, backward: bool
+    ) -> Tensor:
         kind = product_type(x)
         W_gates, W = U_gates.to(kind), U.to(kind)
         xs, keep = x.transpose(0, 1).to(U.dtype), mask.t().unsqueeze(-1).to(U.dtype)
@@ -49,7 +55,7 @@ class _GRUSequence(torch.autograd.Function):
             xs, keep = xs.flip(0), keep.flip(0)
         inputs = xs, keep, W_gates, W, start
         with torch.autocast(x.device.type, enabled=False):
-            made = replayed(_onward, inputs) if any(ctx.needs_input_grad) else _onward(*inputs)
+            made = replayed(_onward, inputs) if training else _onward(*inputs)
         states = made[0]
         ctx.save_for_backward(*made, keep, W_gates, W)
         ctx.reads_backward = backward
@@ -69,7 +75,7 @@ class _GRUSequence(torch.autograd.Function):
             d_gates = weight_gradient(d_pre[..., : 2 * D], states[:-1].to(kind))
             d_U = weight_gradient(d_pre[..., 2 * D :], (zr[..., D:] * states[:-1]).to(kind))
         d_x = d_pre.flip(0) if ctx.reads_backward else d_pre
-        return d_x.transpose(0, 1), None, d_gates, d_U, d_h.to(ctx.start_type), None
+        return None, d_x.transpose(0, 1), None, d_gates, d_U, d_h.to(ctx.start_type), None
 
 
 def _onward(xs: Tensor, keep: Tensor, W_gates: Tensor, W: Tensor, start: Tensor) -> tuple[Tensor, ...]:

@@ -9,18 +9,12 @@ position, and leading padding (read backward, from zero) leaves zero exactly.
 
 from __future__ import annotations
 
-import warnings
-
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 PADDING_COLUMNS = 8
 """Columns of inputs that stand for padding. One would do; eight keep the rows' addresses aligned."""
-# On a GPU the library says that weights which do not lie behind one another are copied at every call. So they are: the
-# gates are put into its order, and padding is given columns.
-warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk of memory")
-
 SHUT = 1e4
 """A pre-activation whose sigmoid is exactly 1, and that of its negative exactly 0, in every precision."""
 
@@ -42,7 +36,7 @@ def lstm_sequence(
     assert mask is None or start is None or not backward
     x, weight = _with_padding(x, weight, mask, {0: -SHUT, 1: SHUT}, blocks=4)
     zeros = x.new_zeros(1, x.shape[0], recurrent.shape[1])
-    first = (zeros, zeros) if start is None else tuple(part.to(x.dtype).unsqueeze(0) for part in start)
+    first = (zeros, zeros) if start is None else tuple(part.to(x.dtype).unsqueeze(0).contiguous() for part in start)
     weights = (*(_gates_of_library(w) for w in (weight, recurrent, bias)), torch.zeros_like(bias))
     outputs, h, c = torch._VF.lstm(  # type: ignore[attr-defined]
         x.flip(1) if backward else x, first, weights, True, 1, 0.0, True, False, True
@@ -69,7 +63,7 @@ def torch_gru_sequence(
     x, W = _with_padding(x, W, mask, {1: SHUT}, blocks=3)
     first = x.new_zeros(x.shape[0], U.shape[1]) if start is None else start.to(x.dtype)
     outputs, h = torch._VF.gru(  # type: ignore[attr-defined]
-        x.flip(1) if backward else x, first.unsqueeze(0), (W, U, b, b_U), True, 1, 0.0, True, False, True
+        x.flip(1) if backward else x, first.unsqueeze(0).contiguous(), (W, U, b, b_U), True, 1, 0.0, True, False, True
     )
     if backward:
         return outputs.flip(1), h[0]

@@ -2,8 +2,9 @@
 
 A recurrence has a dozen kernels a position, each of which a GPU does sooner than Python asks for the next. A recording
 asks for all of them at once. It reads and writes memory of its own, so inputs are copied into it and outputs out of it;
-beside the kernels saved, that is little. In training alone: batches are then padded to few different shapes
-(`data/batches.py`, `multiple`).
+beside the launches saved, that is little. All recordings of a device share that memory, as one runs at a time.
+
+In training alone: batches are then padded to few different shapes (`data/batches.py`, `multiple`).
 """
 
 from __future__ import annotations
@@ -12,9 +13,8 @@ import logging
 import os
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
-from functools import partial
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,44 +25,58 @@ OFF = "RNNSEARCH_GRAPHS"
 """Set to 0 to launch every kernel by itself."""
 WIDTH_MULTIPLE = 8
 """Sentences on a GPU are padded up to one, so that few shapes occur."""
-SEEN = 2
-"""How often a shape must occur before it is recorded: recording costs more than the loop itself, and the loop must have
-run before, so that what libraries set up at a first call is not part of it."""
-SHARE = 8
-"""All recordings together keep at most one part in so many of the GPU's memory."""
-KNOWN = 4096
-"""Shapes whose occurrences are counted."""
+OCCURRENCES = 3
+"""How often a shape must have occurred before it is recorded: recording costs more than the loop itself."""
+MOST_RECORDINGS = 256
+MOST_COUNTED = 4096
+"""Shapes that have occurred, but not often enough yet."""
+ALIGNMENT = 512
+"""Bytes."""
 
 Loop = Callable[..., tuple[Tensor, ...]]
 """A pure function of tensors, which waits for the device nowhere and whose kernels depend on shapes alone."""
-Replay = Callable[[], None]
-
-
-Record = Callable[[Loop, Sequence[Tensor]], tuple[tuple[Tensor, ...], Replay]]
-"""Runs a loop once while recording its kernels; returns its outputs, and what runs the same kernels again, which read
-and write the same memory."""
+Work = Callable[[], None]
+Record = Callable[[Work], Work]
+"""Does some work while recording its kernels; returns what runs the same kernels again, which read and write the same
+memory."""
 
 
 class Recording(NamedTuple):
     """What a replay reads, what it writes, and itself."""
 
     inputs: list[Tensor]
-    outputs: tuple[Tensor, ...]
-    replay: Replay
-
-    @property
-    def size(self) -> int:
-        """Bytes of memory kept."""
-        return sum(t.numel() * t.element_size() for t in (*self.inputs, *self.outputs))
+    outputs: list[Tensor]
+    replay: Work
 
 
-class Recorder:
-    """Recordings by loop and shapes. The least recently used are forgotten beyond `budget` bytes."""
+class Memory:
+    """One piece of a device's memory, as large as the largest recording's inputs and outputs together."""
 
-    def __init__(self, record: Record, budget: int) -> None:
-        self._record, self._budget = record, budget
+    def __init__(self) -> None:
+        self._bytes: Tensor | None = None
+
+    def like(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Tensors of the same shapes beside one another. What is asked for next lies in the same place."""
+        sizes = [-(-t.numel() * t.element_size() // ALIGNMENT) * ALIGNMENT for t in tensors]
+        if self._bytes is None or len(self._bytes) < sum(sizes):
+            # Earlier recordings keep the piece that they were made with.
+            self._bytes = torch.empty(sum(sizes), dtype=torch.uint8, device=tensors[0].device)
+        found, begin = [], 0
+        for tensor, size in zip(tensors, sizes, strict=True):
+            part = self._bytes[begin : begin + tensor.numel() * tensor.element_size()]
+            found.append(part.view(tensor.dtype).view(tensor.shape))
+            begin += size
+        return found
+
+
+class LoopRecorder:
+    """Recordings by loop and shapes of one device; the least recently used are forgotten."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._memory = Memory()
         self._recordings: OrderedDict[object, Recording] = OrderedDict()
-        self._seen: Counter[object] = Counter()
+        self._occurred: Counter[object] = Counter()
         self._works = True
         self._lock = Lock()
 
@@ -71,31 +85,43 @@ class Recorder:
 
     def run(self, loop: Loop, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """What `loop` gives for the inputs, replayed where such shapes have occurred often enough."""
-        key = (loop, *((t.shape, t.dtype, t.device) for t in inputs))
+        key = (loop, *((t.shape, t.dtype) for t in inputs))
         with self._lock:
             recording = self._recordings.get(key)
-            if recording is not None:
-                self._recordings.move_to_end(key)
-            else:
+            if recording is None and self._due(key):
                 recording = self._recorded(key, loop, inputs)
             if recording is None:
                 return loop(*inputs)
+            self._recordings.move_to_end(key)
             for own, given in zip(recording.inputs, inputs, strict=True):
                 own.copy_(given)
             recording.replay()
             return tuple(output.clone() for output in recording.outputs)
 
+    def _due(self, key: object) -> bool:
+        if not self._works:
+            return False
+        if len(self._occurred) >= MOST_COUNTED:
+            self._occurred.clear()
+        self._occurred[key] += 1
+        return self._occurred[key] > OCCURRENCES
+
     def _recorded(self, key: object, loop: Loop, inputs: Sequence[Tensor]) -> Recording | None:
-        if not self._works or self._seen[key] < SEEN:
-            if len(self._seen) >= KNOWN:
-                self._seen.clear()
-            self._seen[key] += 1
-            return None
+        del self._occurred[key]  # whatever comes of it: it is not tried at every turn
         try:
-            own = [torch.empty(t.shape, dtype=t.dtype, device=t.device).copy_(t) for t in inputs]
-            recording = Recording(own, *self._record(loop, own))
+            shapes = loop(*inputs)
+            own = self._memory.like([*inputs, *shapes])
+            given, made = own[: len(inputs)], own[len(inputs) :]
+            del shapes
+            for mine, one in zip(given, inputs, strict=True):
+                mine.copy_(one)
+
+            def work() -> None:
+                for mine, one in zip(made, loop(*given), strict=True):
+                    mine.copy_(one)
+
+            recording = Recording(given, made, self._record(work))
         except torch.OutOfMemoryError:
-            self._recordings.clear()
             return None
         except RuntimeError as error:
             self._works = False
@@ -103,24 +129,38 @@ class Recorder:
             log.warning("no CUDA graphs could be recorded, so kernels are launched one by one: %s", error)
             return None
         self._recordings[key] = recording
-        while len(self._recordings) > 1 and sum(r.size for r in self._recordings.values()) > self._budget:
+        if len(self._recordings) > MOST_RECORDINGS:
             self._recordings.popitem(last=False)
         return recording
 
 
-def cuda_graph(pool: Any, loop: Loop, inputs: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], Replay]:
-    """Record a loop as a CUDA graph. Other threads may use the GPU meanwhile: batches are copied by one.
+class CudaGraphs:
+    """Records work of one device as CUDA graphs.
 
-    Recordings that share a memory `pool` may write over what others made, so no two may run at once, and outputs must
-    be copied before the next runs.
+    They share a pool of memory for what lies between inputs and outputs: one may write over what another made, which
+    nobody reads any more. Other threads may use the device meanwhile, as the one that copies batches does.
     """
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
-        outputs = loop(*inputs)
-    return outputs, graph.replay
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._pool = torch.cuda.graph_pool_handle()
+        self._stream = torch.cuda.Stream(device)
+
+    def __call__(self, work: Work) -> Work:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.device(self._device):
+            torch.cuda.synchronize()
+            # Not `torch.cuda.graph`, which stays on its stream where the recording fails.
+            with torch.cuda.stream(self._stream):
+                graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+                try:
+                    work()
+                finally:
+                    graph.capture_end()
+        return graph.replay
 
 
-_RECORDERS: dict[torch.device, Recorder] = {}
+_RECORDERS: dict[torch.device, LoopRecorder] = {}
 
 
 def replayed(loop: Loop, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -129,7 +169,5 @@ def replayed(loop: Loop, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
     if device.type != "cuda" or os.environ.get(OFF) == "0":
         return loop(*inputs)
     if device not in _RECORDERS:
-        total = torch.cuda.get_device_properties(device).total_memory
-        record = partial(cuda_graph, torch.cuda.graph_pool_handle())
-        _RECORDERS[device] = Recorder(record, total // SHARE)
+        _RECORDERS[device] = LoopRecorder(CudaGraphs(device))
     return _RECORDERS[device].run(loop, inputs)

@@ -84,7 +84,7 @@ int32_t has_bf16() {
 }
 
 // W [outputs, inputs] row by row, into `panels` of W.panel_count() * W.depth() * PANEL numbers of 4 bytes, W.scale and
-// W.zero; what rounds up to panels is zero.
+// W.excess; what rounds up to panels is zero.
 void pack(const float* weight, const Matrix* W, void* panels) {
   const int64_t depth = W->depth(), each = W->each(), inputs = W->inputs;
   std::memset(panels, 0, W->panel_count() * depth * PANEL * 4);
@@ -102,7 +102,7 @@ void pack(const float* weight, const Matrix* W, void* panels) {
     for (int64_t i = 0; i < inputs && scale == scale; i++)
       sum += ((int8_t*)panels)[start + i / 4 * 4 * PANEL + i % 4] = (int8_t)std::lrint(from[i] * inverse);
     W->scale[row] = scale;
-    W->zero[row] = ZERO * sum;
+    W->excess[row] = MIDDLE * sum;
   }
 }
 

@@ -57,7 +57,7 @@ class Matrix(Structure):
         ("panels", c_void_p),
         ("bias", c_void_p),
         ("scale", c_void_p),
-        ("zero", c_void_p),
+        ("excess", c_void_p),
         ("outputs", c_int64),
         ("inputs", c_int64),
         ("kind", c_int32),
@@ -76,7 +76,7 @@ class Packed:
         self._panels = torch.empty(rounded * depth + UNIT)  # 4 bytes each, whatever they hold
         begin = -self._panels.data_ptr() // 4 % UNIT  # whole cache lines
         self._rows = (torch.zeros(rounded), torch.zeros(rounded), torch.zeros(rounded, dtype=torch.int32))
-        """Bias, scale and zero of each row."""
+        """Bias, scale and excess of each row."""
         if bias is not None:
             self._rows[0][:outputs] = bias
         of_rows = (part.data_ptr() for part in self._rows)

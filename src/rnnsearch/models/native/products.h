@@ -5,15 +5,15 @@
 
 constexpr int PANEL = 2 * LANES;
 enum Kind : int32_t { FP32 = 0, BF16 = 1, INT8 = 2 };
-constexpr float BYTE = 127.0f;   // the greatest magnitude of a weight or an input in int8
-constexpr int32_t ZERO = 128;    // inputs in int8 are stored as bytes without a sign: 0 as this
+constexpr float GREATEST = 127.0f;  // magnitude of a weight or an input in int8
+constexpr int32_t MIDDLE = 128;     // inputs in int8 are stored as bytes without a sign: 0 as this
 
 // A weight in int8 is its row's scale times -127 .. 127; an input, its own row's scale times the byte less 128.
 struct Matrix {
   const void* panels;  // fp32: [outputs / PANEL][inputs][PANEL]; bf16: [outputs / PANEL][inputs / 2][PANEL][2]; int8: by 4
   const float* bias;   // [outputs rounded up to panels]
   float* scale;        // [outputs rounded up to panels], of each row of weights; int8 alone, as the next
-  int32_t* zero;       // what 128 in place of every input adds to the sum
+  int32_t* excess;     // what 128 in place of every input adds to the sum
   int64_t outputs;
   int64_t inputs;
   int32_t kind;
@@ -31,6 +31,9 @@ static inline Vec multiply_add(Vec sum, Vec w, float x) {
 #ifdef __AVX512VNNI__
     __m512i bytes = _mm512_castps_si512(_mm512_set1_ps(x));
     return (Vec)_mm512_dpbusd_epi32((__m512i)(__m512)sum, bytes, (__m512i)(__m512)w);
+#elif defined(__AVXVNNI__) && !defined(__AVX512F__)
+    __m256i bytes = _mm256_castps_si256(_mm256_set1_ps(x));
+    return (Vec)_mm256_dpbusd_avx_epi32((__m256i)(__m256)sum, bytes, (__m256i)(__m256)w);
 #else
     uint32_t bytes;
     std::memcpy(&bytes, &x, 4);
@@ -58,7 +61,7 @@ static inline Vec multiply_add(Vec sum, Vec w, float x) {
 template <int KIND>
 static inline Vec first_sum(const Matrix& W, int64_t column) {
   if constexpr (KIND != INT8) return load(W.bias + column);
-  return (Vec)(-(VecInt)load((const float*)(W.zero + column)));
+  return (Vec)(-(VecInt)load((const float*)(W.excess + column)));
 }
 
 template <int KIND>
@@ -144,12 +147,20 @@ static inline void product(const Matrix& W, const float* x, int64_t rows, float*
 
 // The scale by which numbers become -127 .. 127: of their greatest magnitude; NaN if one of them is NaN or infinite.
 static inline float scale_of(const float* x, int64_t count) {
-  float greatest = 0, odd = 0;
-  for (int64_t i = 0; i < count; i++) {
-    greatest = std::max(greatest, std::abs(x[i]));
-    odd += x[i] * 0.0f;
+  Vec most_of = all(0), odd = all(0);
+  int64_t i = 0;
+  for (; i + LANES <= count; i += LANES) {
+    const Vec v = load(x + i);
+    most_of = most(most_of, most(v, -v));
+    odd += v * 0.0f;
   }
-  return (greatest > 0 ? greatest / BYTE : 1.0f) + odd;
+  float greatest = 0, rest = sum(odd);
+  for (int k = 0; k < LANES; k++) greatest = std::max(greatest, most_of[k]);
+  for (; i < count; i++) {
+    greatest = std::max(greatest, std::abs(x[i]));
+    rest += x[i] * 0.0f;
+  }
+  return (greatest > 0 ? greatest / GREATEST : 1.0f) + rest;
 }
 
 // One row of x in int8, its scale behind it.
@@ -160,12 +171,12 @@ static inline void prepare_bytes(const Matrix& W, const float* x, float* out) {
 #ifdef __AVX512F__
   for (; i + 16 <= W.inputs; i += 16) {
     __m512i n = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + i), _mm512_set1_ps(inverse)));
-    __m128i packed = _mm512_cvtepi32_epi8(_mm512_add_epi32(n, _mm512_set1_epi32(ZERO)));
+    __m128i packed = _mm512_cvtepi32_epi8(_mm512_add_epi32(n, _mm512_set1_epi32(MIDDLE)));
     std::memcpy(bytes + i, &packed, 16);
   }
 #endif
-  for (; i < W.inputs; i++) bytes[i] = scale == scale ? (uint8_t)(std::lrint(x[i] * inverse) + ZERO) : ZERO;
-  for (; i < 4 * W.depth(); i++) bytes[i] = ZERO;
+  for (; i < W.inputs; i++) bytes[i] = scale == scale ? (uint8_t)(std::lrint(x[i] * inverse) + MIDDLE) : MIDDLE;
+  for (; i < 4 * W.depth(); i++) bytes[i] = MIDDLE;
   out[W.depth()] = scale;
 }
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#ifdef __AVX512F__
+#if defined(__AVX512F__) || defined(__AVXVNNI__)
 #include <immintrin.h>
 #endif
 
