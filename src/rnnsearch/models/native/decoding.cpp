@@ -213,8 +213,31 @@ struct Sources {
 
 namespace {
 
+// Which of N hypotheses share a state: those of one sentence that go on from one hypothesis do, and with it all that is
+// computed before the word is read. first[u] is the first hypothesis of each state, of[n] the number of n's.
+struct States {
+  std::vector<int64_t> first, of;
+  void each_its_own(int64_t N) {
+    first.resize(N);
+    for (int64_t n = 0; n < N; n++) first[n] = n;
+    of = first;
+  }
+  // `each` neighbours are hypotheses of one sentence.
+  void find(const float* state, int64_t D, int64_t N, int64_t each) {
+    first.clear();
+    of.resize(N);
+    for (int64_t n = 0; n < N; n++) {
+      int64_t same = n / each * each;
+      while (same < n && std::memcmp(state + same * D, state + n * D, D * sizeof(float))) same++;
+      of[n] = same < n ? of[same] : (int64_t)first.size();
+      if (same == n) first.push_back(n);
+    }
+  }
+};
+
 struct Scratch {
-  std::vector<float> state, context, reset, readout, word, from_state, from_context, from_word, candidate;
+  States states;
+  std::vector<float> state, context, reset, readout, word, from_state, from_context, from_word, gates, candidate;
   void resize(const DecoderWeights& w, const Matrix& output, int64_t N) {
     state.resize(N * w.from_state.width());
     context.resize(N * w.from_context.width());
@@ -222,6 +245,7 @@ struct Scratch {
     readout.resize(N * output.width());
     from_state.resize(N * w.from_state.outputs);
     from_context.resize(N * w.from_context.outputs);
+    gates.resize(N * 3 * w.size);
     candidate.resize(N * w.size);
     if (w.words) return;
     word.resize(N * w.from_word.width());
@@ -295,41 +319,46 @@ void step_in_team(const DecoderWeights& w, const Matrix& output, const Sources& 
                   Scratch& s) {
   const int64_t D = w.size, A = w.align, H = w.context, O = w.readout;
   const int64_t S = w.from_state.outputs, C = w.from_context.outputs, G = 3 * D + O;
-  const Share rows = mine(N);
-  for (int64_t n = rows.begin; n < rows.end; n++) {
-    prepare(w.from_state, state + n * D, &s.state[n * w.from_state.width()]);
-    if (!w.words) prepare(w.from_word, w.embeddings + y[n] * w.from_word.inputs, &s.word[n * w.from_word.width()]);
-  }
+  const std::vector<int64_t>&first = s.states.first, &of = s.states.of;
+  const int64_t U = first.size();
+  const Share states = mine(U), rows = mine(N);
+  for (int64_t u = states.begin; u < states.end; u++)
+    prepare(w.from_state, state + first[u] * D, &s.state[u * w.from_state.width()]);
+  for (int64_t n = rows.begin; n < rows.end && !w.words; n++)
+    prepare(w.from_word, w.embeddings + y[n] * w.from_word.inputs, &s.word[n * w.from_word.width()]);
 #pragma omp barrier
-  parallel_product(w.from_state, s.state.data(), N, s.from_state.data(), S);
+  parallel_product(w.from_state, s.state.data(), U, s.from_state.data(), S);
   if (!w.words) parallel_product(w.from_word, s.word.data(), N, s.from_word.data(), G);
 #pragma omp barrier
-  for (int64_t n = rows.begin; n < rows.end; n++) {
+  for (int64_t u = states.begin; u < states.end; u++) {
     float context[H];
-    attend(w, m, sentence[n], &s.from_state[n * S], alpha + n * m.width, context);
-    prepare(w.from_context, context, &s.context[n * w.from_context.width()]);
+    attend(w, m, sentence[first[u]], &s.from_state[u * S], alpha + first[u] * m.width, context);
+    prepare(w.from_context, context, &s.context[u * w.from_context.width()]);
   }
 #pragma omp barrier
-  parallel_product(w.from_context, s.context.data(), N, s.from_context.data(), C);
+  parallel_product(w.from_context, s.context.data(), U, s.from_context.data(), C);
 #pragma omp barrier
   for (int64_t n = rows.begin; n < rows.end; n++) {
-    float *own = &s.from_state[n * S + A], *sum = &s.from_context[n * C], reset[D], hidden[O];
+    const int64_t u = of[n];
+    const float *own = &s.from_state[u * S + A], *sum = &s.from_context[u * C];
     const float* word = w.words ? w.words + y[n] * G : &s.from_word[n * G];
+    float *gates = &s.gates[n * 3 * D], reset[D], hidden[O];
+    if (first[u] != n) std::memcpy(alpha + n * m.width, alpha + first[u] * m.width, m.width * sizeof(float));
     for (int64_t i = 0; i < 2 * D; i += LANES)
-      store(sum + i, sigmoid(load(sum + i) + load(own + i) + load(word + i)));
+      store(gates + i, sigmoid(load(sum + i) + load(own + i) + load(word + i)));
     for (int64_t i = 0; i < D; i += LANES) {
-      store(reset + i, load(sum + D + i) * load(state + n * D + i));
-      store(sum + 2 * D + i, load(sum + 2 * D + i) + load(word + 2 * D + i));
+      store(reset + i, load(gates + D + i) * load(state + n * D + i));
+      store(gates + 2 * D + i, load(sum + 2 * D + i) + load(word + 2 * D + i));
     }
     prepare(w.candidate, reset, &s.reset[n * w.candidate.width()]);
-    const float *u = own + 2 * D, *c = sum + 3 * D, *v = word + 3 * D;
+    const float *read = own + 2 * D, *c = sum + 3 * D, *v = word + 3 * D;
     if (w.pool == 2)
       for (int64_t i = 0; i < O / 2; i++) {
-        const float a = u[2 * i] + v[2 * i] + c[2 * i], b = u[2 * i + 1] + v[2 * i + 1] + c[2 * i + 1];
+        const float a = read[2 * i] + v[2 * i] + c[2 * i], b = read[2 * i + 1] + v[2 * i + 1] + c[2 * i + 1];
         hidden[i] = a > b || a != a ? a : b;
       }
     else
-      tanh_of_sum(u, v, c, hidden, O);
+      tanh_of_sum(read, v, c, hidden, O);
     prepare(output, hidden, &s.readout[n * output.width()]);
   }
 #pragma omp barrier
@@ -338,7 +367,7 @@ void step_in_team(const DecoderWeights& w, const Matrix& output, const Sources& 
 #pragma omp barrier
   for (int64_t n = rows.begin; n < rows.end; n++)
     for (int64_t i = 0; i < D; i += LANES) {
-      const float* g = &s.from_context[n * C];
+      const float* g = &s.gates[n * 3 * D];
       Vec old = load(state + n * D + i);
       Vec candidate = hyperbolic_tangent(load(&s.candidate[n * D + i]) + load(g + 2 * D + i));
       store(next + n * D + i, old + load(g + i) * (candidate - old));
@@ -357,6 +386,7 @@ void step(const DecoderWeights* w, const Matrix* output, const Sources* m, const
   s.resize(*w, *output, N);
   std::vector<int64_t> sentence(N);
   for (int64_t n = 0; n < N; n++) sentence[n] = n / each;
+  s.states.find(state, w->size, N, each);
 #pragma omp parallel num_threads(threads)
   {
     step_in_team(*w, *output, *m, sentence.data(), y, N, state, next, alpha, logits, s);
@@ -382,6 +412,7 @@ int64_t greedy(const DecoderWeights* w, const Matrix* output, const Sources* m, 
   std::vector<int64_t> sentence(B), y(B, bos), chosen(B);
   std::vector<float> logits(B * C), next(B * D), alpha(B * m->width), score(B);
   for (int64_t b = 0; b < B; b++) sentence[b] = b;
+  s.states.each_its_own(B);
   int64_t N = B, t = 0;
 #pragma omp parallel num_threads(threads)
   while (true) {
@@ -413,6 +444,7 @@ int64_t greedy(const DecoderWeights* w, const Matrix* output, const Sources* m, 
         kept++;
       }
       N = kept;
+      s.states.each_its_own(N);
       t++;
     }
     if (N == 0) break;
