@@ -59,13 +59,13 @@ def main(given: list[str] | None = None) -> int:
     text = markdown(found)
     folder = options.output or options.scratch
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "speed.md").write_text(text, encoding="utf-8")
-    (folder / "speed.json").write_text(json.dumps(found.__dict__, indent=1) + "\n", encoding="utf-8")
-    print(text)
     if options.curves:
         from benchmarks.speed.curves import draw
 
-        draw(folder, options.scratch, options.threads, toy=options.smoke)
+        text += "\n" + draw(folder, options.scratch, options.threads, toy=options.smoke)
+    (folder / "speed.md").write_text(text, encoding="utf-8")
+    (folder / "speed.json").write_text(json.dumps(found.__dict__, indent=1) + "\n", encoding="utf-8")
+    print(text)
     return 0
 
 

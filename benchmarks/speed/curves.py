@@ -62,8 +62,8 @@ TOY = 8
 """Divides all values, for a run that only shows that it runs."""
 
 
-def draw(folder: Path, scratch: Path, threads: int, toy: bool = False) -> None:
-    """Measure all curves; write curves.json and a figure each into `folder`."""
+def draw(folder: Path, scratch: Path, threads: int, toy: bool = False) -> str:
+    """Measure all curves; write curves.json and a figure each into `folder`. Returns their section of the report."""
     torch.set_num_threads(threads)
     scale = TOY if toy else 1
     curves = [*update_curves(scale), *search_curves(scale), *corpus_curves(scratch / "curves", scale)]
@@ -72,6 +72,16 @@ def draw(folder: Path, scratch: Path, threads: int, toy: bool = False) -> None:
     (folder / "curves.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     for curve in curves:
         save(plot(curve), folder / f"curve-{curve.name}.png")
+    return markdown(curves)
+
+
+def markdown(curves: Sequence[Curve]) -> str:
+    """Each figure under what it shows."""
+    lines = ["## Cost curves", "", "Both axes begin at zero, so a straight line is a cost in proportion.", ""]
+    for curve in curves:
+        title = f"{curve.cost} against {curve.axis}"
+        lines += [f"![{title}](curve-{curve.name}.png)", ""]
+    return "\n".join(lines)
 
 
 def network(case: Case) -> TranslationModel:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.speed import child, full_size, model, plan, rivals, toy
+from benchmarks.speed import child, curves, full_size, model, plan, rivals, toy
 from benchmarks.speed.__main__ import main
 from benchmarks.speed.limit import Counts, flops, products
 from benchmarks.speed.model import RIVALS_SIZE, Sizes
@@ -174,8 +174,7 @@ def test_the_table_s_ratios():
     assert reached == {
         "training, best precision, to the fastest context-fed rival": (pytest.approx(5.0), True),
         "training, best precision, to the fastest rival": (pytest.approx(3.485), True),
-        "training, fp32, to the fastest context-fed rival": (pytest.approx(2.0), True),
-        "training, fp32, share of the fp32 limit": (pytest.approx(0.2), False),
+        "training, fp32, to the fastest context-fed rival (or at least 70% of its limit)": (pytest.approx(2.0), True),
         "training, bf16, share of the bf16 limit": (pytest.approx(0.5), True),
         "greedy, batch 64, to the fastest rival": (pytest.approx(2.0), False),
         "greedy, best batch, to the fastest rival": (pytest.approx(10.0), True),
@@ -190,6 +189,11 @@ def test_the_table_s_ratios():
         "`rnnsearch --help`": (0.15, True),
         "one sentence from a cold start, to the fastest rival": (pytest.approx(0.5), True),
     }
+    slow = replace(found, limit={**found.limit, "fp32": {**found.limit["fp32"], "tokens_per_second": 1500.0}})
+    slow.rivals[0][2]["train_tokens_per_second"] = 1300.0
+    fp32 = "training, fp32, to the fastest context-fed rival, at least 1.80x; or share of the fp32 limit"
+    assert {t.what: t.met for t in targets(slow)}[fp32]
+    slow.rivals[0][2]["train_tokens_per_second"] = 697.0
     text = markdown(found)
     assert "| rnnsearch, bf16 | 3,485 | 5.00x | 3.48x | 50% | 678 | 400 / 410 |" in text
     assert "| A, fed | 697 | 1.00x | 0.70x |  | 1,355 |  |" in text
@@ -307,3 +311,21 @@ def test_the_full_size_is_measured_on_a_device_and_skipped_without_it(tmp_path, 
     assert (row["batch"], row["measured_updates"]) == (4, 2)
     assert row["parameters"] == sum(p.numel() for p in network(sizes, (40, 40)).parameters())
     assert row["limit_tokens_per_second"] > 0
+
+
+def test_curves_are_figures_with_a_section(tmp_path, monkeypatch):
+    """At toy size: every curve has its points, and its figure is in the report's section."""
+    for name, values in {"LENGTHS": (16, 24), "VOCABULARIES": (800,), "WIDTHS": (64,), "BATCHES": (16,)}.items():
+        monkeypatch.setattr(curves, name, values)
+    monkeypatch.setattr(curves, "BEAMS", (1, 2))
+    monkeypatch.setattr(curves, "DECODED_BATCHES", (1, 8))
+    monkeypatch.setattr(curves, "PAIRS", (1600, 2400))
+    section = curves.draw(tmp_path, tmp_path / "scratch", 1, toy=True)
+    found = json.loads((tmp_path / "curves.json").read_text(encoding="utf-8"))
+    assert found.keys() == {"length", "vocabulary", "width", "batch", "beam", "search-batch", "corpus"}
+    for name, curve in found.items():
+        assert f"(curve-{name}.png)" in section
+        assert (tmp_path / f"curve-{name}.png").stat().st_size > 1000
+        assert all(cost > 0 for points in curve["lines"].values() for _, cost in points)
+    assert [value for value, _ in found["corpus"]["lines"]["prepare"]] == [200, 300]
+    assert list(found["length"]["lines"]) == ["fp32", "bf16"]
