@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,15 @@ def test_a_signal_saves_exits_130_and_the_resumed_run_is_the_straight_one(
         ]
 
 
+@pytest.fixture
+def python_s_handler() -> Iterator[None]:
+    """A process that was started in the background of a shell ignores SIGINT, and so would this test's."""
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, inherited)
+
+
+@pytest.mark.usefixtures("python_s_handler")
 def test_the_second_signal_stops_at_once_and_handlers_are_put_back() -> None:
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     with pytest.raises(KeyboardInterrupt), interruptible() as asked:
