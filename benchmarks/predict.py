@@ -135,13 +135,18 @@ def data_table(run: Run, rows: list[dict[str, Any]]) -> list[str]:
     ]
 
 
+def _hours(run: Run, speed: float, batch_tokens: float, count: int) -> str:
+    """Cells of a row: target tokens a second of a GPU, hours on one, on eight."""
+    hours = [training_hours(run, speed, batch_tokens, count, gpus) for gpus in (1, 8)]
+    return f"{speed:,.0f} | {hours[0]:.1f} h | {hours[1]:.1f} h"
+
+
 def training_table(run: Run, rows: list[dict[str, Any]]) -> list[str]:
     """Hours on one GPU and on eight."""
     lines = ["| device | sentences a batch | target tokens/s | one GPU | eight GPUs |", "|---|---:|---:|---:|---:|"]
     for row in rows:
         speed, batch = row["tokens_per_second"], row["batch"] * run.symbols
-        hours = [training_hours(run, speed, batch, row["parameters"], gpus) for gpus in (1, 8)]
-        lines.append(f"| {row['device']} | {row['batch']} | {speed:,.0f} | {hours[0]:.1f} h | {hours[1]:.1f} h |")
+        lines.append(f"| {row['device']} | {row['batch']} | {_hours(run, speed, batch, row['parameters'])} |")
     return lines
 
 
@@ -158,8 +163,7 @@ def reckoned_table(run: Run, count: int, reached: dict[str, float], sentences: i
     lines = ["| share of the products' limit | target tokens/s | one GPU | eight GPUs |", "|---|---:|---:|---:|"]
     cases = {"10%": 0.1, **{f"{share:.0%}, as {title} on the CPU": share for title, share in reached.items()}}
     for name, share in sorted(cases.items(), key=lambda case: case[1]):
-        hours = [training_hours(run, share * limit, sentences * length, count, gpus) for gpus in (1, 8)]
-        lines.append(f"| {name} | {share * limit:,.0f} | {hours[0]:.1f} h | {hours[1]:.1f} h |")
+        lines.append(f"| {name} | {_hours(run, share * limit, sentences * length, count)} |")
     return lines
 
 

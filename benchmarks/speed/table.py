@@ -241,7 +241,6 @@ def _phases(found: Found) -> list[str]:
         f"Padding in the batches: {padding}.",
         "",
         *table(["ms an update", *titles], times),
-        "",
         *table(["target tokens/s, if there were only", *titles], speeds),
     ]
 

@@ -63,6 +63,12 @@ def test_hours_by_shares_of_the_limit() -> None:
     assert lines[3].startswith(f"| 50%, as bf16 on the CPU | {0.5 * speed:,.0f} |")
 
 
+def test_hours_by_a_measured_gpu() -> None:
+    run = Run(pairs=1000, symbols=36.0, epochs=2.0, bandwidth=1e30)
+    row = {"device": "G", "batch": 10, "tokens_per_second": 10.0, "parameters": 1000}
+    assert predict.training_table(run, [row])[2] == "| G | 10 | 10 | 2.0 h | 0.2 h |"
+
+
 def test_the_page_holds_what_the_command_prints(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

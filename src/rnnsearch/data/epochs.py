@@ -52,16 +52,13 @@ class Widths(NamedTuple):
         return padded
 
 
-def plan(
-    ids: ParallelIds, kept: Numbers | None, batch: BatchConfig, seed: int, epoch: int, widths: Widths | None = None
-) -> Epoch:
+def plan(ids: ParallelIds, kept: Numbers | None, batch: BatchConfig, seed: int, epoch: int, widths: Widths) -> Epoch:
     """The batches of an epoch over the pairs `kept` (None: all).
 
     Pairs are shuffled; `sort_batches` batches' worth of them at a time are sorted by length and cut into batches, and
     all batches are shuffled again (Bahdanau et al., 2015, appendix B.2, take 20 batches' worth). The token budget
     bounds rows * max(J, I), with EOS, as padded.
     """
-    widths = widths or Widths(1, 0)
     rng = np.random.default_rng([seed, epoch])
     order = np.arange(len(ids), dtype=np.uint32) if kept is None else kept.copy()
     rng.shuffle(order)

@@ -18,8 +18,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from rnnsearch.models.cell import Cell, kept
+from rnnsearch.models.fused import library_sequences
 from rnnsearch.models.fused.gru_sequence import gru_sequence
-from rnnsearch.models.fused.library_sequences import lstm_sequence, torch_gru_sequence
 from rnnsearch.models.layer_norm_cells import GateNormLSTM, LayerNormGRU, LayerNormLSTM
 from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import CellState, Hidden, HiddenAndCell
@@ -136,10 +136,12 @@ class TorchGRU(Cell):
     ) -> tuple[Float[Tensor, "B J D"], CellState]:
         """The library's fused recurrence: the twin of the plain loop in `Cell.sequence`, which is run where there is a
         dropout mask, and in derived classes."""
-        if keep is not None or type(self) is not TorchGRU or (backward and mask is not None and start is not None):
+        if keep is not None or type(self) is not TorchGRU or not library_sequences.can_run(mask, start, backward):
             return Cell.sequence(self, x, mask, backward, start, keep)
         weights = (self.input.weight, self.recurrent.weight, self.input.bias, self.recurrent.bias)
-        outputs, h = torch_gru_sequence(x, mask, weights, backward, None if start is None else start.h)
+        outputs, h = library_sequences.torch_gru_sequence(
+            x, mask, weights, backward, None if start is None else start.h
+        )
         return outputs, Hidden(h)
 
 
@@ -175,11 +177,11 @@ class LSTM(Cell):
     ) -> tuple[Float[Tensor, "B J D"], CellState]:
         """The library's fused recurrence: the twin of the plain loop in `Cell.sequence`, which is run where there is a
         dropout mask, and in derived classes."""
-        if keep is not None or type(self) is not LSTM or (backward and mask is not None and start is not None):
+        if keep is not None or type(self) is not LSTM or not library_sequences.can_run(mask, start, backward):
             return Cell.sequence(self, x, mask, backward, start, keep)
         assert start is None or isinstance(start, HiddenAndCell)
         weights = (self.input.weight, self.input.bias, self.recurrent.weight)
-        outputs, h, c = lstm_sequence(x, mask, *weights, backward, start)
+        outputs, h, c = library_sequences.lstm_sequence(x, mask, *weights, backward, start)
         return outputs, HiddenAndCell(h, c)
 
 

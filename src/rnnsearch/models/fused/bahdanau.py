@@ -131,24 +131,9 @@ def _onward(
     return Trace(states, zr, candidates, queries, contexts, alphas)
 
 
-def _back(
-    d_read: Tensor,
-    d_contexts: Tensor,
-    d_alphas: Tensor,
-    states: Tensor,
-    zr: Tensor,
-    candidates: Tensor,
-    queries: Tensor,
-    contexts: Tensor,
-    alphas: Tensor,
-    h: Tensor,
-    k: Tensor,
-    v_a: Tensor,
-    C: Tensor,
-    fed_back: Tensor,
-    U: Tensor,
-) -> tuple[Tensor, ...]:
+def _back(d_read: Tensor, d_contexts: Tensor, d_alphas: Tensor, *saved: Tensor) -> tuple[Tensor, ...]:
     """All positions in reverse: d of s_0, of the gates before their sigmoids, of W_a s_{i-1}, c_i, the keys and v_a."""
+    states, zr, candidates, queries, contexts, alphas, h, k, v_a, C, fed_back, U = saved
     I, B, D = candidates.shape
     kind, full = U.dtype, states.dtype
     d_c, d_gates, d_queries = torch.empty_like(contexts), U.new_empty(I, B, 3 * D), torch.empty_like(queries)

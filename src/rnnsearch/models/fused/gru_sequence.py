@@ -94,16 +94,9 @@ def _onward(xs: Tensor, keep: Tensor, W_gates: Tensor, W: Tensor, start: Tensor)
     return states, zr, candidates
 
 
-def _back(
-    d_outputs: Tensor,
-    states: Tensor,
-    zr: Tensor,
-    candidates: Tensor,
-    keep: Tensor,
-    W_gates: Tensor,
-    W: Tensor,
-) -> tuple[Tensor, ...]:
+def _back(d_outputs: Tensor, *saved: Tensor) -> tuple[Tensor, ...]:
     """d of h_0 and of the gates' pre-activations."""
+    states, zr, candidates, keep, W_gates, W = saved
     J, B, D = candidates.shape
     d_pre = W.new_empty(J, B, 3 * D)
     d_h = torch.zeros_like(states[0])

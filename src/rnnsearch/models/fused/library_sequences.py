@@ -19,6 +19,11 @@ SHUT = 1e4
 """A pre-activation whose sigmoid is exactly 1, and that of its negative exactly 0, in every precision."""
 
 
+def can_run(mask: Tensor | None, start: object, backward: bool) -> bool:
+    """Padding that is read first must leave a state of zero: elsewhere there is no twin."""
+    return mask is None or start is None or not backward
+
+
 def lstm_sequence(
     x: Float[Tensor, "B J E"],
     mask: Bool[Tensor, "B J"] | None,
@@ -33,7 +38,7 @@ def lstm_sequence(
 
     Padding must be at the end of a row. Backward from a given start, every position must be real (no mask).
     """
-    assert mask is None or start is None or not backward
+    assert can_run(mask, start, backward)
     x, weight = _with_padding(x, weight, mask, {0: -SHUT, 1: SHUT}, blocks=4)
     zeros = x.new_zeros(1, x.shape[0], recurrent.shape[1])
     first = (zeros, zeros) if start is None else tuple(part.to(x.dtype).unsqueeze(0).contiguous() for part in start)
@@ -58,7 +63,7 @@ def torch_gru_sequence(
 
     Padding must be at the end of a row. Backward from a given start, every position must be real (no mask).
     """
-    assert mask is None or start is None or not backward
+    assert can_run(mask, start, backward)
     W, U, b, b_U = weights
     x, W = _with_padding(x, W, mask, {1: SHUT}, blocks=3)
     first = x.new_zeros(x.shape[0], U.shape[1]) if start is None else start.to(x.dtype)

@@ -49,7 +49,7 @@ class Recording(NamedTuple):
     replay: Work
 
 
-class Memory:
+class Workspace:
     """One piece of a device's memory, as large as the largest recording's inputs and outputs together."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class LoopRecorder:
 
     def __init__(self, record: Record) -> None:
         self._record = record
-        self._memory = Memory()
+        self._workspace = Workspace()
         self._recordings: OrderedDict[object, Recording] = OrderedDict()
         self._occurred: Counter[object] = Counter()
         self._works = True
@@ -110,7 +110,7 @@ class LoopRecorder:
         del self._occurred[key]  # whatever comes of it: it is not tried at every turn
         try:
             shapes = loop(*inputs)
-            own = self._memory.like([*inputs, *shapes])
+            own = self._workspace.like([*inputs, *shapes])
             given, made = own[: len(inputs)], own[len(inputs) :]
             del shapes
             for mine, one in zip(given, inputs, strict=True):
