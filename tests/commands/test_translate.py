@@ -11,8 +11,8 @@ from typing import Any, get_args
 import pytest
 
 from rnnsearch.cli.translate import Precision
+from rnnsearch.config import SearchPrecision
 from rnnsearch.models.native.packed import decoding
-from rnnsearch.tables import SearchPrecision
 
 CAT = "the small cat sees the dog."
 BIRD = "the old bird finds the tree."

@@ -1,4 +1,4 @@
-"""`[objective]` of a run file (see `tables`): its options, types and ranges. Imports no torch."""
+"""`[objective]` of a run file. Imports no torch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rnnsearch.table import Positive, Share, Size, Table
+from rnnsearch.config.table import Positive, Share, Size, Table
 
 
 class FertilityConfig(Table):

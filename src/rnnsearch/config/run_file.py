@@ -22,58 +22,8 @@ from typing import Any
 import tomli_w
 from pydantic import BaseModel, ValidationError
 
+from rnnsearch.config.run import RunConfig
 from rnnsearch.errors import ConfigError, did_you_mean
-from rnnsearch.objective_tables import FertilityConfig, ObjectiveConfig, ReinforceConfig, SupervisionConfig
-from rnnsearch.table import Table
-from rnnsearch.tables import (
-    AttentionConfig,
-    BatchConfig,
-    CleaningConfig,
-    DataConfig,
-    DecoderConfig,
-    DropoutConfig,
-    EncoderConfig,
-    InitConfig,
-    ModelConfig,
-    OptimiserConfig,
-    RunConfig,
-    ScheduleConfig,
-    SearchConfig,
-    SearchPrecision,
-    TextConfig,
-    TrainingConfig,
-)
-
-__all__ = [
-    "AttentionConfig",
-    "BatchConfig",
-    "CleaningConfig",
-    "DataConfig",
-    "DecoderConfig",
-    "DropoutConfig",
-    "EncoderConfig",
-    "FertilityConfig",
-    "InitConfig",
-    "ModelConfig",
-    "ObjectiveConfig",
-    "OptimiserConfig",
-    "ReinforceConfig",
-    "RunConfig",
-    "ScheduleConfig",
-    "SearchConfig",
-    "SearchPrecision",
-    "SupervisionConfig",
-    "Table",
-    "TextConfig",
-    "TrainingConfig",
-    "dump",
-    "load",
-    "merge",
-    "parse_setting",
-    "preset",
-    "preset_names",
-    "resolve",
-]
 
 
 def preset_names() -> list[str]:

@@ -1,0 +1,41 @@
+"""The run file: what a run is made of, checked for types and ranges. Imports no torch."""
+
+from rnnsearch.config.data import CleaningConfig, DataConfig, TextConfig
+from rnnsearch.config.model import AttentionConfig, DecoderConfig, DropoutConfig, EncoderConfig, InitConfig, ModelConfig
+from rnnsearch.config.objective import FertilityConfig, ObjectiveConfig, ReinforceConfig, SupervisionConfig
+from rnnsearch.config.run import RunConfig
+from rnnsearch.config.run_file import dump, load, merge, parse_setting, preset, preset_names, resolve
+from rnnsearch.config.search import SearchConfig, SearchPrecision
+from rnnsearch.config.table import Table
+from rnnsearch.config.training import BatchConfig, OptimiserConfig, ScheduleConfig, TrainingConfig
+
+__all__ = [
+    "AttentionConfig",
+    "BatchConfig",
+    "CleaningConfig",
+    "DataConfig",
+    "DecoderConfig",
+    "DropoutConfig",
+    "EncoderConfig",
+    "FertilityConfig",
+    "InitConfig",
+    "ModelConfig",
+    "ObjectiveConfig",
+    "OptimiserConfig",
+    "ReinforceConfig",
+    "RunConfig",
+    "ScheduleConfig",
+    "SearchConfig",
+    "SearchPrecision",
+    "SupervisionConfig",
+    "Table",
+    "TextConfig",
+    "TrainingConfig",
+    "dump",
+    "load",
+    "merge",
+    "parse_setting",
+    "preset",
+    "preset_names",
+    "resolve",
+]
