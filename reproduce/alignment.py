@@ -40,11 +40,11 @@ from numpy.typing import NDArray
 from rnnsearch import config as run_config
 from rnnsearch.config import RunConfig
 from rnnsearch.data.catalog import CORPORA, get
-from rnnsearch.evaluate.corpus_scores import as_markdown
-from rnnsearch.evaluate.figures import save
 from rnnsearch.files import write_text
 from rnnsearch.metrics.alignment_error import AlignmentScores, alignment_error
+from rnnsearch.plots.figures import save
 from rnnsearch.text.alignments import Link, Links, links_from_attention, read_pharaoh, symmetrise
+from rnnsearch.text.columns import as_markdown
 from rnnsearch.training.run import check
 from rnnsearch.training.systems import reverse_folder
 from rnnsearch.translate import Translator, load

@@ -21,14 +21,15 @@ from pathlib import Path
 from common import add_data, add_run, data_tables, prepared_once, trained
 
 from rnnsearch import config as run_config
-from rnnsearch.assess import Assessment, assess
 from rnnsearch.config import RunConfig
-from rnnsearch.evaluate.by_length import bleu_by_length, write_plot
-from rnnsearch.evaluate.corpus_scores import as_markdown, paper_table
-from rnnsearch.evaluate.learning import statistics_table
+from rnnsearch.evaluate.assess import Assessment, assess
+from rnnsearch.evaluate.corpus_scores import paper_table
+from rnnsearch.evaluate.report import write_assessment
 from rnnsearch.files import write_text
-from rnnsearch.reporting import write_assessment
-from rnnsearch.training.card import statistics
+from rnnsearch.metrics.by_length import bleu_by_length
+from rnnsearch.plots.by_length import write_plot
+from rnnsearch.systems.card import statistics, statistics_table
+from rnnsearch.text.columns import as_markdown
 from rnnsearch.translate import load
 
 SYSTEMS = ("RNNencdec", "RNNsearch")

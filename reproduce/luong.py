@@ -30,13 +30,14 @@ from matplotlib.figure import Figure
 
 from rnnsearch import config as run_config
 from rnnsearch.config import RunConfig
-from rnnsearch.evaluate.by_length import bleu_by_length, write_plot
-from rnnsearch.evaluate.corpus_scores import as_markdown
-from rnnsearch.evaluate.figures import LIGHT, legend, paint, save
-from rnnsearch.evaluate.learning import points
 from rnnsearch.files import write_text
 from rnnsearch.metrics.bleu_chrf_ter import corpus_bleu
+from rnnsearch.metrics.by_length import bleu_by_length
 from rnnsearch.metrics.significance import paired_bootstrap
+from rnnsearch.plots.by_length import write_plot
+from rnnsearch.plots.figures import LIGHT, legend, paint, save
+from rnnsearch.plots.learning import points
+from rnnsearch.text.columns import as_markdown
 from rnnsearch.training.run import check
 from rnnsearch.translate import load
 

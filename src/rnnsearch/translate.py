@@ -80,8 +80,8 @@ class Translation:
 
         Errors: RnnsearchError for another suffix or an empty text, ModelError for a model without attention.
         """
-        from rnnsearch.evaluate.figures import save
-        from rnnsearch.evaluate.heatmap import heatmap
+        from rnnsearch.plots.figures import save
+        from rnnsearch.plots.heatmap import heatmap
 
         if not self.source_words or not self.words:
             raise RnnsearchError("there is nothing to plot: the source or the translation has no words")

@@ -104,7 +104,7 @@ def test_scores_go_on_the_card_without_a_report_too(cli: Any, own: Path, few: li
 def test_scores_of_other_weights_leave_the_card(cli: Any, own: Path, one_vector: Path, few: list[Path]) -> None:
     cli("evaluate", own, *few)
     shutil.copy(one_vector / "model.safetensors", own)
-    from rnnsearch.training.card import add_scores, measured, write_card
+    from rnnsearch.systems.card import add_scores, measured, write_card
 
     write_card(own)
     assert "## Scores" not in (own / "card.md").read_text(encoding="utf-8")

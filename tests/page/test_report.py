@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from rnnsearch.evaluate.examples import Example
+from rnnsearch.evaluate.page import Report, write_report
 from rnnsearch.evaluate.projection import Grouped, project
-from rnnsearch.evaluate.report import Report, write_report
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -11,8 +11,8 @@ import typer
 from rnnsearch.cli.io import say
 
 if TYPE_CHECKING:
-    from rnnsearch.assess import Assessment
     from rnnsearch.config import RunConfig
+    from rnnsearch.evaluate.assess import Assessment
 
 SHOWN = 4
 """Held-out sentences shown with their alignments."""
@@ -38,10 +38,10 @@ def demo(
 
     An interrupted demo goes on where it stopped.
     """
-    from rnnsearch.assess import assess, record, training_counts
     from rnnsearch.cli.train import prepared_data, run
     from rnnsearch.data.catalog import find
-    from rnnsearch.reporting import write_assessment
+    from rnnsearch.evaluate.assess import assess, record, training_counts
+    from rnnsearch.evaluate.report import write_assessment
     from rnnsearch.translate import load
 
     folder = runs / f"demo-{pair.value}"
@@ -79,7 +79,7 @@ def run_file(folder: Path, pair: str, minutes: float) -> RunConfig:
 
 def _show(assessment: Assessment) -> None:
     """Draw a few held-out sentences with their alignments."""
-    from rnnsearch.evaluate.terminal import draw
+    from rnnsearch.plots.terminal import draw
 
     middling = [n for n, t in enumerate(assessment.translations) if 6 <= len(t.source_words) <= 10]
     for shown, number in enumerate(middling[:: max(1, len(middling) // SHOWN)][:SHOWN]):

@@ -11,7 +11,7 @@ import typer
 from rnnsearch.cli.io import both_lines, output, say
 
 if TYPE_CHECKING:
-    from rnnsearch.assess import Assessment
+    from rnnsearch.evaluate.assess import Assessment
     from rnnsearch.text.alignments import Links
 
 
@@ -42,8 +42,8 @@ def evaluate(
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
 ) -> None:
     """Translate a test set and score it: BLEU, chrF and TER with signatures, without unknown words, by length."""
-    from rnnsearch.assess import assess, training_counts
-    from rnnsearch.reporting import read_grouped, write_assessment
+    from rnnsearch.evaluate.assess import assess, training_counts
+    from rnnsearch.evaluate.report import read_grouped, write_assessment
     from rnnsearch.translate import load
 
     if sentences is not None and report is None:
@@ -91,8 +91,8 @@ def _write_scores(assessment: Assessment, file: Path) -> None:
 
 def _record(model: Path, assessment: Assessment, test_set: str) -> None:
     """Put the scores on the model's card, or say why that cannot be."""
-    from rnnsearch.assess import record
     from rnnsearch.errors import RnnsearchError
+    from rnnsearch.evaluate.assess import record
 
     try:
         record(model, assessment, test_set)

@@ -25,7 +25,7 @@ def inspect(
     from rich.text import Text
 
     from rnnsearch.models.checkpoint import load_model
-    from rnnsearch.training.card import measured
+    from rnnsearch.systems.card import measured
 
     loaded = load_model(model)
     out = Console()
@@ -71,7 +71,7 @@ def _facts(title: str, rows: dict[str, str]) -> Table:
 def _model(loaded: Loaded, folder: Path) -> dict[str, str]:
     from rnnsearch.models.checkpoint import WEIGHTS
     from rnnsearch.search.native_scorer import fastest
-    from rnnsearch.training.card import sha256_of
+    from rnnsearch.systems.card import sha256_of
 
     config, model = loaded.config, loaded.config.model
     units = "words" if config.text.type == "words" else "subwords (BPE), " + ("joint" if config.text.joint else "apart")
@@ -113,7 +113,7 @@ def _search(config: RunConfig) -> str:
 
 
 def _training(facts: dict[str, Any]) -> dict[str, str]:
-    from rnnsearch.training.card import statistics
+    from rnnsearch.systems.card import statistics
 
     data, learned = facts["data"], statistics(facts, "")
     nll = [

@@ -111,7 +111,7 @@ class Prompt:
         if self.view.words and first.words:
             self.console.print(word_table(first))
         if self.view.heat and first.word_attention is not None and first.words:
-            from rnnsearch.evaluate.terminal import draw
+            from rnnsearch.plots.terminal import draw
 
             drawn = draw(first.word_attention, first.source_words, first.words, max(40, self.console.width), scale=True)
             self.console.print(drawn, markup=False, highlight=False, soft_wrap=True)
@@ -126,7 +126,7 @@ def shaded(translation: Translation) -> Text:
     """The translation, the words that are less sure in another colour."""
     from rich.text import Text
 
-    from rnnsearch.evaluate.attention import visible
+    from rnnsearch.plots.attention import visible
 
     text = Text()
     for n, (word, sure) in enumerate(zip(translation.words, probabilities(translation), strict=True)):
@@ -140,7 +140,7 @@ def word_table(translation: Translation) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from rnnsearch.evaluate.attention import visible
+    from rnnsearch.plots.attention import visible
 
     table = Table(box=None, pad_edge=True, header_style="dim")
     table.add_column("word")

@@ -15,7 +15,7 @@ def report(
     ] = None,
 ) -> None:
     """Write a run's page: learning curves, what was trained on and left out, settings, measured scores."""
-    from rnnsearch.reporting import write_run_report
+    from rnnsearch.evaluate.report import write_run_report
 
     page = output_file or model / "report.html"
     write_run_report(model, page)

@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rnnsearch.errors import DataError
-from rnnsearch.evaluate.by_length import Bucket, bleu_by_length
-from rnnsearch.evaluate.rare_words import rare_words_table
 from rnnsearch.metrics.alignment_error import AlignmentScores
 from rnnsearch.metrics.bleu_chrf_ter import Score, check_lines, corpus_scores, looks_tokenised, spaced
-from rnnsearch.metrics.rare_words import FrequencyClass, accuracy_by_frequency
+from rnnsearch.metrics.by_length import Bucket, bleu_by_length
+from rnnsearch.metrics.rare_words import FrequencyClass, accuracy_by_frequency, shown
 from rnnsearch.metrics.significance import Comparison, paired_bootstrap
+from rnnsearch.text.columns import columns
 
 _TOKENISED = (
     "The references look tokenised (most full stops stand alone): do not compare these scores with those of plain text."
@@ -194,21 +194,13 @@ def paper_table(evaluations: Sequence[Evaluation]) -> list[list[str]]:
     return rows
 
 
-def columns(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:
-    """Rows of cells as lines of aligned columns; those named in `left` to the left, the others right."""
-    widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = [
-            cell.ljust(width) if n in left else cell.rjust(width)
-            for n, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return lines
+def rare_words_table(classes: Sequence[FrequencyClass]) -> list[list[str]]:
+    """A head, then one row a class, the rarest words first."""
+    rows = [["Times in training", "Words wanted", "Recall", "Words translated", "Precision"]]
+    for c in shown(classes):
+        rows.append([c.label, f"{c.wanted:,}", _percent(c.recall), f"{c.translated:,}", _percent(c.precision)])
+    return rows
 
 
-def as_markdown(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
-    """A table, head first, as Markdown: for model cards and committed results. Columns in `left` stand to the left."""
-    head, *body = [[cell.replace("|", "\\|") for cell in row] for row in rows]
-    rule = ["---" if n in left else "---:" for n in range(len(head))]
-    return "\n".join("| " + " | ".join(row) + " |" for row in (head, rule, *body)) + "\n"
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f} %"

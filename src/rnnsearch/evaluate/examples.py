@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rnnsearch.evaluate.attention import check_attention
 from rnnsearch.metrics.bleu_chrf_ter import check_lines, sentence_chrf
+from rnnsearch.plots.attention import check_attention
 from rnnsearch.text.alignments import Link
 
 

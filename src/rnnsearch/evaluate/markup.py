@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from rnnsearch.evaluate.figures import render
+from rnnsearch.plots.figures import render
 from rnnsearch.text.alignments import Link
 
 _SCROLL = '<div class="scroll" tabindex="0">'

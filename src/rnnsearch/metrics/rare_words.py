@@ -75,3 +75,8 @@ def accuracy_by_frequency(
 
 def _class_of(count: int, edges: Sequence[int]) -> int:
     return bisect_right(edges, count) - 1
+
+
+def shown(classes: Sequence[FrequencyClass]) -> list[FrequencyClass]:
+    """The classes that have any word in translations or references."""
+    return [c for c in classes if c.translated or c.wanted]

@@ -26,8 +26,8 @@ from rnnsearch.objectives.build import check as check_objective
 from rnnsearch.search.ranking import check as check_search
 from rnnsearch.search.unknown_words import DICTIONARY, read_dictionary
 from rnnsearch.search.unknown_words import check as check_unknown
+from rnnsearch.systems.card import write_card
 from rnnsearch.training.averaging import average
-from rnnsearch.training.card import write_card
 from rnnsearch.training.device import choose_device, describe
 from rnnsearch.training.distributed import Processes, restarted
 from rnnsearch.training.loop import Trainer

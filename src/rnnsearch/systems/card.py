@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rnnsearch.errors import ModelError
-from rnnsearch.evaluate.corpus_scores import as_markdown
-from rnnsearch.evaluate.learning import LearningStatistics, statistics_table
 from rnnsearch.files import write_text
+from rnnsearch.text.columns import as_markdown
 
 SCORES = "scores.json"
 """What `rnnsearch evaluate` measured, kept beside the model: a list, one entry a test set and search."""
@@ -64,6 +64,31 @@ def sha256_of(path: Path) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class LearningStatistics:
+    """One system's row of the paper's table 2."""
+
+    model: str
+    updates: int
+    epochs: float
+    hours: float
+    device: str
+    train_nll: float | None = None
+    """Mean negative log-likelihood of a training sentence (nats, summed over its words)."""
+    dev_nll: float | None = None
+    """The same over the dev set."""
+
+
+def statistics_table(systems: Sequence[LearningStatistics]) -> list[list[str]]:
+    """The paper's columns: a head, then one row a system. Updates are written out, not in 10^5."""
+    rows = [["Model", "Updates", "Epochs", "Hours", "Device", "Train NLL", "Dev NLL"]]
+    for s in systems:
+        nll = ["-" if value is None else f"{value:.1f}" for value in (s.train_nll, s.dev_nll)]
+        hours = f"{s.hours:.2f}" if s.hours < 10 else f"{s.hours:.0f}"
+        rows.append([s.model, f"{s.updates:,}", f"{s.epochs:.1f}", hours, s.device, *nll])
+    return rows
 
 
 def statistics(facts: dict[str, Any], name: str) -> LearningStatistics:

@@ -1,45 +1,19 @@
-"""How training went: the learning curves, and the learning-statistics table of Bahdanau et al. (table 2)."""
+"""How training went: the learning curves."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from rnnsearch.evaluate.figures import LIGHT, MARKERS, Theme, legend, paint
+from rnnsearch.plots.figures import LIGHT, MARKERS, Theme, legend, paint
 
 _MARKED = 40
 """A line of at most this many points shows each of them."""
-
-
-@dataclass(frozen=True)
-class LearningStatistics:
-    """One system's row of the paper's table 2."""
-
-    model: str
-    updates: int
-    epochs: float
-    hours: float
-    device: str
-    train_nll: float | None = None
-    """Mean negative log-likelihood of a training sentence (nats, summed over its words)."""
-    dev_nll: float | None = None
-    """The same over the dev set."""
-
-
-def statistics_table(systems: Sequence[LearningStatistics]) -> list[list[str]]:
-    """The paper's columns: a head, then one row a system. Updates are written out, not in 10^5."""
-    rows = [["Model", "Updates", "Epochs", "Hours", "Device", "Train NLL", "Dev NLL"]]
-    for s in systems:
-        nll = ["-" if value is None else f"{value:.1f}" for value in (s.train_nll, s.dev_nll)]
-        hours = f"{s.hours:.2f}" if s.hours < 10 else f"{s.hours:.0f}"
-        rows.append([s.model, f"{s.updates:,}", f"{s.epochs:.1f}", hours, s.device, *nll])
-    return rows
 
 
 def points(log: Sequence[Mapping[str, Any]], key: str) -> tuple[list[float], list[float]]:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from rnnsearch.errors import DataError
-from rnnsearch.evaluate.by_length import Bucket, bleu_by_length, length_ranges, plot, write_plot
 from rnnsearch.metrics.bleu_chrf_ter import corpus_bleu
+from rnnsearch.metrics.by_length import Bucket, bleu_by_length, length_ranges
+from rnnsearch.plots.by_length import plot, write_plot
 
 
 def check_ranges(lengths: list[int], ranges: list[tuple[int, int]]) -> None:

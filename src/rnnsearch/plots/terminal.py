@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.cells import cell_len, set_cell_size
 
-from rnnsearch.evaluate.attention import check_attention, visible
+from rnnsearch.plots.attention import check_attention, visible
 
 _SHADES = ((0.75, "█"), (0.5, "▓"), (0.25, "▒"), (0.1, "░"), (0.0, "·"))
 _STAIRS = 28

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from rnnsearch.assess import assess, record
 from rnnsearch.config import resolve
 from rnnsearch.errors import DataError, ModelError
+from rnnsearch.evaluate.assess import assess, record
+from rnnsearch.evaluate.report import write_assessment
 from rnnsearch.models.build import build
 from rnnsearch.models.checkpoint import Loaded
-from rnnsearch.reporting import write_assessment
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.text.alignments import parse_pharaoh
 from rnnsearch.text.words import train_words

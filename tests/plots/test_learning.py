@@ -2,7 +2,8 @@
 
 import math
 
-from rnnsearch.evaluate.learning import LearningStatistics, curves, points, statistics_table
+from rnnsearch.plots.learning import curves, points
+from rnnsearch.systems.card import LearningStatistics, statistics_table
 
 LOG = [
     {"update": 10, "train_nll": 60.0},

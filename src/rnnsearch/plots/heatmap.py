@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from rnnsearch.evaluate.attention import check_attention, visible
-from rnnsearch.evaluate.figures import fonts, no_glyph_warnings, save
+from rnnsearch.plots.attention import check_attention, visible
+from rnnsearch.plots.figures import fonts, no_glyph_warnings, save
 
 __all__ = ["heatmap", "save"]
 

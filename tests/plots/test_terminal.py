@@ -5,7 +5,7 @@ import pytest
 from rich.cells import cell_len
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.evaluate.terminal import SCALE, draw
+from rnnsearch.plots.terminal import SCALE, draw
 
 
 def test_grid() -> None:

@@ -1,4 +1,4 @@
-"""Accuracy of target words by how often training saw them, as a table and a plot. `metrics.rare_words` counts."""
+"""The plot of target words' accuracy by how often training saw them (`metrics.rare_words`)."""
 
 from __future__ import annotations
 
@@ -7,25 +7,8 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from rnnsearch.evaluate.figures import LIGHT, MARKERS, Theme, legend, paint
-from rnnsearch.metrics.rare_words import FrequencyClass
-
-
-def shown(classes: Sequence[FrequencyClass]) -> list[FrequencyClass]:
-    """The classes that have any word in translations or references."""
-    return [c for c in classes if c.translated or c.wanted]
-
-
-def rare_words_table(classes: Sequence[FrequencyClass]) -> list[list[str]]:
-    """A head, then one row a class, the rarest words first."""
-    rows = [["Times in training", "Words wanted", "Recall", "Words translated", "Precision"]]
-    for c in shown(classes):
-        rows.append([c.label, f"{c.wanted:,}", _percent(c.recall), f"{c.translated:,}", _percent(c.precision)])
-    return rows
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.1f} %"
+from rnnsearch.metrics.rare_words import FrequencyClass, shown
+from rnnsearch.plots.figures import LIGHT, MARKERS, Theme, legend, paint
 
 
 def plot(classes: Sequence[FrequencyClass], theme: Theme = LIGHT) -> Figure:

@@ -1,0 +1,1 @@
+"""Figures of plain values: attention, scores by length, learning curves."""

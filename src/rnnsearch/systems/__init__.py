@@ -1,0 +1,1 @@
+"""What a model folder holds: built, kept, described."""

@@ -1,0 +1,274 @@
+"""The report: one file that asks for nothing, escapes everything, and has no empty parts."""
+
+import base64
+import hashlib
+import itertools
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rnnsearch.errors import DataError, RnnsearchError
+from rnnsearch.evaluate.corpus_scores import NoUnknown, evaluate
+from rnnsearch.evaluate.examples import Example, choose
+from rnnsearch.evaluate.page import Report, to_html, write_report
+from rnnsearch.evaluate.projection import Grouped, project
+from rnnsearch.evaluate.scatter import COLOURS, scatter
+from rnnsearch.metrics.alignment_error import AlignmentScores
+from rnnsearch.plots.figures import DARK, LIGHT
+from rnnsearch.systems.card import LearningStatistics
+
+EVIL = "<script>alert('x')</script> & \"co\""
+VOID = {"meta", "img", "source", "link", "br"}
+SVG_VOID = {"circle", "rect", "path"}
+"""Elements of the drawing that close themselves."""
+
+
+class Page(HTMLParser):
+    """Tags, attributes and text of a page; fails on a tag that is not closed in order."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(html)
+        assert not self.open, self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag in SVG_VOID
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def headings(self) -> list[str]:
+        return [attributes["id"] or "" for tag, attributes in self.tags if tag == "section"]
+
+
+def full_report() -> Report:
+    references = [f"the man number {n} sits on the red bench {EVIL}" for n in range(24)]
+    hypotheses = [r.replace("red", "old") if n % 3 else r for n, r in enumerate(references)]
+    sources = [f"{'wort ' * (n + 1)}{EVIL}" for n in range(24)]
+    evaluation = evaluate(
+        hypotheses,
+        references,
+        name=f"RNNsearch {EVIL}",
+        sources=sources,
+        no_unk=NoUnknown([True] * 24, references),
+        baseline=(f"rival {EVIL}", references),
+        samples=40,
+        alignment=AlignmentScores(0.25, 0.75, 0.8, 1200),
+        counts={"the": 2000, "sits": 3},
+    )
+    words = (EVIL, "b", "c")
+    attention = np.array([[0.8, 0.1, 0.1], [0.0, 0.0, 1.0]])
+    links = frozenset({(0, 0), (2, 1), (1, 1)})
+    example = Example("best", 61.2, EVIL, f"T {EVIL}", f"R {EVIL}", words, (EVIL, "y"), attention, links)
+    return Report(
+        title=f"A run {EVIL}",
+        source_language="de",
+        target_language="en",
+        facts={f"Corpus {EVIL}": f"Tatoeba {EVIL}"},
+        evaluations=[evaluation, evaluate(references, references, name="other", sources=sources)],
+        log=[{"update": n, "train_nll": 50.0 - n, "dev_nll": 51.0 - n, "dev_bleu": n} for n in range(5)],
+        statistics=[LearningStatistics(f"small {EVIL}", 5, 1.0, 0.1, f"CPU {EVIL}", 45.0, 46.0)],
+        examples=[example],
+        projection=project([Grouped(f"{n} {EVIL}", f"g{n % 2} {EVIL}") for n in range(4)], np.eye(4, 6)),
+        cleaning={f"too long {EVIL}": 1200, "empty": 3},
+        read=5000,
+        kept=3700,
+        config=f"[data]\ntrain = '{EVIL}'\n",
+    )
+
+
+@pytest.fixture(scope="module")
+def html() -> str:
+    return to_html(full_report())
+
+
+def test_every_part_is_there(html: str) -> None:
+    page = Page(html)
+    assert page.headings() == [
+        "scores",
+        "bleu-by-sentence-length",
+        "rare-words",
+        "examples",
+        "encoder-states",
+        "training",
+        "model",
+        "corpus-cleaning",
+        "settings",
+    ]
+    for text in ("nrefs:1|case:mixed", "No UNK", "Paired bootstrap, 40 resamples", "AER", "0.250"):
+        assert text in page.text
+    assert "left out in all1,20324.1 %held out for dev and test971.9 %trained on3,70074.0 %" in page.text
+    assert sum(tag == "img" for tag, _ in page.tags) == 3
+    targets = {attributes["href"] for tag, attributes in page.tags if tag == "a"}
+    assert targets == {f"#{anchor}" for anchor in page.headings()}
+
+
+def test_all_text_is_escaped(html: str) -> None:
+    page = Page(html)
+    assert html.count("<script>") == html.count("</script>") == 1, "ours alone"
+    assert page.text.count(EVIL) >= 15
+    assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
+
+
+def test_nothing_is_loaded(html: str) -> None:
+    page = Page(html)
+    loaded = [v for _, a in page.tags for k, v in a.items() if k in {"src", "srcset", "href"} and v]
+    assert loaded
+    assert all(value.startswith(("data:image/svg+xml;base64,", "#")) for value in loaded)
+    assert "url(" not in html
+    assert "@import" not in html
+    policy = next(a["content"] for t, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy is not None
+    assert policy.startswith("default-src 'none'")
+    script = html.partition("<script>")[2].partition("</script>")[0]
+    assert "roving" in script
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert policy.endswith(f"; script-src 'sha256-{digest}'"), "no other script runs"
+    assert not re.search(r"fetch|XMLHttp|import|https?:|innerHTML|eval|new Function", script)
+
+
+def test_the_heat_map_frames_the_links(html: str) -> None:
+    page = Page(html)
+    cells = [a for tag, a in page.tags if tag == "td" and ("style" in a or a.get("class") == "link")]
+    assert [a.get("class") for a in cells] == ["link", None, None, "link", "link"]
+    assert cells[0]["style"] == "background:#cccccc"
+    assert cells[-1]["title"] == "y ← c 1.00"
+    assert '<span class="from" dir="auto">b c</span>' in html
+
+
+def test_words_carry_their_attention(html: str) -> None:
+    page = Page(html)
+    [article] = [a for tag, a in page.tags if tag == "article"]
+    assert article["data-attention"] == "80 10 10;0 0 100"
+    classes = [a.get("class") for tag, a in page.tags if tag == "span"]
+    assert (classes.count("word s"), classes.count("word t")) == (3, 2)
+    assert '<noscript><p class="pairs"' in html, "who runs no script has the links as text"
+
+
+def test_points_tell_their_sentences(html: str) -> None:
+    page = Page(html)
+    points = [a for tag, a in page.tags if tag == "g"]
+    assert [a["data-group"] for a in points] == ["0", "1", "0", "1"]
+    assert [a["class"] for a in points] == ["point c0", "point c1", "point c0", "point c1"]
+    places = [tuple(map(float, re.findall(r"-?[\d.]+", a["transform"] or ""))) for a in points]
+    assert all(0 < x < 640 and 0 < y < 400 for x, y in places)
+    assert len(set(places)) == 4
+    assert page.text.count(f"3 {EVIL} (g1 {EVIL})") == 1
+    assert page.text.count(f"3 {EVIL}") == 3, "tooltip, beside its dot (cut), in the list"
+
+
+def test_missing_parts_are_left_out() -> None:
+    page = Page(to_html(Report("Bare")))
+    assert page.headings() == []
+    assert not {"table", "section", "nav", "img", "article", "dl", "details"} & {tag for tag, _ in page.tags}
+    alone = Page(to_html(Report("Facts", facts={"Pair": "de-en"})))
+    assert alone.headings() == ["model"]
+    assert Page(to_html(Report("Log", log=[{"update": 1, "train_nll": 1.0}]))).headings() == []
+    plain = Report("Plain", examples=[Example("best", 1.0, "Quelle", "target", "")])
+    text = Page(to_html(plain)).text
+    assert "Reference" not in text
+    assert '<table class="heat' not in to_html(plain)
+    few = Page(to_html(Report("Few", cleaning={"empty": 3})))
+    assert "left out in all3" in few.text
+    nothing = evaluate(["a b"], ["a b"], counts={})
+    assert Page(to_html(Report("Scores", evaluations=[nothing]))).headings() == ["scores"]
+
+
+def luminance(colour: str) -> float:
+    """WCAG 2 relative luminance of #rgb or #rrggbb."""
+    digits = colour[1:] if len(colour) == 7 else "".join(c * 2 for c in colour[1:])
+    parts = [int(digits[n : n + 2], 16) / 255 for n in (0, 2, 4)]
+    red, green, blue = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_contrast_is_enough_in_both_themes() -> None:
+    css = (resources.files("rnnsearch.evaluate") / "report.css").read_text(encoding="utf-8")
+    themes = [dict(re.findall(r"--(\w+): (#\w+);", block)) for block in re.findall(r":root \{(.*?)\}", css, re.S)]
+    assert len(themes) == 2
+    for theme in themes:
+        for text in ("text", "muted", "accent"):
+            assert min(contrast(theme[text], theme[back]) for back in ("back", "panel")) >= 4.5
+        assert contrast(theme["link"], "#000000") >= 3
+        assert contrast(theme["text"], theme["lit"]) >= 4.5
+        for n in range(COLOURS):
+            assert min(contrast(theme[f"c{n}"], theme[back]) for back in ("back", "panel")) >= 4.5
+    for plot in (LIGHT, DARK):
+        assert min(contrast(c, plot.background) for c in (plot.text, plot.muted, *plot.series)) >= 4.5
+    assert [LIGHT.background, DARK.background] == ["#ffffff", themes[1]["back"]]
+
+
+def test_write_report(tmp_path: Path) -> None:
+    path = tmp_path / "report" / "index.html"
+    write_report(path, Report("Größe"))
+    assert "<title>Größe</title>" in path.read_text(encoding="utf-8")
+    assert [p.name for p in path.parent.iterdir()] == ["index.html"]
+    with pytest.raises(RnnsearchError, match="report: cannot be written"):
+        write_report(tmp_path / "report", Report("Größe"))
+    assert path.exists()
+    assert [p.name for p in tmp_path.iterdir()] == ["report"]
+
+
+def test_choice_of_examples() -> None:
+    references = ["a b c d", "yes", "the red dog runs", "a cat", "one two three four five six"]
+    hypotheses = ["a b c d", "yes", "the red cat runs", "zzz", "one two three for fife six"]
+    sources = ["w w w w", "w", "w w w w", "w w", "w w w w w w"]
+    chosen = {choice.kind: choice.index for choice in choose(sources, hypotheses, references)}
+    assert chosen == {"best": 0, "median": 4, "worst": 3, "longest": 2}
+
+
+def test_choice_of_examples_at_the_edges() -> None:
+    assert [c.kind for c in choose(["w", ""], ["x", ""], ["x", ""])] == ["best"]
+    assert choose([""], [""], [""]) == []
+    with pytest.raises(DataError, match="got 1 and 2"):
+        choose(["a"], ["a", "b"], ["a", "b"])
+
+
+def test_an_example_whose_attention_does_not_fit() -> None:
+    with pytest.raises(RnnsearchError, match=r"\[1, 2\]; got \[2, 1\]"):
+        Example("best", 1.0, "zwei Worte", "one", "one", attention=np.zeros((2, 1)))
+
+
+def test_no_global_plotting_state() -> None:
+    code = "import sys, rnnsearch.evaluate.page; sys.exit('matplotlib.pyplot' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_sentences_beside_their_dots_cover_nothing() -> None:
+    draw = np.random.default_rng(2)
+    spread = scatter(project([Grouped(f"sentence {n}") for n in range(6)], draw.normal(size=(6, 5))))
+    assert spread.count("<text x=") == 6
+    near = draw.normal(size=(12, 5)) * 0.01
+    near[0] += 10.0
+    crowded = scatter(project([Grouped(f"a crowd, number {n}") for n in range(12)], near))
+    beside = re.findall(
+        r'translate\(([\d.]+) ([\d.]+)\)"><title>[^<]*</title><[^>]*><text x="(-?11)" y="(-?\d+)"', crowded
+    )
+    assert 1 < len(beside) < 12, "some have no room"
+    heights = sorted(float(y) + float(dy) for x, y, _, dy in beside if float(x) < 320)
+    assert all(b - a >= 15 for a, b in itertools.pairwise(heights))
+    many = scatter(project([Grouped(f"{n}") for n in range(13)], draw.normal(size=(13, 5))))
+    assert "<text x=" not in many, "the tooltips tell"
