@@ -137,9 +137,9 @@ def measure(run: Path, settings: list[str], updates: int, warm: int = 10) -> Row
         batch = next(stream).to(device)
         marks.mark("batch")
         update(batch, number)
-        tokens += batch.target_tokens + batch.source_tokens
-        target += batch.target_tokens - batch.sentences
-        padded += batch.target_mask.numel() + batch.source_mask.numel()
+        tokens += batch.target.tokens + batch.source.tokens
+        target += batch.target.tokens - batch.sentences
+        padded += batch.target.mask.numel() + batch.source.mask.numel()
     milliseconds = {phase: 1000 * marks.seconds[phase] / updates for phase in PHASES if marks.seconds[phase]}
     return {
         "milliseconds": milliseconds,
@@ -163,7 +163,7 @@ def _updater(
         optimiser.zero_grad(set_to_none=True)
         with precision(device, training.precision):
             loss = objective(model, batch, draws)
-        (loss.total / batch.target_tokens).backward()  # type: ignore[no-untyped-call]
+        (loss.total / batch.target.tokens).backward()  # type: ignore[no-untyped-call]
         marks.mark("backward: encode and embeddings")
         clip(parameters, training.clip_norm, training.clip_value)
         marks.mark("clip")

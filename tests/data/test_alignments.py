@@ -186,7 +186,7 @@ def test_batches_carry_links() -> None:
     from rnnsearch.config import BatchConfig
 
     for batch in Batches(ids, BatchConfig(sentences=3), None, 1).epoch(0):
-        assert batch.links is not None and batch.links.shape == (*batch.target.shape, batch.source.shape[1])
+        assert batch.links is not None and batch.links.shape == (*batch.target.ids.shape, batch.source.ids.shape[1])
         for one in (batch, batch.to("cpu"), *(batch.split() if batch.sentences > 1 else ())):
             assert one.links is not None
             for number, index in enumerate(one.indices):
@@ -194,7 +194,7 @@ def test_batches_carry_links() -> None:
                 assert found == rows[index]
         turned = batch.turned()
         assert turned.links is not None and torch.equal(turned.links.transpose(1, 2), batch.links)
-        assert torch.equal(turned.source, batch.target) and torch.equal(turned.target_mask, batch.source_mask)
+        assert torch.equal(turned.source.ids, batch.target.ids) and torch.equal(turned.target.mask, batch.source.mask)
     assert make_batch([([5], [6])], [0]).links is None
 
 

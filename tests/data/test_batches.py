@@ -34,7 +34,7 @@ def seen(batches: list[Batch]) -> Counter[int]:
 
 
 def same(a: Batch, b: Batch) -> bool:
-    return a.indices == b.indices and torch.equal(a.source, b.source) and torch.equal(a.target, b.target)
+    return a.indices == b.indices and all(torch.equal(a.sides[name].ids, b.sides[name].ids) for name in a.sides)
 
 
 @pytest.mark.parametrize("budget", BUDGETS, ids=str)
@@ -47,13 +47,13 @@ def test_every_pair_comes_exactly_once_an_epoch_whole_and_within_the_budget(budg
     for batch in epoch:
         for row, index in enumerate(batch.indices):
             source, target = ids.pair(index)
-            assert batch.source[row][batch.source_mask[row]].tolist() == [*source, EOS]
-            assert batch.target[row][batch.target_mask[row]].tolist() == [*target, EOS]
-        assert (batch.source[~batch.source_mask] == PAD).all()
-        assert batch.source_mask.any(0).all(), "a column of nothing but padding"
-        assert batch.target_mask.any(0).all(), "a column of nothing but padding"
+            assert batch.source.ids[row][batch.source.mask[row]].tolist() == [*source, EOS]
+            assert batch.target.ids[row][batch.target.mask[row]].tolist() == [*target, EOS]
+        assert (batch.source.ids[~batch.source.mask] == PAD).all()
+        assert batch.source.mask.any(0).all(), "a column of nothing but padding"
+        assert batch.target.mask.any(0).all(), "a column of nothing but padding"
         if budget.tokens is not None:
-            assert batch.sentences * max(batch.source.shape[1], batch.target.shape[1]) <= budget.tokens
+            assert batch.sentences * max(batch.source.ids.shape[1], batch.target.ids.shape[1]) <= budget.tokens
         else:
             assert batch.sentences <= (budget.sentences or 0)
 
@@ -61,13 +61,10 @@ def test_every_pair_comes_exactly_once_an_epoch_whole_and_within_the_budget(budg
 def test_where_the_real_symbols_are_is_known_of_every_kind_of_batch() -> None:
     [batch, *_] = Batches(corpus(), BUDGETS[2], None, seed=3).epoch(0)
     for made in (batch, batch.turned(), *batch.split(), *batch.turned().split(), batch.to("cpu")):
-        for ids, mask, places, count in (
-            (made.source, made.source_mask, made.source_places, made.source_tokens),
-            (made.target, made.target_mask, made.target_places, made.target_tokens),
-        ):
-            assert torch.equal(ids.flatten()[places], ids[mask])
-            assert torch.equal(mask, ids != PAD)
-            assert count == len(places) == mask.sum()
+        for side in (made.source, made.target):
+            assert torch.equal(side.ids.flatten()[side.places], side.ids[side.mask])
+            assert torch.equal(side.mask, side.ids != PAD)
+            assert side.tokens == len(side.places) == side.mask.sum()
 
 
 @pytest.mark.parametrize("world", [1, 2])
@@ -81,7 +78,7 @@ def test_both_sides_are_padded_up_to_a_multiple(world: int) -> None:
     for one, other in zip(narrow, wide, strict=True):
         assert (one.indices, one.share) == (other.indices, other.share)
         for side in ("source", "target"):
-            before, now = getattr(one, side), getattr(other, side)
+            before, now = one.sides[side].ids, other.sides[side].ids
             assert now.shape[1] == min(-(-before.shape[1] // 8) * 8, longest)
             assert torch.equal(now[:, : before.shape[1]], before)
             assert (now[:, before.shape[1] :] == PAD).all()
@@ -90,12 +87,14 @@ def test_both_sides_are_padded_up_to_a_multiple(world: int) -> None:
 def test_the_budget_counts_what_is_padded_up_to_a_multiple() -> None:
     batches = Batches(corpus(), BatchConfig(tokens=200, sort_batches=8), None, seed=3, multiple=8)
     epoch = list(batches.epoch(0))
-    shapes = Counter((len(batch.source), max(batch.source.shape[1], batch.target.shape[1])) for batch in epoch)
+    shapes = Counter(
+        (len(batch.source.ids), max(batch.source.ids.shape[1], batch.target.ids.shape[1])) for batch in epoch
+    )
     assert all(rows * width <= 200 for rows, width in shapes)
     assert shapes[12, 16] > 1
     assert shapes[9, 21] > 1
-    positions = sum(batch.source.numel() + batch.target.numel() for batch in epoch)
-    real = sum(batch.source_tokens + batch.target_tokens for batch in epoch)
+    positions = sum(batch.source.ids.numel() + batch.target.ids.numel() for batch in epoch)
+    real = sum(batch.source.tokens + batch.target.tokens for batch in epoch)
     assert batches.padding_waste == pytest.approx(1 - real / positions)
 
 
@@ -127,14 +126,14 @@ def test_processes_have_the_rows_of_each_batch_between_them(budget: BatchConfig,
     assert {rank.count(1) for rank in ranks} == {len(alone)}
     for batch, *parts in zip(alone, *(rank.epoch(1) for rank in ranks), strict=True):
         shares = [part.share for part in parts]
-        assert {(share.indices, share.target_tokens) for share in shares} == {(batch.indices, batch.target_tokens)}
+        assert {(share.indices, share.target_tokens) for share in shares} == {(batch.indices, batch.target.tokens)}
         assert [share.counts for share in shares] == [rank < batch.sentences for rank in range(world)]
         real = [(row, part, n) for part in parts if part.share.counts for n, row in enumerate(part.share.rows)]
         assert sorted(row for row, _, _ in real) == list(range(batch.sentences)), "every row is worked on once"
         for row, part, n in real:
             assert part.indices[n] == batch.indices[row]
-            assert torch.equal(part.source[n], batch.source[row]), "as wide as the whole"
-            assert torch.equal(part.target[n], batch.target[row])
+            assert torch.equal(part.source.ids[n], batch.source.ids[row]), "as wide as the whole"
+            assert torch.equal(part.target.ids[n], batch.target.ids[row])
         for part in parts:
             if not part.share.counts:
                 assert part.indices == batch.indices[:1], "it keeps step on a row that another has"
@@ -167,8 +166,8 @@ def test_padding_waste_is_the_share_of_padding_and_small_after_sorting() -> None
     ids = corpus(pairs=2000)
     batches = Batches(ids, BatchConfig(tokens=400), None, seed=0)
     epoch = list(batches.epoch(3))
-    positions = sum(b.source.numel() + b.target.numel() for b in epoch)
-    real = sum(b.source_tokens + b.target_tokens for b in epoch)
+    positions = sum(b.source.ids.numel() + b.target.ids.numel() for b in epoch)
+    real = sum(b.source.tokens + b.target.tokens for b in epoch)
     assert batches.padding_waste == pytest.approx(1 - real / positions)
     unsorted = Batches(ids, BatchConfig(tokens=400, sort_batches=1), None, seed=0)
     assert batches.padding_waste < 0.15 < unsorted.padding_waste
@@ -176,10 +175,10 @@ def test_padding_waste_is_the_share_of_padding_and_small_after_sorting() -> None
 
 def test_a_batch_knows_what_comes_before_each_word() -> None:
     batch = make_batch([([7, 8], [9]), ([7], [5, 6])], [10, 11])
-    assert batch.source.tolist() == [[7, 8, EOS], [7, EOS, PAD]]
-    assert batch.target.tolist() == [[9, EOS, PAD], [5, 6, EOS]]
-    assert batch.previous().tolist() == [[BOS, 9, EOS], [BOS, 5, 6]]
-    assert (batch.sentences, batch.source_tokens, batch.target_tokens) == (2, 5, 5)
+    assert batch.source.ids.tolist() == [[7, 8, EOS], [7, EOS, PAD]]
+    assert batch.target.ids.tolist() == [[9, EOS, PAD], [5, 6, EOS]]
+    assert batch.target.previous().tolist() == [[BOS, 9, EOS], [BOS, 5, 6]]
+    assert (batch.sentences, batch.source.tokens, batch.target.tokens) == (2, 5, 5)
     assert batch.indices == (10, 11)
     assert same(batch.to("cpu"), batch)
 
@@ -189,9 +188,9 @@ def test_halves_hold_the_same_pairs_with_needless_padding_cut() -> None:
     first, second = batch.split()
     assert first.indices == (3,)
     assert second.indices == (1, 2)
-    assert first.source.tolist() == [[7, EOS]]
-    assert second.target.shape == (2, 9)
-    assert second.source_mask.sum(1).tolist() == [3, 10]
+    assert first.source.ids.tolist() == [[7, EOS]]
+    assert second.target.ids.shape == (2, 9)
+    assert second.source.mask.sum(1).tolist() == [3, 10]
 
 
 def test_ids_of_any_width_give_the_same_pairs() -> None:

@@ -57,13 +57,13 @@ def test_rnnsearch_with_its_context_fixed_is_rnnencdec(cell, batch):
     plain, search = twins(cell)
     results = []
     for model in (plain, search):
-        memory = model.encode(batch.source, batch.source_mask)
+        memory = model.encode(batch.source.ids, batch.source.mask)
         if model is search:
             # s_0 shared: from the forward h_Tx in both.
             forward = model.decoder.attention.step(None, None, memory)[0].context[:, :DIRECTION]
             memory = memory._replace(summary=forward)
-        readout = model.unroll(batch.previous(), memory).readout[batch.target_mask]
-        loss, _ = model.output.loss(readout, batch.target[batch.target_mask])
+        readout = model.unroll(batch.target.previous(), memory).readout[batch.target.mask]
+        loss, _ = model.output.loss(readout, batch.target.ids[batch.target.mask])
         loss.backward()
         results.append((readout, loss))
     (readout, loss), (again, loss_again) = results

@@ -1,9 +1,12 @@
 """What must make no difference: padding, the order of a batch, its company, and how positions are worked through."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from rnnsearch.data.batches import Batch, make_batch
+from rnnsearch.data.batches import make_batch
+from rnnsearch.data.sides import Side
 from rnnsearch.models.attention.attention import Attention
 from rnnsearch.models.attention.normalisers import NORMALISERS, Softmax
 from rnnsearch.models.attention.windows import WINDOWS, Global
@@ -19,23 +22,21 @@ from rnnsearch.text.vocabulary import PAD
 def scores(model, batch):
     """log p(y|x) of each sentence."""
     with torch.no_grad():
-        unrolled = model.unroll(batch.previous(), model.encode(batch.source, batch.source_mask))
-        log_p = model.output.log_probs(unrolled.readout).gather(2, batch.target[:, :, None])[:, :, 0]
-    return (log_p * batch.target_mask).sum(1)
+        unrolled = model.unroll(batch.target.previous(), model.encode(batch.source.ids, batch.source.mask))
+        log_p = model.output.log_probs(unrolled.readout).gather(2, batch.target.ids[:, :, None])[:, :, 0]
+    return (log_p * batch.target.mask).sum(1)
 
 
 def wider(batch, symbol):
     """The batch with three more columns of padding on both sides, of any symbol: the mask alone may speak."""
 
-    def widen(ids, mask):
-        more = ids.new_full((len(ids), 3), symbol)
-        ids = torch.where(mask, ids, symbol)
-        return torch.cat([ids, more], 1), torch.cat([mask, torch.zeros_like(more, dtype=torch.bool)], 1)
+    def widen(side):
+        more = side.ids.new_full((len(side.ids), 3), symbol)
+        ids = torch.cat([torch.where(side.mask, side.ids, symbol), more], 1)
+        mask = torch.cat([side.mask, torch.zeros_like(more, dtype=torch.bool)], 1)
+        return Side(ids, mask, mask.flatten().nonzero()[:, 0])
 
-    source, source_mask = widen(batch.source, batch.source_mask)
-    target, target_mask = widen(batch.target, batch.target_mask)
-    places = [mask.flatten().nonzero()[:, 0] for mask in (source_mask, target_mask)]
-    return Batch(source, source_mask, target, target_mask, batch.indices, *places)
+    return replace(batch, sides={name: widen(side) for name, side in batch.sides.items()})
 
 
 def learns(config, name):
@@ -52,13 +53,13 @@ def test_weights_sum_to_one_and_are_zero_on_padding(system, make, batch):
     """Over annotations, and over the source positions behind them. A window that weighs takes some of the sum away; a
     window with ends, and a normaliser that is not the softmax, leave positions out."""
     model = make(system).double()
-    memory = model.encode(batch.source, batch.source_mask)
-    alpha = model.unroll(batch.previous(), memory).reading.alpha
+    memory = model.encode(batch.source.ids, batch.source.mask)
+    alpha = model.unroll(batch.target.previous(), memory).reading.alpha
     if system.model.attention is None:
         assert alpha is None
         return
     window, normaliser = WINDOWS[system.model.attention.window], NORMALISERS[system.model.attention.normaliser]
-    for weights, mask in ((alpha, memory.mask), (memory.on_source(alpha), batch.source_mask)):
+    for weights, mask in ((alpha, memory.mask), (memory.on_source(alpha), batch.source.mask)):
         total = weights.sum(2)
         if window.weighs:
             assert ((total > 0) & (total < 1)).all()
@@ -108,20 +109,20 @@ def test_unroll_is_the_step_repeated(system, make, batch):
     results = []
     for step_by_step in (False, True):
         model = make(system).double()
-        memory = model.encode(batch.source, batch.source_mask)
+        memory = model.encode(batch.source.ids, batch.source.mask)
         if step_by_step:
             state, readouts, alphas = model.start(memory), [], []
-            for y in batch.previous().unbind(1):
+            for y in batch.target.previous().unbind(1):
                 readout, state, alpha = model.step(y, state, memory)
                 readouts.append(readout)
                 alphas.append(alpha)
             readout = torch.stack(readouts, 1)
             alpha = None if alphas[0] is None else torch.stack(alphas, 1)
         else:
-            unrolled = model.unroll(batch.previous(), memory)
+            unrolled = model.unroll(batch.target.previous(), memory)
             readout, alpha = unrolled.readout, unrolled.reading.alpha
             alpha = None if alpha is None else memory.on_source(alpha)
-        model.output.loss(readout[batch.target_mask], batch.target[batch.target_mask])[0].backward()
+        model.output.loss(readout[batch.target.mask], batch.target.ids[batch.target.mask])[0].backward()
         learning = {name: p.grad for name, p in model.named_parameters() if learns(system, name)}
         assert all(p.grad is None for name, p in model.named_parameters() if name not in learning)
         results.append((readout, alpha, learning))
@@ -160,8 +161,8 @@ def test_unroll_is_the_plain_loop_under_the_same_draws(system, make, batch, monk
 def test_hypotheses_of_a_sentence_go_together(system, make, batch):
     """N = B * K rows over B memory rows: each hypothesis as if it were alone with its sentence."""
     model = make(system).double()
-    memory = model.encode(batch.source, batch.source_mask)
-    rows = torch.arange(len(batch.source)).repeat_interleave(3)
+    memory = model.encode(batch.source.ids, batch.source.mask)
+    rows = torch.arange(len(batch.source.ids)).repeat_interleave(3)
     y = torch.randint(4, 12, (len(rows),), generator=torch.Generator().manual_seed(2))
     one_each = select(memory, rows)
     together, alone = select(model.start(memory), rows), model.start(one_each)
@@ -176,9 +177,9 @@ def test_hypotheses_of_a_sentence_go_together(system, make, batch):
 
 def test_states_and_memories_are_batch_first_trees(system, make, batch):
     model = make(system)
-    memory = model.encode(batch.source, batch.source_mask)
+    memory = model.encode(batch.source.ids, batch.source.mask)
     leaves = []
     map_tree(lambda leaf: leaves.append(leaf) or leaf, (memory, model.start(memory)))
     assert len(leaves) >= 4
-    assert {len(leaf) for leaf in leaves} == {len(batch.source)}
+    assert {len(leaf) for leaf in leaves} == {len(batch.source.ids)}
     assert not list(model.buffers())

@@ -40,4 +40,4 @@ def test_an_update_waits_for_nothing(system, batch):
 
 def test_a_selection_by_a_mask_would_be_found(batch):
     with FakeTensorMode(allow_non_fake_inputs=True), pytest.raises(DynamicOutputShapeException):
-        torch.zeros(batch.target.shape)[batch.target_mask]
+        torch.zeros(batch.target.ids.shape)[batch.target.mask]

@@ -61,9 +61,9 @@ def model_of(name, over=None, **dropout):
 def log_probs(model, pairs):
     """log p(y|x) of each sentence, in one batch."""
     batch = make_batch(pairs, range(len(pairs)))
-    unrolled = model.unroll(batch.previous(), model.encode(batch.source, batch.source_mask))
-    log_p = model.output.log_probs(unrolled.readout).gather(2, batch.target[:, :, None])[:, :, 0]
-    return (log_p * batch.target_mask).sum(1)
+    unrolled = model.unroll(batch.target.previous(), model.encode(batch.source.ids, batch.source.mask))
+    log_p = model.output.log_probs(unrolled.readout).gather(2, batch.target.ids[:, :, None])[:, :, 0]
+    return (log_p * batch.target.mask).sum(1)
 
 
 @pytest.mark.parametrize("name", DECODERS)
@@ -82,14 +82,14 @@ def test_unroll_is_the_step_repeated_in_dropout_too(name):
     results = []
     for plain in (False, True):
         model = model_of(name, embedding=0.2, state=0.3, **layers).double()
-        memory = model.encode(batch.source, batch.source_mask, Draws(1))
-        y_prev = model.target_embedding(batch.previous())
-        state = model.start(memory, Draws(2), batch.previous().shape[1])
+        memory = model.encode(batch.source.ids, batch.source.mask, Draws(1))
+        y_prev = model.target_embedding(batch.target.previous())
+        state = model.start(memory, Draws(2), batch.target.previous().shape[1])
         x = model.decoder.inputs(y_prev)
         reading = (Decoder.unroll(model.decoder, x, state, memory)) if plain else model.decoder.unroll(x, state, memory)
         readout = model.decoder.readout(y_prev, reading)
         assert readout.shape[-1] == model.decoder.readout_size
-        model.output.loss(readout[batch.target_mask], batch.target[batch.target_mask])[0].backward()
+        model.output.loss(readout[batch.target.mask], batch.target.ids[batch.target.mask])[0].backward()
         results.append((readout, {n: p.grad for n, p in model.named_parameters()}))
     (readout, gradients), (again, gradients_again) = results
     torch.testing.assert_close(again, readout, rtol=1e-10, atol=1e-10)
@@ -103,7 +103,7 @@ def test_several_hypotheses_a_sentence(name):
     """Rows of a state in any order, three a sentence, go on as each would alone."""
     model = model_of(name).double()
     batch = make_batch(PAIRS, range(len(PAIRS)))
-    memory = model.encode(batch.source, batch.source_mask)
+    memory = model.encode(batch.source.ids, batch.source.mask)
     _, state, _ = model.step(torch.tensor([2, 2, 2, 2]), model.start(memory), memory)
     words = torch.tensor([5, 8, 11] * 4)
     readout, _, alpha = model.step(words, select(state, torch.arange(4).repeat_interleave(3)), memory)

@@ -44,11 +44,11 @@ def whole(drawn):
 def test_attended_source_words_speak_beside_the_decoder(tie, whole):
     model, p = whole(tie)
     batch = make_batch(PAIRS, range(len(PAIRS)))
-    memory = model.encode(batch.source, batch.source_mask)
-    unrolled = model.unroll(batch.previous(), memory)
+    memory = model.encode(batch.source.ids, batch.source.mask)
+    unrolled = model.unroll(batch.target.previous(), memory)
     log_p = model.output.log_probs(unrolled.readout).detach().numpy()
     alpha = unrolled.reading.alpha.detach().numpy()
-    decoder = model.decoder.readout(model.target_embedding(batch.previous()), unrolled.reading).detach().numpy()
+    decoder = model.decoder.readout(model.target_embedding(batch.target.previous()), unrolled.reading).detach().numpy()
     W_o = p["target_embedding.weight"] if tie == "target" else p["output.weight"]
     for row, (source, target) in enumerate(PAIRS):
         words = [*source, 3]
@@ -71,8 +71,12 @@ def test_chunked_loss_is_the_plain_one_and_every_parameter_learns(tie, whole):
     results = []
     for name in ("loss", "plain_loss"):
         model, _ = whole(tie)
-        unrolled = model.unroll(batch.previous(), model.encode(batch.source, batch.source_mask, Draws(1)), Draws(2))
-        loss = getattr(model.output, name)(unrolled.readout[batch.target_mask], batch.target[batch.target_mask], 0.1)
+        unrolled = model.unroll(
+            batch.target.previous(), model.encode(batch.source.ids, batch.source.mask, Draws(1)), Draws(2)
+        )
+        loss = getattr(model.output, name)(
+            unrolled.readout[batch.target.mask], batch.target.ids[batch.target.mask], 0.1
+        )
         loss[0].backward()
         results.append((loss[0], {n: p.grad for n, p in model.named_parameters()}))
     (total, gradients), (plain, gradients_plain) = results
@@ -86,13 +90,13 @@ def test_chunked_loss_is_the_plain_one_and_every_parameter_learns(tie, whole):
 def test_step_is_unroll_for_several_hypotheses(encoder, whole):
     model, _ = whole(**encoder)
     batch = make_batch(PAIRS, range(len(PAIRS)))
-    memory = model.encode(batch.source, batch.source_mask)
-    expected = model.unroll(batch.previous(), memory).readout
+    memory = model.encode(batch.source.ids, batch.source.mask)
+    expected = model.unroll(batch.target.previous(), memory).readout
     state = model.start(memory)
-    for i, y in enumerate(batch.previous().unbind(1)):
+    for i, y in enumerate(batch.target.previous().unbind(1)):
         readout, state, alpha = model.step(y, state, memory)
         torch.testing.assert_close(readout, expected[:, i], rtol=1e-10, atol=1e-10)
-        assert alpha.shape == batch.source.shape
+        assert alpha.shape == batch.source.ids.shape
         rows = torch.tensor([6, 11])
         some = model.log_probs(readout, rows)
         whole_rows = model.output.logits(readout)[:, rows]

@@ -122,11 +122,11 @@ def test_search_and_training_agree_and_attention_has_the_sources_width(model):
 
 def test_training_sees_the_annotations_weights(model):
     batch = make_batch(PAIRS, range(3))
-    memory = model.encode(batch.source, batch.source_mask)
-    unrolled = model.unroll(batch.previous(), memory)
-    assert unrolled.reading.alpha.shape == (3, batch.target.shape[1], 2)
+    memory = model.encode(batch.source.ids, batch.source.mask)
+    unrolled = model.unroll(batch.target.previous(), memory)
+    assert unrolled.reading.alpha.shape == (3, batch.target.ids.shape[1], 2)
     state, alphas = model.start(memory), []
-    for y in batch.previous().unbind(1):
+    for y in batch.target.previous().unbind(1):
         _, state, alpha = model.step(y, state, memory)
         alphas.append(alpha)
     torch.testing.assert_close(torch.stack(alphas, 1), memory.on_source(unrolled.reading.alpha))

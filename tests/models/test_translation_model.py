@@ -80,10 +80,10 @@ def test_dropout_works_in_the_four_places_and_only_with_draws():
 def test_words_are_dropped_on_both_sides(place):
     batch = make_batch(PAIRS, [0, 1, 2])
     model = build(config_of("bahdanau", "gru", "bos", {place: 0.5}), 11, 12, seed=1)
-    memory = model.encode(batch.source, batch.source_mask)
-    dropped = model.encode(batch.source, batch.source_mask, Draws(1))
+    memory = model.encode(batch.source.ids, batch.source.mask)
+    dropped = model.encode(batch.source.ids, batch.source.mask, Draws(1))
     assert not torch.equal(dropped.annotations, memory.annotations)
-    one, other = (model.unroll(batch.previous(), memory, draws).readout for draws in (None, Draws(1)))
+    one, other = (model.unroll(batch.target.previous(), memory, draws).readout for draws in (None, Draws(1)))
     assert not torch.equal(one, other)
 
 

@@ -21,7 +21,7 @@ def passed(model, batch):
 def real_weights(done, row):
     """alpha [I, J] of one sentence, without padding."""
     batch = done.batch
-    height, width = int(batch.target_mask[row].sum()), int(batch.source_mask[row].sum())
+    height, width = int(batch.target.mask[row].sum()), int(batch.source.mask[row].sum())
     return done.unrolled.reading.alpha[row, :height, :width].detach().numpy()
 
 
@@ -94,8 +94,8 @@ def test_the_total_is_the_weighted_sum(make, batches):
 def test_the_nll_of_each_symbol(make, batches):
     model, batch = make(), batches([0, 1, 2])
     loss, done = penalised(model, batch, None, 0.1, ())
-    log_p = model.output.log_probs(done.unrolled.readout).gather(2, batch.target[:, :, None])[:, :, 0]
-    assert torch.allclose(done.nll, -log_p * batch.target_mask)
+    log_p = model.output.log_probs(done.unrolled.readout).gather(2, batch.target.ids[:, :, None])[:, :, 0]
+    assert torch.allclose(done.nll, -log_p * batch.target.mask)
     assert not done.nll.requires_grad and loss.nll.item() == pytest.approx(done.nll.sum().item())
 
 

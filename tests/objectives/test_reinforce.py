@@ -63,13 +63,13 @@ def test_every_baseline_is_tested():
 @pytest.mark.parametrize("baseline", REINFORCE)
 def test_its_mean_is_the_gradient_of_the_expected_log_likelihood(make, batches, baseline):
     model, batch = hard_model(make, baseline), batches([2])  # 2 source symbols, 3 target symbols: 8 draws
-    steps, width = batch.target.shape[1], batch.source.shape[1]
+    steps, width = batch.target.ids.shape[1], batch.source.ids.shape[1]
     exact, total, mean = torch.zeros(()), 0.0, {}
     for positions in product(range(width), repeat=steps):
         _, done = penalised(model, batch, Positions(positions), 0.0, ())
         reading = done.unrolled.reading
         chance = (reading.expected * reading.alpha).sum(-1).prod()
-        log_p = model.output.log_probs(done.unrolled.readout).gather(2, batch.target[:, :, None]).sum()
+        log_p = model.output.log_probs(done.unrolled.readout).gather(2, batch.target.ids[:, :, None]).sum()
         exact = exact + chance * log_p
         if baseline == "average":
             model.auxiliary.baseline.value.fill_(-1.7)
@@ -99,7 +99,7 @@ def test_the_average_baseline_moves_with_the_mean_log_probability_of_a_symbol(ma
     model, batch = make({"normaliser": "hard"}, reinforce=REINFORCE["average"]), batches([0, 1, 2])
     model.auxiliary.baseline.value.fill_(-2.0)
     loss, done = penalised(model, batch, Draws(3), 0.0, [(1.0, reinforce())])
-    mean = (-done.nll.sum(1) / batch.target_mask.sum(1)).mean()
+    mean = (-done.nll.sum(1) / batch.target.mask.sum(1)).mean()
     assert model.auxiliary.baseline.value.item() == pytest.approx(0.9 * -2.0 + 0.1 * mean.item())
     loss.total.backward()
     assert model.auxiliary.baseline.value.grad is None

@@ -18,7 +18,7 @@ def passed(model, batch):
 
 
 def plain_gold(batch, row, to_end):
-    height, width = int(batch.target_mask[row].sum()), int(batch.source_mask[row].sum())
+    height, width = int(batch.target.mask[row].sum()), int(batch.source.mask[row].sum())
     gold = np.zeros((height, width))
     for i in range(height):
         linked = [j for j in range(width) if batch.links[row, i, j]]
@@ -60,7 +60,7 @@ def test_the_loss_is_the_papers(make, batches, kind, unaligned):
 def test_gold_weights_sum_to_one_where_there_is_a_link(batches):
     batch = batches([0, 1, 2])
     assert torch.equal(gold_weights(batch, False).sum(-1), batch.links.any(-1).float())
-    assert torch.equal(gold_weights(batch, True).sum(-1), batch.target_mask.float())
+    assert torch.equal(gold_weights(batch, True).sum(-1), batch.target.mask.float())
 
 
 @pytest.mark.parametrize("unaligned", ["skip", "end"])
@@ -104,4 +104,4 @@ def test_attention_learns_the_links(make, batches, kind):
         optimiser.step()
     alpha, gold = passed(model, batch).weights(), gold_weights(batch, True)
     best = alpha.argmax(-1, keepdim=True)
-    assert ((gold.gather(2, best)[:, :, 0] > 0) == batch.target_mask).float().mean() > 0.9
+    assert ((gold.gather(2, best)[:, :, 0] > 0) == batch.target.mask).float().mean() > 0.9

@@ -20,7 +20,7 @@ def test_the_agreement_is_a_trace(make, batches):
     _, again = penalised(back, batch.turned(), None, 0.0, ())
     expected = 0.0
     for row in range(3):
-        height, width = int(batch.target_mask[row].sum()), int(batch.source_mask[row].sum())
+        height, width = int(batch.target.mask[row].sum()), int(batch.source.mask[row].sum())
         A = there.unrolled.reading.alpha[row, :height, :width].detach().numpy()
         A_back = again.unrolled.reading.alpha[row, :width, :height].detach().numpy().T
         expected += np.trace(A.T @ A_back)

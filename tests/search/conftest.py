@@ -68,7 +68,7 @@ class ToyScorer:
 
     def start(self, sources: Sources) -> tuple[Any, Any]:
         self.starts += 1
-        ids, mask = sources["source"]
+        ids, mask = sources["source"].ids, sources["source"].mask
         memory = ToyMemory(self.source[ids], mask)
         average = (memory.annotations * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True)
         first = ids[:, 0].float()

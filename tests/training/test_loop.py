@@ -212,7 +212,7 @@ def test_a_group_of_batches_is_one_update_of_their_sum(
     total, count = torch.zeros(()), 0
     for batch in made.batches.epoch(0):
         total = total + likelihood()(plain, batch, None).total
-        count += batch.sentences if normalise == "sentences" else batch.target_tokens
+        count += batch.sentences if normalise == "sentences" else batch.target.tokens
     (total / count).backward()
     for name, tensor in weights(made.model).items():
         expected = before[name] - 0.2 * weights(plain)[name].grad
@@ -312,8 +312,8 @@ def test_a_loss_that_is_not_finite_names_and_saves_its_batch(
     assert f"is saved in {path} and the weights were not changed by it; lower the learning rate" in message
     tensors = read_weights(path)
     batch = list(Batches(prepared.train, config.training.batch, None, config.training.seed).epoch(0))[3]
-    assert torch.equal(tensors["0.source"], batch.source)
-    assert torch.equal(tensors["0.target"], batch.target)
+    assert torch.equal(tensors["0.source"], batch.source.ids)
+    assert torch.equal(tensors["0.target"], batch.target.ids)
     assert tensors["0.indices"].tolist() == list(batch.indices)
     assert f"(training pairs {', '.join(str(i + 1) for i in batch.indices)}, ...)" in message
     assert len(told.updates) == 3

@@ -1,21 +1,23 @@
 """Batches of similar length within a budget: seeded, resumable at any batch, their rows shared out among processes."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool
 from torch import Tensor
 
 from rnnsearch.config import BatchConfig
 from rnnsearch.data.epochs import Epoch, Widths, longer_sides, plan
 from rnnsearch.data.prepared import ParallelIds
+from rnnsearch.data.sides import Direction, Side
 from rnnsearch.errors import ConfigError, DataError
-from rnnsearch.text.vocabulary import BOS, PAD
 
 Indices = npt.NDArray[np.int64]
 
@@ -35,96 +37,63 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True)
 class Batch:
-    """Sentence pairs as padded ids; masks are True on real symbols. Every sentence ends with EOS."""
+    """Sentences and their translations. Every sentence ends with EOS."""
 
-    source: Int[Tensor, "B J"]
-    source_mask: Bool[Tensor, "B J"]
-    target: Int[Tensor, "B I"]
-    target_mask: Bool[Tensor, "B I"]
+    sides: Mapping[str, Side]
+    direction: Direction
     indices: tuple[int, ...]
-    """The pairs' numbers in the corpus."""
-    source_places: Int[Tensor, "N"]
-    """Where the real source symbols are in `source.flatten()`, in order: as long as they are many, so a GPU that
-    selects by it need not be waited for, as by a mask."""
-    target_places: Int[Tensor, "M"]
-    """The same of the target."""
+    """The rows' numbers in the corpus."""
     links: Bool[Tensor, "B I J"] | None = None
     """True where target symbol i is linked to source symbol j; None for a corpus without word alignments."""
     share: Share | None = None
     """Of the batches of an epoch: what others have of it."""
 
-    @classmethod
-    def of(
-        cls,
-        source: Int[Tensor, "B J"],
-        target: Int[Tensor, "B I"],
-        indices: tuple[int, ...],
-        links: Bool[Tensor, "B I J"] | None = None,
-        share: Share | None = None,
-    ) -> "Batch":
-        """The batch of rows that end with EOS and are padded by PAD."""
-        masks = source != PAD, target != PAD
-        places = [mask.flatten().nonzero()[:, 0] for mask in masks]
-        return cls(source, masks[0], target, masks[1], indices, places[0], places[1], links, share)
+    @property
+    def source(self) -> Side:
+        """The one source."""
+        (name,) = self.direction.sources
+        return self.sides[name]
+
+    @property
+    def target(self) -> Side:
+        """What is translated into."""
+        return self.sides[self.direction.target]
 
     @property
     def sentences(self) -> int:
-        """The number of pairs B."""
+        """The number of rows B."""
         return len(self.indices)
 
-    @property
-    def source_tokens(self) -> int:
-        """The real source symbols, EOS included."""
-        return len(self.source_places)
-
-    @property
-    def target_tokens(self) -> int:
-        """The real target symbols, EOS included."""
-        return len(self.target_places)
-
-    def previous(self) -> Int[Tensor, "B I"]:
-        """y_{i-1} for every position i: BOS, then the target shifted right."""
-        first = torch.full_like(self.target[:, :1], BOS)
-        return torch.cat([first, self.target[:, :-1]], dim=1)
-
-    def to(self, device: torch.device | str) -> "Batch":
+    def to(self, device: torch.device | str) -> Batch:
         """The same batch on a device; the copy does not wait where memory is pinned."""
-        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
+        links = None if self.links is None else self.links.to(device, non_blocking=True)
+        return replace(self, sides={name: side.to(device) for name, side in self.sides.items()}, links=links)
 
-    def pinned(self) -> "Batch":
+    def pinned(self) -> Batch:
         """The same batch in memory that a GPU copies from without waiting."""
-        return self._each(Tensor.pin_memory)
+        links = None if self.links is None else self.links.pin_memory()
+        return replace(self, sides={name: side.pinned() for name, side in self.sides.items()}, links=links)
 
-    def turned(self) -> "Batch":
+    def turned(self) -> Batch:
         """The same pairs in the other direction: targets as sources."""
-        return replace(
-            self,
-            source=self.target,
-            source_mask=self.target_mask,
-            target=self.source,
-            target_mask=self.source_mask,
-            source_places=self.target_places,
-            target_places=self.source_places,
-            links=None if self.links is None else self.links.transpose(1, 2),
-        )
+        links = None if self.links is None else self.links.transpose(1, 2)
+        return replace(self, direction=self.direction.turned(), links=links)
 
-    def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        changed: dict[str, Any] = {n: change(value) for n, value in values.items() if isinstance(value, Tensor)}
-        return replace(self, **changed)
-
-    def split(self) -> tuple["Batch", "Batch"]:
-        """Two halves of at least one pair each, needless padding cut off; needs two pairs."""
-        assert self.sentences >= 2, "a batch of one pair has no halves"
+    def split(self) -> tuple[Batch, Batch]:
+        """Two halves of at least one row each, needless padding cut off; needs two rows."""
+        assert self.sentences >= 2, "a batch of one row has no halves"
         half = self.sentences // 2
         return self._rows(0, half), self._rows(half, self.sentences)
 
-    def _rows(self, start: int, stop: int) -> "Batch":
-        source, target = self.source[start:stop], self.target[start:stop]
-        width, height = (int((side != PAD).sum(1).max()) for side in (source, target))
-        links = None if self.links is None else self.links[start:stop, :height, :width]
-        share = None if self.share is None else self.share._replace(rows=self.share.rows[start:stop])
-        return Batch.of(source[:, :width], target[:, :height], self.indices[start:stop], links, share)
+    def _rows(self, start: int, stop: int) -> Batch:
+        sides = {name: side.rows(start, stop) for name, side in self.sides.items()}
+        half = replace(self, sides=sides, indices=self.indices[start:stop], links=None)
+        if self.share is not None:
+            half = replace(half, share=self.share._replace(rows=self.share.rows[start:stop]))
+        if self.links is None:
+            return half
+        height, width = half.target.ids.shape[1], half.source.ids.shape[1]
+        return replace(half, links=self.links[start:stop, :height, :width])
 
 
 def make_batch(pairs: Sequence[tuple[Sequence[int], Sequence[int]]], indices: Sequence[int]) -> Batch:
@@ -145,7 +114,9 @@ def _batch(
     links = None
     if ids.links is not None:
         links = torch.from_numpy(ids.links.dense(rows, target.shape[1], source.shape[1]))
-    return Batch.of(source, target, indices, links, share)
+    first, second = ids.names
+    sides = {first: Side.of(source), second: Side.of(target)}
+    return Batch(sides, Direction((first,), second), indices, links, share)
 
 
 class Batches:

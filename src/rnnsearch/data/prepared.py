@@ -51,11 +51,14 @@ class ParallelIds:
         target: npt.NDArray[Any],
         target_ends: npt.NDArray[Any],
         links: SymbolLinks | None = None,
+        names: tuple[str, str] = ("source", "target"),
     ) -> None:
         assert len(source_ends) == len(target_ends)
         assert links is None or len(links) == len(source_ends)
         self._flat = (source, target)
         self._ends = (source_ends, target_ends)
+        self.names = names
+        """Of the sides."""
         self.links = links
         """Word alignments over symbols, where the corpus has them."""
 
@@ -158,7 +161,8 @@ class Prepared:
     def train(self) -> ParallelIds:
         """The training pairs."""
         links = SymbolLinks.open(self.folder, "train") if self.facts.get("aligned") else None
-        return ParallelIds(*self._side("source"), *self._side("target"), links)
+        names = self.facts["source"], self.facts["target"]
+        return ParallelIds(*self._side("source"), *self._side("target"), links, names)
 
     @cached_property
     def dev(self) -> list[Pair]:

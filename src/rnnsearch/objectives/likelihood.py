@@ -32,14 +32,15 @@ def penalised(
     model: TranslationModel, batch: Batch, draws: Draws | None, smoothing: float, penalties: Weighted
 ) -> tuple[Loss, Pass]:
     """The loss of one teacher-forced pass, its penalties among it, and the pass."""
-    memory = model.encode(batch.source, batch.source_mask, draws)
-    unrolled = model.unroll(batch.previous(), memory, draws)
-    real = batch.target_places
-    readout, target = unrolled.readout.flatten(0, 1).index_select(0, real), batch.target.flatten().index_select(0, real)
-    total, symbols = model.output.losses(readout, target, smoothing)
-    nll = symbols.new_zeros(batch.target.numel()).index_copy(0, real, symbols).view(batch.target.shape)
+    source, target = batch.source, batch.target
+    memory = model.encode(source.ids, source.mask, draws)
+    unrolled = model.unroll(target.previous(), memory, draws)
+    real = target.places
+    readout, symbols = unrolled.readout.flatten(0, 1).index_select(0, real), target.ids.flatten().index_select(0, real)
+    total, each = model.output.losses(readout, symbols, smoothing)
+    nll = each.new_zeros(target.ids.numel()).index_copy(0, real, each).view(target.ids.shape)
     done = Pass(model, batch, memory, unrolled, nll)
     if torch.is_grad_enabled():
         for weight, penalty in penalties:
             total = total + weight * penalty(done)
-    return Loss(total, symbols.sum()), done
+    return Loss(total, each.sum()), done

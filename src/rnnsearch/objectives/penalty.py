@@ -31,7 +31,7 @@ class Pass(NamedTuple):
         reading = self.unrolled.reading
         alpha = reading.alpha if reading.expected is None else reading.expected
         assert alpha is not None, "a penalty on attention needs a decoder that attends"
-        real = self.batch.target_mask[:, :, None] & self.memory.mask[:, None, :]
+        real = self.batch.target.mask[:, :, None] & self.memory.mask[:, None, :]
         return at_least_fp32(alpha) * real
 
     def source_weights(self) -> Tensor:

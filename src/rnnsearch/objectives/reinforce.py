@@ -20,7 +20,7 @@ def reinforce(entropy: float = 0.0) -> Penalty:
     weights from settling too early (Xu et al. 2015, eq. 12)."""
 
     def penalty(done: Pass) -> Tensor:
-        reading, real = done.unrolled.reading, done.batch.target_mask
+        reading, real = done.unrolled.reading, done.batch.target.mask
         assert reading.alpha is not None and reading.expected is not None, "REINFORCE needs hard attention"
         auxiliary = done.model.auxiliary
         assert auxiliary is not None and auxiliary.baseline is not None

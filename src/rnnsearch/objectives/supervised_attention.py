@@ -63,12 +63,12 @@ def gold_weights(batch: Batch, unaligned_to_end: bool, of_read: bool = False) ->
     assert batch.links is not None, "supervised attention needs batches with links"
     links = batch.links.to(torch.float32)
     if unaligned_to_end:
-        end = batch.source_mask.sum(1) - 1
-        alone = batch.target_mask & ~batch.links.any(-1)
+        end = batch.source.mask.sum(1) - 1
+        alone = batch.target.mask & ~batch.links.any(-1)
         ends = torch.nn.functional.one_hot(end, links.shape[2])[:, None, :]
         links = links + alone[:, :, None] * ends
     if of_read:
-        links = torch.cat([torch.zeros_like(links[:, :1]), links[:, :-1]], dim=1) * batch.target_mask[:, :, None]
+        links = torch.cat([torch.zeros_like(links[:, :1]), links[:, :-1]], dim=1) * batch.target.mask[:, :, None]
     return links / links.sum(-1, keepdim=True).clamp_min(1.0)
 
 

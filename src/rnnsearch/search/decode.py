@@ -4,15 +4,15 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
+from rnnsearch.data.sides import Side
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.search.beam import beam
 from rnnsearch.search.constraints import SearchOptions, batch_options, check_prefix
 from rnnsearch.search.forced import forced
 from rnnsearch.search.greedy import greedy
 from rnnsearch.search.hypothesis import EMPTY, Hypothesis, SentenceError
-from rnnsearch.search.scorer import SOURCE, Scorer, SourceBatch, Sources
+from rnnsearch.search.scorer import SOURCE, Scorer, Sources
 from rnnsearch.search.workers import FEWEST, one_thread_each
-from rnnsearch.tensors import lengths_mask
 from rnnsearch.text.vocabulary import EOS, PAD
 
 Ids = Sequence[int]
@@ -24,11 +24,9 @@ Progress = Callable[[int], None]
 
 def make_sources(sentences: Sequence[Ids], device: torch.device) -> Sources:
     """The batch of a system with one source: EOS after each sentence, then padding."""
-    lengths = torch.tensor([len(ids) + 1 for ids in sentences])
-    width = int(lengths.max())
-    rows = [[*ids, EOS, *[PAD] * (width - len(ids) - 1)] for ids in sentences]
-    batch = SourceBatch(torch.tensor(rows).to(device), lengths_mask(lengths, width).to(device))
-    return {SOURCE: batch}
+    width = max(len(ids) for ids in sentences)
+    rows = [[*ids, EOS, *[PAD] * (width - len(ids))] for ids in sentences]
+    return {SOURCE: Side.of(torch.tensor(rows)).to(device)}
 
 
 def decode_all(

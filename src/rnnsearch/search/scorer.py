@@ -18,22 +18,13 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from rnnsearch.data.sides import Side
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.text.vocabulary import EOS
 
-
-class SourceBatch(NamedTuple):
-    """The batch's sentences in one source language."""
-
-    ids: Tensor
-    """[B, J] int64; each row ends with EOS, then PAD."""
-    mask: Tensor
-    """[B, J] bool, True on real symbols, EOS among them."""
-
-
-Sources = Mapping[str, SourceBatch]
-"""The batch by source name. Most systems have one source, `SOURCE`."""
+Sources = Mapping[str, Side]
+"""The batch's sentences by source name. Most systems have one source, `SOURCE`."""
 
 SOURCE = "source"
 

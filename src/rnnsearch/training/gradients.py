@@ -89,8 +89,9 @@ class Gradients(Generic[Model]):
     def _halved(self, group: list[Batch], number: int, update: int) -> list[Batch]:
         batch = group[number]
         if batch.sentences == 1:
+            sizes = f"{batch.source.ids.shape[1]} and {batch.target.ids.shape[1]} symbols"
             raise TrainingError(
-                f"training pair {batch.indices[0] + 1} ({batch.source.shape[1]} and {batch.target.shape[1]} symbols) "
+                f"training pair {batch.indices[0] + 1} ({sizes}) "
                 f"alone does not fit into the memory of {self.device}; lower training.max_length or the model's sizes"
             )
         torch.cuda.empty_cache()
@@ -105,7 +106,7 @@ class Gradients(Generic[Model]):
         wholes = [batch if batch.share is None else self.batches.of(batch.share.indices) for batch in group]
         tensors: dict[str, Tensor] = {}
         for number, batch in enumerate(wholes):
-            tensors |= {f"{number}.source": batch.source, f"{number}.target": batch.target}
+            tensors |= {f"{number}.source": batch.source.ids, f"{number}.target": batch.target.ids}
             tensors[f"{number}.indices"] = torch.tensor(batch.indices)
         if self.processes.first:
             save_weights(path, tensors)
@@ -121,7 +122,7 @@ def whole(group: list[Batch]) -> tuple[int, int]:
     """Sentences and target symbols of a group of batches, other processes' rows among them."""
     shares = [batch.share for batch in group]
     sentences = sum(b.sentences if s is None else len(s.indices) for b, s in zip(group, shares, strict=True))
-    return sentences, sum(b.target_tokens if s is None else s.target_tokens for b, s in zip(group, shares, strict=True))
+    return sentences, sum(b.target.tokens if s is None else s.target_tokens for b, s in zip(group, shares, strict=True))
 
 
 def _counts(batch: Batch) -> bool:

@@ -1,0 +1,83 @@
+"""One side of a batch (a language, or a stream of one), and which sides a translation goes from and to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from rnnsearch.symbols import Spelling, Symbols
+from rnnsearch.text.vocabulary import BOS, PAD
+
+
+class Direction(NamedTuple):
+    """The sides that a translation goes from, and the one it goes to."""
+
+    sources: tuple[str, ...]
+    target: str
+
+    def turned(self) -> Direction:
+        """The other way round, of a direction with one source."""
+        (source,) = self.sources
+        return Direction((self.target,), source)
+
+
+@dataclass(frozen=True)
+class Side:
+    """Sentences as padded ids, each ended by EOS. A row that lacks this side is nothing but padding."""
+
+    ids: Int[Tensor, "B J"]
+    mask: Bool[Tensor, "B J"]
+    """True on real symbols, EOS among them."""
+    places: Int[Tensor, "N"]
+    """Where the real symbols are in `ids.flatten()`, in order: as long as they are many, so a GPU that selects by it
+    need not be waited for, as by a mask."""
+    spelling: Spelling | None = None
+
+    @classmethod
+    def of(cls, ids: Int[Tensor, "B J"], spelling: Spelling | None = None) -> Side:
+        """From rows that are padded by PAD."""
+        mask = ids != PAD
+        return cls(ids, mask, mask.flatten().nonzero()[:, 0], spelling)
+
+    @property
+    def symbols(self) -> Symbols:
+        """What an embedding takes."""
+        return Symbols(self.ids, self.spelling)
+
+    @property
+    def tokens(self) -> int:
+        """The real symbols, EOS included."""
+        return len(self.places)
+
+    @property
+    def present(self) -> Bool[Tensor, "B"]:
+        """True for rows that have this side."""
+        return self.mask.any(1)
+
+    def previous(self) -> Int[Tensor, "B J"]:
+        """y_{i-1} for every position i: BOS, then the ids shifted right."""
+        first = torch.full_like(self.ids[:, :1], BOS)
+        return torch.cat([first, self.ids[:, :-1]], dim=1)
+
+    def to(self, device: torch.device | str) -> Side:
+        """The same on a device; the copy does not wait where memory is pinned."""
+        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pinned(self) -> Side:
+        """The same in memory that a GPU copies from without waiting."""
+        return self._each(Tensor.pin_memory)
+
+    def rows(self, start: int, stop: int) -> Side:
+        """Some rows, needless padding cut off."""
+        width = int(self.mask[start:stop].sum(1).max())
+        spelling = None if self.spelling is None else self.spelling.rows(start, stop, width)
+        return Side.of(self.ids[start:stop, :width], spelling)
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Side:
+        spelling = None if self.spelling is None else self.spelling.each(change)
+        return Side(change(self.ids), change(self.mask), change(self.places), spelling)
