@@ -12,7 +12,7 @@ from rnnsearch.models.decoders.cgru import ConditionalGRU
 from rnnsearch.models.decoders.conditional import Transitions, without_inputs
 from rnnsearch.models.decoders.deep_transition import DeepTransition
 from rnnsearch.models.draws import Draws
-from rnnsearch.models.initialise import INITS, generator
+from rnnsearch.models.initialise import INITS, generator, initialise
 from rnnsearch.models.memory import Encoded, Hidden
 from rnnsearch.tensors import lengths_mask
 
@@ -142,7 +142,7 @@ def test_bideep_layer_by_layer(residual_from, drawn, encoded, words, paper, with
 @pytest.mark.parametrize("cell", CELLS)
 def test_a_cell_without_inputs_reads_its_state_and_learns_a_bias(cell, numbers):
     made = without_inputs(CELLS[cell](1, D))
-    made.initialise(INITS["glorot"](InitConfig(), generator(1)))
+    initialise(made, INITS["glorot"](InitConfig(), generator(1)))
     assert made.input.bias.shape == (made.blocks * D,)
     made.double()
     state = made.start(numbers(2, D))

@@ -7,7 +7,7 @@ import torch
 from rnnsearch.config import AttentionConfig, InitConfig
 from rnnsearch.models.attention.attention import Attention
 from rnnsearch.models.attention.features import FEATURES
-from rnnsearch.models.initialise import INITS, generator
+from rnnsearch.models.initialise import INITS, generator, initialise
 from rnnsearch.models.memory import Encoded
 from rnnsearch.tensors import lengths_mask, select
 
@@ -175,7 +175,7 @@ def test_every_parameter_is_drawn_and_bf16_runs(name, autocast, encoded, numbers
     attention = Attention.make(config(name), QUERY, ANNOTATION)
     for parameter in attention.parameters():
         parameter.data.fill_(torch.nan)
-    attention.initialise(INITS["glorot"](InitConfig(), generator(1)))
+    initialise(attention, INITS["glorot"](InitConfig(), generator(1)))
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
         memory = attention.on(encoded._replace(annotations=encoded.annotations.float()))
         state = attention.start(memory)

@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.config import InitConfig
 from rnnsearch.models.cell import Cell
 from rnnsearch.models.cells import CELLS
-from rnnsearch.models.initialise import Glorot, generator
 from rnnsearch.models.layer_norm_cells import GateNormLSTM, LayerNormGRU, LayerNormLSTM, Norm
 from rnnsearch.models.memory import Hidden, HiddenAndCell
 from rnnsearch.tensors import lengths_mask
@@ -50,22 +48,6 @@ def test_the_size_of_a_product_does_not_count(kind, drawn, numbers):
     cell.input.weight.data.mul_(50)
     cell.recurrent.weight.data.mul_(50)
     torch.testing.assert_close(cell.step(cell.inputs(x), state).h, before, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("kind", NORMED)
-def test_gains_begin_at_one_and_biases_at_zero(kind):
-    cell = kind(3, 4)
-    for parameter in cell.parameters():
-        parameter.data.fill_(9.0)
-    cell.initialise(Glorot(InitConfig(), generator(1)))
-    for name, parameter in cell.named_parameters():
-        assert (parameter == (1.0 if name.endswith("gain") else 0.0)).all() or name.endswith("weight")
-        assert not (parameter == 9.0).any(), name
-    blocks = cell.recurrent.weight.split(4)
-    for block in blocks:
-        torch.testing.assert_close(block @ block.T, torch.eye(4))
-    assert cell.input.bias is None
-    assert cell.recurrent.bias is None
 
 
 def test_norms_are_taken_in_fp32_under_autocast(numbers):

@@ -7,7 +7,7 @@ import torch
 from rnnsearch.config import InitConfig
 from rnnsearch.models import outputs
 from rnnsearch.models.embeddings import Embedding
-from rnnsearch.models.initialise import Glorot, generator
+from rnnsearch.models.initialise import Glorot, generator, initialise
 from rnnsearch.models.outputs import Output
 
 M, R, V = 11, 5, 7
@@ -131,7 +131,7 @@ def test_rows_are_drawn_like_the_embeddings_of_words_whatever_their_number():
     """Glorot's bound over the whole matrix shrinks with the vocabulary, and the first hundreds of updates are lost."""
     few, many = Output(R, 500), Output(R, 8_000)
     for layer in (few, many):
-        layer.initialise(Glorot(InitConfig(), generator(1)))
+        initialise(layer, Glorot(InitConfig(), generator(1)))
         assert layer.weight.std().item() == pytest.approx(R**-0.5, rel=0.05)
 
 

@@ -15,7 +15,7 @@ from rnnsearch.models.attention.normalisers import NORMALISERS
 from rnnsearch.models.attention.scores import SCORES
 from rnnsearch.models.attention.windows import WINDOWS
 from rnnsearch.models.draws import Draws
-from rnnsearch.models.initialise import INITS, generator
+from rnnsearch.models.initialise import INITS, generator, initialise
 from rnnsearch.models.memory import Encoded, Origin
 from rnnsearch.tensors import lengths_mask, select
 
@@ -225,7 +225,7 @@ def test_drawn_positions_are_the_same_merged_and_step_by_step(window, encoded, n
 def test_in_bf16(c, encoded, numbers):
     """Under autocast weights stay fp32 and near those of fp32; p_t is exact to a small part of a position."""
     attention = Attention.make(c, SIZE, SIZE)
-    attention.initialise(INITS["glorot"](InitConfig(), generator(1)))
+    initialise(attention, INITS["glorot"](InitConfig(), generator(1)))
     encoded = encoded._replace(annotations=encoded.annotations.float())
     query, results = numbers(3, SIZE).float(), []
     for on in (False, True):
@@ -259,7 +259,7 @@ def test_every_parameter_is_drawn(window):
     attention = Attention.make(config(window=window), SIZE, SIZE)
     for parameter in attention.parameters():
         parameter.data.fill_(torch.nan)
-    attention.initialise(INITS["uniform"](InitConfig(type="uniform", scale=0.1), generator(1)))
+    initialise(attention, INITS["uniform"](InitConfig(type="uniform", scale=0.1), generator(1)))
     assert all(parameter.isfinite().all() for parameter in attention.parameters())
     assert (window == "local-p") == any(name.startswith("window.") for name, _ in attention.named_parameters())
 

@@ -59,10 +59,10 @@ def test_global_fertility_is_the_papers(make, batches):
 def test_fertility_begins_with_mean_and_variance_one():
     from rnnsearch.config import InitConfig
     from rnnsearch.models.auxiliary import Fertility
-    from rnnsearch.models.initialise import Glorot, generator
+    from rnnsearch.models.initialise import Glorot, generator, initialise
 
     fertility = Fertility(4, 3)
-    fertility.initialise(Glorot(InitConfig(), generator(1)))
+    initialise(fertility, Glorot(InitConfig(), generator(1)))
     mean, variance = fertility(torch.randn(2, 3, 4))
     assert torch.allclose(mean, torch.ones(2, 3)) and torch.allclose(variance, torch.full((2, 3), 1.01))
 

@@ -107,11 +107,11 @@ def test_the_average_baseline_moves_with_the_mean_log_probability_of_a_symbol(ma
 
 def test_the_baselines_begin_at_the_chance_of_a_symbol():
     from rnnsearch.config import InitConfig, ReinforceConfig
-    from rnnsearch.models.initialise import Glorot, generator
+    from rnnsearch.models.initialise import Glorot, generator, initialise
 
     for name, kind in BASELINES.items():
         baseline = kind.make(ReinforceConfig.model_validate(REINFORCE[name]), 3, 20)
-        baseline.initialise(Glorot(InitConfig(), generator(1)))
+        initialise(baseline, Glorot(InitConfig(), generator(1)))
         assert torch.allclose(baseline(torch.randn(2, 4, 3)), torch.full((2, 4), -torch.tensor(20.0).log().item()))
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from rnnsearch.config import ObjectiveConfig, ReinforceConfig
-from rnnsearch.models.initialise import Init, linear
+from rnnsearch.models.initialise import give_role, parameter
 from rnnsearch.models.linear import Linear
 from rnnsearch.tensors import at_least_fp32
 
@@ -29,13 +29,7 @@ class Fertility(nn.Module):
     def __init__(self, annotation: int, size: int) -> None:
         super().__init__()
         self.hidden = Linear(annotation, size)
-        self.moments = Linear(size, 2)
-
-    def initialise(self, init: Init) -> None:
-        """Draw the parameters; mean and variance begin at 1."""
-        linear(init, self.hidden)
-        self.moments.weight.data.zero_()
-        init.bias(self.moments.bias)
+        self.moments = Linear(size, 2, role=0.0)
 
     def forward(self, annotations: Float[Tensor, "B J H"]) -> tuple[Float[Tensor, "B J"], Float[Tensor, "B J"]]:
         """Mean and variance of each source position's fertility, in fp32 at least."""
@@ -55,10 +49,6 @@ class Baseline(nn.Module, ABC):
     @abstractmethod
     def make(cls, config: ReinforceConfig, readout: int, vocabulary: int) -> Baseline:
         """A baseline of the config's options, for readouts of `readout` numbers."""
-
-    @abstractmethod
-    def initialise(self, init: Init) -> None:
-        """Draw the parameters."""
 
     @abstractmethod
     def forward(self, readout: Float[Tensor, "B I R"]) -> Float[Tensor, "B I"]:
@@ -84,16 +74,12 @@ class AverageBaseline(Baseline):
     def __init__(self, decay: float, vocabulary: int) -> None:
         super().__init__()
         self.decay = decay
-        self.vocabulary = vocabulary
-        self.value = nn.Parameter(torch.empty(()), requires_grad=False)
+        self.value = parameter(-math.log(vocabulary)).requires_grad_(False)
 
     @classmethod
     def make(cls, config: ReinforceConfig, readout: int, vocabulary: int) -> AverageBaseline:
         assert config.decay is not None
         return cls(config.decay, vocabulary)
-
-    def initialise(self, init: Init) -> None:
-        self.value.fill_(-math.log(self.vocabulary))
 
     def forward(self, readout: Float[Tensor, "B I R"]) -> Float[Tensor, "B I"]:
         # A copy: the value moves on before the gradients are formed.
@@ -114,16 +100,12 @@ class LearnedBaseline(Baseline):
 
     def __init__(self, readout: int, vocabulary: int) -> None:
         super().__init__()
-        self.linear = Linear(readout, 1)
-        self.vocabulary = vocabulary
+        self.linear = Linear(readout, 1, role=0.0)
+        give_role(self.linear.bias, -math.log(vocabulary))
 
     @classmethod
     def make(cls, config: ReinforceConfig, readout: int, vocabulary: int) -> LearnedBaseline:
         return cls(readout, vocabulary)
-
-    def initialise(self, init: Init) -> None:
-        self.linear.weight.data.zero_()
-        self.linear.bias.data.fill_(-math.log(self.vocabulary))
 
     def forward(self, readout: Float[Tensor, "B I R"]) -> Float[Tensor, "B I"]:
         before = torch.cat([torch.zeros_like(readout[:, :1]), readout[:, :-1]], dim=1).detach()
@@ -156,10 +138,3 @@ class Auxiliary(nn.Module):
         if config.reinforce is not None:
             baseline = BASELINES[config.reinforce.baseline].make(config.reinforce, readout, vocabulary)
         return cls(fertility, baseline)
-
-    def initialise(self, init: Init) -> None:
-        """Draw the parameters."""
-        if self.fertility is not None:
-            self.fertility.initialise(init)
-        if self.baseline is not None:
-            self.baseline.initialise(init)

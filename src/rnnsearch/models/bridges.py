@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from rnnsearch.models.initialise import Init, linear
 from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import CellState, Memory, StateShape
 
@@ -29,9 +28,6 @@ class Bridge(nn.Module, ABC):
     def fault(cls, encoder: Shapes, decoder: Shapes) -> str | None:
         """Why these layers do not fit this bridge, in words that follow "model.decoder.bridge: "; None if they do."""
         return None
-
-    def initialise(self, init: Init) -> None:
-        """Draw the parameters, if there are any."""
 
     @abstractmethod
     def forward(self, memory: Memory) -> tuple[CellState, ...]:
@@ -96,10 +92,6 @@ class Learned(Bridge):
             Linear(encoder[e].numbers, shape.numbers) for e, shape in zip(self.reads, decoder, strict=True)
         )
         """W_l and b_l."""
-
-    def initialise(self, init: Init) -> None:
-        for layer in self.layers:
-            linear(init, cast(nn.Linear, layer))
 
     def forward(self, memory: Memory) -> tuple[CellState, ...]:
         first: list[CellState] = []

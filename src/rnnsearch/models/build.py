@@ -19,7 +19,7 @@ from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders.table import DECODERS
 from rnnsearch.models.embeddings import Embedding
 from rnnsearch.models.encoders import ENCODERS
-from rnnsearch.models.initialise import INITS, generator
+from rnnsearch.models.initialise import INITS, generator, initialise
 from rnnsearch.models.lexical import Lexical
 from rnnsearch.models.memory import StateShape
 from rnnsearch.models.outputs import Output
@@ -191,5 +191,5 @@ def build(
     lexical = Lexical(model.embedding) if model.lexical else None
     built = TranslationModel(source, target, encoder, decoder, output, model.dropout, auxiliary, lexical)
     if seed is not None:
-        built.initialise(INITS[model.init.type](model.init, generator(seed)))
+        initialise(built, INITS[model.init.type](model.init, generator(seed)))
     return built

@@ -13,7 +13,6 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from rnnsearch.models.initialise import Init, linear
 from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import CellState, Hidden, HiddenAndCell
 
@@ -34,13 +33,6 @@ class Cell(nn.Module, ABC):
         self.size = size
         self.input = Linear(inputs_size, self.blocks * size)
         """W and b of every gate, one block below the other."""
-
-    def initialise(self, init: Init) -> None:
-        """Draw the parameters."""
-        linear(init, self.input)
-        for name, weight in self.named_parameters():
-            if name.startswith("recurrent"):
-                init.recurrent(weight) if weight.ndim == 2 else init.bias(weight)
 
     def inputs(self, x: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
         """W x + b of every gate, G = blocks * size: the part that depends on the inputs alone."""

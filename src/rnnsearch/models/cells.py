@@ -33,7 +33,7 @@ class Tanh(Cell):
 
     def __init__(self, inputs_size: int, size: int) -> None:
         super().__init__(inputs_size, size)
-        self.recurrent = Linear(size, size, bias=False)
+        self.recurrent = Linear(size, size, bias=False, role="recurrent")
 
     def step(self, x: Float[Tensor, "N G"], state: CellState, keep: Float[Tensor, "N D"] | None = None) -> Hidden:
         return Hidden(torch.tanh(x + self.recurrent(kept(state.h, keep))))
@@ -51,9 +51,9 @@ class GRU(Cell):
 
     def __init__(self, inputs_size: int, size: int) -> None:
         super().__init__(inputs_size, size)
-        self.recurrent_gates = Linear(size, 2 * size, bias=False)
+        self.recurrent_gates = Linear(size, 2 * size, bias=False, role="recurrent")
         """U_z above U_r."""
-        self.recurrent = Linear(size, size, bias=False)
+        self.recurrent = Linear(size, size, bias=False, role="recurrent")
         """U."""
 
     def _gates(self, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
@@ -117,7 +117,7 @@ class TorchGRU(Cell):
 
     def __init__(self, inputs_size: int, size: int) -> None:
         super().__init__(inputs_size, size)
-        self.recurrent = Linear(size, 3 * size)
+        self.recurrent = Linear(size, 3 * size, role="recurrent")
 
     def step(self, x: Float[Tensor, "N G"], state: CellState, keep: Float[Tensor, "N D"] | None = None) -> Hidden:
         D = self.size
@@ -157,7 +157,7 @@ class LSTM(Cell):
 
     def __init__(self, inputs_size: int, size: int) -> None:
         super().__init__(inputs_size, size)
-        self.recurrent = Linear(size, 4 * size, bias=False)
+        self.recurrent = Linear(size, 4 * size, bias=False, role="recurrent")
 
     def step(
         self, x: Float[Tensor, "N G"], state: CellState, keep: Float[Tensor, "N D"] | None = None

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from rnnsearch.models.initialise import Init
+from rnnsearch.models.initialise import parameter
 from rnnsearch.text.vocabulary import BOS
 
 
@@ -15,12 +14,8 @@ class Embedding(nn.Module):
 
     def __init__(self, vocabulary: int, size: int, zero_bos: bool = False) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(vocabulary, size))
+        self.weight = parameter("embedding", vocabulary, size)
         self.zero_bos = zero_bos
-
-    def initialise(self, init: Init) -> None:
-        """Draw the parameters."""
-        init.embedding(self.weight)
 
     def forward(self, ids: Int[Tensor, "*rows"]) -> Float[Tensor, "*rows E"]:
         """The vectors of ids."""

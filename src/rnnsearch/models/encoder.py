@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from rnnsearch.config import DropoutConfig, EncoderConfig
 from rnnsearch.models.cell import Cell
 from rnnsearch.models.draws import Draws
-from rnnsearch.models.initialise import Init
 from rnnsearch.models.memory import Encoded, StateShape
 
 MakeCell = Callable[[int, int], Cell]
@@ -61,10 +60,6 @@ class Encoder(nn.Module, ABC):
         """Which of its options keeps it from giving one vector to `reader`, with the dotted path, where the class
         can; None if none does."""
         return None
-
-    @abstractmethod
-    def initialise(self, init: Init) -> None:
-        """Draw the parameters."""
 
     @abstractmethod
     def forward(self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Encoded:

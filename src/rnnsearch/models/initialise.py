@@ -1,14 +1,30 @@
-"""How parameters begin. Each module says what each of its parameters is; a table here says what that means."""
+"""How parameters begin. A parameter says what it is, its role; an `Init` says how each role is drawn."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from collections.abc import Callable
+from typing import ClassVar, Literal
 
 import torch
 from torch import Generator, Tensor, nn
 
 from rnnsearch.config import InitConfig
+
+Role = Literal["weight", "recurrent", "alignment", "alignment_vector", "embedding", "bias"] | float
+"""What a parameter is: the method of `Init` that draws it, or a number that it begins with whatever the `Init`."""
+
+
+def parameter(role: Role, *shape: int) -> nn.Parameter:
+    """A parameter of a role, to be drawn by `initialise`."""
+    made = nn.Parameter(torch.empty(shape) if isinstance(role, str) else torch.full(shape, role))
+    give_role(made, role)
+    return made
+
+
+def give_role(parameter: Tensor, role: Role) -> None:
+    """Say what a parameter is that another class made."""
+    parameter.role = role  # type: ignore[attr-defined]
 
 
 class Init(ABC):
@@ -26,7 +42,7 @@ class Init(ABC):
 
     @abstractmethod
     def weight(self, weight: Tensor) -> None:
-        """A feed-forward matrix [out, in]."""
+        """A feed-forward matrix [out, in]; a vector counts as [1, in]."""
 
     def embedding(self, weight: Tensor) -> None:
         """A vector of each word: an embedding table [V, E], or W_o [V, R]."""
@@ -34,7 +50,7 @@ class Init(ABC):
 
     def bias(self, bias: Tensor) -> None:
         """A bias: zero."""
-        bias.data.zero_()
+        bias.zero_()
 
     def recurrent(self, weight: Tensor) -> None:
         """Square recurrent matrices [blocks * D, D], one below the other, each orthogonal by itself
@@ -42,7 +58,7 @@ class Init(ABC):
         if self.config.recurrent == "same":
             self.weight(weight)
             return
-        for block in weight.data.split(weight.shape[1]):
+        for block in weight.split(weight.shape[1]):
             nn.init.orthogonal_(block, generator=self.generator)
 
     def alignment(self, weight: Tensor) -> None:
@@ -50,8 +66,8 @@ class Init(ABC):
         self.weight(weight)
 
     def alignment_vector(self, vector: Tensor) -> None:
-        """v_a [A] of the alignment model."""
-        self.weight(vector.data[None, :])
+        """v_a [1, A] of the alignment model."""
+        self.weight(vector)
 
 
 class Glorot(Init):
@@ -60,10 +76,10 @@ class Glorot(Init):
     name = "glorot"
 
     def weight(self, weight: Tensor) -> None:
-        nn.init.xavier_uniform_(weight.data, generator=self.generator)
+        nn.init.xavier_uniform_(weight, generator=self.generator)
 
     def embedding(self, weight: Tensor) -> None:
-        nn.init.normal_(weight.data, std=weight.shape[1] ** -0.5, generator=self.generator)
+        nn.init.normal_(weight, std=weight.shape[1] ** -0.5, generator=self.generator)
 
 
 class Normal(Init):
@@ -76,14 +92,14 @@ class Normal(Init):
 
     def weight(self, weight: Tensor) -> None:
         assert self.config.scale is not None
-        nn.init.normal_(weight.data, std=self.config.scale, generator=self.generator)
+        nn.init.normal_(weight, std=self.config.scale, generator=self.generator)
 
     def alignment(self, weight: Tensor) -> None:
         assert self.config.alignment_scale is not None
-        nn.init.normal_(weight.data, std=self.config.alignment_scale, generator=self.generator)
+        nn.init.normal_(weight, std=self.config.alignment_scale, generator=self.generator)
 
     def alignment_vector(self, vector: Tensor) -> None:
-        vector.data.zero_()
+        vector.zero_()
 
 
 class Uniform(Init):
@@ -94,17 +110,23 @@ class Uniform(Init):
 
     def weight(self, weight: Tensor) -> None:
         assert self.config.scale is not None
-        nn.init.uniform_(weight.data, -self.config.scale, self.config.scale, generator=self.generator)
+        nn.init.uniform_(weight, -self.config.scale, self.config.scale, generator=self.generator)
 
 
 INITS: dict[str, type[Init]] = {c.name: c for c in (Glorot, Normal, Uniform)}
 
 
-def linear(init: Init, layer: nn.Linear) -> None:
-    """A feed-forward layer: weight, and bias where it has one."""
-    init.weight(layer.weight)
-    if layer.bias is not None:
-        init.bias(layer.bias)
+@torch.no_grad()
+def initialise(module: nn.Module, init: Init) -> None:
+    """Draw all parameters in the order of `named_parameters`, a shared one once."""
+    for name, own in module.named_parameters():
+        role: Role | None = getattr(own, "role", None)
+        assert role is not None, f"{name} has no role: make it by `parameter` or `Linear`"
+        if isinstance(role, str):
+            draw: Callable[[Tensor], None] = getattr(init, role)
+            draw(own.data if own.ndim > 1 else own.data[None])
+        else:
+            own.fill_(role)
 
 
 def generator(seed: int) -> Generator:

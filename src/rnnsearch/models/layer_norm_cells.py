@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rnnsearch.models.cell import Cell, kept
-from rnnsearch.models.initialise import Init, linear
+from rnnsearch.models.initialise import parameter
 from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import CellState, Hidden, HiddenAndCell
 from rnnsearch.tensors import at_least_fp32
@@ -31,16 +31,10 @@ class Norm(nn.Module):
 
     def __init__(self, size: int, bias: bool = True) -> None:
         super().__init__()
-        self.gain = nn.Parameter(torch.ones(size))
+        self.gain = parameter(1.0, size)
         """g."""
-        self.bias = nn.Parameter(torch.zeros(size)) if bias else None
+        self.bias = parameter(0.0, size) if bias else None
         """b."""
-
-    def initialise(self) -> None:
-        """Gain 1, bias 0."""
-        nn.init.ones_(self.gain)
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
 
     def forward(self, a: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
         """LN(a)."""
@@ -54,15 +48,8 @@ class NormedCell(Cell):
         super().__init__(inputs_size, size)
         self.input = Linear(inputs_size, self.blocks * size, bias=False)
         """W of every block."""
-        self.recurrent = Linear(size, self.blocks * size, bias=False)
+        self.recurrent = Linear(size, self.blocks * size, bias=False, role="recurrent")
         """U of every block."""
-
-    def initialise(self, init: Init) -> None:
-        linear(init, self.input)
-        init.recurrent(self.recurrent.weight)
-        for module in self.modules():
-            if isinstance(module, Norm):
-                module.initialise()
 
 
 class LayerNormGRU(NormedCell):

@@ -6,7 +6,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from rnnsearch.models.initialise import Init, linear
 from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import Memory
 
@@ -24,10 +23,6 @@ class Lexical(nn.Module):
         super().__init__()
         self.hidden = Linear(embedding, embedding)
         """W and b."""
-
-    def initialise(self, init: Init) -> None:
-        """Draw the parameters."""
-        linear(init, self.hidden)
 
     def forward(self, alpha: Float[Tensor, "*rows J"], memory: Memory) -> Float[Tensor, "*rows E"]:
         """h^l of [B, I] target positions or N = B * K hypotheses, from their weights over the memory's annotations."""

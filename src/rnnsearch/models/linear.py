@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rnnsearch.models.fused.products import own_product, product, weight_gradient
+from rnnsearch.models.initialise import Role, give_role
 from rnnsearch.tensors import product_type
 
 ROWS = 256
@@ -18,7 +19,13 @@ ROWS = 256
 
 
 class Linear(nn.Linear):
-    """PyTorch's, which is its plain twin."""
+    """PyTorch's, which is its plain twin; the role of its weight is `role`."""
+
+    def __init__(self, inputs: int, outputs: int, bias: bool = True, role: Role = "weight") -> None:
+        super().__init__(inputs, outputs, bias)
+        give_role(self.weight, role)
+        if bias:
+            give_role(self.bias, "bias")
 
     def forward(self, input: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
         return linear(input, self.weight, self.bias)

@@ -10,7 +10,6 @@ from rnnsearch.config import DropoutConfig, EncoderConfig
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.draws import Draws, state_mask
 from rnnsearch.models.encoder import Encoder, MakeCell, turned
-from rnnsearch.models.initialise import Init
 from rnnsearch.models.memory import Encoded, StateShape
 
 
@@ -51,9 +50,6 @@ class Unidirectional(Encoder):
     def shapes_of(cls, config: EncoderConfig) -> tuple[StateShape, ...]:
         return (StateShape(CELLS[config.cell].state, config.size),)
 
-    def initialise(self, init: Init) -> None:
-        self.forward_cell.initialise(init)
-
     def forward(self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Encoded:
         read = turned(x, mask) if self.reverse else x
         keep = state_mask(self.forward_cell.size, x, self.state_dropout, draws)
@@ -87,10 +83,6 @@ class Bidirectional(Encoder):
     @classmethod
     def shapes_of(cls, config: EncoderConfig) -> tuple[StateShape, ...]:
         return (StateShape(CELLS[config.cell].state, 2 * config.size),)
-
-    def initialise(self, init: Init) -> None:
-        self.forward_cell.initialise(init)
-        self.backward_cell.initialise(init)
 
     def forward(self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Encoded:
         keep = state_mask(self.forward_cell.size, x, self.state_dropout, draws)

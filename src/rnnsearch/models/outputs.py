@@ -12,7 +12,7 @@ from torch.nn.functional import linear
 
 from rnnsearch.models.embeddings import Embedding
 from rnnsearch.models.fused.products import product, weight_gradient
-from rnnsearch.models.initialise import Init
+from rnnsearch.models.initialise import parameter
 from rnnsearch.models.native import softmax_loss as native
 from rnnsearch.tensors import at_least_fp32, product_type
 
@@ -23,25 +23,17 @@ CHUNK_BYTES = 1 << 24
 class Output(nn.Module):
     """W_o [V, R] and b. `tied` shares W_o with an embedding table of the same shape.
 
+    Rows of W_o, tied or not, are drawn as vectors of words like an embedding's: Glorot's bound for a matrix [V, R]
+    would shrink with the vocabulary, and learning would begin several times as slowly.
     `lexical` numbers at the end of a readout are the lexical model's, with a matrix W_l [V, lexical] of their own.
     """
 
     def __init__(self, readout: int, vocabulary: int, tied: Embedding | None = None, lexical: int = 0) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(vocabulary, readout)) if tied is None else tied.weight
-        self.lexical = nn.Parameter(torch.empty(vocabulary, lexical)) if lexical else None
+        self.weight = parameter("embedding", vocabulary, readout) if tied is None else tied.weight
+        self.lexical = parameter("weight", vocabulary, lexical) if lexical else None
         """W_l."""
-        self.bias = nn.Parameter(torch.empty(vocabulary))
-        self.tied = tied is not None
-
-    def initialise(self, init: Init) -> None:
-        """Draw the parameters: rows of W_o, tied or not, are vectors of words like an embedding's. Glorot's bound for a
-        matrix [V, R] would shrink with the vocabulary, and learning would begin several times as slowly."""
-        if not self.tied:
-            init.embedding(self.weight)
-        if self.lexical is not None:
-            init.weight(self.lexical)
-        init.bias(self.bias)
+        self.bias = parameter("bias", vocabulary)
 
     def logits(
         self, readout: Float[Tensor, "*rows R"], rows: Int[Tensor, "C"] | None = None

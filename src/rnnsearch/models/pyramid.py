@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -12,7 +10,6 @@ from rnnsearch.config import DropoutConfig, EncoderConfig
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.draws import Draws, dropout
 from rnnsearch.models.encoder import Encoder
-from rnnsearch.models.initialise import Init
 from rnnsearch.models.memory import CellState, Encoded, Origin, StateShape
 from rnnsearch.models.one_layer_encoders import Bidirectional
 
@@ -64,10 +61,6 @@ class Pyramid(Encoder):
         if reduce <= layers:
             return []
         return [f"model.encoder.reduce: must be at most model.encoder.layers ({layers}); got {reduce}"]
-
-    def initialise(self, init: Init) -> None:
-        for layer in self.layers:
-            cast(Encoder, layer).initialise(init)
 
     def forward(self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Encoded:
         finals: list[CellState] = []

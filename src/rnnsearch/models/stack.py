@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from rnnsearch.config import DropoutConfig
 from rnnsearch.models.cell import Cell
 from rnnsearch.models.draws import Draws
-from rnnsearch.models.initialise import Init
 from rnnsearch.models.memory import CellState, StateShape
 
 
@@ -61,11 +60,6 @@ class Stack(nn.Module):
         self.first_residual = layers + 1 if residual_from is None else residual_from
         self.layers_dropout = 0.0 if dropout is None or layers == 1 else dropout.layers
         self.state_dropout = 0.0 if dropout is None else dropout.state
-
-    def initialise(self, init: Init) -> None:
-        """Draw the parameters."""
-        for cell in self.layers:
-            cell.initialise(init)
 
     @property
     def layers(self) -> tuple[Cell, ...]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
@@ -11,7 +9,6 @@ from rnnsearch.config import DropoutConfig, EncoderConfig
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.draws import Draws, dropout
 from rnnsearch.models.encoder import Encoder, turned
-from rnnsearch.models.initialise import Init
 from rnnsearch.models.memory import CellState, Encoded, StateShape
 from rnnsearch.models.one_layer_encoders import Bidirectional, Unidirectional
 
@@ -94,10 +91,6 @@ class Stacked(Encoder):
         if config.direction != "both":
             return None
         return f'model.encoder.direction: must be forward or bottom for {reader}; got "both"'
-
-    def initialise(self, init: Init) -> None:
-        for layer in self.layers:
-            cast(Encoder, layer).initialise(init)
 
     def forward(self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Encoded:
         below = turned(x, mask) if self.reverse else x

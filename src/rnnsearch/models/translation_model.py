@@ -14,7 +14,6 @@ from rnnsearch.models.decoders.decoder import Decoder, Reading, State
 from rnnsearch.models.draws import Draws, dropout, word_dropout
 from rnnsearch.models.embeddings import Embedding
 from rnnsearch.models.encoder import Encoder
-from rnnsearch.models.initialise import Init
 from rnnsearch.models.lexical import Lexical
 from rnnsearch.models.memory import Encoded, Memory
 from rnnsearch.models.outputs import Output
@@ -54,19 +53,6 @@ class TranslationModel(nn.Module):
         self.auxiliary = auxiliary
         """What only training uses."""
         self.lexical = lexical
-
-    def initialise(self, init: Init) -> None:
-        """Draw every parameter."""
-        self.source_embedding.initialise(init)
-        if self.target_embedding is not self.source_embedding:
-            self.target_embedding.initialise(init)
-        self.encoder.initialise(init)
-        self.decoder.initialise(init)
-        self.output.initialise(init)
-        if self.auxiliary is not None:
-            self.auxiliary.initialise(init)
-        if self.lexical is not None:
-            self.lexical.initialise(init)
 
     def encode(self, source: Int[Tensor, "B J"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Memory:
         """What the decoder remembers of B source sentences; mask is True on real symbols."""

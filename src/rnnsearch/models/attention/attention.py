@@ -15,7 +15,6 @@ from rnnsearch.models.attention.normalisers import NORMALISERS, Normaliser, Soft
 from rnnsearch.models.attention.scores import SCORES, Score
 from rnnsearch.models.attention.windows import WINDOWS, Global, Placement, Window
 from rnnsearch.models.draws import Draws
-from rnnsearch.models.initialise import Init
 from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import Encoded, Memory
 
@@ -55,7 +54,7 @@ class Attention(nn.Module):
         self.normaliser = normaliser
         self.features = nn.ModuleList(features)
         self.feature_weights = nn.ModuleList(
-            Linear(feature.width, score.hidden_size, bias=False) for feature in features
+            Linear(feature.width, score.hidden_size, bias=False, role="alignment") for feature in features
         )
         """W_f of each feature."""
 
@@ -66,14 +65,6 @@ class Attention(nn.Module):
         window = WINDOWS[config.window].make(config, query_size)
         features = tuple(FEATURES[name].make(config, query_size, annotation_size) for name in config.features)
         return cls(score, window, NORMALISERS[config.normaliser](), features)
-
-    def initialise(self, init: Init) -> None:
-        """Draw the parameters."""
-        self.score.initialise(init)
-        self.window.initialise(init)
-        for feature, weight in self._features():
-            feature.initialise(init)
-            init.alignment(weight.weight)
 
     def _features(self) -> list[tuple[Feature, nn.Linear]]:
         """The features, each with its W_f."""

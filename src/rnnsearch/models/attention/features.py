@@ -17,7 +17,6 @@ from torch.nn.functional import pad
 
 from rnnsearch.config import AttentionConfig
 from rnnsearch.models.cells import GRU
-from rnnsearch.models.initialise import Init
 from rnnsearch.models.linear import Linear, linear
 from rnnsearch.models.memory import Encoded, Hidden, Memory
 from rnnsearch.tensors import at_least_fp32
@@ -63,9 +62,6 @@ class Feature(nn.Module, ABC):
     ) -> Any:
         """The state after a target position whose weights were alpha; N = B * Q rows."""
 
-    def initialise(self, init: Init) -> None:
-        """Draw the parameters, if there are any."""
-
 
 class Past(NamedTuple):
     """What is remembered of the weights so far, alpha [N, J]: their last, or a sum of them."""
@@ -97,9 +93,6 @@ class LinguisticCoverage(Feature):
     def make(cls, config: AttentionConfig, query_size: int, annotation_size: int) -> LinguisticCoverage:
         assert config.fertility is not None
         return cls(annotation_size, config.fertility)
-
-    def initialise(self, init: Init) -> None:
-        init.weight(self.fertility.weight)
 
     def on(self, encoded: Encoded) -> Tensor:
         """Phi [B, J]."""
@@ -151,9 +144,6 @@ class NeuralCoverage(Feature):
     def make(cls, config: AttentionConfig, query_size: int, annotation_size: int) -> NeuralCoverage:
         assert config.coverage_size is not None
         return cls(query_size, annotation_size, config.coverage_size)
-
-    def initialise(self, init: Init) -> None:
-        self.cell.initialise(init)
 
     def on(self, encoded: Encoded) -> Tensor:
         """The annotations' share of all gates, bias and all, [B, J, 3 d]."""

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from rnnsearch.config import AttentionConfig
 from rnnsearch.errors import ModelError
-from rnnsearch.models.initialise import Init
+from rnnsearch.models.initialise import parameter
 from rnnsearch.models.linear import Linear, linear
 
 
@@ -73,10 +73,6 @@ class Score(nn.Module, ABC):
     ) -> Float[Tensor, "B E J"]:
         """Energies of Q queries a sentence, E = Q * M. `extra`: what features add inside the hidden layer."""
 
-    @abstractmethod
-    def initialise(self, init: Init) -> None:
-        """Draw the parameters."""
-
 
 class Additive(Score):
     """The alignment model of Bahdanau et al. (appendix A.1.2): e_ij = v_a^T tanh(W_a s_{i-1} + U_a h_j).
@@ -91,22 +87,17 @@ class Additive(Score):
     def __init__(self, query_size: int, annotation_size: int, size: int) -> None:
         super().__init__()
         self.hidden_size = size
-        self.query = Linear(query_size, size, bias=False)
+        self.query = Linear(query_size, size, bias=False, role="alignment")
         """W_a."""
-        self.key = Linear(annotation_size, size, bias=False)
+        self.key = Linear(annotation_size, size, bias=False, role="alignment")
         """U_a."""
-        self.vector = nn.Parameter(torch.empty(size))
+        self.vector = parameter("alignment_vector", size)
         """v_a."""
 
     @classmethod
     def make(cls, config: AttentionConfig, query_size: int, annotation_size: int) -> Additive:
         assert config.size is not None
         return cls(query_size, annotation_size, config.size)
-
-    def initialise(self, init: Init) -> None:
-        init.alignment(self.query.weight)
-        init.alignment(self.key.weight)
-        init.alignment_vector(self.vector)
 
     def keys(self, annotations: Float[Tensor, "B J H"]) -> Float[Tensor, "B J K"]:
         keys: Tensor = self.key(annotations)
@@ -133,19 +124,15 @@ class Concat(Score):
         super().__init__()
         self.hidden_size = size
         self.query_size = query_size
-        self.weight = nn.Parameter(torch.empty(size, query_size + annotation_size))
+        self.weight = parameter("alignment", size, query_size + annotation_size)
         """W_a."""
-        self.vector = nn.Parameter(torch.empty(size))
+        self.vector = parameter("alignment_vector", size)
         """v_a."""
 
     @classmethod
     def make(cls, config: AttentionConfig, query_size: int, annotation_size: int) -> Concat:
         assert config.size is not None
         return cls(query_size, annotation_size, config.size)
-
-    def initialise(self, init: Init) -> None:
-        init.alignment(self.weight)
-        init.alignment_vector(self.vector)
 
     def keys(self, annotations: Float[Tensor, "B J H"]) -> Float[Tensor, "B J K"]:
         return linear(annotations, self.weight[:, self.query_size :])
@@ -174,13 +161,13 @@ class MultiHeadAdditive(Score):
         super().__init__()
         self.hidden_size = size
         self.heads: int = heads
-        self.query = Linear(query_size, size, bias=False)
+        self.query = Linear(query_size, size, bias=False, role="alignment")
         """W_m of all heads, one below the other."""
-        self.key = Linear(annotation_size, size, bias=False)
+        self.key = Linear(annotation_size, size, bias=False, role="alignment")
         """U_m."""
         self.value = Linear(annotation_size, annotation_size, bias=False)
         """V_m."""
-        self.vector = nn.Parameter(torch.empty(size))
+        self.vector = parameter("alignment_vector", size)
         """v_m, one after the other."""
 
     @classmethod
@@ -199,12 +186,6 @@ class MultiHeadAdditive(Score):
             "model.attention.heads: must divide model.attention.size and the size of an annotation; "
             f"got {config.heads}, {config.size} and {annotation_size}"
         )
-
-    def initialise(self, init: Init) -> None:
-        init.alignment(self.query.weight)
-        init.alignment(self.key.weight)
-        init.weight(self.value.weight)
-        init.alignment_vector(self.vector)
 
     def keys(self, annotations: Float[Tensor, "B J H"]) -> Float[Tensor, "B J K"]:
         keys: Tensor = self.key(annotations)
@@ -261,9 +242,6 @@ class Dot(Product):
             f"{query_size} and {annotation_size} numbers (the general score takes any sizes)"
         )
 
-    def initialise(self, init: Init) -> None:
-        """It has no parameters."""
-
     def keys(self, annotations: Float[Tensor, "B J H"]) -> Float[Tensor, "B J K"]:
         return annotations
 
@@ -292,15 +270,12 @@ class General(Product):
 
     def __init__(self, query_size: int, annotation_size: int) -> None:
         super().__init__()
-        self.key = Linear(annotation_size, query_size, bias=False)
+        self.key = Linear(annotation_size, query_size, bias=False, role="alignment")
         """W_a."""
 
     @classmethod
     def make(cls, config: AttentionConfig, query_size: int, annotation_size: int) -> General:
         return cls(query_size, annotation_size)
-
-    def initialise(self, init: Init) -> None:
-        init.alignment(self.key.weight)
 
     def keys(self, annotations: Float[Tensor, "B J H"]) -> Float[Tensor, "B J K"]:
         keys: Tensor = self.key(annotations)
@@ -319,16 +294,13 @@ class Location(Product):
 
     def __init__(self, query_size: int, max_source: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(max_source, query_size))
+        self.weight = parameter("alignment", max_source, query_size)
         """W_a."""
 
     @classmethod
     def make(cls, config: AttentionConfig, query_size: int, annotation_size: int) -> Location:
         assert config.max_source is not None
         return cls(query_size, config.max_source)
-
-    def initialise(self, init: Init) -> None:
-        init.alignment(self.weight)
 
     def keys(self, annotations: Float[Tensor, "B J H"]) -> Float[Tensor, "B J K"]:
         length, most = annotations.shape[1], self.weight.shape[0]

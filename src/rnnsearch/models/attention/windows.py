@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from rnnsearch.config import AttentionConfig
-from rnnsearch.models.initialise import Init
+from rnnsearch.models.initialise import parameter
 from rnnsearch.models.linear import Linear
 from rnnsearch.tensors import at_least_fp32
 
@@ -60,9 +60,6 @@ class Window(nn.Module, ABC):
         self, centre: Float[Tensor, "B Q"] | None, positions: Int[Tensor, "b q P"], real: Bool[Tensor, "B r P"]
     ) -> Placement:
         """Which of the given source positions are in the windows around `centre`; `real`: no padding."""
-
-    def initialise(self, init: Init) -> None:
-        """Draw the parameters, if there are any."""
 
 
 class Global(Window):
@@ -135,17 +132,13 @@ class LocalPredictive(Window):
         self.reach: int = reach
         self.query = Linear(query_size, query_size, bias=False)
         """W_p."""
-        self.vector = nn.Parameter(torch.empty(query_size))
+        self.vector = parameter("weight", query_size)
         """v_p."""
 
     @classmethod
     def make(cls, config: AttentionConfig, query_size: int) -> LocalPredictive:
         assert config.width is not None
         return cls(query_size, config.width)
-
-    def initialise(self, init: Init) -> None:
-        init.weight(self.query.weight)
-        init.weight(self.vector.data[None, :])
 
     def centre(
         self, query: Float[Tensor, "B Q D"], mask: Bool[Tensor, "B J"], position: Int[Tensor, "B Q"] | None

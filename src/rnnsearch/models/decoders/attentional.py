@@ -6,7 +6,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from rnnsearch.models.initialise import Init, linear
 from rnnsearch.models.linear import Linear
 
 
@@ -17,10 +16,6 @@ class Attentional(nn.Module):
         super().__init__()
         self.combine = Linear(context + state, size, bias=False)
         """W_c."""
-
-    def initialise(self, init: Init) -> None:
-        """Draw the parameters."""
-        linear(init, self.combine)
 
     def forward(self, context: Float[Tensor, "*rows H"], h: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows R"]:
         """h~ of any number of positions."""

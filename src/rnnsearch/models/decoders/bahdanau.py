@@ -18,7 +18,6 @@ from rnnsearch.models.decoders.tanh_output import TanhOutput
 from rnnsearch.models.draws import Draws, state_mask
 from rnnsearch.models.encoder import Encoder, MakeCell
 from rnnsearch.models.fused import bahdanau
-from rnnsearch.models.initialise import Init, linear
 from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import CellState, Encoded, Memory
 
@@ -76,13 +75,6 @@ class Bahdanau(Decoder):
         H, S = encoder.annotation_size, encoder.summary_size
         attention = Attention.make(model.attention, size, H)
         return cls(CELLS[cell], attention, model.embedding, H, S, size, readout, model.dropout.state)
-
-    def initialise(self, init: Init) -> None:
-        self.attention.initialise(init)
-        self.cell.initialise(init)
-        linear(init, self.context)
-        linear(init, self.initial)
-        self.deep_output.initialise(init)
 
     def remember(self, encoded: Encoded) -> Memory:
         return self.attention.on(encoded)

@@ -18,7 +18,6 @@ from rnnsearch.models.decoders.starts import first_state, mask_of, mean_annotati
 from rnnsearch.models.decoders.tanh_output import TanhOutput
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoder import Encoder, MakeCell
-from rnnsearch.models.initialise import Init, linear
 from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import CellState, Encoded, Memory
 
@@ -31,11 +30,6 @@ class Upper(nn.Module):
         self.cell: Cell = make_cell(size + annotation, size)
         self.transitions = Transitions(make_cell, size, transitions)
         self.count = 1 + transitions
-
-    def initialise(self, init: Init) -> None:
-        """Draw the parameters."""
-        self.cell.initialise(init)
-        self.transitions.initialise(init)
 
     def step(self, inputs: Float[Tensor, "N I"], state: CellState, masks: Tensor | None, first: int) -> CellState:
         """One target position; inputs: [w; c_i]. The layer's dropout masks are those of `masks` from `first`."""
@@ -104,13 +98,6 @@ class BiDeep(Decoder):
 
     def _upper(self) -> list[Upper]:
         return [cast(Upper, layer) for layer in self.upper]
-
-    def initialise(self, init: Init) -> None:
-        self.first.initialise(init)
-        for layer in self._upper():
-            layer.initialise(init)
-        linear(init, self.initial)
-        self.output.initialise(init)
 
     def remember(self, encoded: Encoded) -> Memory:
         return self.first.attention.on(encoded)

@@ -16,7 +16,6 @@ from rnnsearch.models.decoders.starts import first_state, mean_annotation, state
 from rnnsearch.models.decoders.tanh_output import TanhOutput
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoder import Encoder, MakeCell
-from rnnsearch.models.initialise import Init, linear
 from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import CellState, Encoded, Memory
 
@@ -69,11 +68,6 @@ class ConditionalGRU(Decoder):
         attention = Attention.make(model.attention, decoder.size, H)
         sizes = (model.embedding, H, decoder.size, decoder.readout, decoder.transitions or 0)
         return cls(CELLS[decoder.cell], attention, *sizes, model.dropout.state)
-
-    def initialise(self, init: Init) -> None:
-        self.cell.initialise(init)
-        linear(init, self.initial)
-        self.output.initialise(init)
 
     def remember(self, encoded: Encoded) -> Memory:
         return self.cell.attention.on(encoded)

@@ -14,7 +14,6 @@ from rnnsearch.models.decoders.decoder import Decoder, Reading
 from rnnsearch.models.decoders.deep_output import DeepOutput
 from rnnsearch.models.draws import Draws, state_mask
 from rnnsearch.models.encoder import Encoder
-from rnnsearch.models.initialise import Init, linear
 from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import Encoded, Memory
 
@@ -49,7 +48,7 @@ class Cho(Decoder):
         """V'."""
         self.word = Linear(embedding, 3 * size)
         """W_z, W_r, W and the biases."""
-        self.recurrent = Linear(size, 3 * size, bias=False)
+        self.recurrent = Linear(size, 3 * size, bias=False, role="recurrent")
         """U_z, U_r, U."""
         self.context = Linear(size, 3 * size, bias=False)
         """C_z, C_r, C."""
@@ -62,12 +61,6 @@ class Cho(Decoder):
         assert model.decoder.maxout is not None
         sizes = (model.embedding, encoder.summary_size, model.decoder.size, model.decoder.maxout)
         return cls(*sizes, model.dropout.state)
-
-    def initialise(self, init: Init) -> None:
-        for layer in (self.summary, self.initial, self.word, self.context):
-            linear(init, layer)
-        init.recurrent(self.recurrent.weight)
-        self.deep_output.initialise(init)
 
     def remember(self, encoded: Encoded) -> Memory:
         return Memory(*encoded)

@@ -12,7 +12,7 @@ from rnnsearch.models.attention.attention import Attended, Attention, AttentionS
 from rnnsearch.models.cell import Cell
 from rnnsearch.models.decoders.starts import mask_of
 from rnnsearch.models.encoder import MakeCell
-from rnnsearch.models.initialise import Init
+from rnnsearch.models.initialise import parameter
 from rnnsearch.models.layer_norm_cells import Norm
 from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import CellState, Memory
@@ -25,7 +25,7 @@ class NoInput(Linear):
         nn.Module.__init__(self)
         self.in_features, self.out_features = 0, size
         self.weight = torch.empty(size, 0)
-        self.bias = nn.Parameter(torch.empty(size))
+        self.bias = parameter("bias", size)
 
     def forward(self, input: Float[Tensor, "N 0"]) -> Float[Tensor, "N G"]:
         return self.bias.expand(input.shape[0], -1)
@@ -52,11 +52,6 @@ class Transitions(nn.Module):
     def layers(self) -> list[Cell]:
         """The cells, in the order of the transitions."""
         return [cast(Cell, cell) for cell in self.cells]
-
-    def initialise(self, init: Init) -> None:
-        """Draw the parameters."""
-        for cell in self.layers:
-            cell.initialise(init)
 
     def forward(self, state: CellState, masks: Tensor | None, first: int) -> CellState:
         """The state after all of them; their dropout masks are those of `masks` from number `first`."""
@@ -89,13 +84,6 @@ class Conditional(nn.Module):
         """GRU_2."""
         self.transitions = Transitions(make_cell, size, transitions)
         self.count = 2 + transitions
-
-    def initialise(self, init: Init) -> None:
-        """Draw the parameters."""
-        self.attention.initialise(init)
-        self.word.initialise(init)
-        self.context.initialise(init)
-        self.transitions.initialise(init)
 
     def step(
         self,

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from rnnsearch.config import ModelConfig
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoder import Encoder
-from rnnsearch.models.initialise import Init
 from rnnsearch.models.memory import Encoded, Memory
 
 State = Any
@@ -66,10 +65,6 @@ class Decoder(nn.Module, ABC):
     def attended_size(cls, model: ModelConfig, annotation_size: int) -> int:
         """The size of `Memory.annotations`, given that of the encoder's."""
         return annotation_size
-
-    @abstractmethod
-    def initialise(self, init: Init) -> None:
-        """Draw the parameters."""
 
     @abstractmethod
     def remember(self, encoded: Encoded) -> Memory:

@@ -6,7 +6,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from rnnsearch.models.initialise import Init, linear
 from rnnsearch.models.linear import Linear
 
 
@@ -24,11 +23,6 @@ class DeepOutput(nn.Module):
         """V_o."""
         self.context = Linear(context, 2 * maxout, bias=False)
         """C_o."""
-
-    def initialise(self, init: Init) -> None:
-        """Draw the parameters."""
-        for layer in (self.state, self.word, self.context):
-            linear(init, layer)
 
     def forward(
         self,

@@ -15,7 +15,6 @@ from rnnsearch.models.decoders.decoder import Reading
 from rnnsearch.models.decoders.stacked import Stacked
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoder import Encoder
-from rnnsearch.models.initialise import Init
 from rnnsearch.models.memory import Memory
 from rnnsearch.models.stack import Stack, StackState
 
@@ -48,10 +47,6 @@ class Luong(Stacked):
     def make(cls, model: ModelConfig, encoder: Encoder) -> Luong:
         assert model.decoder.readout is not None
         return cls(*cls.parts(model, encoder), encoder.annotation_size, model.decoder.readout)
-
-    def initialise(self, init: Init) -> None:
-        super().initialise(init)
-        self.attentional.initialise(init)
 
     def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> LuongState:
         return LuongState(*self.begin(memory, draws, steps))

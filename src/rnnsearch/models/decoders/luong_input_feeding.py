@@ -15,7 +15,6 @@ from rnnsearch.models.decoders.decoder import Reading
 from rnnsearch.models.decoders.stacked import Stacked
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoder import Encoder
-from rnnsearch.models.initialise import Init, linear
 from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import Memory
 from rnnsearch.models.stack import Stack, StackState
@@ -52,11 +51,6 @@ class LuongInputFeeding(Stacked):
     def make(cls, model: ModelConfig, encoder: Encoder) -> LuongInputFeeding:
         assert model.decoder.readout is not None
         return cls(*cls.parts(model, encoder), encoder.annotation_size, model.decoder.readout)
-
-    def initialise(self, init: Init) -> None:
-        super().initialise(init)
-        self.attentional.initialise(init)
-        linear(init, self.feeding)
 
     def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> InputFeedingState:
         stack, attention = self.begin(memory, draws, steps)

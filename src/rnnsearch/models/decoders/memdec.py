@@ -17,7 +17,7 @@ from rnnsearch.models.decoders.deep_output import DeepOutput
 from rnnsearch.models.decoders.starts import first_state, mask_of, mean_annotation, state_masks
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoder import Encoder, MakeCell
-from rnnsearch.models.initialise import Init, linear
+from rnnsearch.models.initialise import parameter
 from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import CellState, Encoded, Memory
 from rnnsearch.tensors import at_least_fp32
@@ -35,17 +35,10 @@ class Head(nn.Module):
         """A."""
         self.query = Linear(controller, slot, bias=False)
         """B."""
-        self.vector = nn.Parameter(torch.empty(slot))
+        self.vector = parameter("weight", slot)
         """v."""
         self.gate = Linear(controller, 1)
         """w_g and b."""
-
-    def initialise(self, init: Init) -> None:
-        """Draw the parameters."""
-        init.weight(self.slot.weight)
-        init.weight(self.query.weight)
-        init.weight(self.vector.data[None, :])
-        linear(init, self.gate)
 
     def forward(
         self, buffer: Float[Tensor, "N n m"], s: Float[Tensor, "N D"], before: Float[Tensor, "N n"]
@@ -104,7 +97,7 @@ class MemDec(Decoder):
         self.slots, self.slot_size = slots, slot_size
         self.word = Linear(embedding, size)
         """W_y and b."""
-        self.recurrent = Linear(size, size, bias=False)
+        self.recurrent = Linear(size, size, bias=False, role="recurrent")
         """W_s."""
         self.cell: Cell = make_cell(annotation + slot_size, size)
         self.reader = Head(size, slot_size)
@@ -129,16 +122,6 @@ class MemDec(Decoder):
         attention = Attention.make(model.attention, D, H)
         sizes = (model.embedding, H, S, D, decoder.slots, decoder.slot_size, decoder.maxout)
         return cls(CELLS[decoder.cell], attention, *sizes, model.dropout.state)
-
-    def initialise(self, init: Init) -> None:
-        self.attention.initialise(init)
-        self.cell.initialise(init)
-        self.reader.initialise(init)
-        self.writer.initialise(init)
-        init.recurrent(self.recurrent.weight)
-        for layer in (self.word, self.erase, self.add, self.initial, self.first_buffer):
-            linear(init, layer)
-        self.deep_output.initialise(init)
 
     def remember(self, encoded: Encoded) -> Memory:
         return self.attention.on(encoded)

@@ -15,7 +15,6 @@ from rnnsearch.models.decoders.decoder import Reading
 from rnnsearch.models.decoders.stacked import Stacked
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoder import Encoder
-from rnnsearch.models.initialise import Init, linear
 from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import Memory
 from rnnsearch.models.stack import Stack, StackState
@@ -51,10 +50,6 @@ class Neubig(Stacked):
     @classmethod
     def make(cls, model: ModelConfig, encoder: Encoder) -> Neubig:
         return cls(*cls.parts(model, encoder), encoder.annotation_size)
-
-    def initialise(self, init: Init) -> None:
-        super().initialise(init)
-        linear(init, self.context)
 
     def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> NeubigState:
         stack, attention = self.begin(memory, draws, steps)

@@ -15,7 +15,6 @@ from rnnsearch.models.decoders.decoder import Reading
 from rnnsearch.models.decoders.stacked import Stacked
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoder import Encoder
-from rnnsearch.models.initialise import Init, linear
 from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import Encoded, Memory
 from rnnsearch.models.stack import Stack, StackState
@@ -54,11 +53,6 @@ class RNMTPlus(Stacked):
     @classmethod
     def attended_size(cls, model: ModelConfig, annotation_size: int) -> int:
         return model.decoder.size
-
-    def initialise(self, init: Init) -> None:
-        super().initialise(init)
-        linear(init, self.projection)
-        linear(init, self.context)
 
     def remember(self, encoded: Encoded) -> Memory:
         return super().remember(encoded._replace(annotations=self.projection(encoded.annotations)))

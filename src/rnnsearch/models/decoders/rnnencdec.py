@@ -14,7 +14,6 @@ from rnnsearch.models.decoders.decoder import Decoder, Reading
 from rnnsearch.models.decoders.deep_output import DeepOutput
 from rnnsearch.models.draws import Draws, state_mask
 from rnnsearch.models.encoder import Encoder, MakeCell
-from rnnsearch.models.initialise import Init, linear
 from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import CellState, Encoded, Memory
 
@@ -55,12 +54,6 @@ class RNNencdec(Decoder):
         size, cell, maxout = model.decoder.size, model.decoder.cell, model.decoder.maxout
         assert cell is not None and maxout is not None
         return cls(CELLS[cell], model.embedding, encoder.summary_size, size, maxout, model.dropout.state)
-
-    def initialise(self, init: Init) -> None:
-        self.cell.initialise(init)
-        linear(init, self.context)
-        linear(init, self.initial)
-        self.deep_output.initialise(init)
 
     def remember(self, encoded: Encoded) -> Memory:
         return Memory(*encoded)

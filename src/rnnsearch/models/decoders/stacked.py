@@ -12,7 +12,6 @@ from rnnsearch.models.decoders.decoder import Decoder
 from rnnsearch.models.decoders.starts import make_bridge, make_stack
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoder import Encoder
-from rnnsearch.models.initialise import Init
 from rnnsearch.models.memory import Encoded, Memory
 from rnnsearch.models.stack import Stack, StackState
 
@@ -38,11 +37,6 @@ class Stacked(Decoder):
         attended = cls.attended_size(model, encoder.annotation_size)
         attention = Attention.make(model.attention, stack.size, attended)
         return stack, make_bridge(model.decoder.bridge, encoder, stack), attention
-
-    def initialise(self, init: Init) -> None:
-        self.stack.initialise(init)
-        self.bridge.initialise(init)
-        self.attention.initialise(init)
 
     def remember(self, encoded: Encoded) -> Memory:
         return self.attention.on(encoded)

@@ -11,7 +11,6 @@ from rnnsearch.models.decoders.decoder import Decoder, Reading
 from rnnsearch.models.decoders.starts import make_bridge, make_stack
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoder import Encoder
-from rnnsearch.models.initialise import Init
 from rnnsearch.models.memory import Encoded, Memory
 from rnnsearch.models.stack import Stack, StackState
 
@@ -37,10 +36,6 @@ class Sutskever(Decoder):
     def make(cls, model: ModelConfig, encoder: Encoder) -> Sutskever:
         stack = make_stack(model)
         return cls(stack, make_bridge(model.decoder.bridge, encoder, stack))
-
-    def initialise(self, init: Init) -> None:
-        self.stack.initialise(init)
-        self.bridge.initialise(init)
 
     def remember(self, encoded: Encoded) -> Memory:
         return Memory(*encoded)

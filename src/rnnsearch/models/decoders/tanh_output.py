@@ -6,7 +6,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from rnnsearch.models.initialise import Init, linear
 from rnnsearch.models.linear import Linear
 
 
@@ -21,11 +20,6 @@ class TanhOutput(nn.Module):
         """W_t2."""
         self.context = Linear(context, size, bias=False)
         """W_t3."""
-
-    def initialise(self, init: Init) -> None:
-        """Draw the parameters."""
-        for layer in (self.state, self.word, self.context):
-            linear(init, layer)
 
     def forward(
         self,

@@ -33,7 +33,7 @@ class PackedOutput(Output):
 
     def __init__(self, native: ctypes.CDLL, layer: Output, kind: Kind) -> None:
         nn.Module.__init__(self)
-        self.weight, self.bias, self.lexical, self.tied = layer.weight, layer.bias, layer.lexical, layer.tied
+        self.weight, self.bias, self.lexical = layer.weight, layer.bias, layer.lexical
         self._native, self._kind = native, kind
         self._packed = Packed(native, layer.weight, layer.bias, kind)
 

@@ -1,0 +1,101 @@
+"""Every parameter of every system is drawn once, as what it is."""
+
+import math
+import re
+
+import pytest
+import torch
+from torch import nn
+
+from rnnsearch.config import InitConfig, ObjectiveConfig
+from rnnsearch.models.build import build
+from rnnsearch.models.initialise import Init, generator, initialise
+
+IS = [
+    (r"\.score\.(query\.|key\.)?weight$|\.feature_weights\.\d\.weight$", "alignment"),
+    (r"\.score\.vector$", "alignment_vector"),
+    (r"\.recurrent(_gates)?\.weight$", "recurrent"),
+    (r"_embedding\.weight$|^output\.weight$", "embedding"),
+    (r"\.gain$", 1.0),
+    (r"\.norm\w*\.(\d\.)?bias$", 0.0),
+    (r"^auxiliary\.fertility\.moments\.weight$|^auxiliary\.baseline\.linear\.weight$", 0.0),
+    (r"^auxiliary\.baseline\.(linear\.bias|value)$", -math.log(12)),
+    (r"bias$", "bias"),
+]
+"""What a parameter is, by its name; all others are weights."""
+CODES = {
+    "weight": 21.0,
+    "embedding": 22.0,
+    "bias": 23.0,
+    "recurrent": 24.0,
+    "alignment": 25.0,
+    "alignment_vector": 26.0,
+}
+
+
+class Marks(Init):
+    """Fills each parameter with the number of its role, and counts them."""
+
+    drawn = 0
+
+    def weight(self, weight):
+        self.mark(weight, "weight")
+
+    def embedding(self, weight):
+        self.mark(weight, "embedding")
+
+    def bias(self, bias):
+        self.mark(bias, "bias")
+
+    def recurrent(self, weight):
+        self.mark(weight, "recurrent")
+
+    def alignment(self, weight):
+        self.mark(weight, "alignment")
+
+    def alignment_vector(self, vector):
+        self.mark(vector, "alignment_vector")
+
+    def mark(self, tensor, role):
+        assert tensor.ndim == 2
+        tensor.fill_(CODES[role])
+        self.drawn += 1
+
+
+def assert_drawn(model):
+    init = Marks(InitConfig(), generator(1))
+    for own in model.parameters():
+        own.data.fill_(math.nan)
+    initialise(model, init)
+    constant = 0
+    for name, own in model.named_parameters():
+        role = next((role for pattern, role in IS if re.search(pattern, name)), "weight")
+        constant += not isinstance(role, str)
+        assert torch.allclose(own, torch.tensor(float(CODES.get(role, role)))), (name, role)
+    assert init.drawn + constant == len(list(model.parameters()))
+
+
+def test_of_every_combination(whole):
+    assert_drawn(build(whole.model, 12, 12, seed=None, objective=whole.objective))
+
+
+def test_of_what_objectives_learn(choices):
+    config = choices["whole"][next(iter(choices["whole"]))]
+    for baseline in ({"baseline": "average", "decay": 0.9}, {"baseline": "learned"}):
+        objective = ObjectiveConfig.model_validate({"fertility": {"size": 3}, "reinforce": baseline})
+        assert_drawn(build(config.model, 12, 12, seed=None, objective=objective))
+
+
+def test_a_shared_table_is_drawn_once(choices):
+    configs = choices["legal"].values()
+    config = next(c for c in configs if c.model.decoder.maxout and not c.model.encoder.layers)
+    decoder = config.model.decoder.model_copy(update={"maxout": config.model.embedding})
+    model = config.model.model_copy(update={"tie": "all", "decoder": decoder})
+    assert_drawn(build(model, 12, 12, seed=None))
+
+
+def test_a_parameter_without_a_role_is_an_error(choices):
+    model = build(next(iter(choices["whole"].values())).model, 12, 12, seed=None)
+    model.decoder.more = nn.Linear(2, 3)
+    with pytest.raises(AssertionError, match=r"decoder\.more\.weight has no role"):
+        initialise(model, Marks(InitConfig(), generator(1)))
