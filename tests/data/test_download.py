@@ -43,6 +43,7 @@ class Server(ThreadingHTTPServer):
         self.requests: list[tuple[str, str | None]] = []
         self.cut_after: int | None = None
         self.ranges = True
+        self.refuses = False
         self.json = False
         self.login: str | None = None
 
@@ -84,7 +85,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def file(self, wanted: str | None) -> None:
         start = int(re.sub(r"\D", "", wanted)) if wanted and self.server.ranges else 0
-        if start >= len(CONTENT):
+        if start >= len(CONTENT) or self.server.refuses:
             self.send_error(416)
             return
         self.send_response(206 if start else 200)
@@ -204,6 +205,12 @@ def test_what_was_fetched_is_kept_for_the_next_call(tmp_path: Path, server: Serv
 def test_a_part_longer_than_the_file_is_begun_anew(tmp_path: Path, server: Server, part: bytes) -> None:
     (tmp_path / f"{NAME}.part").write_bytes(part)
     assert fetch(ARCHIVE, tmp_path, settings(f"{server.address}/simple")).read_bytes() == CONTENT
+
+
+def test_a_server_that_refuses_every_range_is_said(tmp_path: Path, server: Server) -> None:
+    server.refuses = True
+    with pytest.raises(DataError, match=r"cannot be downloaded: the server answers 416 Requested Range Not Satis"):
+        fetch(ARCHIVE, tmp_path, settings(f"{server.address}/simple"))
 
 
 def test_a_server_without_ranges_starts_over(tmp_path: Path, server: Server) -> None:

@@ -131,7 +131,8 @@ def test_models_unused_for_longest_leave_the_memory(folders: list[Path]) -> None
         registry = Registry(folders, Settings(max_loaded=1))
         names = []
         for name in ("en-de", "de-en", "en-de"):
-            await registry.get(registry.find(name))
+            async with registry.lease(registry.find(name)):
+                pass
             names.append([served.about.name for served in registry.loaded])
         await registry.close()
         return names

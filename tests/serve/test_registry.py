@@ -14,7 +14,7 @@ import torch
 from rnnsearch.errors import ModelError
 from rnnsearch.serve import registry as module
 from rnnsearch.serve.limits import ServeError, Settings
-from rnnsearch.serve.registry import Registry, Search
+from rnnsearch.serve.registry import Registry, Search, Served
 from rnnsearch.translate import Translator
 
 
@@ -35,9 +35,17 @@ class Loader:
         return self._load(folder, device)
 
 
-def run(folders: list[Path], conversation: Callable[[Registry], Coroutine[Any, Any, Any]]) -> Any:
+async def used(registry: Registry, name: str | None = None) -> Served:
+    """A model that somebody has worked with."""
+    async with registry.lease(registry.find(name)) as served:
+        return served
+
+
+def run(
+    folders: list[Path], conversation: Callable[[Registry], Coroutine[Any, Any, Any]], settings: Settings | None = None
+) -> Any:
     async def held() -> Any:
-        registry = Registry(folders, Settings())
+        registry = Registry(folders, settings or Settings())
         try:
             return await conversation(registry)
         finally:
@@ -50,13 +58,13 @@ def test_who_gives_up_while_a_model_loads_holds_nobody_up(folders: list[Path], m
     loader = Loader(monkeypatch)
 
     async def conversation(registry: Registry) -> None:
-        first = asyncio.create_task(registry.get(registry.find()))
+        first = asyncio.create_task(used(registry))
         await asyncio.to_thread(loader.entered.wait, 20)
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
         loader.go.set()
-        served = await registry.get(registry.find())
+        served = await used(registry)
         assert registry.loaded == [served]
 
     run(folders, conversation)
@@ -69,8 +77,8 @@ def test_two_first_requests_load_a_model_once(folders: list[Path], monkeypatch: 
     loader.go.set()
 
     async def conversation(registry: Registry) -> None:
-        first, second = await asyncio.gather(*(registry.get(registry.find()) for _ in range(2)))
-        assert first is second is await registry.get(registry.find())
+        first, second = await asyncio.gather(used(registry), used(registry))
+        assert first is second is await used(registry)
 
     run(folders, conversation)
     assert loader.calls == 1
@@ -83,10 +91,9 @@ def test_a_model_that_cannot_be_loaded_is_tried_again(folders: list[Path], monke
     async def conversation(registry: Registry) -> None:
         with monkeypatch.context() as patched:
             patched.setattr(module, "load", broken)
-            asked = (registry.get(registry.find()) for _ in range(2))
-            outcomes = await asyncio.gather(*asked, return_exceptions=True)
+            outcomes = await asyncio.gather(used(registry), used(registry), return_exceptions=True)
             assert [str(outcome) for outcome in outcomes] == ["it is broken"] * 2
-        assert (await registry.get(registry.find())).about.name == "en-de"
+        assert (await used(registry)).about.name == "en-de"
 
     run(folders, conversation)
 
@@ -95,7 +102,7 @@ def test_a_server_that_closes_leaves_no_model_loading(folders: list[Path], monke
     loader = Loader(monkeypatch)
 
     async def conversation(registry: Registry) -> list[Any]:
-        asked = asyncio.create_task(registry.get(registry.find()))
+        asked = asyncio.create_task(used(registry))
         await asyncio.to_thread(loader.entered.wait, 20)
         await registry.close()
         loader.go.set()
@@ -105,12 +112,24 @@ def test_a_server_that_closes_leaves_no_model_loading(folders: list[Path], monke
     assert isinstance(outcome, asyncio.CancelledError)
 
 
-def test_a_model_that_was_let_go_says_so(folders: list[Path]) -> None:
+def test_a_model_that_somebody_works_with_is_not_let_go(folders: list[Path]) -> None:
     async def conversation(registry: Registry) -> None:
-        served = await registry.get(registry.find())
+        async with registry.lease(registry.find("en-de")) as served:
+            # The other model is wanted at the same time, again and again, before this one is given anything to do.
+            assert await used(registry, "de-en") is await used(registry, "de-en")
+            assert len(await served.translate(["the cat"], Search())) == 1
+        await used(registry, "de-en")
+        assert [kept.about.name for kept in registry.loaded] == ["de-en"], "what nobody works with is let go"
+
+    run(folders, conversation, Settings(max_loaded=1))
+
+
+def test_a_server_that_shuts_down_says_so(folders: list[Path]) -> None:
+    async def conversation(registry: Registry) -> None:
+        served = await used(registry)
         await registry.close()
         for asked in (served.translate(["the cat"], Search()), served.aside(lambda _: None)):
-            with pytest.raises(ServeError, match="the model must be in memory") as caught:
+            with pytest.raises(ServeError, match="the server is shutting down") as caught:
                 await asked
             assert (caught.value.status, caught.value.retry_after) == (503, 1)
 
@@ -129,7 +148,7 @@ def test_threads_side_by_side_find_what_one_finds(folders: list[Path]) -> None:
 
         async def held() -> list[str]:
             registry = Registry(folders, Settings(), lambda _, batch: formed.append(batch.sentences))
-            served = await registry.get(registry.find())
+            served = await used(registry)
             found = await asyncio.gather(*(served.translate([sentence], Search()) for sentence in sentences))
             await registry.close()
             return [best.text for [[best]] in found]

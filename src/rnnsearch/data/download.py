@@ -147,10 +147,10 @@ def _download(address: str, part: Path, settings: PipSettings, progress: Progres
             return
         except urllib.error.HTTPError as error:
             error.close()
+            fault = f"the server answers {error.code} {error.reason}"
             if error.code == 416:  # the part is longer than the file: begin again
                 part.unlink(missing_ok=True)
                 continue
-            fault = f"the server answers {error.code} {error.reason}"
         except _NETWORK as error:
             fault = _reason(error)
         if attempt < _ATTEMPTS:

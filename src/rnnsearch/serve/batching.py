@@ -142,7 +142,7 @@ class Batcher(Generic[Result]):
 
     def _require_open(self) -> None:
         if self._closed:
-            raise ServeError(503, "the model must be in memory; it was let go for another a moment ago", 1)
+            raise ServeError(503, "the server is shutting down", 1)
 
     def _require_room(self, count: int) -> None:
         room = self._settings.max_queue - self.waiting

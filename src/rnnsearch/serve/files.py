@@ -148,6 +148,6 @@ class Files:
             log("file", state=job.state, segments=job.done)
 
     async def _chunk(self, job: FileJob, segments: list[str]) -> list[str]:
-        served = await self._registry.get(job.about)
-        found = await translate_texts(served, segments, Search(), patient=True)
+        async with self._registry.lease(job.about) as served:
+            found = await translate_texts(served, segments, Search(), patient=True)
         return [text.text() for text in found]

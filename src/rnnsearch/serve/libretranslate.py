@@ -88,11 +88,11 @@ async def translate(request: Request, service: Use) -> Response:
     texts = [asked.q] if isinstance(asked.q, str) else asked.q
     check_characters(service.settings, texts)
     about = service.find(texts, None, asked.source, asked.target)
-    served = await service.registry.get(about)
     pages = [Markup(text) for text in texts] if asked.format == "html" else None
     wanted = [text for page in pages for text in page.texts] if pages is not None else texts
     search = Search(n_best=asked.alternatives + 1)
-    found = await service.answer(request, translate_texts(served, wanted, search))
+    async with service.registry.lease(about) as served:
+        found = await service.answer(request, translate_texts(served, wanted, search))
     ranks = [_texts(found, pages, rank) for rank in range(asked.alternatives + 1)]
     others = [_different(ranks, n) for n in range(len(texts))]
     single = isinstance(asked.q, str)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -49,7 +51,7 @@ class About:
     target: str
     attention: bool
     score: float | None
-    """BLEU on its dev set, or what `rnnsearch evaluate` last measured."""
+    """BLEU on its dev set, greedy; None where training did not measure it."""
 
     @property
     def source_name(self) -> str:
@@ -69,16 +71,10 @@ class Served:
         self.about = about
         self.translator = translator
         self.used = time.monotonic()
-        self._users = 0
         self._settings = settings
         threads = torch.get_num_threads() if translator.search.scorer.device.type == "cpu" else 1
         beside = Beside(one_thread_each(threads), threads) if threads > 1 else None
         self.batcher: Batcher[Found] = Batcher(self._work, settings, told, beside)
-
-    @property
-    def busy(self) -> bool:
-        """Whether some request waits for it."""
-        return self._users > 0
 
     async def translate(
         self,
@@ -95,12 +91,7 @@ class Served:
         self.lengths(prefixes or (), target=True)
         starts: Sequence[str | None] = prefixes or [None] * len(sentences)
         jobs = [Job(text, length, start) for text, length, start in zip(sentences, lengths, starts, strict=True)]
-        self._users += 1
-        try:
-            return await self.batcher.submit(jobs, search, patient)
-        finally:
-            self._users -= 1
-            self.used = time.monotonic()
+        return await self.batcher.submit(jobs, search, patient)
 
     def lengths(self, sentences: Sequence[str], target: bool = False) -> list[int]:
         """The symbols of each sentence (of the target language, if so).
@@ -118,12 +109,7 @@ class Served:
 
     async def aside(self, work: Callable[[Translator], T]) -> T:
         """Something else done with the model, in its turn. Errors: ServeError 429 where too much is waiting."""
-        self._users += 1
-        try:
-            return await self.batcher.aside(partial(work, self.translator))
-        finally:
-            self._users -= 1
-            self.used = time.monotonic()
+        return await self.batcher.aside(partial(work, self.translator))
 
     def _work(self, search: Search, jobs: list[Job]) -> list[Found]:
         options = replace(self.translator.options(search.beam, search.n_best), compact_at=COMPACT_AT)
@@ -146,6 +132,8 @@ class Registry:
         self._told = told
         self._loaded: dict[str, Served] = {}
         self._loading: dict[str, asyncio.Task[Served]] = {}
+        self._leases: Counter[str] = Counter()
+        """How many work with a model of that name, or wait for it to be loaded: it stays in memory meanwhile."""
 
     def is_loaded(self, name: str) -> bool:
         """Whether a model is in memory."""
@@ -174,8 +162,22 @@ class Registry:
         wanted = f"{source or 'any language'} to {target or 'any language'}"
         raise ServeError(400, f"source and target must be a direction served here ({known}); got {wanted}")
 
-    async def get(self, about: About) -> Served:
-        """A model, loaded now where it is not. Errors: ModelError, as in `translate.load`."""
+    @asynccontextmanager
+    async def lease(self, about: About) -> AsyncIterator[Served]:
+        """A model to work with, which stays in memory as long; loaded now where it is not.
+
+        Errors: ModelError, as in `translate.load`.
+        """
+        # Before it is there: whoever else gets a model now must not let go of the one that we wait for.
+        self._leases[about.name] += 1
+        try:
+            served = await self._get(about)
+            yield served
+            served.used = time.monotonic()
+        finally:
+            self._leases[about.name] -= 1
+
+    async def _get(self, about: About) -> Served:
         served = self._loaded.get(about.name)
         if served is None:
             if about.name not in self._loading:
@@ -183,7 +185,7 @@ class Registry:
             # Others may wait for it too, and who gives up now may ask again.
             served = await asyncio.shield(self._loading[about.name])
         served.used = time.monotonic()
-        await self._unload(besides=served)
+        await self._unload()
         return served
 
     async def _load(self, about: About) -> Served:
@@ -204,12 +206,13 @@ class Registry:
     async def load_all(self) -> None:
         """Load every model now. Errors: ModelError."""
         for about in self.abouts.values():
-            await self.get(about)
+            async with self.lease(about):
+                pass
 
-    async def _unload(self, besides: Served) -> None:
-        """Let the models go that are too many, the ones longest unused first, if nothing waits for them."""
+    async def _unload(self) -> None:
+        """Let the models go that are too many, the ones longest unused first, if nobody works with them."""
         most = self.settings.max_loaded
-        idle = sorted((s for s in self.loaded if s is not besides and not s.busy), key=lambda s: s.used)
+        idle = sorted((served for served in self.loaded if not self._leases[served.about.name]), key=lambda s: s.used)
         while most is not None and len(self._loaded) > most and idle:
             gone = idle.pop(0)
             del self._loaded[gone.about.name]

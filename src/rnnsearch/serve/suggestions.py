@@ -13,9 +13,9 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.serve.alternatives import alternatives
+from rnnsearch.serve.alternatives import Alternative, alternatives
 from rnnsearch.serve.limits import check_characters
-from rnnsearch.serve.registry import Search, Served
+from rnnsearch.serve.registry import About, Search, Served
 from rnnsearch.serve.schemas import (
     FAULTS,
     AlternativesAnswer,
@@ -23,7 +23,7 @@ from rnnsearch.serve.schemas import (
     CompleteAnswer,
     CompleteRequest,
 )
-from rnnsearch.serve.service import Use
+from rnnsearch.serve.service import Service, Use
 from rnnsearch.serve.texts import TextTranslation, one_sentence, require_line
 from rnnsearch.text.sentences import sentence_spans
 from rnnsearch.translate import Translation, Translator, one_line
@@ -38,16 +38,17 @@ async def complete(request: Request, asked: CompleteRequest, service: Use) -> Re
     service.check_key(request)
     check_characters(service.settings, [asked.text, asked.prefix])
     require_line("prefix", asked.prefix)
-    served = await service.registry.get(service.find([asked.text], asked.model, asked.source, asked.target))
-    sentence = one_sentence(served, asked.text)
+    about = service.find([asked.text], asked.model, asked.source, asked.target)
     search = Search(n_best=asked.n_best, prefixed=True)
-    [found] = await service.answer(request, served.translate([sentence], search, [asked.prefix]))
+    async with service.registry.lease(about) as served:
+        sentence = one_sentence(served, asked.text)
+        [found] = await service.answer(request, served.translate([sentence], search, [asked.prefix]))
     rests = {one_line(t.text)[len(asked.prefix) :]: t.score for t in reversed(found)}
     rows = [
         {"text": asked.prefix + rest, "rest": rest, "next": _NEXT.match(rest)[0], "score": score}  # type: ignore[index]
         for rest, score in reversed(rests.items())
     ]
-    return JSONResponse({"model": served.about.name, "completions": rows})
+    return JSONResponse({"model": about.name, "completions": rows})
 
 
 @router.post("/alternatives", responses={200: {"model": AlternativesAnswer}, **FAULTS})
@@ -56,38 +57,39 @@ async def other_words(request: Request, asked: AlternativesRequest, service: Use
     service.check_key(request)
     check_characters(service.settings, [asked.text, asked.translation])
     require_line("translation", asked.translation)
-    served = await service.registry.get(service.find([asked.text], asked.model, asked.source, asked.target))
-    sentence = one_sentence(served, asked.text)
-    served.lengths([sentence])
-    served.lengths([asked.translation], target=True)
+    about = service.find([asked.text], asked.model, asked.source, asked.target)
+    async with service.registry.lease(about) as served:
+        sentence = one_sentence(served, asked.text)
+        served.lengths([sentence])
+        served.lengths([asked.translation], target=True)
 
-    def work(translator: Translator) -> list[dict[str, Any]]:
-        found = alternatives(translator, sentence, asked.translation, asked.word, asked.n_best)
-        return [
-            {"word": other.word, "probability": other.probability, "text": one_line(other.translation.text)}
-            for other in found
-        ]
+        def work(translator: Translator) -> list[Alternative]:
+            return alternatives(translator, sentence, asked.translation, asked.word, asked.n_best)
 
-    rows = await service.answer(request, served.aside(work))
-    return JSONResponse({"model": served.about.name, "alternatives": rows})
+        found = await service.answer(request, served.aside(work))
+    rows = [
+        {"word": other.word, "probability": other.probability, "text": one_line(other.translation.text)}
+        for other in found
+    ]
+    return JSONResponse({"model": about.name, "alternatives": rows})
 
 
 async def streamed(
-    served: Served, text: str, answer: Callable[[TextTranslation], dict[str, Any]], timeout: float
+    service: Service, about: About, text: str, answer: Callable[[TextTranslation], dict[str, Any]]
 ) -> AsyncIterator[bytes]:
     """Server-sent events: each sentence's greedy translation after every symbol, and then the whole answer."""
-    spans = sentence_spans(text, served.about.source)
+    spans, timeout = sentence_spans(text, about.source), service.settings.timeout
     found: list[list[Translation]] = []
     try:
-        served.lengths([text[start:end] for start, end in spans])
-        async with asyncio.timeout(timeout):
+        async with service.registry.lease(about) as served, asyncio.timeout(timeout):
+            served.lengths([text[start:end] for start, end in spans])
             for number, (start, end) in enumerate(spans):
                 async for part in _parts(served, text[start:end]):
                     if isinstance(part, str):
                         yield _event({"type": "token", "sentence": number, "text": one_line(part)})
                     else:
                         found.append([part])
-        yield _event({"type": "done", **answer(TextTranslation(text, spans, found, served.about.target))})
+        yield _event({"type": "done", **answer(TextTranslation(text, spans, found, about.target))})
     except TimeoutError:
         yield _event({"type": "error", "error": f"an answer must be ready in {timeout:g} seconds; it was not"})
     except RnnsearchError as error:

@@ -45,17 +45,17 @@ async def translate(request: Request, asked: TranslateRequest, service: Use) -> 
     service.check_key(request)
     check_characters(service.settings, asked.texts)
     about = service.find(asked.texts, asked.model, asked.source, asked.target)
-    served = await service.registry.get(about)
-    if asked.stream:
+    async with service.registry.lease(about) as served:
+        if asked.stream:
 
-        def whole(text: TextTranslation) -> dict[str, Any]:
-            return _answer(about, [text], asked.attention)
+            def whole(text: TextTranslation) -> dict[str, Any]:
+                return _answer(about, [text], asked.attention)
 
-        events = streamed(served, asked.texts[0], whole, service.settings.timeout)
-        return StreamingResponse(events, media_type="text/event-stream", headers={"cache-control": "no-store"})
-    search = Search(asked.beam, asked.n_best, prefixed=asked.prefix is not None)
-    found = await service.answer(request, translate_texts(served, asked.texts, search, asked.prefixes))
-    return JSONResponse(_answer(about, found, asked.attention))
+            events = streamed(service, about, asked.texts[0], whole)
+            return StreamingResponse(events, media_type="text/event-stream", headers={"cache-control": "no-store"})
+        search = Search(asked.beam, asked.n_best, prefixed=asked.prefix is not None)
+        found = await service.answer(request, translate_texts(served, asked.texts, search, asked.prefixes))
+        return JSONResponse(_answer(about, found, asked.attention))
 
 
 def _answer(about: About, found: list[TextTranslation], attention: bool) -> dict[str, Any]:
