@@ -18,7 +18,8 @@ from rnnsearch.models.checkpoint import save_model, weights
 from rnnsearch.models.native.packed import decoding
 from rnnsearch.text.subwords import train_bpe
 from rnnsearch.text.words import train_words
-from rnnsearch.translate import Translation, Translator, one_line
+from rnnsearch.translate import Translator
+from rnnsearch.translation import Translation, one_line
 
 ENGLISH = ["the small cat sees the dog.", "the dog sees a big bird.", "a bird sees the cat."]
 GERMAN = ["die kleine Katze sieht den Hund.", "der Hund sieht einen großen Vogel.", "ein Vogel sieht die Katze."]

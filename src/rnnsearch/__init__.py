@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rnnsearch.errors import RnnsearchError
-    from rnnsearch.translate import Translation, Translator, load
+    from rnnsearch.translate import Translator, load
+    from rnnsearch.translation import Translation
 
 __version__ = "0.1.0"
 __all__ = ["RnnsearchError", "Translation", "Translator", "__version__", "load"]

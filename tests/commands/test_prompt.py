@@ -20,7 +20,8 @@ from rich.console import Console
 import rnnsearch
 from rnnsearch.cli.io import input_portions
 from rnnsearch.cli.prompt import Prompt, View, probabilities
-from rnnsearch.translate import Translation, Translator
+from rnnsearch.translate import Translator
+from rnnsearch.translation import Translation
 
 CAT = "the small cat sees the dog."
 BIRD = "the old bird finds the tree."

@@ -19,7 +19,8 @@ from rnnsearch.models.checkpoint import Loaded
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.text.alignments import parse_pharaoh
 from rnnsearch.text.words import train_words
-from rnnsearch.translate import Translation, Translator
+from rnnsearch.translate import Translator
+from rnnsearch.translation import Translation
 
 SOURCES = ["the cat sees the dog", "a bird", "the zebra sees a bird"]
 REFERENCES = ["die Katze sieht den Hund", "ein Vogel", "das Zebra sieht einen Vogel"]

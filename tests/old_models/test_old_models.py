@@ -13,7 +13,8 @@ import pytest
 import rnnsearch
 from rnnsearch.config import resolve
 from rnnsearch.models.build import build
-from rnnsearch.translate import Translation, Translator
+from rnnsearch.translate import Translator
+from rnnsearch.translation import Translation
 
 HERE = Path(__file__).parent
 FAMILIES: dict[str, Any] = json.loads((HERE / "parameters.json").read_text(encoding="utf-8"))

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from rnnsearch.translate import Translation, Translator
+    from rnnsearch.translate import Translator
+    from rnnsearch.translation import Translation
 
 HELP = """A line of text is translated. Commands:
   :beam N       beam width; 1 is greedy search

@@ -7,7 +7,7 @@ import sys
 from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
@@ -15,7 +15,8 @@ from rnnsearch.cli.io import both_lines, input_portions, output
 
 if TYPE_CHECKING:
     from rnnsearch.search.constraints import SearchOptions
-    from rnnsearch.translate import Translation, Translator
+    from rnnsearch.translate import Translator
+    from rnnsearch.translation import Translation
 
 Model = Annotated[Path, typer.Argument(help="A model folder, as `rnnsearch train` makes it.", show_default=False)]
 Output = Annotated[Path | None, typer.Option("-o", "--output", help="Write here instead of standard output.")]
@@ -198,7 +199,7 @@ def _load(
 
 
 def _write(out: TextIO, format: Format, number: int, best: list[Translation]) -> None:
-    from rnnsearch.translate import one_line
+    from rnnsearch.translation import one_line
 
     if format is Format.text:
         out.write(one_line(best[0].text) + "\n")
@@ -216,23 +217,14 @@ def _pharaoh(translation: Translation, unit: Unit) -> str:
 
 
 def _json(translation: Translation, best: list[Translation] | None = None) -> str:
-    row = _fields(translation)
+    row = translation.plain(*_FIELDS)
     if best is not None and len(best) > 1:
-        row["n_best"] = [_fields(t) for t in best]
+        row["n_best"] = [t.plain(*_FIELDS) for t in best]
     return json.dumps(row, ensure_ascii=False)
 
 
-def _fields(t: Translation) -> dict[str, Any]:
-    return {
-        "source": t.source,
-        "text": t.text,
-        "score": t.score,
-        "log_prob": t.log_prob,
-        "finished": t.finished,
-        "tokens": t.tokens,
-        "token_scores": [round(s, 6) for s in t.token_scores],
-        "source_tokens": t.source_tokens,
-        "alignment": t.alignment,
-        "token_alignment": t.token_alignment,
-        "attention": None if t.attention is None else [[round(float(a), 5) for a in row] for row in t.attention],
-    }
+_FIELDS = (
+    *("source", "text", "score", "log_prob", "finished", "tokens", "token_scores", "source_tokens"),
+    *("alignment", "token_alignment", "attention"),
+)
+"""What `--format json` has of a translation."""

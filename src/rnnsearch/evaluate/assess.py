@@ -16,7 +16,8 @@ from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.systems.card import add_scores
 from rnnsearch.text.alignments import Links
 from rnnsearch.text.words import count_words
-from rnnsearch.translate import Translation, Translator
+from rnnsearch.translate import Translator
+from rnnsearch.translation import Translation
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from rnnsearch.files import write_text
 from rnnsearch.metrics.bleu_chrf_ter import Score
 from rnnsearch.plots.by_length import write_plot
 from rnnsearch.systems.card import SCORES, measured, statistics
-from rnnsearch.translate import Translation, Translator, one_line
+from rnnsearch.translate import Translator
+from rnnsearch.translation import Translation, one_line
 
 
 def write_assessment(

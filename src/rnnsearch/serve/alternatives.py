@@ -11,7 +11,8 @@ from rnnsearch.search.decode import make_sources
 from rnnsearch.search.following import following
 from rnnsearch.text.spans import word_spans
 from rnnsearch.text.vocabulary import SPECIALS
-from rnnsearch.translate import Translation, Translator
+from rnnsearch.translate import Translator
+from rnnsearch.translation import Translation
 
 _EDGES = re.compile(r"^\W+|\W+$")
 

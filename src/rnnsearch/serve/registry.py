@@ -23,7 +23,8 @@ from rnnsearch.search.workers import one_thread_each
 from rnnsearch.serve.batching import Batcher, Beside, Formed, Job
 from rnnsearch.serve.limits import ServeError, Settings
 from rnnsearch.text.languages import base, language_name
-from rnnsearch.translate import Translation, Translator, load
+from rnnsearch.translate import Translator, load
+from rnnsearch.translation import Translation
 
 T = TypeVar("T")
 COMPACT_AT = 0.03

@@ -26,7 +26,8 @@ from rnnsearch.serve.schemas import (
 from rnnsearch.serve.service import Service, Use
 from rnnsearch.serve.texts import TextTranslation, one_sentence, require_line
 from rnnsearch.text.sentences import sentence_spans
-from rnnsearch.translate import Translation, Translator, one_line
+from rnnsearch.translate import Translator
+from rnnsearch.translation import Translation, one_line
 
 router = APIRouter(prefix="/v1", tags=["v1"])
 _NEXT = re.compile(r"\s*\S*")

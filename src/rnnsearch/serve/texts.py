@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rnnsearch.serve.limits import ServeError
 from rnnsearch.serve.registry import Found, Search, Served
 from rnnsearch.text.sentences import rejoin, sentence_spans
-from rnnsearch.translate import one_line
+from rnnsearch.translation import one_line
 
 Span = tuple[int, int]
 

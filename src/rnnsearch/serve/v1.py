@@ -15,7 +15,7 @@ from rnnsearch.serve.service import Use
 from rnnsearch.serve.suggestions import streamed
 from rnnsearch.serve.texts import TextTranslation, translate_texts
 from rnnsearch.text.spans import word_spans
-from rnnsearch.translate import Translation, one_line
+from rnnsearch.translation import Translation, one_line
 
 router = APIRouter(prefix="/v1", tags=["v1"])
 
@@ -83,18 +83,13 @@ def text_answer(found: TextTranslation, attention: bool) -> dict[str, Any]:
 
 def _best(t: Translation, attention: bool) -> dict[str, Any]:
     """A translation as JSON (`schemas.Best`)."""
-    rows = t.word_attention if attention else None
     return {
         "text": one_line(t.text),
-        "score": t.score,
-        "log_prob": t.log_prob,
-        "finished": t.finished,
+        **t.plain("score", "log_prob", "finished"),
         "source_words": _words(t.source),
         "words": _scored_words(t),
-        "tokens": t.tokens,
-        "token_scores": [round(score, 6) for score in t.token_scores],
-        "alignment": t.alignment,
-        "attention": None if rows is None else [[round(a, 4) for a in row] for row in rows.tolist()],
+        **t.plain("tokens", "token_scores", "alignment"),
+        "attention": t.plain("word_attention")["word_attention"] if attention else None,
     }
 
 

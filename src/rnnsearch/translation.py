@@ -1,0 +1,135 @@
+"""A translation: its text, symbols and words, their scores and alignments, and all that as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rnnsearch.errors import ModelError, RnnsearchError
+from rnnsearch.search.hypothesis import Hypothesis
+from rnnsearch.text.alignments import attention_of_symbols, links_from_attention, symbols_to_words
+from rnnsearch.text.spans import NO_WORD, word_of_symbol, word_spans
+from rnnsearch.text.tokenizer import Segmented
+from rnnsearch.text.vocabulary import EOS, SPECIALS
+
+Matrix = npt.NDArray[np.float32]
+_DIGITS = {"token_scores": 6, "attention": 5, "word_attention": 4}
+"""Digits after the point that plain values keep."""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One translation of one source sentence.
+
+    text: raw target text. score: length-normalised log-probability. log_prob: its sum, in nats.
+    tokens: target symbols (EOS last, if the search ended there). token_scores: log-probability of each.
+    source_tokens: source symbols, EOS last. attention: [tokens, source_tokens]; None for a model without attention.
+    Its rows sum to 1, local-p's to less. source_words, words: the whitespace-separated words of the two texts.
+    word_attention: [words, source_words]. alignment: (source word, target word) links, zero-based.
+    token_words: which of `words` each token lies in, -1 for none (EOS, a mere space).
+    """
+
+    source: str
+    text: str
+    score: float
+    log_prob: float
+    finished: bool
+    tokens: tuple[str, ...]
+    token_scores: tuple[float, ...]
+    source_tokens: tuple[str, ...]
+    attention: Matrix | None
+    source_words: tuple[str, ...]
+    words: tuple[str, ...]
+    word_attention: Matrix | None
+    alignment: tuple[tuple[int, int], ...]
+    token_alignment: tuple[tuple[int, int], ...]
+    token_words: tuple[int, ...]
+
+    @property
+    def word_token_scores(self) -> list[list[float]]:
+        """For each of `words`, the log-probabilities of its tokens; an unknown one may stand for several words."""
+        scores: list[list[float]] = [[] for _ in self.words]
+        for word, score in zip(self.token_words, self.token_scores, strict=True):
+            if word != NO_WORD:
+                scores[word].append(score)
+        for word, own in enumerate(scores):
+            scores[word] = own or scores[word - 1]
+        return scores
+
+    def plain(self, *names: str) -> dict[str, Any]:
+        """These attributes as plain values for JSON, numbers of one symbol or cell rounded."""
+        return {name: _rounded(getattr(self, name), _DIGITS.get(name)) for name in names}
+
+    def plot(self, path: str | Path) -> Path:
+        """Write the attention over words as a heat map (png, svg or pdf by suffix) and return its path.
+
+        Errors: RnnsearchError for another suffix or an empty text, ModelError for a model without attention.
+        """
+        from rnnsearch.plots.heatmap import heatmap, save
+
+        if not self.source_words or not self.words:
+            raise RnnsearchError("there is nothing to plot: the source or the translation has no words")
+        if self.word_attention is None:
+            raise ModelError("there is nothing to plot: the model has no attention")
+        save(heatmap(self.word_attention, self.source_words, self.words), Path(path))
+        return Path(path)
+
+
+def _rounded(value: Any, digits: int | None) -> Any:
+    if value is None or digits is None:
+        return value
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    return [_rounded(one, digits) for one in value] if isinstance(value, list | tuple) else round(value, digits)
+
+
+def one_line(text: str) -> str:
+    """A model may spell any character; a line feed in the output would break one line in, one line out."""
+    return text.replace("\n", " ").replace("\r", " ")
+
+
+def in_words(source: Segmented, target: Segmented, hypothesis: Hypothesis, read: bool) -> Translation:
+    """Put a hypothesis into words: raw text, symbols, and attention over both. read: as `attention_of_symbols`'."""
+    attention = hypothesis.attention.get("source")
+    word_attention, links, token_links = None, set[tuple[int, int]](), set[tuple[int, int]]()
+    rows = word_of_symbol(target.text, target.offsets)
+    if attention is not None:
+        # EOS has its own row and column
+        inner = attention_of_symbols(attention, len(target.ids), read)[:, : len(source.ids)]
+        columns = word_of_symbol(source.text, source.offsets)
+        pieces, words = _pieces(target, rows)
+        word_attention = symbols_to_words(inner[pieces], columns, words)
+        links, token_links = links_from_attention(word_attention), links_from_attention(inner)
+    end = (SPECIALS[EOS],) if len(hypothesis.token_scores) > len(target.ids) else ()
+    return Translation(
+        source=source.text,
+        text=target.text,
+        score=hypothesis.score,
+        log_prob=hypothesis.log_prob,
+        finished=hypothesis.finished,
+        tokens=(*target.symbols, *end),
+        token_scores=hypothesis.token_scores,
+        source_tokens=(*source.symbols, SPECIALS[EOS]),
+        attention=attention,
+        source_words=tuple(source.text[a:b] for a, b in word_spans(source.text)),
+        words=tuple(target.text[a:b] for a, b in word_spans(target.text)),
+        word_attention=word_attention,
+        alignment=tuple(sorted(links)),
+        token_alignment=tuple(sorted(token_links)),
+        token_words=(*rows, *[NO_WORD] * len(end)),
+    )
+
+
+def _pieces(target: Segmented, words: list[int]) -> tuple[list[int], list[int]]:
+    """The symbols and their words, a symbol once for each word: an unknown one may stand for several."""
+    pieces, found = [], []
+    spans = word_spans(target.text)
+    for n, (word, (start, end)) in enumerate(zip(words, target.offsets, strict=True)):
+        several = [w for w in range(word + 1, len(spans)) if start <= spans[w][0] < end] if word != NO_WORD else []
+        pieces += [n] * (1 + len(several))
+        found += [word, *several]
+    return pieces, found
