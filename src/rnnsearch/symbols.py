@@ -30,9 +30,9 @@ class Spelling:
         """The same on a device; the copy does not wait where memory is pinned."""
         return self.each(lambda tensor: tensor.to(device, non_blocking=True))
 
-    def rows(self, start: int, stop: int, width: int) -> Spelling:
-        """That of some rows, cut to `width` symbols; the table stays whole."""
-        return Spelling(self.which[start:stop, :width], self.characters)
+    def rows(self, start: int, stop: int) -> Spelling:
+        """That of some rows; the table stays whole."""
+        return Spelling(self.which[start:stop], self.characters)
 
 
 class Symbols(NamedTuple):

@@ -183,12 +183,12 @@ def test_a_batch_knows_what_comes_before_each_word() -> None:
     assert same(batch.to("cpu"), batch)
 
 
-def test_halves_hold_the_same_pairs_with_needless_padding_cut() -> None:
+def test_halves_hold_the_same_pairs_as_wide_as_the_whole() -> None:
     batch = make_batch([([7], [9]), ([7, 7], [5, 6]), ([4] * 9, [4] * 8)], [3, 1, 2])
     first, second = batch.split()
     assert first.indices == (3,)
     assert second.indices == (1, 2)
-    assert first.source.ids.tolist() == [[7, EOS]]
+    assert first.source.ids.tolist() == [[7, EOS, *[0] * 8]]
     assert second.target.ids.shape == (2, 9)
     assert second.source.mask.sum(1).tolist() == [3, 10]
 

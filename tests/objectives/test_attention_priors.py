@@ -7,15 +7,15 @@ import pytest
 import torch
 
 from rnnsearch.config import ObjectiveConfig
-from rnnsearch.objectives.attention_priors import doubly_stochastic, global_fertility
+from rnnsearch.objectives.attention_priors import DoublyStochastic, GlobalFertility
 from rnnsearch.objectives.build import penalties
-from rnnsearch.objectives.likelihood import likelihood, penalised
+from rnnsearch.objectives.likelihood import likelihood
 
 FERTILITY = {"fertility": {"size": 3}}
 
 
 def passed(model, batch):
-    return penalised(model, batch, None, 0.0, ())[1]
+    return likelihood().passed(model, batch, None)[1]
 
 
 def real_weights(done, row):
@@ -35,7 +35,7 @@ def test_doubly_stochastic_is_the_papers(make, batches):
             for i in range(alpha.shape[0]):
                 received += alpha[i, j]
             expected += (1 - received) ** 2
-    assert doubly_stochastic(done).item() == pytest.approx(expected, rel=1e-6)
+    assert DoublyStochastic()(done).item() == pytest.approx(expected, rel=1e-6)
 
 
 def test_global_fertility_is_the_papers(make, batches):
@@ -53,7 +53,7 @@ def test_global_fertility_is_the_papers(make, batches):
             received = sum(alpha[i, j] for i in range(len(alpha)))
             density = np.exp(-((received - mean) ** 2) / (2 * variance)) / np.sqrt(2 * np.pi * variance)
             expected -= np.log(density)
-    assert global_fertility(done).item() == pytest.approx(expected, rel=1e-6)
+    assert GlobalFertility()(done).item() == pytest.approx(expected, rel=1e-6)
 
 
 def test_fertility_begins_with_mean_and_variance_one():
@@ -67,7 +67,7 @@ def test_fertility_begins_with_mean_and_variance_one():
     assert torch.allclose(mean, torch.ones(2, 3)) and torch.allclose(variance, torch.full((2, 3), 1.01))
 
 
-@pytest.mark.parametrize("penalty", [doubly_stochastic, global_fertility])
+@pytest.mark.parametrize("penalty", [DoublyStochastic(), GlobalFertility()])
 def test_padding_changes_nothing_and_gradients_reach_attention(make, batches, penalty):
     model = make(**FERTILITY)
     whole = penalty(passed(model, batches([0, 1, 2])))
@@ -82,8 +82,8 @@ def test_the_total_is_the_weighted_sum(make, batches):
     model, batch = make(**FERTILITY), batches([0, 1, 2])
     config = ObjectiveConfig.model_validate({"doubly_stochastic": 0.3, "fertility": {"size": 3, "weight": 0.5}})
     loss = likelihood(0.1, penalties(config))(model, batch, None)
-    plain, done = penalised(model, batch, None, 0.1, ())
-    expected = plain.total + 0.3 * doubly_stochastic(done) + 0.5 * global_fertility(done)
+    plain, done = likelihood(0.1).passed(model, batch, None)
+    expected = plain.total + 0.3 * DoublyStochastic()(done) + 0.5 * GlobalFertility()(done)
     assert loss.total.item() == pytest.approx(expected.item(), rel=1e-9)
     assert loss.nll.item() == pytest.approx(plain.nll.item(), rel=1e-9)
     with torch.no_grad():
@@ -93,7 +93,7 @@ def test_the_total_is_the_weighted_sum(make, batches):
 
 def test_the_nll_of_each_symbol(make, batches):
     model, batch = make(), batches([0, 1, 2])
-    loss, done = penalised(model, batch, None, 0.1, ())
+    loss, done = likelihood(0.1).passed(model, batch, None)
     log_p = model.output.log_probs(done.unrolled.readout).gather(2, batch.target.ids[:, :, None])[:, :, 0]
     assert torch.allclose(done.nll, -log_p * batch.target.mask)
     assert not done.nll.requires_grad and loss.nll.item() == pytest.approx(done.nll.sum().item())
@@ -103,10 +103,10 @@ def test_weights_are_learned(make, batches):
     """Trained on the penalty alone, every source symbol is attended to about equally often."""
     model, batch = make(), batches([0])
     optimiser = torch.optim.Adam(model.parameters(), lr=0.08)
-    before = doubly_stochastic(passed(model, batch)).item()
+    before = DoublyStochastic()(passed(model, batch)).item()
     for _ in range(30):
         optimiser.zero_grad()
-        doubly_stochastic(passed(model, batch)).backward()
+        DoublyStochastic()(passed(model, batch)).backward()
         optimiser.step()
     # 3 target symbols over 5 source symbols: at best each receives 3 / 5
-    assert doubly_stochastic(passed(model, batch)).item() < min(before, 5 * 0.4**2 + 0.05)
+    assert DoublyStochastic()(passed(model, batch)).item() < min(before, 5 * 0.4**2 + 0.05)

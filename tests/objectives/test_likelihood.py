@@ -1,4 +1,4 @@
-"""Maximum likelihood and combined objectives, as the training loop sees them."""
+"""Maximum likelihood, as the training loop sees it."""
 
 import math
 
@@ -8,9 +8,7 @@ import torch
 from rnnsearch.config import AttentionConfig, DecoderConfig, EncoderConfig, ModelConfig
 from rnnsearch.data.batches import make_batch
 from rnnsearch.models.build import build
-from rnnsearch.models.draws import Draws
 from rnnsearch.objectives.likelihood import likelihood
-from rnnsearch.objectives.loss import Loss, weighted
 from rnnsearch.text.vocabulary import BOS, EOS
 
 PAIRS = [([5, 6, 7], [4, 8]), ([8], [9, 4, 5, 6]), ([9, 4], [])]
@@ -73,22 +71,3 @@ def test_a_batch_is_the_sum_of_its_halves(model, batch):
     halves = [likelihood(0.1)(model, half, None) for half in batch.split()]
     assert whole.nll.item() == pytest.approx(sum(h.nll.item() for h in halves), rel=1e-5)
     assert whole.total.item() == pytest.approx(sum(h.total.item() for h in halves), rel=1e-5)
-
-
-def test_weighted_totals_and_the_firsts_nll(model, batch):
-    def norm(model, batch, draws):
-        assert batch.sentences == 3
-        return Loss(model.output.weight.square().sum() + (0 if draws is None else 1), torch.tensor(99.0))
-
-    first = likelihood(0.1)
-    both = weighted([(0.5, first), (2.0, norm)])(model, batch, None)
-    expected = first(model, batch, None)
-    square = model.output.weight.square().sum().item()
-    assert both.total.item() == pytest.approx(0.5 * expected.total.item() + 2 * square, rel=1e-6)
-    assert both.nll == expected.nll
-    both.total.backward()
-    got = model.output.weight.grad.clone()
-    model.zero_grad()
-    first(model, batch, None).total.backward()
-    torch.testing.assert_close(got, 0.5 * model.output.weight.grad + 4 * model.output.weight.detach())
-    assert weighted([(2.0, norm)])(model, batch, Draws(1)).total.item() == pytest.approx(2 * square + 2, rel=1e-6)

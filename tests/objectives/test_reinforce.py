@@ -11,8 +11,10 @@ from torch import Tensor
 from rnnsearch.models.attention.normalisers import Normaliser, Weights
 from rnnsearch.models.auxiliary import BASELINES
 from rnnsearch.models.draws import Draws
-from rnnsearch.objectives.likelihood import likelihood, penalised
-from rnnsearch.objectives.reinforce import reinforce
+from rnnsearch.models.translation_pair import TranslationPair
+from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.objectives.reinforce import Reinforce
+from rnnsearch.objectives.symmetry import Symmetric
 
 REINFORCE = {
     "average": {"baseline": "average", "decay": 0.9},
@@ -66,14 +68,12 @@ def test_its_mean_is_the_gradient_of_the_expected_log_likelihood(make, batches, 
     steps, width = batch.target.ids.shape[1], batch.source.ids.shape[1]
     exact, total, mean = torch.zeros(()), 0.0, {}
     for positions in product(range(width), repeat=steps):
-        _, done = penalised(model, batch, Positions(positions), 0.0, ())
+        _, done = likelihood().passed(model, batch, Positions(positions))
         reading = done.unrolled.reading
         chance = (reading.expected * reading.alpha).sum(-1).prod()
         log_p = model.output.log_probs(done.unrolled.readout).gather(2, batch.target.ids[:, :, None]).sum()
         exact = exact + chance * log_p
-        if baseline == "average":
-            model.auxiliary.baseline.value.fill_(-1.7)
-        loss = likelihood(0.0, [(1.0, reinforce())])(model, batch, Positions(positions))
+        loss = likelihood(0.0, [(1.0, Reinforce())])(model, batch, Positions(positions))
         for name, gradient in gradients(model, loss.total).items():
             mean[name] = mean.get(name, 0.0) + chance.detach() * gradient
         total += chance.item()
@@ -87,22 +87,36 @@ def test_a_draw_is_not_blamed_for_what_came_before(make, batches):
     """The last draw's share is that of the last symbol alone."""
     model, batch = hard_model(make, "average"), batches([2])
     model.auxiliary.baseline.value.fill_(-0.5)
-    _, done = penalised(model, batch, Positions((0, 1, 1)), 0.0, ())
-    value = reinforce()(done)
+    _, done = likelihood().passed(model, batch, Positions((0, 1, 1)))
+    value = Reinforce()(done)
     drawn = [done.unrolled.reading.expected[0, i, j].log() for i, j in enumerate((0, 1, 1))]
     log_p = (-done.nll[0]).tolist()
     expected = -sum((sum(log_p[i:]) - (-0.5) * (3 - i)) * drawn[i] for i in range(3))
     assert value.item() == pytest.approx(expected.item(), rel=1e-6)
 
 
-def test_the_average_baseline_moves_with_the_mean_log_probability_of_a_symbol(make, batches):
+def test_the_average_baseline_moves_after_an_update_with_the_mean_log_probability_of_a_symbol(make, batches):
     model, batch = make({"normaliser": "hard"}, reinforce=REINFORCE["average"]), batches([0, 1, 2])
     model.auxiliary.baseline.value.fill_(-2.0)
-    loss, done = penalised(model, batch, Draws(3), 0.0, [(1.0, reinforce())])
+    objective = likelihood(0.0, [(1.0, Reinforce())])
+    loss, done = objective.passed(model, batch, Draws(3))
+    loss.total.backward()
+    assert model.auxiliary.baseline.value.item() == -2.0
+    assert model.auxiliary.baseline.value.grad is None
+    objective.after_update(model, loss.parts)
     mean = (-done.nll.sum(1) / batch.target.mask.sum(1)).mean()
     assert model.auxiliary.baseline.value.item() == pytest.approx(0.9 * -2.0 + 0.1 * mean.item())
-    loss.total.backward()
-    assert model.auxiliary.baseline.value.grad is None
+
+
+def test_each_direction_has_a_baseline_of_its_own(make, batches):
+    pair = TranslationPair(*(make({"normaliser": "hard"}, n, n == 2, reinforce=REINFORCE["average"]) for n in (1, 2)))
+    symmetric = Symmetric(0.1, likelihood(0.0, [(1.0, Reinforce())]))
+    parts = symmetric(pair, batches([0, 1, 2]), Draws(3)).parts
+    before = [model.auxiliary.baseline.value.item() for model in (pair.onward, pair.back)]
+    symmetric.after_update(pair, parts)
+    for model, name, value in zip((pair.onward, pair.back), ("onward", "back"), before, strict=True):
+        mean = parts[f"{name}.reinforce.means"].item() / 3
+        assert model.auxiliary.baseline.value.item() == pytest.approx(0.9 * value + 0.1 * mean)
 
 
 def test_the_baselines_begin_at_the_chance_of_a_symbol():
@@ -123,18 +137,16 @@ def test_the_learned_baseline_looks_only_back_and_leaves_the_model_alone(make, b
     changed[:, 2:] += 1.0
     assert torch.equal(guess[:, :3], model.auxiliary.baseline(changed)[:, :3])
     assert not torch.autograd.grad(guess.sum(), readout, allow_unused=True)[0]
-    loss, _ = penalised(model, batch, Draws(1), 0.0, [(1.0, reinforce())])
+    loss, _ = likelihood(0.0, [(1.0, Reinforce())]).passed(model, batch, Draws(1))
     loss.total.backward()
     assert model.auxiliary.baseline.linear.weight.grad.abs().max() > 0
 
 
 def test_entropy_is_a_bonus(make, batches):
     model, batch = hard_model(make, "average"), batches([2])
-    _, done = penalised(model, batch, Positions((0, 0, 1)), 0.0, ())
-    model.auxiliary.baseline.value.fill_(-1.0)
-    plain = reinforce()(done)
-    model.auxiliary.baseline.value.fill_(-1.0)
-    more = reinforce(0.7)(done)
+    _, done = likelihood().passed(model, batch, Positions((0, 0, 1)))
+    plain = Reinforce()(done)
+    more = Reinforce(0.7)(done)
     p = done.unrolled.reading.expected
     assert (more - plain).item() == pytest.approx(0.7 * (p * p.log()).sum().item(), rel=1e-6)
 
@@ -146,7 +158,7 @@ def test_hard_attention_learns_where_to_look(make):
     model = make({"normaliser": "hard"}, reinforce={**REINFORCE["average"], "entropy": 0.01})
     batch = make_batch([([5 + n % 4, 4, 8], [5 + n % 4]) for n in range(16)], range(16))
     optimiser = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.04)
-    objective = likelihood(0.0, [(1.0, reinforce(0.01))])
+    objective = likelihood(0.0, [(1.0, Reinforce(0.01))])
     for update in range(40):
         optimiser.zero_grad()
         (objective(model, batch, Draws(update)).total / 16).backward()

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from rnnsearch.config import SupervisionConfig
-from rnnsearch.objectives.likelihood import likelihood, penalised
-from rnnsearch.objectives.supervised_attention import ALIGNMENT_LOSSES, gold_weights, supervised_attention
+from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.objectives.supervised_attention import ALIGNMENT_LOSSES, SupervisedAttention, gold_weights
 
 
 def passed(model, batch):
-    return penalised(model, batch, None, 0.0, ())[1]
+    return likelihood().passed(model, batch, None)[1]
 
 
 def plain_gold(batch, row, to_end):
@@ -44,7 +44,7 @@ def test_every_loss_has_its_loop():
 def test_the_loss_is_the_papers(make, batches, kind, unaligned):
     model, batch = make(), batches([0, 1, 2])
     done = passed(model, batch)
-    penalty = supervised_attention(SupervisionConfig(type=kind, unaligned=unaligned))
+    penalty = SupervisedAttention(SupervisionConfig(type=kind, unaligned=unaligned))
     expected = 0.0
     for row in range(3):
         gold = plain_gold(batch, row, unaligned == "end")
@@ -74,7 +74,7 @@ def test_the_links_of_read_words_are_learnt_one_position_later(make, batches, un
         for i in range(1, len(gold)):
             if gold[i - 1].any():
                 expected += PLAIN["cross-entropy"](alpha[i, : gold.shape[1]], gold[i - 1])
-    penalty = supervised_attention(SupervisionConfig(type="cross-entropy", unaligned=unaligned, word="read"))
+    penalty = SupervisedAttention(SupervisionConfig(type="cross-entropy", unaligned=unaligned, word="read"))
     assert penalty(done).item() == pytest.approx(expected, rel=1e-6)
 
 
@@ -88,7 +88,7 @@ def test_weights_of_zero_give_finite_losses_and_gradients(kind):
 
 
 def test_batches_without_links_are_no_use(make, batches):
-    penalty = supervised_attention(SupervisionConfig(type="cross-entropy"))
+    penalty = SupervisedAttention(SupervisionConfig(type="cross-entropy"))
     with pytest.raises(AssertionError, match="needs batches with links"):
         penalty(passed(make(), replace(batches([0]), links=None)))
 
@@ -96,7 +96,7 @@ def test_batches_without_links_are_no_use(make, batches):
 @pytest.mark.parametrize("kind", PLAIN)
 def test_attention_learns_the_links(make, batches, kind):
     model, batch = make(), batches([0, 1, 2])
-    objective = likelihood(0.0, [(5.0, supervised_attention(SupervisionConfig(type=kind, unaligned="end")))])
+    objective = likelihood(0.0, [(5.0, SupervisedAttention(SupervisionConfig(type=kind, unaligned="end")))])
     optimiser = torch.optim.Adam(model.parameters(), lr=0.03)
     for _ in range(50):
         optimiser.zero_grad()

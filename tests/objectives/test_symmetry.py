@@ -10,14 +10,14 @@ import torch
 
 from rnnsearch.models.checkpoint import load_model
 from rnnsearch.models.translation_pair import TranslationPair
-from rnnsearch.objectives.likelihood import likelihood, penalised
-from rnnsearch.objectives.symmetry import agreement, symmetric
+from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.objectives.symmetry import Symmetric, agreement
 
 
 def test_the_agreement_is_a_trace(make, batches):
     onward, back, batch = make(), make(seed=2, turned=True), batches([0, 1, 2])
-    _, there = penalised(onward, batch, None, 0.0, ())
-    _, again = penalised(back, batch.turned(), None, 0.0, ())
+    _, there = likelihood().passed(onward, batch, None)
+    _, again = likelihood().passed(back, batch.turned(), None)
     expected = 0.0
     for row in range(3):
         height, width = int(batch.target.mask[row].sum()), int(batch.source.mask[row].sum())
@@ -29,10 +29,10 @@ def test_the_agreement_is_a_trace(make, batches):
 
 def test_the_loss_is_both_directions_less_the_agreement(make, batches):
     pair, batch = TranslationPair(make(), make(seed=2, turned=True)), batches([0, 1, 2])
-    loss = symmetric(0.4, 0.1)(pair, batch, None)
+    loss = Symmetric(0.4, likelihood(0.1))(pair, batch, None)
     there, again = likelihood(0.1)(pair.onward, batch, None), likelihood(0.1)(pair.back, batch.turned(), None)
-    _, one = penalised(pair.onward, batch, None, 0.0, ())
-    _, two = penalised(pair.back, batch.turned(), None, 0.0, ())
+    _, one = likelihood().passed(pair.onward, batch, None)
+    _, two = likelihood().passed(pair.back, batch.turned(), None)
     expected = there.total + again.total - 0.4 * agreement(one, two)
     assert loss.total.item() == pytest.approx(expected.item(), rel=1e-9)
     assert loss.nll.item() == pytest.approx((there.nll + again.nll).item() / 2, rel=1e-9)
@@ -46,10 +46,10 @@ def test_the_bonus_makes_them_agree(make, batches):
         optimiser = torch.optim.Adam(pair.parameters(), lr=0.05)
         for _ in range(30):
             optimiser.zero_grad()
-            symmetric(weight)(pair, batch, None).total.backward()
+            Symmetric(weight, likelihood())(pair, batch, None).total.backward()
             optimiser.step()
-        _, one = penalised(pair.onward, batch, None, 0.0, ())
-        _, two = penalised(pair.back, batch.turned(), None, 0.0, ())
+        _, one = likelihood().passed(pair.onward, batch, None)
+        _, two = likelihood().passed(pair.back, batch.turned(), None)
         return agreement(one, two).item()
 
     assert agreed(3.0) > agreed(1e-9) + 1.0

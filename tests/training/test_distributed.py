@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import multiprocessing
 import signal
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +24,8 @@ from rnnsearch.errors import ConfigError, DataError, Interrupted, RnnsearchError
 from rnnsearch.models.checkpoint import read_weights
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.translation_model import TranslationModel
-from rnnsearch.objectives.likelihood import likelihood
-from rnnsearch.objectives.loss import Loss, Objective
+from rnnsearch.objectives.likelihood import Likelihood
+from rnnsearch.objectives.loss import Loss
 from rnnsearch.training import distributed, gradient_sum, systems
 from rnnsearch.training.distributed import Lost, Processes
 from rnnsearch.training.gradient_sum import GradientSum
@@ -104,7 +106,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "accumulated, by tokens": {"normalise": "tokens", "batch": {"accumulate": 3}},
     "fewer pairs than processes": {"batch": {"sentences": 43}},
     "averaged": {"evaluate_every": 2, "average": 2},
-    "hard attention": {"tables": HARD},
+    "hard attention": {"tables": HARD, "batch": {"accumulate": 2}},
     "two directions": {"tables": {"objective": {"symmetry": 0.1}}},
 }
 
@@ -143,22 +145,18 @@ def test_three_processes_with_nothing_for_one_of_them(
     close(standing(tmp_path / "alone"), standing(tmp_path / "together"))
 
 
-class SignalIn:
+@dataclass(frozen=True)
+class SignalAt(Likelihood):
     """Ctrl-C in one process, right after an update; recorders are told in the first alone, so a thread's clock is not
     needed: the signal comes from within the objective."""
 
-    def __init__(self, rank: int, call: int) -> None:
-        self.rank, self.call, self.calls = rank, call, 0
-        self.plain = likelihood()
+    call: int = 1
+    calls: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
-    def __call__(self, processes: Processes) -> Objective:
-        def objective(model: TranslationModel, batch: Batch, draws: Draws | None) -> Loss:
-            self.calls += draws is not None
-            if (processes.rank, self.calls) == (self.rank, self.call) and draws is not None:
-                signal.raise_signal(signal.SIGTERM)
-            return self.plain(model, batch, draws)
-
-        return objective
+    def __call__(self, model: TranslationModel, batch: Batch, draws: Draws | None) -> Loss:
+        if draws is not None and next(self.calls) == self.call:
+            signal.raise_signal(signal.SIGTERM)
+        return super().__call__(model, batch, draws)
 
 
 def test_a_run_goes_on_with_other_numbers_of_processes(
@@ -171,7 +169,8 @@ def test_a_run_goes_on_with_other_numbers_of_processes(
         return configure(optimiser=MOMENTUM, batch={"accumulate": 2}, max_updates=updates, evaluate_every=3)
 
     def interrupted(processes: Processes) -> None:
-        monkeypatch.setattr(systems, "likelihood", lambda *_: SignalIn(1, 4)(processes))
+        if not processes.first:
+            monkeypatch.setattr(systems, "likelihood", lambda *_: SignalAt(call=4))
         train(config(8), prepared, folder, recorder(), processes=processes)
 
     train(config(8), prepared, tmp_path / "alone", recorder())
@@ -200,8 +199,7 @@ def test_a_pass_done_again_sends_nothing_twice(
     together: Any, configure: Any, prepared: Prepared, recorder: Any, standing: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
     """In the second process a batch does not fit into memory, as its backward pass finds when it has sent a part."""
-    plain = {"model": {"dropout": {"embedding": 0.0, "annotations": 0.0, "readout": 0.0, "word": 0.0}}}
-    config = configure(plain, optimiser=MOMENTUM, max_updates=3, batch={"accumulate": 2})
+    config = configure(optimiser=MOMENTUM, max_updates=3, batch={"accumulate": 2})
     train(config, prepared, tmp_path / "alone", recorder())
 
     class Full(torch.autograd.Function):
@@ -224,18 +222,19 @@ def test_a_pass_done_again_sends_nothing_twice(
 
         monkeypatch.setattr(GradientSum, "_send", count)
 
-        def objective(model: TranslationModel, batch: Batch, draws: Draws | None) -> Loss:
-            if draws is None or processes.first or batch.sentences <= 2:
-                return likelihood()(model, batch, draws)
-            full = model.encoder.register_forward_hook(  # so that the decoder's gradients are made before
-                lambda _m, _i, out: out._replace(annotations=Full.apply(out.annotations))
-            )
-            try:
-                return likelihood()(model, batch, draws)
-            finally:
-                full.remove()
+        class FullIn(Likelihood):
+            def __call__(self, model: TranslationModel, batch: Batch, draws: Draws | None) -> Loss:
+                if draws is None or processes.first or batch.sentences <= 2:
+                    return super().__call__(model, batch, draws)
+                full = model.encoder.register_forward_hook(  # so that the decoder's gradients are made before
+                    lambda _m, _i, out: out._replace(annotations=Full.apply(out.annotations))
+                )
+                try:
+                    return super().__call__(model, batch, draws)
+                finally:
+                    full.remove()
 
-        monkeypatch.setattr(systems, "likelihood", lambda *_: objective)
+        monkeypatch.setattr(systems, "likelihood", lambda *_: FullIn())
         train(config, prepared, tmp_path / "together", recorder(), processes=processes)
         assert sent == sorted(range(max(sent) + 1)) * 3
         return max(sent)
@@ -250,12 +249,13 @@ def test_what_one_process_finds_ends_all_and_is_said_once(
     config = configure(optimiser=MOMENTUM, max_updates=5)
 
     def work(processes: Processes) -> tuple[str, str, bool]:
-        def objective(model: TranslationModel, batch: Batch, draws: Draws | None) -> Loss:
-            if processes.rank == 1:
-                raise TrainingError("the second process does not like it")
-            return likelihood()(model, batch, draws)
+        class Refused(Likelihood):
+            def __call__(self, model: TranslationModel, batch: Batch, draws: Draws | None) -> Loss:
+                if processes.rank == 1:
+                    raise TrainingError("the second process does not like it")
+                return super().__call__(model, batch, draws)
 
-        monkeypatch.setattr(systems, "likelihood", lambda *_: objective)
+        monkeypatch.setattr(systems, "likelihood", lambda *_: Refused())
         try:
             train(config, prepared, tmp_path / "run", recorder(), processes=processes)
         except RnnsearchError as error:

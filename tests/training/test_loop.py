@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +21,9 @@ from rnnsearch.models.build import build
 from rnnsearch.models.checkpoint import load_model, read_weights, weights
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.translation_model import TranslationModel
-from rnnsearch.objectives.likelihood import likelihood
-from rnnsearch.objectives.loss import Loss, Objective
+from rnnsearch.objectives.build import penalties
+from rnnsearch.objectives.likelihood import Likelihood, likelihood
+from rnnsearch.objectives.loss import Loss
 from rnnsearch.training import systems
 from rnnsearch.training.loop import Trainer
 from rnnsearch.training.optimisers import OPTIMISERS
@@ -37,9 +41,9 @@ PLAIN = {"model": {"dropout": {"embedding": 0.0, "annotations": 0.0, "readout": 
 def trainer(prepared: Prepared, recorder: Any, tmp_path: Path) -> Callable[..., Trainer]:
     """Makes a Trainer without a dev set."""
 
-    def make(config: Any, objective: Objective | None = None, name: str = "checkpoints") -> Trainer:
+    def make(config: Any, objective: Likelihood | None = None, name: str = "checkpoints") -> Trainer:
         training = config.training
-        model = build(config.model, len(prepared.source), len(prepared.target), training.seed)
+        model = build(config.model, len(prepared.source), len(prepared.target), training.seed, config.objective)
         (tmp_path / name).mkdir()
         return Trainer(
             config=config,
@@ -220,27 +224,39 @@ def test_a_group_of_batches_is_one_update_of_their_sum(
     assert count == (44 if normalise == "sentences" else prepared.train.lengths(np.arange(44))[1].sum())
 
 
-def out_of_memory_above(rows: int) -> Objective:
-    plain = likelihood()
+@dataclass(frozen=True)
+class OutOfMemory(Likelihood):
+    """As on a GPU that `rows` sentences fit into."""
 
-    def objective(model: TranslationModel, batch: Batch, draws: Draws | None) -> Loss:
-        loss = plain(model, batch, draws)
-        if batch.sentences > rows:
+    rows: int = 0
+
+    def __call__(self, model: TranslationModel, batch: Batch, draws: Draws | None) -> Loss:
+        loss = super().__call__(model, batch, draws)
+        if batch.sentences > self.rows:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return loss
 
-    return objective
+
+HARD = {
+    "model": {"attention": {"normaliser": "hard"}},
+    "objective": {"reinforce": {"baseline": "average", "decay": 0.5}},
+}
 
 
 @pytest.mark.parametrize("rows", [1, 3, 4])
 def test_a_batch_too_large_is_split_and_its_update_is_that_of_the_whole(
     trainer: Any, configure: Any, rows: int
 ) -> None:
-    config = configure(PLAIN, optimiser=SGD, clip_norm=1.0, batch={"accumulate": 2}, max_updates=2)
-    whole, parts = trainer(config, name="whole"), trainer(config, out_of_memory_above(rows), name="parts")
+    """Dropout, drawn positions, the running baseline and all; the whole pass was made once before it was split."""
+    config = configure(HARD, optimiser=SGD, clip_norm=1.0, batch={"accumulate": 2}, max_updates=2)
+    weighted = penalties(config.objective)
+    whole = trainer(config, Likelihood(0.1, weighted), name="whole")
+    parts = trainer(config, OutOfMemory(0.1, weighted, rows), name="parts")
+    baseline = whole.model.auxiliary.baseline.value.item()
     assert whole.run() == parts.run()
     for name, tensor in weights(whole.model).items():
         torch.testing.assert_close(weights(parts.model)[name], tensor, rtol=1e-4, atol=1e-6)
+    assert whole.model.auxiliary.baseline.value.item() != pytest.approx(baseline, abs=1e-3)
     assert parts.state.tokens == whole.state.tokens
     assert parts.state.batch == whole.state.batch == 4, "halves do not count as batches"
     assert parts.state.nll == pytest.approx(whole.state.nll, rel=1e-5)
@@ -253,18 +269,18 @@ def test_what_a_failed_pass_held_is_free_before_the_next_try(trainer: Any, confi
     import sys
 
     handled: list[bool] = []
-    refuse = out_of_memory_above(4)
 
-    def objective(model: TranslationModel, batch: Batch, draws: Draws | None) -> Loss:
-        handled.append(sys.exception() is not None)
-        return refuse(model, batch, draws)
+    class Handled(OutOfMemory):
+        def __call__(self, model: TranslationModel, batch: Batch, draws: Draws | None) -> Loss:
+            handled.append(sys.exception() is not None)
+            return super().__call__(model, batch, draws)
 
-    trainer(configure(PLAIN, optimiser=SGD, max_updates=1), objective).run()
+    trainer(configure(PLAIN, optimiser=SGD, max_updates=1), Handled(rows=4)).run()
     assert handled == [False] * 3
 
 
 def test_a_pair_that_alone_does_not_fit_is_named(trainer: Any, configure: Any) -> None:
-    made = trainer(configure(optimiser=SGD, max_updates=2), out_of_memory_above(0))
+    made = trainer(configure(optimiser=SGD, max_updates=2), OutOfMemory(rows=0))
     before = copied(made.model)
     with pytest.raises(TrainingError) as error:
         made.run()
@@ -279,16 +295,19 @@ def test_a_pair_that_alone_does_not_fit_is_named(trainer: Any, configure: Any) -
 # A loss that is not finite
 
 
-def not_finite_from(update: int, value: float) -> Objective:
-    plain, calls = likelihood(), iter(range(1, 1000))
+@dataclass(frozen=True)
+class NotFinite(Likelihood):
+    """`value` times the loss from an update on."""
 
-    def objective(model: TranslationModel, batch: Batch, draws: Draws | None) -> Loss:
-        loss = plain(model, batch, draws)
-        if draws is not None and next(calls) >= update:
-            return Loss(loss.total * value, loss.nll * value)
+    update: int = 1
+    value: float = math.nan
+    calls: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def __call__(self, model: TranslationModel, batch: Batch, draws: Draws | None) -> Loss:
+        loss = super().__call__(model, batch, draws)
+        if draws is not None and next(self.calls) >= self.update:
+            return Loss(loss.total * self.value, loss.nll * self.value)
         return loss
-
-    return objective
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -301,7 +320,7 @@ def test_a_loss_that_is_not_finite_names_and_saves_its_batch(
     monkeypatch: pytest.MonkeyPatch,
     value: float,
 ) -> None:
-    monkeypatch.setattr(systems, "likelihood", lambda *_: not_finite_from(4, value))
+    monkeypatch.setattr(systems, "likelihood", lambda *_: NotFinite(update=4, value=value))
     folder, told = tmp_path / "run", recorder()
     config = configure(optimiser=ADAM, clip_norm=1.0, evaluate_every=3, max_updates=6)
     with pytest.raises(TrainingError) as error:
@@ -325,7 +344,7 @@ def test_a_loss_that_is_not_finite_names_and_saves_its_batch(
 
 
 def test_the_weights_are_those_before_the_loss_that_is_not_finite(trainer: Any, configure: Any) -> None:
-    made = trainer(configure(optimiser=ADAM, max_updates=6), not_finite_from(3, float("nan")))
+    made = trainer(configure(optimiser=ADAM, max_updates=6), NotFinite(update=3))
     seen: list[dict[str, torch.Tensor]] = []
     made.reporter.hook = lambda _: seen.append(copied(made.model))
     with pytest.raises(TrainingError, match="update 3"):

@@ -37,7 +37,7 @@ class ReinforceConfig(Table):
     entropy: Annotated[float, Field(ge=0.0)] = 0.0
     """Weight of the entropy of the attention weights, which keeps them from settling too early."""
     decay: Share | None = None
-    """How much the average baseline keeps of what it was, each batch (0.9 in Xu et al.)."""
+    """How much the average baseline keeps of what it was, each update (0.9 in Xu et al.)."""
 
 
 class ObjectiveConfig(Table):

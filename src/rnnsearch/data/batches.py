@@ -80,20 +80,17 @@ class Batch:
         return replace(self, direction=self.direction.turned(), links=links)
 
     def split(self) -> tuple[Batch, Batch]:
-        """Two halves of at least one row each, needless padding cut off; needs two rows."""
+        """Two halves of at least one row each, as wide as the whole, so that random numbers drawn for the whole fit;
+        needs two rows."""
         assert self.sentences >= 2, "a batch of one row has no halves"
         half = self.sentences // 2
         return self._rows(0, half), self._rows(half, self.sentences)
 
     def _rows(self, start: int, stop: int) -> Batch:
         sides = {name: side.rows(start, stop) for name, side in self.sides.items()}
-        half = replace(self, sides=sides, indices=self.indices[start:stop], links=None)
-        if self.share is not None:
-            half = replace(half, share=self.share._replace(rows=self.share.rows[start:stop]))
-        if self.links is None:
-            return half
-        height, width = half.target.ids.shape[1], half.source.ids.shape[1]
-        return replace(half, links=self.links[start:stop, :height, :width])
+        links = None if self.links is None else self.links[start:stop]
+        share = None if self.share is None else self.share._replace(rows=self.share.rows[start:stop])
+        return replace(self, sides=sides, indices=self.indices[start:stop], links=links, share=share)
 
 
 def make_batch(pairs: Sequence[tuple[Sequence[int], Sequence[int]]], indices: Sequence[int]) -> Batch:

@@ -73,10 +73,8 @@ class Side:
         return self._each(Tensor.pin_memory)
 
     def rows(self, start: int, stop: int) -> Side:
-        """Some rows, needless padding cut off."""
-        width = int(self.mask[start:stop].sum(1).max())
-        spelling = None if self.spelling is None else self.spelling.rows(start, stop, width)
-        return Side.of(self.ids[start:stop, :width], spelling)
+        """Some rows, as wide as all."""
+        return Side.of(self.ids[start:stop], None if self.spelling is None else self.spelling.rows(start, stop))
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Side:
         spelling = None if self.spelling is None else self.spelling.each(change)

@@ -55,15 +55,19 @@ class Baseline(nn.Module, ABC):
         """The mean log-probability a symbol that is expected from each position on. It must not depend on what is
         drawn there or later, so position i is given to read what was read out at positions before it."""
 
-    @abstractmethod
-    def learn(
+    def error(
         self, expected: Float[Tensor, "B I"], means: Float[Tensor, "B I"], mask: Bool[Tensor, "B I"]
     ) -> Float[Tensor, ""]:
-        """Take in the means that came out; returns what is to be added to the loss for the baseline's own sake."""
+        """What is to be added to the loss for the baseline's own sake, by the means that came out; summed over the
+        batch."""
+        return means.new_zeros(())
+
+    def after_update(self, mean: Float[Tensor, ""]) -> None:
+        """Told after an update the mean log-probability of a symbol in it."""
 
 
 class AverageBaseline(Baseline):
-    """A moving average over batches: b_k = decay b_{k-1} + (1 - decay) mean log p (Xu et al. 2015, section 4.1).
+    """A moving average over updates: b_k = decay b_{k-1} + (1 - decay) mean log p (Xu et al. 2015, section 4.1).
 
     It begins at log(1 / V). Kept as a parameter without gradient, so that checkpoints hold it.
     """
@@ -82,15 +86,10 @@ class AverageBaseline(Baseline):
         return cls(config.decay, vocabulary)
 
     def forward(self, readout: Float[Tensor, "B I R"]) -> Float[Tensor, "B I"]:
-        # A copy: the value moves on before the gradients are formed.
-        return self.value.clone().expand(readout.shape[:2])
+        return self.value.expand(readout.shape[:2])
 
-    def learn(
-        self, expected: Float[Tensor, "B I"], means: Float[Tensor, "B I"], mask: Bool[Tensor, "B I"]
-    ) -> Float[Tensor, ""]:
-        # A mean over all positions of the means from them on: each sentence's first has seen all its symbols.
-        self.value.lerp_(means[:, 0].mean().to(self.value.dtype), 1.0 - self.decay)
-        return means.new_zeros(())
+    def after_update(self, mean: Float[Tensor, ""]) -> None:
+        self.value.lerp_(mean.to(self.value.dtype), 1.0 - self.decay)
 
 
 class LearnedBaseline(Baseline):
@@ -111,7 +110,7 @@ class LearnedBaseline(Baseline):
         before = torch.cat([torch.zeros_like(readout[:, :1]), readout[:, :-1]], dim=1).detach()
         return at_least_fp32(self.linear(before)).squeeze(-1)
 
-    def learn(
+    def error(
         self, expected: Float[Tensor, "B I"], means: Float[Tensor, "B I"], mask: Bool[Tensor, "B I"]
     ) -> Float[Tensor, ""]:
         return ((expected - means).square() * mask).sum()

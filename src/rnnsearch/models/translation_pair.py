@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from torch import Tensor, nn
 
 from rnnsearch.models.translation_model import TranslationModel
@@ -16,7 +18,7 @@ class TranslationPair(nn.Module):
         self.back = back
 
 
-def direction(tensors: dict[str, Tensor], name: str) -> dict[str, Tensor]:
-    """The tensors of one direction (`onward` or `back`) out of a pair's, by their names within the model."""
+def direction(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
+    """The tensors of one direction (`onward` or `back`) out of a pair's, by their names there."""
     prefix = f"{name}."
     return {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}

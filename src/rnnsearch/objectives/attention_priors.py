@@ -6,22 +6,26 @@ import math
 
 from torch import Tensor
 
-from rnnsearch.objectives.penalty import Pass
+from rnnsearch.objectives.penalty import Pass, Penalty
 
 
-def doubly_stochastic(done: Pass) -> Tensor:
+class DoublyStochastic(Penalty):
     """sum_j (1 - sum_i alpha_ij)^2: every source symbol should be attended to once in all (Xu et al. 2015, eq. 14;
     tutorial part 3b). i runs over the real target symbols, j over the real source symbols, EOS among both."""
-    received = done.weights().sum(1)
-    return ((1.0 - received).square() * done.memory.mask).sum()
+
+    def __call__(self, done: Pass) -> Tensor:
+        received = done.weights().sum(1)
+        return ((1.0 - received).square() * done.memory.mask).sum()
 
 
-def global_fertility(done: Pass) -> Tensor:
+class GlobalFertility(Penalty):
     """-sum_j log N(sum_i alpha_ij; mu_j, sigma_j^2), mu and sigma read from h_j (Cohn et al. 2016, section 3.3)."""
-    auxiliary = done.model.auxiliary
-    assert auxiliary is not None and auxiliary.fertility is not None
-    mean, variance = auxiliary.fertility(done.memory.annotations)
-    received = done.weights().sum(1)
-    deviation = (received - mean).square() / variance
-    negative: Tensor = 0.5 * (deviation + variance.log() + math.log(2 * math.pi))
-    return (negative * done.memory.mask).sum()
+
+    def __call__(self, done: Pass) -> Tensor:
+        auxiliary = done.model.auxiliary
+        assert auxiliary is not None and auxiliary.fertility is not None
+        mean, variance = auxiliary.fertility(done.memory.annotations)
+        received = done.weights().sum(1)
+        deviation = (received - mean).square() / variance
+        negative: Tensor = 0.5 * (deviation + variance.log() + math.log(2 * math.pi))
+        return (negative * done.memory.mask).sum()

@@ -10,23 +10,23 @@ from rnnsearch.models.auxiliary import BASELINES
 from rnnsearch.models.build import unfit_options
 from rnnsearch.models.decoders.decoder import Decoder
 from rnnsearch.models.decoders.table import DECODERS
-from rnnsearch.objectives.attention_priors import doubly_stochastic, global_fertility
+from rnnsearch.objectives.attention_priors import DoublyStochastic, GlobalFertility
 from rnnsearch.objectives.penalty import Penalty
-from rnnsearch.objectives.reinforce import reinforce
-from rnnsearch.objectives.supervised_attention import ALIGNMENT_LOSSES, supervised_attention
+from rnnsearch.objectives.reinforce import Reinforce
+from rnnsearch.objectives.supervised_attention import ALIGNMENT_LOSSES, SupervisedAttention
 
 
 def penalties(config: ObjectiveConfig) -> list[tuple[float, Penalty]]:
     """The weighted penalties that the config asks for."""
     found: list[tuple[float, Penalty]] = []
     if config.doubly_stochastic is not None:
-        found.append((config.doubly_stochastic, doubly_stochastic))
+        found.append((config.doubly_stochastic, DoublyStochastic()))
     if config.fertility is not None:
-        found.append((config.fertility.weight, global_fertility))
+        found.append((config.fertility.weight, GlobalFertility()))
     if config.supervision is not None:
-        found.append((config.supervision.weight, supervised_attention(config.supervision)))
+        found.append((config.supervision.weight, SupervisedAttention(config.supervision)))
     if config.reinforce is not None:
-        found.append((config.reinforce.weight, reinforce(config.reinforce.entropy)))
+        found.append((config.reinforce.weight, Reinforce(config.reinforce.entropy)))
     return found
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from rnnsearch.data.batches import Batch
 from rnnsearch.models.draws import Draws
@@ -15,32 +17,41 @@ from rnnsearch.objectives.penalty import Pass, Penalty
 Weighted = Sequence[tuple[float, Penalty]]
 
 
-def likelihood(smoothing: float = 0.0, penalties: Weighted = ()) -> Objective:
+@dataclass(frozen=True)
+class Likelihood(Objective[TranslationModel]):
     """The negative log-likelihood, summed over words and sentences, with label smoothing and weighted penalties.
 
     Without gradients (on a dev set) nothing is minimised: the total is then the likelihood's alone.
     """
 
-    def objective(model: TranslationModel, batch: Batch, draws: Draws | None) -> Loss:
-        loss, _ = penalised(model, batch, draws, smoothing, penalties)
-        return loss
+    smoothing: float = 0.0
+    penalties: Weighted = ()
 
-    return objective
+    def __call__(self, model: TranslationModel, batch: Batch, draws: Draws | None) -> Loss:
+        return self.passed(model, batch, draws)[0]
+
+    def passed(self, model: TranslationModel, batch: Batch, draws: Draws | None) -> tuple[Loss, Pass]:
+        """The loss of one teacher-forced pass, its penalties among it, and the pass."""
+        source, target = batch.source, batch.target
+        memory = model.encode(source.ids, source.mask, draws)
+        unrolled = model.unroll(target.previous(), memory, draws)
+        real = target.places
+        readout, ids = (tensor.flatten(0, 1).index_select(0, real) for tensor in (unrolled.readout, target.ids))
+        total, each = model.output.losses(readout, ids, self.smoothing)
+        nll = each.new_zeros(target.ids.numel()).index_copy(0, real, each).view(target.ids.shape)
+        done = Pass(model, batch, memory, unrolled, nll)
+        parts: dict[str, Tensor] = {}
+        if torch.is_grad_enabled():
+            for weight, penalty in self.penalties:
+                total = total + weight * penalty(done)
+                parts |= penalty.parts(done)
+        return Loss(total, each.sum(), parts), done
+
+    def after_update(self, model: TranslationModel, parts: Mapping[str, Tensor]) -> None:
+        for _, penalty in self.penalties:
+            penalty.after_update(model, parts)
 
 
-def penalised(
-    model: TranslationModel, batch: Batch, draws: Draws | None, smoothing: float, penalties: Weighted
-) -> tuple[Loss, Pass]:
-    """The loss of one teacher-forced pass, its penalties among it, and the pass."""
-    source, target = batch.source, batch.target
-    memory = model.encode(source.ids, source.mask, draws)
-    unrolled = model.unroll(target.previous(), memory, draws)
-    real = target.places
-    readout, symbols = unrolled.readout.flatten(0, 1).index_select(0, real), target.ids.flatten().index_select(0, real)
-    total, each = model.output.losses(readout, symbols, smoothing)
-    nll = each.new_zeros(target.ids.numel()).index_copy(0, real, each).view(target.ids.shape)
-    done = Pass(model, batch, memory, unrolled, nll)
-    if torch.is_grad_enabled():
-        for weight, penalty in penalties:
-            total = total + weight * penalty(done)
-    return Loss(total, each.sum()), done
+def likelihood(smoothing: float = 0.0, penalties: Weighted = ()) -> Likelihood:
+    """Maximum likelihood by itself."""
+    return Likelihood(smoothing, penalties)

@@ -1,41 +1,40 @@
-"""What every objective returns. The training loop knows nothing else of objectives."""
+"""What every objective is, and what it returns. The training loop knows nothing else of objectives."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Generic, NamedTuple, TypeVar
 
 from torch import Tensor, nn
 
 from rnnsearch.data.batches import Batch
 from rnnsearch.models.draws import Draws
-from rnnsearch.models.translation_model import TranslationModel
 
 Model = TypeVar("Model", bound=nn.Module)
-"""What is trained: a translation model, or two directions of one."""
+"""What is trained: any module."""
 
 
 class Loss(NamedTuple):
-    """Sums over a batch; the loop divides them by the sentences or words of a whole update.
+    """Sums over a batch; the loop divides the total by the sentences or words of a whole update.
 
     total: what is minimised, differentiable, summed over the batch's target symbols.
     nll: -log p(y|x) summed over the batch, in nats, without smoothing or penalties.
+    parts: what `Objective.after_update` is to be told, by name: sums over the batch, without gradients.
     """
 
     total: Tensor
     nll: Tensor
+    parts: Mapping[str, Tensor] = {}
 
 
-ObjectiveOf = Callable[[Model, Batch, Draws | None], Loss]
-Objective = ObjectiveOf[TranslationModel]
+class Objective(ABC, Generic[Model]):
+    """What training minimises. A call changes nothing, so a batch may be split, or done again."""
 
+    @abstractmethod
+    def __call__(self, model: Model, batch: Batch, draws: Draws | None) -> Loss:
+        """The loss of a batch; nothing is random without `draws`."""
 
-def weighted(parts: list[tuple[float, Objective]]) -> Objective:
-    """The objective whose total is the weighted sum of several; its nll is the first one's."""
-
-    def objective(model: TranslationModel, batch: Batch, draws: Draws | None) -> Loss:
-        losses = [(weight, part(model, batch, draws)) for weight, part in parts]
-        total = sum((weight * loss.total for weight, loss in losses[1:]), losses[0][0] * losses[0][1].total)
-        return Loss(total, losses[0][1].nll)
-
-    return objective
+    def after_update(self, model: Model, parts: Mapping[str, Tensor]) -> None:
+        """What is learned from an update as a whole, besides by its gradients: called once an update, without
+        gradients, with the parts summed over all its batches, in all processes."""

@@ -1,8 +1,9 @@
-"""What is minimised besides the likelihood: functions of the same forward pass."""
+"""What is minimised besides the likelihood, computed from the same forward pass."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from torch import Tensor
@@ -39,5 +40,16 @@ class Pass(NamedTuple):
         return self.memory.on_source(self.weights())
 
 
-Penalty = Callable[[Pass], Tensor]
-"""Its value summed over the batch, differentiable."""
+class Penalty(ABC):
+    """A term of the loss. A call changes nothing; what it learns from a whole update, `after_update` does."""
+
+    @abstractmethod
+    def __call__(self, done: Pass) -> Tensor:
+        """Its value summed over the batch, differentiable."""
+
+    def parts(self, done: Pass) -> dict[str, Tensor]:
+        """What `after_update` is to be told of a batch (see `Loss.parts`)."""
+        return {}
+
+    def after_update(self, model: TranslationModel, parts: Mapping[str, Tensor]) -> None:
+        """As `Objective.after_update`."""

@@ -10,34 +10,57 @@ depend on a_i or later draws. The first term is the likelihood's own; this penal
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from torch import Tensor
 
+from rnnsearch.models.auxiliary import Baseline
+from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.penalty import Pass, Penalty
 
+_TINY = 1e-30
+MEANS, SENTENCES = "reinforce.means", "reinforce.sentences"
 
-def reinforce(entropy: float = 0.0) -> Penalty:
+
+@dataclass(frozen=True)
+class Reinforce(Penalty):
     """The estimator's penalty, with what its baseline learns from; `entropy` weights -H[expected_i], which keeps the
     weights from settling too early (Xu et al. 2015, eq. 12)."""
 
-    def penalty(done: Pass) -> Tensor:
-        reading, real = done.unrolled.reading, done.batch.target.mask
+    entropy: float = 0.0
+
+    def __call__(self, done: Pass) -> Tensor:
+        reading, real, baseline = done.unrolled.reading, done.batch.target.mask, _baseline(done.model)
         assert reading.alpha is not None and reading.expected is not None, "REINFORCE needs hard attention"
-        auxiliary = done.model.auxiliary
-        assert auxiliary is not None and auxiliary.baseline is not None
         expected = done.weights()
         # Padding is given probability 1, so that its logarithm is 0.
         drawn = (expected * reading.alpha).sum(-1).masked_fill(~real, 1.0)
-        returns = -done.nll.flip(1).cumsum(1).flip(1)
-        remaining = real.flip(1).cumsum(1).flip(1).clamp_min(1)
-        means = returns / remaining
-        guess = auxiliary.baseline(done.unrolled.readout)
+        returns, remaining = _returns(done)
+        guess = baseline(done.unrolled.readout)
         advantage = (returns - guess.detach() * remaining) * real
-        total: Tensor = -(advantage * drawn.clamp_min(_TINY).log()).sum() + auxiliary.baseline.learn(guess, means, real)
-        if entropy > 0:
-            total = total + entropy * (expected * expected.clamp_min(_TINY).log()).sum()
+        total: Tensor = -(advantage * drawn.clamp_min(_TINY).log()).sum()
+        total = total + baseline.error(guess, returns / remaining, real)
+        if self.entropy > 0:
+            total = total + self.entropy * (expected * expected.clamp_min(_TINY).log()).sum()
         return total
 
-    return penalty
+    def parts(self, done: Pass) -> dict[str, Tensor]:
+        """The mean log-probability of a symbol of each sentence, summed; and the number of sentences."""
+        returns, remaining = _returns(done)
+        means = (returns / remaining)[:, 0]
+        return {MEANS: means.sum(), SENTENCES: means.new_full((), len(means))}
+
+    def after_update(self, model: TranslationModel, parts: Mapping[str, Tensor]) -> None:
+        _baseline(model).after_update(parts[MEANS] / parts[SENTENCES])
 
 
-_TINY = 1e-30
+def _baseline(model: TranslationModel) -> Baseline:
+    assert model.auxiliary is not None and model.auxiliary.baseline is not None
+    return model.auxiliary.baseline
+
+
+def _returns(done: Pass) -> tuple[Tensor, Tensor]:
+    """R_i and the number of symbols from i on, which is 1 on padding."""
+    returns = -done.nll.flip(1).cumsum(1).flip(1)
+    return returns, done.batch.target.mask.flip(1).cumsum(1).flip(1).clamp_min(1)

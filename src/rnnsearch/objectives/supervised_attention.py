@@ -7,6 +7,7 @@ to. A loss is the sum over target symbols with gold weights.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -72,13 +73,13 @@ def gold_weights(batch: Batch, unaligned_to_end: bool, of_read: bool = False) ->
     return links / links.sum(-1, keepdim=True).clamp_min(1.0)
 
 
-def supervised_attention(config: SupervisionConfig) -> Penalty:
+@dataclass(frozen=True)
+class SupervisedAttention(Penalty):
     """The penalty that `[objective.supervision]` asks for, without its weight."""
-    distance = ALIGNMENT_LOSSES[config.type].distance
-    to_end = config.unaligned == "end"
 
-    def penalty(done: Pass) -> Tensor:
-        gold = gold_weights(done.batch, to_end, config.word == "read")
-        return (distance(done.source_weights(), gold) * gold.any(-1)).sum()
+    config: SupervisionConfig
 
-    return penalty
+    def __call__(self, done: Pass) -> Tensor:
+        gold = gold_weights(done.batch, self.config.unaligned == "end", self.config.word == "read")
+        distance = ALIGNMENT_LOSSES[self.config.type].distance(done.source_weights(), gold)
+        return (distance * gold.any(-1)).sum()

@@ -3,31 +3,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import torch
+from torch import Tensor
 
 from rnnsearch.data.batches import Batch
 from rnnsearch.models.draws import Draws
-from rnnsearch.models.translation_pair import TranslationPair
-from rnnsearch.objectives.likelihood import Weighted, penalised
-from rnnsearch.objectives.loss import Loss, ObjectiveOf
+from rnnsearch.models.translation_pair import TranslationPair, direction
+from rnnsearch.objectives.likelihood import Likelihood
+from rnnsearch.objectives.loss import Loss, Objective
 from rnnsearch.objectives.penalty import Pass
 
 
-def agreement(onward: Pass, back: Pass) -> torch.Tensor:
+def agreement(onward: Pass, back: Pass) -> Tensor:
     """tr(A^T A') = sum_ij alpha_ij alpha'_ji, summed over the batch: alpha_ij is what target symbol i gives source
     symbol j, alpha'_ji what source symbol j gives target symbol i in the other direction."""
     return (onward.source_weights() * back.source_weights().transpose(1, 2)).sum()
 
 
-def symmetric(weight: float, smoothing: float = 0.0, penalties: Weighted = ()) -> ObjectiveOf[TranslationPair]:
+@dataclass(frozen=True)
+class Symmetric(Objective[TranslationPair]):
     """-log p(y|x) - log p(x|y) - weight * tr(A^T A'), with each direction's penalties; nll is the directions' mean."""
 
-    def objective(pair: TranslationPair, batch: Batch, draws: Draws | None) -> Loss:
-        there, onward = penalised(pair.onward, batch, draws, smoothing, penalties)
-        again, back = penalised(pair.back, batch.turned(), draws, smoothing, penalties)
+    weight: float
+    each: Likelihood
+
+    def __call__(self, pair: TranslationPair, batch: Batch, draws: Draws | None) -> Loss:
+        there, onward = self.each.passed(pair.onward, batch, draws)
+        again, back = self.each.passed(pair.back, batch.turned(), draws)
         total = there.total + again.total
         if torch.is_grad_enabled():
-            total = total - weight * agreement(onward, back)
-        return Loss(total, 0.5 * (there.nll + again.nll))
+            total = total - self.weight * agreement(onward, back)
+        parts = {f"onward.{n}": part for n, part in there.parts.items()}
+        parts |= {f"back.{n}": part for n, part in again.parts.items()}
+        return Loss(total, 0.5 * (there.nll + again.nll), parts)
 
-    return objective
+    def after_update(self, pair: TranslationPair, parts: Mapping[str, Tensor]) -> None:
+        self.each.after_update(pair.onward, direction(parts, "onward"))
+        self.each.after_update(pair.back, direction(parts, "back"))

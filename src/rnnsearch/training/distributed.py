@@ -69,6 +69,15 @@ class Processes:
             with noticing_losses():
                 dist.all_reduce(tensor)
 
+    def summed(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The sums over all processes of tensors that each has by the same names, sent together."""
+        if self.world == 1:
+            return tensors
+        flat = torch.cat([tensor.flatten() for tensor in tensors.values()])
+        self.add_up(flat)
+        parts = flat.split([tensor.numel() for tensor in tensors.values()])
+        return {name: part.view_as(tensors[name]) for name, part in zip(tensors, parts, strict=True)}
+
     def any(self, flag: bool) -> bool:
         """Whether the flag is set in any process."""
         return self.sum(float(flag))[0] > 0

@@ -32,7 +32,6 @@ class GradientSum:
         self._processes = processes
         self._kind = kind
         learning = [p for p in parameters if p.requires_grad]
-        self._fixed = [p for p in parameters if not p.requires_grad]
         self._buckets = _buckets(learning[::-1], BUCKET) if processes.world > 1 else []
         self._sending = False
         self._made: set[int] = set()
@@ -54,9 +53,8 @@ class GradientSum:
         finally:
             self._sending = False
 
-    def finish(self, weight: float) -> None:
-        """Every gradient is now the sum over all processes. Parameters that objectives set by themselves become the
-        mean, in which this process counts by its share of the sentences, `weight`."""
+    def finish(self) -> None:
+        """Every gradient is now the sum over all processes."""
         if self._processes.world == 1:
             return
         with noticing_losses():
@@ -68,8 +66,6 @@ class GradientSum:
                 for parameter, part, was in zip(bucket, flat.split([p.numel() for p in bucket]), used, strict=True):
                     parameter.grad = part.view_as(parameter).to(parameter.dtype) if was else None
         self._sent = []
-        if self._fixed:
-            self._average_fixed(weight)
 
     def _note(self, number: int, parameter: Tensor) -> None:
         """Called by torch when a parameter's gradient of one pass is whole."""
@@ -91,12 +87,6 @@ class GradientSum:
         for parameter in bucket:
             parameter.grad = None  # its numbers are in the bucket now
         self._sent.append((flat, used, dist.all_reduce(flat, async_op=True)))
-
-    def _average_fixed(self, weight: float) -> None:
-        flat = torch.cat([p.detach().flatten() for p in self._fixed]) * weight
-        self._processes.add_up(flat)
-        for parameter, part in zip(self._fixed, flat.split([p.numel() for p in self._fixed]), strict=True):
-            parameter.detach().copy_(part.view_as(parameter))
 
 
 def _buckets(parameters: Sequence[nn.Parameter], size: int) -> list[list[nn.Parameter]]:

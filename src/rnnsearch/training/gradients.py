@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic
+from typing import Generic, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from rnnsearch.data.batches import Batch, Batches
 from rnnsearch.errors import TrainingError
 from rnnsearch.models.checkpoint import save_weights
 from rnnsearch.models.draws import Draws
-from rnnsearch.objectives.loss import Model, ObjectiveOf
+from rnnsearch.objectives.loss import Model, Objective
 from rnnsearch.training.device import precision
 from rnnsearch.training.distributed import Processes
 from rnnsearch.training.gradient_sum import GradientSum
@@ -24,7 +24,20 @@ from rnnsearch.training.progress import Reporter
 
 SEED_STRIDE = 1_000_003
 """Keeps the seeds of one run's updates apart from another run's."""
+BATCH_STRIDE = 500_000_003
+"""Keeps the seeds of one update's batches apart."""
+NLL = "nll"
+"""Under which name it is summed beside the loss's parts."""
 SENT = {None: torch.float32, "fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+class Filled(NamedTuple):
+    """What an update's passes came to, over all processes: the summed NLL, the gradients' norm before clipping, and the
+    loss's summed parts."""
+
+    nll: float
+    norm: float
+    parts: dict[str, Tensor]
 
 
 @dataclass
@@ -33,7 +46,7 @@ class Gradients(Generic[Model]):
 
     training: TrainingConfig
     model: Model
-    objective: ObjectiveOf[Model]
+    objective: Objective[Model]
     parameters: list[nn.Parameter]
     batches: Batches
     device: torch.device
@@ -44,50 +57,55 @@ class Gradients(Generic[Model]):
     def __post_init__(self) -> None:
         self.total = GradientSum(self.parameters, self.processes, SENT[self.training.all_reduce])
 
-    def of(self, group: list[Batch], update: int) -> tuple[float, float]:
-        """Gradients of the loss over a group of batches, of all processes together, clipped; returns the summed NLL and
-        the gradients' norm before clipping.
+    def fill(self, group: list[Batch], update: int) -> Filled:
+        """Gradients of the loss over a group of batches, of all processes together, clipped.
 
         Errors: TrainingError where one of them is not finite.
         """
         sentences, tokens = whole(group)
-        count = sentences if self.training.normalise == "sentences" else tokens
         self.total.begin()
-        own = self._passes(group, update, count)
-        self.total.finish(sum(batch.sentences for batch in group if _counts(batch)) / sentences)
+        sums = self._passes(
+            list(enumerate(group)), update, sentences if self.training.normalise == "sentences" else tokens
+        )
+        self.total.finish()
         norm = clip(self.parameters, self.training.clip_norm, self.training.clip_value)
-        self.processes.add_up(own)
+        sums = self.processes.summed(sums)
+        own = sums.pop(NLL)
         nll, norm_value = torch.stack([own, norm.to(own.dtype)]).tolist()
         if not (math.isfinite(nll) and math.isfinite(norm_value)):
             self._refuse(group, update, nll, norm_value)
-        return nll, norm_value
+        return Filled(nll, norm_value, sums)
 
-    def _passes(self, group: list[Batch], update: int, count: int) -> Tensor:
-        """Forward and backward passes; returns the summed NLL. A batch too large for the GPU's memory is halved and
-        the whole group done again."""
-        draws = Draws(self.training.seed * SEED_STRIDE + update, self.device)
+    def _passes(self, batches: list[tuple[int, Batch]], update: int, count: int) -> dict[str, Tensor]:
+        """Forward and backward passes over numbered batches; returns the summed NLL and parts of the loss. A batch too
+        large for the GPU's memory is halved and all of them done again."""
         for parameter in self.parameters:
             parameter.grad = None
-        nll = torch.zeros((), device=self.device)
-        for number, batch in enumerate(group):
-            fits = True
-            if self.processes.world > 1 and batch.share is not None:
-                draws.take(batch.share.rows, len(batch.share.indices))
-            weight = 1.0 if _counts(batch) else 0.0
+        sums = {NLL: torch.zeros((), device=self.device)}
+        for place, (number, batch) in enumerate(batches):
+            fits, weight = True, 1.0 if batch.share is None or batch.share.counts else 0.0
             try:
                 with precision(self.device, self.training.precision):
-                    loss = self.objective(self.model, batch, draws)
-                with self.total.sending(last=number == len(group) - 1):
+                    loss = self.objective(self.model, batch, self._draws(update, number, batch))
+                with self.total.sending(last=place == len(batches) - 1):
                     (loss.total * (weight / count)).backward()  # type: ignore[no-untyped-call]
-                nll += loss.nll * weight
+                for name, value in {NLL: loss.nll, **loss.parts}.items():
+                    sums[name] = sums.get(name, 0.0) + value.detach() * weight
             except torch.OutOfMemoryError:
                 fits = False  # and no more in here: the exception keeps what the failed pass had allocated
             if not fits:
-                return self._passes(self._halved(group, number, update), update, count)
-        return nll
+                halves = [(number, half) for half in self._halved(batch, update)]
+                return self._passes([*batches[:place], *halves, *batches[place + 1 :]], update, count)
+        return sums
 
-    def _halved(self, group: list[Batch], number: int, update: int) -> list[Batch]:
-        batch = group[number]
+    def _draws(self, update: int, number: int, batch: Batch) -> Draws:
+        """The random numbers of batch `number` of an update: for some of its rows the same as for all of them."""
+        draws = Draws(self.training.seed * SEED_STRIDE + update + number * BATCH_STRIDE, self.device)
+        if batch.share is not None and len(batch.share.rows) < len(batch.share.indices):
+            draws.take(batch.share.rows, len(batch.share.indices))
+        return draws
+
+    def _halved(self, batch: Batch, update: int) -> tuple[Batch, Batch]:
         if batch.sentences == 1:
             sizes = f"{batch.source.ids.shape[1]} and {batch.target.ids.shape[1]} symbols"
             raise TrainingError(
@@ -98,7 +116,7 @@ class Gradients(Generic[Model]):
         self.reporter.message(
             f"update {update}: {batch.sentences} sentences do not fit into memory; split and tried again"
         )
-        return [*group[:number], *batch.split(), *group[number + 1 :]]
+        return batch.split()
 
     def _refuse(self, group: list[Batch], update: int, nll: float, norm: float) -> None:
         """Save the batch that gave a NaN or infinite loss and say so; the weights are those before it."""
@@ -123,7 +141,3 @@ def whole(group: list[Batch]) -> tuple[int, int]:
     shares = [batch.share for batch in group]
     sentences = sum(b.sentences if s is None else len(s.indices) for b, s in zip(group, shares, strict=True))
     return sentences, sum(b.target.tokens if s is None else s.target_tokens for b, s in zip(group, shares, strict=True))
-
-
-def _counts(batch: Batch) -> bool:
-    return batch.share is None or batch.share.counts

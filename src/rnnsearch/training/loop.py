@@ -23,7 +23,7 @@ from rnnsearch.data.ahead import Ahead
 from rnnsearch.data.batches import Batch, Batches
 from rnnsearch.errors import Interrupted
 from rnnsearch.models.checkpoint import save_weights, weights
-from rnnsearch.objectives.loss import Model, ObjectiveOf
+from rnnsearch.objectives.loss import Model, Objective
 from rnnsearch.training.device import precision
 from rnnsearch.training.distributed import Processes
 from rnnsearch.training.gradients import Gradients, whole
@@ -42,7 +42,7 @@ class Trainer(Generic[Model]):
     model: Model
     optimiser: optim.Optimizer
     schedule: Schedule
-    objective: ObjectiveOf[Model]
+    objective: Objective[Model]
     batches: Batches
     validation: Assessor[Model] | None
     device: torch.device
@@ -170,12 +170,14 @@ class Trainer(Generic[Model]):
         epoch = self.epochs()  # before this update: the first of epoch 6 has five epochs behind it
         state.update += 1
         state.batch += len(group)
-        nll, norm = self.gradients.of(group, state.update)
+        nll, norm, parts = self.gradients.fill(group, state.update)
         self.schedule.progressed(self._done())
         rate = self.schedule.factor(state.update, epoch)
         for base, param_group in zip(self.base_rates, self.optimiser.param_groups, strict=True):
             param_group["lr"] = base * rate
         self.optimiser.step()
+        with torch.no_grad():
+            self.objective.after_update(self.model, parts)
         sentences, tokens = whole(group)
         seconds = time.monotonic() - begin + waited
         state.seconds += seconds

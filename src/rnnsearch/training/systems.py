@@ -20,8 +20,8 @@ from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.models.translation_pair import TranslationPair, direction
 from rnnsearch.objectives.build import penalties
 from rnnsearch.objectives.likelihood import likelihood
-from rnnsearch.objectives.loss import Model, ObjectiveOf
-from rnnsearch.objectives.symmetry import symmetric
+from rnnsearch.objectives.loss import Model, Objective
+from rnnsearch.objectives.symmetry import Symmetric
 from rnnsearch.text.alignments import Links
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.training.distributed import Processes
@@ -50,7 +50,7 @@ class System(Generic[Model]):
     """What a run trains; `validation` is None without a dev set."""
 
     model: Model
-    objective: ObjectiveOf[Model]
+    objective: Objective[Model]
     validation: Assessor[Model] | None
     directions: tuple[Direction, ...]
 
@@ -92,7 +92,9 @@ def two_directions(
     onward = _validation(there, prepared.dev, gold, device, processes)
     backward = _validation(back, turned, back_gold, device, processes)
     validation = None if onward is None or backward is None else PairValidation(onward, backward)
-    return System(pair, symmetric(weight, smoothing, penalties(config.objective)), validation, (there, back))
+    return System(
+        pair, Symmetric(weight, likelihood(smoothing, penalties(config.objective))), validation, (there, back)
+    )
 
 
 def _model(of: Direction, seed: int) -> TranslationModel:
@@ -159,7 +161,7 @@ class PairValidation:
         self.back = back
 
     def score(
-        self, model: TranslationPair, objective: ObjectiveOf[TranslationPair], bleu: bool, stop: Callable[[], bool]
+        self, model: TranslationPair, objective: Objective[TranslationPair], bleu: bool, stop: Callable[[], bool]
     ) -> DevScore | None:
         """The dev scores; None if `stop` asked to leave between two batches."""
         there = self.onward.score(model.onward, likelihood(), bleu, stop)

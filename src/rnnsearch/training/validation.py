@@ -15,7 +15,7 @@ from rnnsearch.data.corpus import Pair
 from rnnsearch.metrics.alignment_error import alignment_error
 from rnnsearch.metrics.bleu_chrf_ter import corpus_bleu
 from rnnsearch.models.translation_model import TranslationModel
-from rnnsearch.objectives.loss import Model, Objective, ObjectiveOf
+from rnnsearch.objectives.loss import Model, Objective
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all
 from rnnsearch.search.native_scorer import fastest
@@ -81,9 +81,7 @@ class _Aligned(NamedTuple):
 class Assessor(Protocol[Model]):
     """What the loop asks for dev scores."""
 
-    def score(
-        self, model: Model, objective: ObjectiveOf[Model], bleu: bool, stop: Callable[[], bool]
-    ) -> DevScore | None:
+    def score(self, model: Model, objective: Objective[Model], bleu: bool, stop: Callable[[], bool]) -> DevScore | None:
         """The dev scores of a model; None if `stop` asked to leave between two batches."""
 
 
@@ -119,7 +117,7 @@ class Validation:
         """The pairs that this process translates and aligns."""
 
     def score(
-        self, model: TranslationModel, objective: Objective, bleu: bool, stop: Callable[[], bool]
+        self, model: TranslationModel, objective: Objective[TranslationModel], bleu: bool, stop: Callable[[], bool]
     ) -> DevScore | None:
         """The dev scores of a model; None if `stop` asked to leave between two batches, in any process."""
         total, left = torch.zeros((), device=self.device), False
