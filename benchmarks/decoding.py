@@ -20,13 +20,13 @@ import numpy as np
 import torch
 
 from rnnsearch.metrics.bleu_chrf_ter import corpus_bleu
-from rnnsearch.models.checkpoint import Loaded, load_model
 from rnnsearch.search.candidates import FILE, read
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all
 from rnnsearch.search.hypothesis import Hypothesis
 from rnnsearch.search.native_scorer import fastest
 from rnnsearch.search.scorer import ModelScorer, Scorer
+from rnnsearch.systems.folder import Loaded, load_model
 
 WARM = 64
 """Sentences translated before the clock starts."""

@@ -17,9 +17,9 @@ from timing import seconds_of
 
 from rnnsearch.config import AttentionConfig, resolve
 from rnnsearch.models.attention.attention import Attention
-from rnnsearch.models.build import build
 from rnnsearch.models.memory import Encoded
 from rnnsearch.models.translation_model import TranslationModel
+from rnnsearch.systems.build import build
 from rnnsearch.tensors import select
 
 ROUNDS = 7

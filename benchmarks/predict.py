@@ -25,9 +25,9 @@ from benchmarks.speed.full_size import PAPER
 from benchmarks.speed.limit import Counts, flops, products
 from rnnsearch.config import RunConfig, resolve
 from rnnsearch.data.batches import make_batch
-from rnnsearch.models.build import build
-from rnnsearch.models.native import library
+from rnnsearch.kernels.native import library
 from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.systems.build import build
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 WEIGHT, GRADIENT, ADAM, BUCKET = 4, 4, 8, 4

@@ -7,7 +7,7 @@ import torch
 
 from rnnsearch import config
 from rnnsearch.config import preset, preset_names, resolve
-from rnnsearch.models.build import build
+from rnnsearch.systems.build import build
 from rnnsearch.training.run import check
 
 DATA = {"source": "en", "target": "fr", "corpus": "x"}

@@ -5,9 +5,9 @@ import torch
 
 from rnnsearch.config import ConfigError, ModelConfig, ScheduleConfig, preset_names, resolve
 from rnnsearch.data.batches import make_batch
-from rnnsearch.models.build import build
 from rnnsearch.models.draws import Draws
 from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.systems.build import build
 from rnnsearch.training.run import check
 from rnnsearch.training.schedules import SCHEDULES
 

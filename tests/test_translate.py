@@ -13,13 +13,14 @@ import torch
 import rnnsearch
 from rnnsearch.config import resolve
 from rnnsearch.errors import ConfigError, ModelError, RnnsearchError
-from rnnsearch.models.build import build
-from rnnsearch.models.checkpoint import save_model, weights
-from rnnsearch.models.native.packed import decoding
+from rnnsearch.kernels.native.packed import decoding
+from rnnsearch.systems.build import build
+from rnnsearch.systems.folder import save_model
 from rnnsearch.text.subwords import train_bpe
 from rnnsearch.text.words import train_words
 from rnnsearch.translate import Translator
 from rnnsearch.translation import Translation, one_line
+from rnnsearch.weights import weights
 
 ENGLISH = ["the small cat sees the dog.", "the dog sees a big bird.", "a bird sees the cat."]
 GERMAN = ["die kleine Katze sieht den Hund.", "der Hund sieht einen großen Vogel.", "ein Vogel sieht die Katze."]

@@ -17,7 +17,6 @@ from benchmarks.speed.model import RIVALS_SIZE, Sizes, model
 from benchmarks.speed.rows import Row, say
 from rnnsearch.config import resolve
 from rnnsearch.data.batches import make_batch
-from rnnsearch.models.build import build
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.likelihood import likelihood
@@ -25,6 +24,7 @@ from rnnsearch.plots.figures import LIGHT, MARKERS, fonts, legend, paint, save
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all
 from rnnsearch.search.native_scorer import fastest
+from rnnsearch.systems.build import build
 from rnnsearch.text.vocabulary import SPECIALS
 from rnnsearch.training.device import precision
 

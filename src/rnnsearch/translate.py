@@ -13,7 +13,6 @@ import torch
 
 from rnnsearch.config import RunConfig, SearchConfig, SearchPrecision
 from rnnsearch.errors import ConfigError, ModelError, RnnsearchError, did_you_mean
-from rnnsearch.models.checkpoint import Loaded, load_model
 from rnnsearch.search.candidates import Candidates
 from rnnsearch.search.candidates import read as read_candidates
 from rnnsearch.search.constraints import SearchOptions
@@ -25,6 +24,7 @@ from rnnsearch.search.posterior import posterior_attention
 from rnnsearch.search.scorer import SOURCE, ModelScorer
 from rnnsearch.search.spelling import Spelling
 from rnnsearch.search.unknown_words import KINDS, UnknownWords, unknown_words
+from rnnsearch.systems.folder import Loaded, load_model
 from rnnsearch.text.alignments import attention_of_symbols
 from rnnsearch.text.prefixes import Prefix, Prefixes
 from rnnsearch.text.tokenizer import Segmented, Tokenizer

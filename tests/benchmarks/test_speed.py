@@ -22,12 +22,12 @@ from benchmarks.speed.tokens import Tokens
 from rnnsearch.config import resolve
 from rnnsearch.data.batches import make_batch
 from rnnsearch.data.prepare import prepare
-from rnnsearch.models.build import build
 from rnnsearch.models.cells import GRU
 from rnnsearch.models.decoders.bahdanau import Bahdanau
 from rnnsearch.models.decoders.decoder import Decoder
 from rnnsearch.models.draws import Draws
 from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.systems.build import build
 
 OPENNMT_PARAMETERS = 9_434_504
 """Of OpenNMT-py 3.5.1 with the rivals' settings and input feeding, as its log says."""

@@ -191,7 +191,7 @@ def test_inspect_shows_parts_training_and_config(cli: Any, model: Path) -> None:
     assert rows["Updates"].startswith(f"{facts['updates']} (")
     assert "[model.attention]" in result.out
     assert "[model.attention]" not in cli("inspect", model).out
-    from rnnsearch.models.checkpoint import load_model
+    from rnnsearch.systems.folder import load_model
 
     parameters = dict(load_model(model).model.named_parameters())
     total = sum(p.numel() for p in parameters.values())

@@ -12,7 +12,7 @@ import pytest
 
 from rnnsearch.cli.translate import Precision
 from rnnsearch.config import SearchPrecision
-from rnnsearch.models.native.packed import decoding
+from rnnsearch.kernels.native.packed import decoding
 
 CAT = "the small cat sees the dog."
 BIRD = "the old bird finds the tree."

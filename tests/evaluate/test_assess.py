@@ -14,9 +14,9 @@ from rnnsearch.config import resolve
 from rnnsearch.errors import DataError, ModelError
 from rnnsearch.evaluate.assess import assess, record
 from rnnsearch.evaluate.report import write_assessment
-from rnnsearch.models.build import build
-from rnnsearch.models.checkpoint import Loaded
 from rnnsearch.search.constraints import SearchOptions
+from rnnsearch.systems.build import build
+from rnnsearch.systems.folder import Loaded
 from rnnsearch.text.alignments import parse_pharaoh
 from rnnsearch.text.words import train_words
 from rnnsearch.translate import Translator

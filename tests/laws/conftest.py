@@ -28,11 +28,12 @@ from rnnsearch.models.attention.normalisers import NORMALISERS
 from rnnsearch.models.attention.scores import SCORES
 from rnnsearch.models.attention.windows import WINDOWS
 from rnnsearch.models.bridges import BRIDGES, Copy
-from rnnsearch.models.build import build, check
+from rnnsearch.models.build import check
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders.table import DECODERS
 from rnnsearch.models.encoders import ENCODERS
 from rnnsearch.models.translation_model import TranslationModel
+from rnnsearch.systems.build import build
 
 Combination = dict[str, str | None]
 """A choice for each axis; None: without it."""

@@ -11,7 +11,7 @@ from rnnsearch.models.attention.normalisers import NORMALISERS
 from rnnsearch.models.attention.scores import SCORES
 from rnnsearch.models.attention.windows import WINDOWS
 from rnnsearch.models.bridges import Copy, Zero
-from rnnsearch.models.build import build, check
+from rnnsearch.models.build import check
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders.table import DECODERS
 from rnnsearch.models.draws import Draws
@@ -24,6 +24,7 @@ from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import make_sources
 from rnnsearch.search.greedy import greedy
 from rnnsearch.search.scorer import ModelScorer
+from rnnsearch.systems.build import build
 
 REASONS = (
     "model.attention: has no effect with the",

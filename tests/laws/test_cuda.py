@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from rnnsearch.kernels.recorded import OCCURRENCES
 from rnnsearch.models.draws import Draws
-from rnnsearch.models.fused.recorded import OCCURRENCES
 from rnnsearch.objectives.likelihood import likelihood
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all

@@ -5,9 +5,9 @@ import torch
 
 from rnnsearch.config import AttentionConfig, DecoderConfig, EncoderConfig, ModelConfig
 from rnnsearch.models.attention.attention import Attended, Attention
-from rnnsearch.models.build import build
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.translation_model import TranslationModel
+from rnnsearch.systems.build import build
 
 SIZE, DIRECTION = 5, 4
 

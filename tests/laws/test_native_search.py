@@ -6,13 +6,12 @@ from itertools import chain
 import pytest
 import torch
 
+from rnnsearch.backend.decoding import NativeRNNsearch
+from rnnsearch.backend.packed_model import packed
 from rnnsearch.config import resolve
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.models.build import build
-from rnnsearch.models.native import library, rows
-from rnnsearch.models.native.decoding import NativeRNNsearch
-from rnnsearch.models.native.packed import Kind, Packed, decoding
-from rnnsearch.models.native.packed_model import packed
+from rnnsearch.kernels.native import library, rows
+from rnnsearch.kernels.native.packed import Kind, Packed, decoding
 from rnnsearch.search.beam import beam
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import make_sources
@@ -21,6 +20,7 @@ from rnnsearch.search.greedy import greedy
 from rnnsearch.search.native_scorer import LogitScorer, NativeScorer, fastest
 from rnnsearch.search.scorer import ModelScorer
 from rnnsearch.search.selection import best_of_blocks
+from rnnsearch.systems.build import build
 
 pytestmark = pytest.mark.skipif(decoding() is None, reason="native code cannot be built here: there is no C++ compiler")
 
@@ -69,7 +69,7 @@ def native(model, kind=Kind.FP32):
 @pytest.mark.parametrize("decoder", READOUT)
 @pytest.mark.parametrize("first", ["bos", "zero"])
 def test_native_steps_are_the_models(first, decoder, table, kind, sources, monkeypatch):
-    monkeypatch.setattr("rnnsearch.models.native.decoding.TABLE_BYTES", table)
+    monkeypatch.setattr("rnnsearch.backend.decoding.TABLE_BYTES", table)
     agree(rnnsearch(first, decoder), sources, kind, TOLERANCE[kind])
 
 

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from rnnsearch.config import InitConfig, ObjectiveConfig
-from rnnsearch.models.build import build
 from rnnsearch.models.initialise import Init, generator, initialise
+from rnnsearch.systems.build import build
 
 IS = [
     (r"\.score\.(query\.|key\.)?weight$|\.feature_weights\.\d\.weight$", "alignment"),

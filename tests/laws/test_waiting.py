@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 
+from rnnsearch.kernels import bahdanau, gru_sequence, products
 from rnnsearch.models import outputs
-from rnnsearch.models.build import build
 from rnnsearch.models.draws import Draws
-from rnnsearch.models.fused import bahdanau, gru_sequence, products
 from rnnsearch.objectives.build import penalties
 from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.systems.build import build
 from rnnsearch.training.optimisers import clip
 
 

@@ -5,9 +5,10 @@ import pytest
 from rnnsearch.config import resolve
 from rnnsearch.errors import ConfigError
 from rnnsearch.models.attention.scores import SCORES
-from rnnsearch.models.build import build, check
+from rnnsearch.models.build import check
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders.table import DECODERS
+from rnnsearch.systems.build import build
 
 DATA = {"source": "en", "target": "de", "corpus": "x"}
 BASE = {"preset": "small", "data": DATA}

@@ -11,23 +11,12 @@ from rnnsearch.config import resolve
 from rnnsearch.data.batches import make_batch
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.models.attention.scores import SCORES
-from rnnsearch.models.build import build
-from rnnsearch.models.checkpoint import (
-    CONFIG,
-    FORMAT,
-    SOURCE,
-    TARGET,
-    WEIGHTS,
-    load_model,
-    load_weights,
-    read_weights,
-    save_model,
-    save_weights,
-    weights,
-)
 from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.systems.build import build
+from rnnsearch.systems.folder import CONFIG, SOURCE, TARGET, WEIGHTS, load_model, save_model
 from rnnsearch.text.subwords import train_bpe
 from rnnsearch.text.words import train_words
+from rnnsearch.weights import FORMAT, load_weights, read_weights, save_weights, weights
 
 BATCH = make_batch([([5, 6, 7], [4, 8]), ([8], [9, 4, 5, 6])], [0, 1])
 

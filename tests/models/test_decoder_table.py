@@ -7,7 +7,7 @@ import torch
 
 from rnnsearch.config import resolve
 from rnnsearch.data.batches import make_batch
-from rnnsearch.models.build import build, check
+from rnnsearch.models.build import check
 from rnnsearch.models.decoders.decoder import Decoder
 from rnnsearch.models.decoders.table import DECODERS
 from rnnsearch.models.draws import Draws
@@ -16,6 +16,7 @@ from rnnsearch.search.beam import beam
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import make_sources
 from rnnsearch.search.scorer import ModelScorer
+from rnnsearch.systems.build import build
 from rnnsearch.tensors import select
 
 OPTIONS = {

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from rnnsearch.config import InitConfig, preset, resolve
-from rnnsearch.models.build import build
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.initialise import INITS, generator
+from rnnsearch.systems.build import build
 
 DATA = {"source": "en", "target": "fr", "corpus": "x"}
 

@@ -6,8 +6,9 @@ import torch
 
 from rnnsearch.config import resolve
 from rnnsearch.data.batches import make_batch
-from rnnsearch.models.build import build, check
+from rnnsearch.models.build import check
 from rnnsearch.models.draws import Draws
+from rnnsearch.systems.build import build
 
 PAIRS = [([5, 6, 7, 8], [4, 5]), ([9], [6, 7, 8, 9]), ([10, 4], [11])]
 E, V = 4, 12

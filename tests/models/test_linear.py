@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch.nn import functional
 
-from rnnsearch.models import linear as module
-from rnnsearch.models.fused.products import own_product
-from rnnsearch.models.linear import Linear, linear
+from rnnsearch.kernels import linear as module
+from rnnsearch.kernels.linear import linear
+from rnnsearch.kernels.products import own_product
+from rnnsearch.models.linear import Linear
 
 KINDS = [pytest.param(kind, id=str(kind).removeprefix("torch.")) for kind in (torch.float32, torch.bfloat16)]
 

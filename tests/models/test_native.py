@@ -5,11 +5,11 @@ import stat
 import pytest
 import torch
 
+from rnnsearch.kernels import bahdanau as fused_bahdanau
+from rnnsearch.kernels import gru_sequence as fused_gru
+from rnnsearch.kernels.native import bahdanau, gru_sequence, library, softmax_loss
+from rnnsearch.kernels.native import product as native_product
 from rnnsearch.models import outputs
-from rnnsearch.models.fused import bahdanau as fused_bahdanau
-from rnnsearch.models.fused import gru_sequence as fused_gru
-from rnnsearch.models.native import bahdanau, gru_sequence, library, softmax_loss
-from rnnsearch.models.native import product as native_product
 from rnnsearch.tensors import lengths_mask
 
 SIZES = [  # sentences, target and source positions, then D, A, H

@@ -6,7 +6,7 @@ import torch
 
 from rnnsearch.config import EncoderConfig, resolve
 from rnnsearch.data.batches import make_batch
-from rnnsearch.models.build import build, check
+from rnnsearch.models.build import check
 from rnnsearch.models.encoders import ENCODERS
 from rnnsearch.models.memory import Memory
 from rnnsearch.models.pyramid import merged, origin
@@ -16,6 +16,7 @@ from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import make_sources
 from rnnsearch.search.forced import forced
 from rnnsearch.search.scorer import ModelScorer
+from rnnsearch.systems.build import build
 from rnnsearch.tensors import lengths_mask
 
 LENGTHS = [7, 1, 4, 2]

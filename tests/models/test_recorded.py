@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from rnnsearch.models.fused import bahdanau, gru_sequence, recorded
-from rnnsearch.models.fused.recorded import OCCURRENCES, LoopRecorder
+from rnnsearch.kernels import bahdanau, gru_sequence, recorded
+from rnnsearch.kernels.recorded import OCCURRENCES, LoopRecorder
 from rnnsearch.tensors import lengths_mask
 
 B, I, J, D, A, H = 3, 4, 5, 6, 10, 14

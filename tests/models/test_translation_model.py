@@ -6,9 +6,9 @@ import torch
 
 from rnnsearch.config import AttentionConfig, DecoderConfig, EncoderConfig, InitConfig, ModelConfig
 from rnnsearch.data.batches import make_batch
-from rnnsearch.models.build import build
 from rnnsearch.models.draws import Draws
 from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.systems.build import build
 from rnnsearch.text.vocabulary import BOS, EOS
 
 PAIRS = [([5, 6, 7], [4, 8]), ([8], [9, 4, 5, 6]), ([9, 4], [])]

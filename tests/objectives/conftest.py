@@ -16,8 +16,8 @@ from rnnsearch.data.batches import Batch, Batches
 from rnnsearch.data.links import SymbolLinks
 from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import ParallelIds, Prepared
-from rnnsearch.models.build import build
 from rnnsearch.models.translation_model import TranslationModel
+from rnnsearch.systems.build import build
 from rnnsearch.training.run import train
 
 SOURCE = [[5, 6, 7, 4], [7, 5], [6]]

@@ -7,7 +7,7 @@ import torch
 
 from rnnsearch import config as run_config
 from rnnsearch.errors import ConfigError, TrainingError
-from rnnsearch.models.checkpoint import load_model
+from rnnsearch.systems.folder import load_model
 from rnnsearch.training.run import check
 
 NO_ATTENTION = {

@@ -7,8 +7,8 @@ import torch
 
 from rnnsearch.config import AttentionConfig, DecoderConfig, EncoderConfig, ModelConfig
 from rnnsearch.data.batches import make_batch
-from rnnsearch.models.build import build
 from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.systems.build import build
 from rnnsearch.text.vocabulary import BOS, EOS
 
 PAIRS = [([5, 6, 7], [4, 8]), ([8], [9, 4, 5, 6]), ([9, 4], [])]

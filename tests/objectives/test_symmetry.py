@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.models.checkpoint import load_model
 from rnnsearch.models.translation_pair import TranslationPair
 from rnnsearch.objectives.likelihood import likelihood
 from rnnsearch.objectives.symmetry import Symmetric, agreement
+from rnnsearch.systems.folder import load_model
 
 
 def test_the_agreement_is_a_trace(make, batches):

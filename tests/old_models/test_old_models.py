@@ -12,7 +12,7 @@ import pytest
 
 import rnnsearch
 from rnnsearch.config import resolve
-from rnnsearch.models.build import build
+from rnnsearch.systems.build import build
 from rnnsearch.translate import Translator
 from rnnsearch.translation import Translation
 

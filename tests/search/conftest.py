@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from rnnsearch.config import AttentionConfig, DecoderConfig, EncoderConfig, ModelConfig
-from rnnsearch.models.build import build
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.search.scorer import Sources, Step
+from rnnsearch.systems.build import build
 from rnnsearch.text.vocabulary import BOS, EOS
 
 SIZE = 6

@@ -154,8 +154,8 @@ def test_bad_options_are_refused(options, message):
 def test_a_models_config_says_how_it_ranks():
     """`[search]` reaches the translator's options."""
     from rnnsearch.config import resolve
-    from rnnsearch.models.build import build
-    from rnnsearch.models.checkpoint import Loaded
+    from rnnsearch.systems.build import build
+    from rnnsearch.systems.folder import Loaded
     from rnnsearch.text.words import train_words
     from rnnsearch.translate import Translator
 

@@ -13,12 +13,13 @@ import pytest
 import torch
 
 from rnnsearch.config import resolve
-from rnnsearch.models.build import build
-from rnnsearch.models.checkpoint import save_model, weights
 from rnnsearch.serve.http import create_app
 from rnnsearch.serve.limits import Settings
+from rnnsearch.systems.build import build
+from rnnsearch.systems.folder import save_model
 from rnnsearch.text.subwords import train_bpe
 from rnnsearch.text.words import train_words
+from rnnsearch.weights import weights
 
 ENGLISH = ["the small cat sees the dog.", "the dog sees a big bird.", "A bird sees the cat! Is it red?"]
 GERMAN = ["die kleine Katze sieht den Hund.", "der Hund sieht einen großen Vogel.", "Ein Vogel sieht die Katze!"]

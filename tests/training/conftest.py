@@ -15,7 +15,7 @@ from rnnsearch import config as run_config
 from rnnsearch.config import RunConfig, resolve
 from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import Prepared
-from rnnsearch.models.checkpoint import read_weights
+from rnnsearch.weights import read_weights
 
 WORDS = ["ba", "ce", "di", "fo", "gu", "ha", "je", "ki"]
 MODEL = {

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from rnnsearch.errors import ModelError
-from rnnsearch.models.checkpoint import save_weights
 from rnnsearch.training.averaging import average
+from rnnsearch.weights import save_weights
 
 
 def test_the_mean_of_each_parameter(tmp_path: Path) -> None:

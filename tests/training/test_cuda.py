@@ -11,7 +11,7 @@ import torch
 
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import Interrupted
-from rnnsearch.models.fused import recorded
+from rnnsearch.kernels import recorded
 from rnnsearch.training.run import train
 
 pytestmark = pytest.mark.cuda

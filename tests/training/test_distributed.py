@@ -21,7 +21,6 @@ from rnnsearch.data.batches import Batch
 from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import ConfigError, DataError, Interrupted, RnnsearchError, TrainingError
-from rnnsearch.models.checkpoint import read_weights
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.likelihood import Likelihood
@@ -30,6 +29,7 @@ from rnnsearch.training import distributed, gradient_sum, systems
 from rnnsearch.training.distributed import Lost, Processes
 from rnnsearch.training.gradient_sum import GradientSum
 from rnnsearch.training.run import train
+from rnnsearch.weights import read_weights
 
 # Forked, so that nothing is imported twice; this process has no threads of its own when it forks.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

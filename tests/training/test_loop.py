@@ -17,19 +17,20 @@ import torch
 from rnnsearch.data.batches import Batch, Batches
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import RnnsearchError, TrainingError
-from rnnsearch.models.build import build
-from rnnsearch.models.checkpoint import load_model, read_weights, weights
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.build import penalties
 from rnnsearch.objectives.likelihood import Likelihood, likelihood
 from rnnsearch.objectives.loss import Loss
+from rnnsearch.systems.build import build
+from rnnsearch.systems.folder import load_model
 from rnnsearch.training import systems
 from rnnsearch.training.loop import Trainer
 from rnnsearch.training.optimisers import OPTIMISERS
 from rnnsearch.training.run import train
 from rnnsearch.training.schedules import SCHEDULES
 from rnnsearch.training.validation import DevScore, Validation
+from rnnsearch.weights import read_weights, weights
 
 SGD = {"type": "sgd", "learning_rate": 0.2}
 ADAM = {"type": "adam", "learning_rate": 0.01}

@@ -13,8 +13,8 @@ from rich.console import Console
 
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import ConfigError, TrainingError
-from rnnsearch.models.fused import products
-from rnnsearch.models.native import library
+from rnnsearch.kernels import products
+from rnnsearch.kernels.native import library
 from rnnsearch.training.device import choose_device
 from rnnsearch.training.progress import JsonLines, Reporter, Screen, Together, minutes
 from rnnsearch.training.run import train

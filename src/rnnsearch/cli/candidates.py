@@ -11,8 +11,8 @@ def candidates(model: Model, source: SourceFile, target: TargetFile) -> None:
 
     `translate --candidates N`, or `candidates` in the `[search]` of its config, then uses them.
     """
-    from rnnsearch.models.checkpoint import load_model
     from rnnsearch.search.candidates import FILE, learn, save
+    from rnnsearch.systems.folder import load_model
 
     loaded = load_model(model)
     sources, targets = both_lines(source, target)

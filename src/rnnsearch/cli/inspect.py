@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from rnnsearch.config import ModelConfig, RunConfig
-    from rnnsearch.models.checkpoint import Loaded
+    from rnnsearch.systems.folder import Loaded
 
 
 def inspect(
@@ -24,8 +24,8 @@ def inspect(
     from rich.console import Console
     from rich.text import Text
 
-    from rnnsearch.models.checkpoint import load_model
     from rnnsearch.systems.card import measured
+    from rnnsearch.systems.folder import load_model
 
     loaded = load_model(model)
     out = Console()
@@ -69,9 +69,9 @@ def _facts(title: str, rows: dict[str, str]) -> Table:
 
 
 def _model(loaded: Loaded, folder: Path) -> dict[str, str]:
-    from rnnsearch.models.checkpoint import WEIGHTS
     from rnnsearch.search.native_scorer import fastest
     from rnnsearch.systems.card import sha256_of
+    from rnnsearch.systems.folder import WEIGHTS
 
     config, model = loaded.config, loaded.config.model
     units = "words" if config.text.type == "words" else "subwords (BPE), " + ("joint" if config.text.joint else "apart")

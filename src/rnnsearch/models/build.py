@@ -1,4 +1,4 @@
-"""From a config to a model: names are looked up in the classes' own tables, combinations are checked there."""
+"""The names and combinations of `[model]`: what the classes' own tables allow."""
 
 from __future__ import annotations
 
@@ -6,24 +6,19 @@ from collections.abc import Iterable, Mapping
 
 from pydantic import BaseModel
 
-from rnnsearch.config import EncoderConfig, ModelConfig, ObjectiveConfig, RunConfig
-from rnnsearch.errors import ConfigError, did_you_mean
+from rnnsearch.config import EncoderConfig, ModelConfig, RunConfig
+from rnnsearch.errors import did_you_mean
 from rnnsearch.models.attention.compatibility import length_faults, piece_faults, size_faults
 from rnnsearch.models.attention.features import FEATURES
 from rnnsearch.models.attention.normalisers import NORMALISERS
 from rnnsearch.models.attention.scores import SCORES
 from rnnsearch.models.attention.windows import WINDOWS
-from rnnsearch.models.auxiliary import Auxiliary
 from rnnsearch.models.bridges import BRIDGES, Zero
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders.table import DECODERS
-from rnnsearch.models.embeddings import Embedding
 from rnnsearch.models.encoders import ENCODERS
-from rnnsearch.models.initialise import INITS, generator, initialise
-from rnnsearch.models.lexical import Lexical
+from rnnsearch.models.initialise import INITS
 from rnnsearch.models.memory import StateShape
-from rnnsearch.models.outputs import Output
-from rnnsearch.models.translation_model import TranslationModel
 
 
 def check(config: RunConfig) -> list[str]:
@@ -160,36 +155,3 @@ def _ties(config: RunConfig) -> list[str]:
     if config.text.joint and config.text.type == "words":
         faults.append('text.joint: has no effect with text.type = "words"; remove it')
     return faults
-
-
-def build(
-    model: ModelConfig,
-    source_vocabulary: int,
-    target_vocabulary: int,
-    seed: int | None,
-    objective: ObjectiveConfig | None = None,
-) -> TranslationModel:
-    """A model, its parameters drawn from `seed` (None: left to be filled), with what the objective needs besides.
-
-    The config must have passed `check`.
-    """
-    zero = model.decoder.first == "zero"
-    target = Embedding(target_vocabulary, model.embedding, zero_bos=zero)
-    if model.tie == "all" and source_vocabulary != target_vocabulary:
-        raise ConfigError(
-            [f'model.tie: "all" needs equal vocabularies; got {source_vocabulary} and {target_vocabulary} symbols']
-        )
-    source = target if model.tie == "all" else Embedding(source_vocabulary, model.embedding)
-    encoder = ENCODERS[model.encoder.type].make(model.encoder, model.embedding, model.dropout)
-    decoder = DECODERS[model.decoder.type].make(model, encoder)
-    beside = model.embedding if model.lexical else 0
-    output = Output(decoder.readout_size, target_vocabulary, None if model.tie == "none" else target, beside)
-    auxiliary = None
-    if objective is not None:
-        annotation = decoder.attended_size(model, encoder.annotation_size)
-        auxiliary = Auxiliary.make(objective, annotation, decoder.readout_size + beside, target_vocabulary)
-    lexical = Lexical(model.embedding) if model.lexical else None
-    built = TranslationModel(source, target, encoder, decoder, output, model.dropout, auxiliary, lexical)
-    if seed is not None:
-        initialise(built, INITS[model.init.type](model.init, generator(seed)))
-    return built

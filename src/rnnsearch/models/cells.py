@@ -17,9 +17,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from rnnsearch.kernels import library_sequences
+from rnnsearch.kernels.gru_sequence import gru_sequence
 from rnnsearch.models.cell import Cell, kept
-from rnnsearch.models.fused import library_sequences
-from rnnsearch.models.fused.gru_sequence import gru_sequence
 from rnnsearch.models.layer_norm_cells import GateNormLSTM, LayerNormGRU, LayerNormLSTM
 from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import CellState, Hidden, HiddenAndCell

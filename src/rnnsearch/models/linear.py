@@ -1,25 +1,16 @@
-"""The linear layer, y = W x + b, with its three products where they are fastest."""
+"""The linear layer of every part."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional
 
-from rnnsearch.models.fused.products import own_product, product, weight_gradient
+from rnnsearch.kernels.linear import linear
 from rnnsearch.models.initialise import Role, give_role
-from rnnsearch.tensors import product_type
-
-ROWS = 256
-"""Fewer rows do not pay for laying out the weights anew."""
 
 
 class Linear(nn.Linear):
-    """PyTorch's, which is its plain twin; the role of its weight is `role`."""
+    """y = W x + b: PyTorch's, which is its plain twin; the role of its weight is `role`."""
 
     def __init__(self, inputs: int, outputs: int, bias: bool = True, role: Role = "weight") -> None:
         super().__init__(inputs, outputs, bias)
@@ -29,38 +20,3 @@ class Linear(nn.Linear):
 
     def forward(self, input: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
         return linear(input, self.weight, self.bias)
-
-
-def linear(
-    x: Float[Tensor, "*rows E"], weight: Float[Tensor, "G E"], bias: Float[Tensor, "G"] | None = None
-) -> Float[Tensor, "*rows G"]:
-    """`torch.nn.functional.linear`; for many rows in native code where that is there."""
-    many = x.numel() >= ROWS * x.shape[-1]
-    if not (many and weight.dtype == torch.float32 and own_product(x.device, product_type(x))):
-        return functional.linear(x, weight, bias)
-    apply: Callable[..., Tensor] = _Linear.apply
-    return apply(x, weight, bias)
-
-
-class _Linear(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        kind = product_type(x)
-        rows, W = x.to(kind).reshape(-1, x.shape[-1]), weight.to(kind)
-        ctx.save_for_backward(rows, W)
-        ctx.x = x.shape, x.dtype
-        y = product(rows, W)
-        if bias is not None:
-            y += bias
-        return y.view(*x.shape[:-1], W.shape[0])
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        rows, W = ctx.saved_tensors
-        shape, kind = ctx.x
-        d_y = grads[0].to(W.dtype).reshape(-1, W.shape[0])
-        to_x, to_weight, to_bias = ctx.needs_input_grad
-        d_x = product(d_y, W.t()).to(kind).view(shape) if to_x else None
-        d_weight = weight_gradient(d_y, rows) if to_weight else None
-        d_bias = d_y.sum(0, dtype=torch.float32) if to_bias else None
-        return d_x, d_weight, d_bias

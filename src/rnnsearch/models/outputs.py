@@ -10,10 +10,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from rnnsearch.kernels.native import softmax_loss as native
+from rnnsearch.kernels.products import product, weight_gradient
 from rnnsearch.models.embeddings import Embedding
-from rnnsearch.models.fused.products import product, weight_gradient
 from rnnsearch.models.initialise import parameter
-from rnnsearch.models.native import softmax_loss as native
 from rnnsearch.tensors import at_least_fp32, product_type
 
 CHUNK_BYTES = 1 << 24

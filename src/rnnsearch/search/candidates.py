@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rnnsearch.errors import ModelError, RnnsearchError
-from rnnsearch.models.checkpoint import read_weights, save_weights
 from rnnsearch.text.vocabulary import EOS, SPECIALS
+from rnnsearch.weights import read_weights, save_weights
 
 FILE = "candidates.safetensors"
 """The table's name in a model folder."""

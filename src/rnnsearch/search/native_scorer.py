@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from rnnsearch.backend.decoding import NativeMemory, NativeRNNsearch
+from rnnsearch.backend.packed_model import PackedOutput, packed
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.models.native import rows
-from rnnsearch.models.native.decoding import NativeMemory, NativeRNNsearch
-from rnnsearch.models.native.packed import Kind, Packed, decoding, multiplies_bf16
-from rnnsearch.models.native.packed_model import PackedOutput, packed
+from rnnsearch.kernels.native import rows
+from rnnsearch.kernels.native.packed import Kind, Packed, decoding, multiplies_bf16
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.search.candidates import Candidates
 from rnnsearch.search.greedy import Whole

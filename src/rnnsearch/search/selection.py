@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from rnnsearch.models.native import rows
+from rnnsearch.kernels.native import rows
 
 BLOCK = 64
 """Columns whose maximum stands for them all in the first pass."""

@@ -18,10 +18,10 @@ import torch
 
 from rnnsearch import config as run_config
 from rnnsearch.errors import ConfigError, ModelError
-from rnnsearch.models.checkpoint import CONFIG, require_whole
 from rnnsearch.search.workers import one_thread_each
 from rnnsearch.serve.batching import Batcher, Beside, Formed, Job
 from rnnsearch.serve.limits import ServeError, Settings
+from rnnsearch.systems.folder import CONFIG, require_whole
 from rnnsearch.text.languages import base, language_name
 from rnnsearch.translate import Translator, load
 from rnnsearch.translation import Translation

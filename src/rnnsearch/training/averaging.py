@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rnnsearch.errors import ModelError
-from rnnsearch.models.checkpoint import read_weights
+from rnnsearch.weights import read_weights
 
 
 def average(paths: list[Path]) -> dict[str, Tensor]:

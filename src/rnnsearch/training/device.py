@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from rnnsearch.errors import ConfigError
-from rnnsearch.models.native.library import status
+from rnnsearch.kernels.native.library import status
 
 LOSS = "softmax_loss"
 """The native library that every model's training uses, so that to ask about it builds nothing in vain."""

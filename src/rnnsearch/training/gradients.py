@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from rnnsearch.config import TrainingConfig
 from rnnsearch.data.batches import Batch, Batches
 from rnnsearch.errors import TrainingError
-from rnnsearch.models.checkpoint import save_weights
 from rnnsearch.models.draws import Draws
 from rnnsearch.objectives.loss import Model, Objective
 from rnnsearch.training.device import precision
@@ -21,6 +20,7 @@ from rnnsearch.training.distributed import Processes
 from rnnsearch.training.gradient_sum import GradientSum
 from rnnsearch.training.optimisers import clip
 from rnnsearch.training.progress import Reporter
+from rnnsearch.weights import save_weights
 
 SEED_STRIDE = 1_000_003
 """Keeps the seeds of one run's updates apart from another run's."""

@@ -22,7 +22,6 @@ from rnnsearch.config import RunConfig
 from rnnsearch.data.ahead import Ahead
 from rnnsearch.data.batches import Batch, Batches
 from rnnsearch.errors import Interrupted
-from rnnsearch.models.checkpoint import save_weights, weights
 from rnnsearch.objectives.loss import Model, Objective
 from rnnsearch.training.device import precision
 from rnnsearch.training.distributed import Processes
@@ -32,6 +31,7 @@ from rnnsearch.training.progress import Reporter
 from rnnsearch.training.schedules import Schedule
 from rnnsearch.training.state import State, load_state, save_state
 from rnnsearch.training.validation import Assessor
+from rnnsearch.weights import save_weights, weights
 
 
 @dataclass

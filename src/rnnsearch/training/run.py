@@ -18,15 +18,15 @@ from rnnsearch.data.batches import Batches
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import ConfigError, TrainingError, did_you_mean
 from rnnsearch.files import write_text
+from rnnsearch.kernels.recorded import WIDTH_MULTIPLE
 from rnnsearch.models.build import check as check_model
 from rnnsearch.models.build import unfit_options
-from rnnsearch.models.checkpoint import CONFIG, WEIGHTS, fill, weights
-from rnnsearch.models.fused.recorded import WIDTH_MULTIPLE
 from rnnsearch.objectives.build import check as check_objective
 from rnnsearch.search.ranking import check as check_search
 from rnnsearch.search.unknown_words import DICTIONARY, read_dictionary
 from rnnsearch.search.unknown_words import check as check_unknown
 from rnnsearch.systems.card import write_card
+from rnnsearch.systems.folder import CONFIG, WEIGHTS
 from rnnsearch.training.averaging import average
 from rnnsearch.training.device import choose_device, describe
 from rnnsearch.training.distributed import Processes, restarted
@@ -35,6 +35,7 @@ from rnnsearch.training.optimisers import OPTIMISERS
 from rnnsearch.training.progress import JsonLines, Reporter, Silent, TensorBoard, Together
 from rnnsearch.training.schedules import SCHEDULES
 from rnnsearch.training.systems import Direction, System, make_system, reverse_folder
+from rnnsearch.weights import fill, weights
 
 FREE = {"max_epochs", "max_updates", "max_minutes", "patience", "threads", "save_minutes", "tensorboard", "all_reduce"}
 """Options of `[training]` that a resumed run may change."""

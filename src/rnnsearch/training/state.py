@@ -12,7 +12,7 @@ from torch import Tensor, nn, optim
 
 from rnnsearch.errors import TrainingError
 from rnnsearch.files import atomic_folder, write_text
-from rnnsearch.models.checkpoint import load_weights, read_weights, save_weights, weights
+from rnnsearch.weights import load_weights, read_weights, save_weights, weights
 
 MODEL, OPTIMISER, STATE = "model.safetensors", "optimiser.safetensors", "state.json"
 

@@ -14,14 +14,14 @@ from rnnsearch.config import RunConfig
 from rnnsearch.data.corpus import Pair
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import TrainingError
-from rnnsearch.models.build import build
-from rnnsearch.models.checkpoint import save_model
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.models.translation_pair import TranslationPair, direction
 from rnnsearch.objectives.build import penalties
 from rnnsearch.objectives.likelihood import likelihood
 from rnnsearch.objectives.loss import Model, Objective
 from rnnsearch.objectives.symmetry import Symmetric
+from rnnsearch.systems.build import build
+from rnnsearch.systems.folder import save_model
 from rnnsearch.text.alignments import Links
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.training.distributed import Processes

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from rnnsearch.config import AttentionConfig
+from rnnsearch.kernels.linear import linear
 from rnnsearch.models.cells import GRU
-from rnnsearch.models.linear import Linear, linear
+from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import Encoded, Hidden, Memory
 from rnnsearch.tensors import at_least_fp32
 

@@ -26,8 +26,9 @@ from torch import Tensor, nn
 
 from rnnsearch.config import AttentionConfig
 from rnnsearch.errors import ModelError
+from rnnsearch.kernels.linear import linear
 from rnnsearch.models.initialise import parameter
-from rnnsearch.models.linear import Linear, linear
+from rnnsearch.models.linear import Linear
 
 
 class Score(nn.Module, ABC):

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rnnsearch.config import ModelConfig
+from rnnsearch.kernels import bahdanau
 from rnnsearch.models.attention.attention import Attention, AttentionState
 from rnnsearch.models.attention.scores import Additive
 from rnnsearch.models.cells import CELLS, GRU, Cell
@@ -17,7 +18,6 @@ from rnnsearch.models.decoders.deep_output import DeepOutput
 from rnnsearch.models.decoders.tanh_output import TanhOutput
 from rnnsearch.models.draws import Draws, state_mask
 from rnnsearch.models.encoder import Encoder, MakeCell
-from rnnsearch.models.fused import bahdanau
 from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import CellState, Encoded, Memory
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rnnsearch.models.native import product as native
+from rnnsearch.kernels.native import product as native
 from rnnsearch.tensors import at_least_fp32
 
 

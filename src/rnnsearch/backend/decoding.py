@@ -15,11 +15,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from rnnsearch.kernels.native.packed import UNIT, Kind, Matrix, Packed, at, decoding, threads
 from rnnsearch.models.attention.scores import Additive
 from rnnsearch.models.cells import GRU
 from rnnsearch.models.decoders.bahdanau import Bahdanau, BahdanauTanh
 from rnnsearch.models.decoders.deep_output import DeepOutput
-from rnnsearch.models.native.packed import UNIT, Kind, Matrix, Packed, at, decoding, threads
 from rnnsearch.models.one_layer_encoders import Bidirectional
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.text.vocabulary import UNK

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rnnsearch.models.native.library import function
+from rnnsearch.kernels.native.library import function
 
 
 def can_run(kind: torch.dtype) -> bool:

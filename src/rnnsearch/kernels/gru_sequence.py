@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rnnsearch.models.fused.products import gru_backward, weight_gradient
-from rnnsearch.models.fused.recorded import replayed
-from rnnsearch.models.native import gru_sequence as native
+from rnnsearch.kernels.native import gru_sequence as native
+from rnnsearch.kernels.products import gru_backward, weight_gradient
+from rnnsearch.kernels.recorded import replayed
 from rnnsearch.tensors import product_type
 
 

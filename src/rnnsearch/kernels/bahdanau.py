@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from rnnsearch.models.fused.products import gru_backward, weight_gradient
-from rnnsearch.models.fused.recorded import replayed
-from rnnsearch.models.native import bahdanau as native
+from rnnsearch.kernels.native import bahdanau as native
+from rnnsearch.kernels.products import gru_backward, weight_gradient
+from rnnsearch.kernels.recorded import replayed
 from rnnsearch.tensors import product_type
 
 

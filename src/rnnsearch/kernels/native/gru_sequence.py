@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rnnsearch.models.fused.products import weight_gradient
-from rnnsearch.models.native.library import function, serves
+from rnnsearch.kernels.native.library import function, serves
+from rnnsearch.kernels.products import weight_gradient
 from rnnsearch.tensors import product_type
 
 

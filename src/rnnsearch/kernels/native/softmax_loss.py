@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from rnnsearch.models.native.library import function, serves
+from rnnsearch.kernels.native.library import function, serves
 
 
 def can_run(readout: Tensor, weight: Tensor) -> bool:

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from rnnsearch.models.native.packed import at, decoding, threads
+from rnnsearch.kernels.native.packed import at, decoding, threads
 
 
 def serves(scores: Tensor) -> bool:

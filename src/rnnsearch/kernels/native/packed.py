@@ -9,7 +9,7 @@ from enum import IntEnum
 import torch
 from torch import Tensor
 
-from rnnsearch.models.native.library import library
+from rnnsearch.kernels.native.library import library
 
 UNIT = 16
 """Sizes are rounded up to multiples of this: no vector is longer."""

@@ -9,8 +9,8 @@ import ctypes
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from rnnsearch.kernels.native.packed import Kind, Packed, decoding
 from rnnsearch.models.linear import Linear
-from rnnsearch.models.native.packed import Kind, Packed, decoding
 from rnnsearch.models.outputs import Output
 from rnnsearch.models.translation_model import TranslationModel
 

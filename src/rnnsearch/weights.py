@@ -1,0 +1,61 @@
+"""Parameters in files: safetensors, by name, written whole or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from rnnsearch.errors import ModelError
+from rnnsearch.files import atomic_file
+
+FORMAT = "rnnsearch-1"
+
+
+def weights(model: nn.Module) -> dict[str, Tensor]:
+    """The model's parameters by name; a shared one once, under its first name."""
+    return dict(model.named_parameters())
+
+
+def save_weights(path: Path, tensors: dict[str, Tensor]) -> None:
+    """Tensors by name, atomically. Errors: RnnsearchError (a full disk); the old file stays."""
+    with atomic_file(path) as temporary:
+        contiguous = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+        try:
+            save_file(contiguous, temporary, metadata={"format": FORMAT})
+        except SafetensorError as error:  # what the library makes of a full disk
+            raise OSError(str(error)) from error
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """Tensors by name. Errors: ModelError for a missing, truncated or foreign file."""
+    try:
+        with safe_open(path, framework="pt") as file:  # type: ignore[no-untyped-call]
+            if (file.metadata() or {}).get("format") != FORMAT:
+                raise ModelError(f"{path}: was not written by rnnsearch (its format is not {FORMAT})")
+            return {name: file.get_tensor(name) for name in list(file.keys())}
+    except FileNotFoundError:
+        raise ModelError(f"{path}: no such file; a model folder must hold {path.name}") from None
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"{path}: is truncated or damaged ({error}); copy or train the model again") from None
+
+
+def load_weights(path: Path, model: nn.Module) -> None:
+    """Fill the model's parameters from a file. Errors: ModelError where names or shapes differ."""
+    tensors, own = read_weights(path), weights(model)
+    for name in sorted(own.keys() | tensors.keys()):
+        here = tuple(own[name].shape) if name in own else "no such parameter"
+        there = tuple(tensors[name].shape) if name in tensors else "no such tensor"
+        if here != there:
+            raise ModelError(f"{path}: does not fit the model of its config: {name} is {there}, must be {here}")
+    fill(model, tensors)
+
+
+def fill(model: nn.Module, tensors: dict[str, Tensor]) -> None:
+    """Copy tensors of the right names and shapes into the model's parameters."""
+    with torch.no_grad():
+        for name, parameter in weights(model).items():
+            parameter.copy_(tensors[name])
