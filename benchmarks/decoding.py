@@ -21,11 +21,12 @@ import torch
 
 from rnnsearch.metrics.bleu_chrf_ter import corpus_bleu
 from rnnsearch.search.candidates import FILE, read
+from rnnsearch.search.columns import ColumnChooser
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all
 from rnnsearch.search.hypothesis import Hypothesis
-from rnnsearch.search.native_scorer import fastest
-from rnnsearch.search.scorer import ModelScorer, Scorer
+from rnnsearch.search.model_scorer import ModelScorer, fastest
+from rnnsearch.search.scorer import Scorer
 from rnnsearch.systems.folder import Loaded, load_model
 
 WARM = 64
@@ -45,40 +46,44 @@ class Run(NamedTuple):
         return sum(len(hypothesis.ids) for hypothesis in self.found)
 
 
-def paths(loaded: Loaded, folder: Path, candidates: list[int]) -> dict[str, Callable[[], Scorer]]:
+Way = tuple[Scorer, ColumnChooser | None]
+"""A scorer, and what chooses its columns."""
+
+
+def paths(loaded: Loaded, folder: Path, candidates: list[int]) -> dict[str, Callable[[], Way]]:
     """Every way to decode, by name; each is made when it is its turn."""
     model = loaded.model
-    made: dict[str, Callable[[], Scorer]] = {
-        "plain": lambda: ModelScorer(model),
-        "fp32": lambda: fastest(model, "fp32").scorer,
-        "bf16": lambda: fastest(model, "bf16").scorer,
+    made: dict[str, Callable[[], Way]] = {
+        "plain": lambda: (ModelScorer(model), None),
+        "fp32": lambda: (fastest(model, "fp32").scorer, None),
+        "bf16": lambda: (fastest(model, "bf16").scorer, None),
     }
     if (folder / FILE).is_file():
         for count in candidates:
             lists = read(folder, count, len(loaded.source), len(loaded.target))
-            made[f"bf16, {count} candidates"] = lambda lists=lists: fastest(model, "bf16", lists).scorer
+            made[f"bf16, {count} candidates"] = lambda lists=lists: (fastest(model, "bf16").scorer, lists)
     return made
 
 
-def decode(scorer: Scorer, sources: list[list[int]], beam: int, batch: int, rounds: int) -> Run:
+def decode(way: Way, sources: list[list[int]], beam: int, batch: int, rounds: int) -> Run:
     """The best round."""
-    options = SearchOptions(beam=beam)
-    decode_all(scorer, sources[:WARM], options, batch)
+    (scorer, columns), options = way, SearchOptions(beam=beam)
+    decode_all(scorer, sources[:WARM], options, batch, columns=columns)
     runs = []
     for _ in range(rounds):
         wall, cpu = time.perf_counter(), time.process_time()
-        found = decode_all(scorer, sources, options, batch)
+        found = decode_all(scorer, sources, options, batch, columns=columns)
         runs.append(Run(time.perf_counter() - wall, time.process_time() - cpu, [best[0] for best in found]))
     return min(runs, key=lambda run: run.wall)
 
 
-def latencies(scorer: Scorer, sources: list[list[int]]) -> np.ndarray:
+def latencies(way: Way, sources: list[list[int]]) -> np.ndarray:
     """Milliseconds of greedy search of each sentence by itself."""
-    options, times = SearchOptions(beam=1), []
-    decode_all(scorer, sources[:5], options, 1)
+    (scorer, columns), options, times = way, SearchOptions(beam=1), []
+    decode_all(scorer, sources[:5], options, 1, columns=columns)
     for source in sources:
         begin = time.perf_counter()
-        decode_all(scorer, [source], options, 1)
+        decode_all(scorer, [source], options, 1, columns=columns)
         times.append(1e3 * (time.perf_counter() - begin))
     return np.array(times)
 
@@ -96,8 +101,8 @@ def table(arguments: argparse.Namespace) -> list[str]:
     for beam in arguments.beams:
         for batch in arguments.batches:
             first = None
-            for name, scorer in wanted.items():
-                run = decode(scorer, sources, beam, batch, arguments.rounds)
+            for name, way in wanted.items():
+                run = decode(way, sources, beam, batch, arguments.rounds)
                 speed = run.tokens / run.wall
                 first = first or speed
                 bleu = corpus_bleu([loaded.target.join(h.ids) for h in run.found], references)
@@ -106,8 +111,8 @@ def table(arguments: argparse.Namespace) -> list[str]:
                 rows.append(f"| {search} | {batch} | {name} | {' | '.join(cells)} | {speed / first:.2f} | {bleu:.2f} |")
                 print(rows[-1], flush=True)
     rows += ["", "| path | greedy, one sentence at a time: mean ms | p50 | p99 |", "|---|---|---|---|"]
-    for name, scorer in wanted.items():
-        times = latencies(scorer, sources[: arguments.alone])
+    for name, way in wanted.items():
+        times = latencies(way, sources[: arguments.alone])
         p50, p99 = np.percentile(times, [50, 99])
         rows.append(f"| {name} | {times.mean():.2f} | {p50:.2f} | {p99:.2f} |")
         print(rows[-1], flush=True)

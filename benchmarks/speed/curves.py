@@ -23,7 +23,7 @@ from rnnsearch.objectives.likelihood import likelihood
 from rnnsearch.plots.figures import LIGHT, MARKERS, fonts, legend, paint, save
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all
-from rnnsearch.search.native_scorer import fastest
+from rnnsearch.search.model_scorer import fastest
 from rnnsearch.systems.build import build
 from rnnsearch.text.vocabulary import SPECIALS
 from rnnsearch.training.device import precision

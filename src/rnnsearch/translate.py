@@ -19,9 +19,9 @@ from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all, make_sources
 from rnnsearch.search.greedy import stream
 from rnnsearch.search.hypothesis import EMPTY, Hypothesis
-from rnnsearch.search.native_scorer import Fastest, fastest
+from rnnsearch.search.model_scorer import Fastest, ModelScorer, fastest
 from rnnsearch.search.posterior import posterior_attention
-from rnnsearch.search.scorer import SOURCE, ModelScorer
+from rnnsearch.search.scorer import SOURCE
 from rnnsearch.search.spelling import Spelling
 from rnnsearch.search.unknown_words import KINDS, UnknownWords, unknown_words
 from rnnsearch.systems.folder import Loaded, load_model
@@ -51,7 +51,7 @@ class Translator:
     @cached_property
     def search(self) -> Fastest:
         """What translates, made at the first translation: the fastest here, in the precision of `[search]`."""
-        return fastest(self.model, self.config.search.precision, self.candidates)
+        return fastest(self.model, self.config.search.precision)
 
     @property
     def aligns(self) -> bool:
@@ -117,9 +117,8 @@ class Translator:
             spelling = Spelling(tuple(begin.rest for begin in begins), sizes)
             options = replace(options, prefix=tuple(begin.ids for begin in begins), spelling=spelling)
         size = batch_sentences or self.config.search.batch_sentences
-        # A prefix may have symbols that no list has.
-        scorer = self.search.scorer if options.prefix is None else self.search.whole
-        found = decode_all(scorer, [s.ids for s in sources], options, size, progress=progress)
+        ids = [s.ids for s in sources]
+        found = decode_all(self.search.scorer, ids, options, size, columns=self.candidates, progress=progress)
         known: Sequence[Mapping[int, str]] = [begin.unknown for begin in begins or ()] or [{}] * len(sources)
         return [
             [self._translation(source, self._target(source, h, words), h) for h in hypotheses]
@@ -141,7 +140,7 @@ class Translator:
         if not source.ids:
             return self._translation(source, self.target.joined([]), EMPTY)
         scorer = self.search.scorer
-        steps = stream(scorer, make_sources([source.ids], scorer.device), self.options(beam=1))
+        steps = stream(scorer, make_sources([source.ids], scorer.device), self.options(beam=1), self.candidates)
         while True:
             try:
                 so_far = next(steps)

@@ -10,7 +10,7 @@ from rnnsearch.models.draws import Draws
 from rnnsearch.objectives.likelihood import likelihood
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all
-from rnnsearch.search.scorer import ModelScorer
+from rnnsearch.search.model_scorer import ModelScorer
 from rnnsearch.training.device import precision
 
 pytestmark = pytest.mark.cuda

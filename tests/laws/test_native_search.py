@@ -17,8 +17,7 @@ from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import make_sources
 from rnnsearch.search.forced import forced
 from rnnsearch.search.greedy import greedy
-from rnnsearch.search.native_scorer import LogitScorer, NativeScorer, fastest
-from rnnsearch.search.scorer import ModelScorer
+from rnnsearch.search.model_scorer import ModelScorer, NativeScorer, fastest
 from rnnsearch.search.selection import best_of_blocks
 from rnnsearch.systems.build import build
 
@@ -139,7 +138,7 @@ def test_packed_models_are_models(system, make, pairs):
     twin = packed(model, Kind.FP32)
     sources = make_sources([source for source, _ in pairs], torch.device("cpu"))
     for search, options in ((greedy, SearchOptions(beam=1, **LIMITS)), (beam, SearchOptions(beam=3, **LIMITS))):
-        same(search(LogitScorer(twin), sources, options), search(ModelScorer(model), sources, options), 1e-3)
+        same(search(ModelScorer(twin), sources, options), search(ModelScorer(model), sources, options), 1e-3)
 
 
 def test_the_fastest_is_native_where_the_model_has_a_twin():
@@ -149,14 +148,14 @@ def test_the_fastest_is_native_where_the_model_has_a_twin():
     assert fastest(model, "bf16").what == "native search, bf16"
     assert fastest(model, "int8").what == "native search, int8"
     model.decoder.attention.features = torch.nn.ModuleList([torch.nn.Identity()])
-    assert isinstance(fastest(model, "fp32").scorer, LogitScorer)
+    assert fastest(model, "fp32").what == "native products, fp32"
 
 
 def test_without_native_code_the_plain_model_searches(monkeypatch):
     monkeypatch.setenv(library.OFF, "0")
     library.library.cache_clear()
     try:
-        scorer, _, what = fastest(rnnsearch())
+        scorer, what = fastest(rnnsearch())
         assert type(scorer) is ModelScorer
         assert what == "the library's products, fp32"
         for kind in ("bf16", "int8"):

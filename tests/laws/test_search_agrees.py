@@ -9,7 +9,7 @@ from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import make_sources
 from rnnsearch.search.forced import forced
 from rnnsearch.search.greedy import greedy
-from rnnsearch.search.scorer import ModelScorer
+from rnnsearch.search.model_scorer import ModelScorer
 
 LIMITS = {"max_ratio": 1.0, "max_extra": 4}
 

@@ -15,7 +15,7 @@ from rnnsearch.search.beam import beam
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import make_sources
 from rnnsearch.search.forced import forced
-from rnnsearch.search.scorer import ModelScorer
+from rnnsearch.search.model_scorer import ModelScorer
 from rnnsearch.systems.build import build
 from rnnsearch.tensors import lengths_mask
 

@@ -29,6 +29,8 @@ def one_thread() -> Iterator[None]:
 class ToyMemory(NamedTuple):
     annotations: Tensor
     mask: Tensor
+    columns: Any
+    """A slice or a list: no tensor, which `select` would take for one of rows."""
 
 
 class ToyState(NamedTuple):
@@ -39,7 +41,7 @@ class ToyState(NamedTuple):
 class ToyScorer:
     """A random recurrent scorer with attention over V symbols.
 
-    ids: score these columns alone. end: added to the logit of EOS, which rises by 1 a step. nan: (first symbol
+    end: added to the logit of EOS, which rises by 1 a step. nan: (first symbol
     of a source, step) whose scores are NaN. Counts its starts, and in `rows` the rows of each step.
     """
 
@@ -50,7 +52,6 @@ class ToyScorer:
         symbols: int = 9,
         seed: int = 0,
         end: float = 0.0,
-        ids: Tensor | None = None,
         nan: tuple[int, int] | None = None,
         normalised: bool = True,
     ) -> None:
@@ -60,16 +61,16 @@ class ToyScorer:
             return torch.randn(*shape, generator=random) * 0.9
 
         self.normalised = normalised
-        self.ids, self.end, self.nan = ids, end, nan
+        self.vocabulary, self.end, self.nan = symbols, end, nan
         self.source, self.target = draw(40, SIZE), draw(symbols, SIZE)
         self.recur, self.read, self.out = draw(SIZE, SIZE), draw(SIZE, SIZE), draw(SIZE, symbols) * 2
         self.starts = 0
         self.rows: list[int] = []
 
-    def start(self, sources: Sources) -> tuple[Any, Any]:
+    def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
         self.starts += 1
         ids, mask = sources["source"].ids, sources["source"].mask
-        memory = ToyMemory(self.source[ids], mask)
+        memory = ToyMemory(self.source[ids], mask, slice(None) if columns is None else columns.tolist())
         average = (memory.annotations * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True)
         first = ids[:, 0].float()
         return memory, ToyState(torch.tanh(average @ self.recur), torch.stack((first, first * 0), 1))
@@ -84,13 +85,11 @@ class ToyScorer:
         h = torch.tanh(state.h @ self.recur + self.target[y] + context @ self.read)
         logits = h @ self.out
         logits[:, EOS] += self.end + state.step[:, 1]
-        scores = logits.log_softmax(1)
-        if self.ids is not None:
-            scores = scores[:, self.ids]
+        scores = logits.log_softmax(1)[:, memory.columns]
         count = state.step + torch.tensor([0.0, 1.0])
         if self.nan is not None:
             scores[(count == torch.tensor(self.nan)).all(1)] = torch.nan
-        return Step(scores, self.ids, ToyState(h, count), {"source": alpha.flatten(0, 1)})
+        return Step(scores, ToyState(h, count), {"source": alpha.flatten(0, 1)})
 
 
 @pytest.fixture
@@ -106,16 +105,17 @@ class TableScorer:
 
     def __init__(self, table: list[list[float]], normalised: bool = True) -> None:
         self.table = torch.tensor(table)
+        self.vocabulary = self.table.shape[1]
         self.normalised = normalised
 
-    def start(self, sources: Sources) -> tuple[Any, Any]:
+    def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
         count = len(sources["source"].ids)
         return (torch.zeros(count, 1),), (torch.zeros(count, dtype=torch.int64),)
 
     def step(self, memory: Any, state: Any, y: Tensor) -> Step:
         assert (state[0] > 0).all() or (y == BOS).all()
         rows = state[0].clamp(max=len(self.table) - 1)
-        return Step(self.table[rows], None, (state[0] + 1,), {})
+        return Step(self.table[rows], (state[0] + 1,), {})
 
 
 @pytest.fixture

@@ -9,46 +9,44 @@ from rnnsearch.search.candidates import FREQUENT, KEPT, Candidates, every, learn
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, make_sources
 from rnnsearch.search.greedy import greedy
-from rnnsearch.search.native_scorer import LogitScorer, fastest
-from rnnsearch.search.scorer import ModelScorer
+from rnnsearch.search.model_scorer import fastest
 from rnnsearch.text.vocabulary import EOS
 
+CPU = torch.device("cpu")
 SENTENCES = [[5, 6, 7], [8, 9, 10, 11], [4]]
 LIMITS = {"max_ratio": 1.0, "max_extra": 3}
 
 
 @pytest.fixture(params=["native", "plain"])
-def narrow(request, model, monkeypatch):
-    """The model over candidate lists as a Scorer, and the plain model."""
+def scorer(request, model, monkeypatch):
+    """The model's fastest Scorer, and that without native code."""
     if request.param == "plain":
-        monkeypatch.setattr("rnnsearch.search.native_scorer.decoding", lambda: None)
-    return lambda lists: fastest(model, "fp32", lists).scorer
+        monkeypatch.setattr("rnnsearch.search.model_scorer.decoding", lambda: None)
+    return fastest(model, "fp32").scorer
 
 
 @pytest.mark.parametrize("width", [1, 3])
-def test_a_list_of_everything_is_the_full_softmax(narrow, model, width):
+def test_a_list_of_everything_is_the_full_softmax(scorer, width):
     options = SearchOptions(beam=width, n_best=width, **LIMITS)
-    found, expected = (decode_all(scorer, SENTENCES, options) for scorer in (narrow(every(30, 12)), ModelScorer(model)))
+    found, expected = (decode_all(scorer, SENTENCES, options, columns=lists) for lists in (every(30, 12), None))
     for hs, es in zip(found, expected, strict=True):
         assert [h.ids for h in hs] == [e.ids for e in es]
         for h, e in zip(hs, es, strict=True):
             assert h.token_scores == pytest.approx(e.token_scores, rel=1e-4, abs=1e-5)
 
 
-def test_translations_are_made_of_the_list_alone_and_renormalised_over_it(narrow):
+def test_translations_are_made_of_the_list_alone_and_renormalised_over_it(scorer):
     lists = Candidates(torch.tensor([[-1]] * 30), torch.tensor([6, 9]), 1, 12)
-    scorer, sources = narrow(lists), make_sources(SENTENCES, torch.device("cpu"))
-    allowed = {1, 6, 9}  # <unk> always may be
+    sources = make_sources(SENTENCES, CPU)
+    assert lists(sources).tolist() == [0, 1, 2, EOS, 6, 9]
     for search in (greedy, beam):
-        found = search(scorer, sources, SearchOptions(beam=1 if search is greedy else 4, min_length=1, **LIMITS))
-        assert {y for hs in found for h in hs for y in h.ids} <= allowed
+        found = search(scorer, sources, SearchOptions(min_length=1, **LIMITS), lists)
+        assert {y for hs in found for h in hs for y in h.ids} <= {1, 6, 9}, "<unk> always may be"
         assert all(h.ids for hs in found for h in hs)
-    memory, state = scorer.start(sources)
+    memory, state = scorer.start(sources, lists(sources))
     step = scorer.step(memory, state, torch.tensor([2, 2, 2]))
-    assert step.ids.tolist() == [0, 1, 2, EOS, 6, 9]
-    total = (step.scores - step.norm[:, None]).exp().sum(1)
-    torch.testing.assert_close(total, torch.ones(3))
-    banned = greedy(scorer, sources, SearchOptions(banned=frozenset({1, 9}), **LIMITS))
+    torch.testing.assert_close(step.log_probs().exp().sum(1), torch.ones(3))
+    banned = greedy(scorer, sources, SearchOptions(banned=frozenset({1, 9}), **LIMITS), lists)
     assert {y for hs in banned for h in hs for y in h.ids} <= {6}
 
 
@@ -62,8 +60,8 @@ def test_words_that_occur_together_are_learned():
     assert (tables["translations"][:10] == -1).all()
     assert tables["frequent"].tolist()[:4] == [20, 21, 22, 5]
     lists = Candidates(tables["translations"], tables["frequent"][:1], 1, 30)
-    assert lists(torch.tensor([[11, EOS], [12, EOS]])).tolist() == [0, 1, 2, 3, 20, 21, 22]
-    assert lists(torch.tensor([[14, EOS]])).tolist() == [0, 1, 2, 3, 20]
+    assert lists(make_sources([[11], [12]], CPU)).tolist() == [0, 1, 2, 3, 20, 21, 22]
+    assert lists(make_sources([[14]], CPU)).tolist() == [0, 1, 2, 3, 20]
 
 
 def test_a_large_corpus_is_sampled_at_even_distances(monkeypatch):
@@ -80,17 +78,10 @@ def test_nothing_is_learned_from_nothing():
 
 def test_lists_are_kept_in_the_model_folder(tmp_path):
     save(tmp_path, learn([[5, 6]], [[7, 8]], 10, 12))
-    assert read(tmp_path, 1, 10, 12)(torch.tensor([[5]])).tolist() == [0, 1, 2, 3, 7, 8]
+    assert read(tmp_path, 1, 10, 12)(make_sources([[5]], CPU)).tolist() == [0, 1, 2, 3, 7, 8]
     for source, target in ((9, 12), (10, 8)):
         with pytest.raises(ModelError, match=r"candidates\.safetensors: must be of this model's vocabularies"):
             read(tmp_path, 1, source, target)
     (tmp_path / "empty").mkdir()
     with pytest.raises(ModelError, match=r"make it with `rnnsearch candidates \S+ SRC TGT`"):
         read(tmp_path / "empty", 1, 10, 12)
-
-
-def test_without_a_list_the_logits_are_the_models(model):
-    sources = make_sources(SENTENCES, torch.device("cpu"))
-    options = SearchOptions(beam=3, **LIMITS)
-    found, expected = beam(LogitScorer(model), sources, options), beam(ModelScorer(model), sources, options)
-    assert [[h.ids for h in hs] for hs in found] == [[h.ids for h in hs] for hs in expected]

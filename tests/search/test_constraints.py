@@ -7,11 +7,12 @@ import torch
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.search.beam import beam
+from rnnsearch.search.columns import Columns
 from rnnsearch.search.constraints import SearchOptions, limits
 from rnnsearch.search.decode import make_sources
 from rnnsearch.search.forced import forced
 from rnnsearch.search.greedy import greedy
-from rnnsearch.search.scorer import Columns
+from rnnsearch.search.spelling import Spelling
 from rnnsearch.text.vocabulary import BOS, EOS, PAD, UNK
 
 CPU = torch.device("cpu")
@@ -114,50 +115,66 @@ def test_the_maximal_length_goes_before_the_minimal_one(toy, search):
 def test_score_columns_that_are_a_part_of_v_are_the_rest_banned(toy, sentences, search):
     sources, options = make_sources(sentences, CPU), SearchOptions(n_best=4)
     part = torch.tensor([8, 4, EOS, 5, UNK])
-    found = search(toy(seed=9, ids=part), sources, replace(options, banned=frozenset({5, 7}), min_length=2))
-    full = search(toy(seed=9), sources, replace(options, banned=frozenset({5, 6, 7}), min_length=2))
+    options = replace(options, min_length=2)
+    found = search(toy(seed=9), sources, replace(options, banned=frozenset({5, 7})), lambda _: part)
+    full = search(toy(seed=9), sources, replace(options, banned=frozenset({5, 6, 7})))
     assert [[h.ids for h in hs] for hs in found] == [[h.ids for h in hs] for hs in full]
     for hs, others in zip(found, full, strict=True):
         assert [h.log_prob for h in hs] == pytest.approx([h.log_prob for h in others], rel=1e-5)
 
 
 @BOTH
-def test_columns_may_change_from_step_to_step(toy, sentences, search):
-    class Turning(type(toy())):
-        def step(self, memory, state, y):
-            step = super().step(memory, state, y)
-            ids = torch.arange(step.scores.shape[1]).roll(len(self.rows))
-            return step._replace(scores=step.scores[:, ids], ids=ids)
-
-    sources, options = make_sources(sentences, CPU), SearchOptions(n_best=3, min_length=2, prefix=((4, 8),) * 6)
-    found = search(Turning(seed=9), sources, options)
-    assert [[h.ids for h in hs] for hs in found] == [
-        [h.ids for h in hs] for hs in search(toy(seed=9), sources, options)
-    ]
+def test_a_prefix_joins_the_columns_chosen(toy, sentences, search):
+    """And so do the whole vocabulary where something is to be spelled."""
+    sources, part = make_sources(sentences, CPU), torch.tensor([EOS, 4, 5])
+    scorer, prefix = toy(seed=9, end=-3.0), ((7, 8), (), (8,), (4,), (), (6,))
+    found = search(scorer, sources, SearchOptions(beam=2, prefix=prefix), lambda _: part)
+    for wanted, [best] in zip(prefix, found, strict=True):
+        assert best.ids[: len(wanted)] == wanted
+        assert set(best.ids[len(wanted) :]) <= {4, 5, 6, 7, 8}
+    spelling = Spelling(((),) * 6, torch.ones(9, dtype=torch.int64))
+    free = search(scorer, sources, SearchOptions(beam=2))
+    assert search(scorer, sources, SearchOptions(beam=2, spelling=spelling), lambda _: part) == free
 
 
 @BOTH
-def test_a_prefix_symbol_without_a_column_is_refused(toy, search):
-    scorer = toy(ids=torch.tensor([EOS, 4, 5]))
-    with pytest.raises(RnnsearchError) as error:
-        search(scorer, make_sources([[9], [9]], CPU), SearchOptions(prefix=((4,), (5, 7))))
-    assert str(error.value) == (
-        "the prefix of sentence 1 (counting from 0) must hold symbols that the scorer scores; got 7"
-    )
+def test_a_prefix_symbol_that_the_scorer_does_not_know_is_refused(toy, search):
+    for choose in (None, lambda _: torch.tensor([EOS, 4, 5])):
+        with pytest.raises(RnnsearchError) as error:
+            search(toy(), make_sources([[9], [9]], CPU), SearchOptions(prefix=((4,), (5, 9))), choose)
+        assert str(error.value) == (
+            "the prefix of sentence 1 (counting from 0) must hold symbols that the scorer scores; got 9"
+        )
+
+
+@BOTH
+def test_a_copy_is_a_column_of_its_own(toy, sentences, search):
+    """Ids of V or more, which a made scorer scores as its last symbol: they are found, and read back as its own."""
+
+    class Copying(type(toy())):
+        def start(self, sources, columns):
+            return super().start(sources, columns.where(columns < 9, 8))
+
+        def step(self, memory, state, y):
+            return super().step(memory, state, y.where(y < 9, 8))
+
+    part, sources = torch.tensor([EOS, 4, 12]), make_sources(sentences, CPU)
+    found = search(Copying(seed=9), sources, SearchOptions(prefix=((12,),) * 6), lambda _: part)
+    plain = search(toy(seed=9), sources, SearchOptions(prefix=((8,),) * 6), lambda _: torch.tensor([EOS, 4, 8]))
+    as_plain = [[tuple(8 if y == 12 else y for y in h.ids) for h in hs] for hs in found]
+    assert as_plain == [[h.ids for h in hs] for hs in plain]
 
 
 def test_eos_must_have_a_column(toy):
     for ids in ([4, 5], [1, 2]):
         with pytest.raises(RnnsearchError, match=r"candidate symbols must include EOS \(id 3\); got none"):
-            greedy(toy(ids=torch.tensor(ids)), make_sources([[9]], CPU), SearchOptions())
+            greedy(toy(), make_sources([[9]], CPU), SearchOptions(), lambda _, ids=ids: torch.tensor(ids))
 
 
 def test_columns_find_and_name_symbols():
-    columns = Columns(torch.tensor([8, 3, 5]), 3)
+    columns = Columns(torch.tensor([8, 3, 5]), 6)
     assert columns.find(torch.tensor([[3, 8], [4, 100], [-1, 0]])).tolist() == [[1, 0], [-1, -1], [-1, -1]]
     assert columns.tokens(torch.tensor([[2], [0]])).tolist() == [[5], [8]]
     whole = Columns(None, 6)
     assert whole.find(torch.tensor([5, 6, -1])).tolist() == [5, -1, -1]
     assert whole.tokens(torch.tensor([5])).tolist() == [5]
-    with pytest.raises(ValueError, match=r"one a score column \(4\); got shape \(3,\)"):
-        Columns(torch.tensor([8, 3, 5]), 4)

@@ -80,7 +80,7 @@ def test_batch_sentences_is_at_least_one(toy):
 def test_forced_scores_are_the_steps_own(toy):
     scorer, target = toy(seed=3), [4, 8, 5]
     sources = make_sources([[9, 10]], CPU)
-    memory, state = scorer.start(sources)
+    memory, state = scorer.start(sources, None)
     expected = []
     for previous, y in zip([2, *target], [*target, EOS], strict=True):
         step = scorer.step(memory, state, torch.tensor([previous]))
@@ -115,9 +115,12 @@ def test_forced_with_empty_sides(toy):
 
 
 def test_a_target_that_the_scorer_does_not_score_is_impossible(toy):
-    part, whole = toy(ids=torch.tensor([5, EOS, 4])), toy()
+    class Clamping(type(toy())):
+        def step(self, memory, state, y):
+            return super().step(memory, state, y.clamp(max=8))
+
     sources = make_sources([[9]], CPU)
-    [found], [full] = forced(part, sources, [[4, 7, 5]]), forced(whole, sources, [[4, 7, 5]])
+    [found], [full] = forced(Clamping(), sources, [[4, 9, 5]]), forced(toy(), sources, [[4, 8, 5]])
     assert found.token_scores == pytest.approx([full.token_scores[0], -math.inf, *full.token_scores[2:]])
     assert found.log_prob == -math.inf
 

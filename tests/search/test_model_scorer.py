@@ -8,7 +8,8 @@ from rnnsearch.search.beam import beam
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all, make_sources
 from rnnsearch.search.greedy import greedy
-from rnnsearch.search.scorer import ModelScorer, Scorer
+from rnnsearch.search.model_scorer import ModelScorer
+from rnnsearch.search.scorer import Scorer
 from rnnsearch.text.vocabulary import BOS, EOS
 
 CPU = torch.device("cpu")

@@ -126,10 +126,10 @@ def test_what_was_never_attended_to_costs_much_but_not_all():
 
 def test_coverage_needs_attention(toy):
     class Blind:
-        normalised, device = True, CPU
+        normalised, device, vocabulary = True, CPU, 9
 
-        def start(self, sources):
-            return toy().start(sources)
+        def start(self, sources, columns):
+            return toy().start(sources, columns)
 
         def step(self, memory, state, y):
             return toy().step(memory, state, y)._replace(attention={})

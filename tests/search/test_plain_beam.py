@@ -11,7 +11,7 @@ from rnnsearch.text.vocabulary import BOS, EOS, PAD
 
 def plain_beam(scorer, sentence, most, options):
     """(ids, score) of the n best finished hypotheses of one sentence, and the steps taken."""
-    memory, state = scorer.start(make_sources([sentence], torch.device("cpu")))
+    memory, state = scorer.start(make_sources([sentence], torch.device("cpu")), None)
     live, finished = [((BOS,), 0.0, state)], []
     for position in range(1, most + 2):
         looked_at = []

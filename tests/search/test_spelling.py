@@ -56,14 +56,6 @@ def test_what_cannot_be_spelled_and_wrong_counts_are_refused(toy, sentences):
         beam(toy(), sources, SearchOptions(spelling=Spelling(((), ()), SIZES)))
 
 
-def test_symbols_without_a_score_column_are_left_out(toy, sentences):
-    sources = make_sources(sentences, CPU)
-    scorer = toy(ids=torch.tensor([3, 8, 5, 4]), seed=2)
-    options = SearchOptions(beam=3, spelling=Spelling((AB,) * len(sentences), SIZES))
-    for [best] in beam(scorer, sources, options):
-        assert best.ids[:2] == (4, 5) or best.ids[0] == 8
-
-
 @pytest.mark.parametrize("options", [SearchOptions(beam=1), SearchOptions(beam=1, max_ratio=0.0, max_extra=3)])
 def test_a_stream_is_greedy_search_step_by_step(toy, sentences, options):
     for seed in range(4):

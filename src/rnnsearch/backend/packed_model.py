@@ -37,9 +37,8 @@ class PackedOutput(Output):
         self._native, self._kind = native, kind
         self._packed = Packed(native, layer.weight, layer.bias, kind)
 
-    def packed_rows(self, ids: Int[Tensor, "C"]) -> Packed:
-        """The layer over the symbols `ids` alone."""
-        return Packed(self._native, self.weight[ids], self.bias[ids], self._kind)
+    def over(self, rows: Int[Tensor, "C"] | None) -> Packed:
+        return self._packed if rows is None else Packed(self._native, self.weight[rows], self.bias[rows], self._kind)
 
     def logits(
         self, readout: Float[Tensor, "*rows R"], rows: Int[Tensor, "C"] | None = None

@@ -69,7 +69,7 @@ def _facts(title: str, rows: dict[str, str]) -> Table:
 
 
 def _model(loaded: Loaded, folder: Path) -> dict[str, str]:
-    from rnnsearch.search.native_scorer import fastest
+    from rnnsearch.search.model_scorer import fastest
     from rnnsearch.systems.card import sha256_of
     from rnnsearch.systems.folder import WEIGHTS
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +19,9 @@ from rnnsearch.tensors import at_least_fp32, product_type
 
 CHUNK_BYTES = 1 << 24
 """Of logits held at a time: the loss never holds B x I x V of them."""
+
+Logits = Callable[[Tensor], Tensor]
+"""Unnormalised scores [..., C] of readouts [..., R]."""
 
 
 class Output(nn.Module):
@@ -46,6 +50,10 @@ class Output(nn.Module):
         if self.lexical is None or beside is None:
             return logits
         return logits + linear(beside, _rows(self.lexical, rows))
+
+    def over(self, rows: Int[Tensor, "C"] | None) -> Logits:
+        """`logits` of the symbols `rows`, or of all, for many readouts."""
+        return partial(self.logits, rows=rows)
 
     def log_probs(
         self, readout: Float[Tensor, "*rows R"], rows: Int[Tensor, "C"] | None = None

@@ -16,33 +16,41 @@ A step takes a fixed number of tensor operations and one small transfer to the h
 back, and their attention gathered, once the winners are known.
 """
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rnnsearch.search.constraints import Constraint, Place, SearchOptions, constraints, limits, spelled
-from rnnsearch.search.coverage import Coverage
-from rnnsearch.search.hypothesis import Hypothesis
-from rnnsearch.search.ranking import Ranking
-from rnnsearch.search.scorer import Columns, Scorer, Sources, columns_of
+from rnnsearch.search.columns import ColumnChooser
+from rnnsearch.search.constraints import ScoredRows, SearchOptions, constraints, limits, search_columns, spelled
+from rnnsearch.search.coverage import Attended
+from rnnsearch.search.hypothesis import Hypothesis, Numbers
+from rnnsearch.search.scorer import Scorer, Sources, Step
 from rnnsearch.search.selection import Choose, best
-from rnnsearch.search.trace import Finals, Taken, hypotheses
+from rnnsearch.search.trace import BeamStep, Finals, hypotheses
 from rnnsearch.tensors import select
 from rnnsearch.text.vocabulary import BOS, EOS
 
 
-class _Setup(NamedTuple):
-    """What stays the same through a search."""
+def beam(
+    scorer: Scorer,
+    sources: Sources,
+    options: SearchOptions,
+    columns: ColumnChooser | None = None,
+    choose: Choose = best,
+) -> list[list[Hypothesis]]:
+    """The n best hypotheses of each sentence, distinct; finished ones first, each kind by falling score.
 
-    scorer: Scorer
-    filters: list[Constraint]
-    beam: int
-    choose: Choose
-    ranking: Ranking
-    names: list[str]
-    """Of the sources."""
+    `columns` says which symbols they are made of, all without it. `choose` picks the continuations looked at, by
+    default those of highest log-probability.
+    Errors: SentenceError where a score is NaN, or where nothing has finished and no continuation is allowed.
+    """
+    search = BeamSearch(scorer, sources, options, columns, choose)
+    for _ in search.steps():
+        pass
+    return search.found()
 
 
 class _Live(NamedTuple):
@@ -58,117 +66,124 @@ class _Live(NamedTuple):
     """[A, K], best first; -inf in an empty place."""
     sentences: Tensor
     """[A], their numbers in the call."""
-    coverage: Coverage | None = None
+    attended: Attended | None
     """What each hypothesis attended to, where the ranking asks for it."""
 
 
-class _Candidates(NamedTuple):
-    """The M continuations looked at for each of A sentences, in the order of choice."""
+class BeamSearch:
+    """The search of one batch."""
 
-    parent: Tensor
-    """[A, M], which of the K live hypotheses it continues."""
-    token: Tensor
-    score: Tensor
-    """[A, M], of the token alone."""
-    log_prob: Tensor
-    """[A, M], of the whole hypothesis."""
-    ends: Tensor
-    """[A, M], whether the token is EOS."""
-    state: Any
-    """A * K rows, of the parents."""
-    attention: dict[str, Tensor]
-    coverage: Coverage | None
-    """Of the parents, this step's attention among it."""
-    penalty: Tensor | None
-    """[A, M], what coverage adds to the score of a hypothesis that ends here."""
+    def __init__(
+        self,
+        scorer: Scorer,
+        sources: Sources,
+        options: SearchOptions,
+        columns: ColumnChooser | None = None,
+        choose: Choose = best,
+    ) -> None:
+        self.most = limits(sources, options)
+        """[B], the greatest length of each sentence's translation."""
+        self._sources = sources
+        self._options = options
+        self._columns = search_columns(scorer, sources, options, columns)
+        self._filters = constraints(options, self._columns, scorer.device)
+        self._scorer = spelled(scorer, options)
+        self._choose = choose
+        self._finals = Finals(self.most, options, scorer.normalised)
+        self._history: list[BeamStep] = []
+        # A beam of one stops when its hypothesis ends, so it looks at one, and nothing is compared by coverage.
+        self._alone = options.beam == 1
+        self._covers = options.ranking.covers and not self._alone
 
+    def found(self) -> list[list[Hypothesis]]:
+        """What `beam` returns, after all `steps`."""
+        return hypotheses(self._history, self._finals, self._sources, self._options)
 
-@torch.inference_mode()
-def beam(scorer: Scorer, sources: Sources, options: SearchOptions, choose: Choose = best) -> list[list[Hypothesis]]:
-    """The n best hypotheses of each sentence, distinct; finished ones first, each kind by falling score.
+    def steps(self) -> Iterator[BeamStep]:
+        """The search, step by step; outside of these, gradients are what they are to the caller."""
+        numbers = np.arange(len(self.most))
+        live = self._start()
+        for position in range(1, int(self.most.max()) + 2):
+            live, made = self._step(live, position, numbers)
+            self._history.append(made)
+            going = self._finals.add(made)
+            yield made
+            if not going.any():
+                return
+            stay = None
+            if not going.all() and np.mean(~going) >= self._options.compact_at:
+                rows = np.flatnonzero(going)
+                numbers = numbers[rows]
+                stay = torch.from_numpy(rows).to(self._scorer.device)
+            live = self._advance(live, made, stay)
 
-    `choose` picks the continuations looked at, by default those of highest log-probability.
-    Errors: SentenceError where a score is NaN, or where nothing has finished and no continuation is allowed.
-    """
-    most = limits(sources, options)
-    scorer = spelled(scorer, options)
-    setup = _Setup(scorer, constraints(options, scorer.device), options.beam, choose, options.ranking, list(sources))
-    finals = Finals(most, options, scorer.normalised)
-    history: list[Taken] = []
-    live = _start(scorer, sources, len(most))
-    if setup.ranking.covers:
-        live = live._replace(coverage=Coverage.start(sources))
-    sentences = np.arange(len(most))
-    columns: Columns | None = None
-    for position in range(1, int(most.max()) + 2):
-        found, columns = _extend(setup, live, position, columns)
-        # The first that do not end, in order; where they are too few, ended ones with log-probability -inf.
-        keep = found.ends.byte().sort(dim=1, stable=True).indices[:, : options.beam]
-        alive = found.log_prob.masked_fill(found.ends, -torch.inf).gather(1, keep)
-        parts = (found.parent, found.token, found.score, keep, alive, found.attention, found.penalty)
-        history.append(Taken(sentences, *parts))
-        going = finals.add(sentences, found.log_prob, found.ends, found.penalty)
-        if not going.any():
-            break
-        stay = None
-        if np.count_nonzero(~going) > 0 and np.mean(~going) >= options.compact_at:
-            rows = np.flatnonzero(going)
-            sentences = sentences[rows]
-            stay = torch.from_numpy(rows).to(scorer.device)
-        live = _advance(live, found, keep, alive, stay)
-    return hypotheses(history, finals, sources, options)
+    @torch.no_grad()
+    def _start(self) -> _Live:
+        """One empty hypothesis a sentence: the first step has nothing to tell several apart by."""
+        memory, state = self._scorer.start(self._sources, self._columns.ids)
+        count, device = len(self.most), self._scorer.device
+        return _Live(
+            memory=memory,
+            state=state,
+            tokens=torch.full((count,), BOS, device=device),
+            log_probs=torch.zeros(count, 1, device=device),
+            sentences=torch.arange(count, device=device),
+            attended=Attended.start(self._sources) if self._covers else None,
+        )
 
+    @torch.no_grad()
+    def _step(self, live: _Live, position: int, numbers: Numbers) -> tuple[_Live, BeamStep]:
+        """Score all continuations and choose; the hypotheses return with their next states."""
+        step = self._scorer.step(live.memory, live.state, live.tokens)
+        live = live._replace(state=step.state)
+        if live.attended is not None:
+            live = live._replace(attended=live.attended.after(step.attention, list(self._sources)))
+        scores = step.scores.float()
+        for constraint in self._filters:
+            constraint(scores, ScoredRows(position, live.sentences, live.log_probs.shape[1]))
+        return live, self._chosen(live, scores, step, numbers)
 
-def _start(scorer: Scorer, sources: Sources, count: int) -> _Live:
-    """One empty hypothesis a sentence: the first step has nothing to tell several apart by."""
-    memory, state = scorer.start(sources)
-    return _Live(
-        memory=memory,
-        state=state,
-        tokens=torch.full((count,), BOS, device=scorer.device),
-        log_probs=torch.zeros(count, 1, device=scorer.device),
-        sentences=torch.arange(count, device=scorer.device),
-    )
+    def _chosen(self, live: _Live, scores: Tensor, step: Step, numbers: Numbers) -> BeamStep:
+        """The best 2 * beam continuations, so that `beam` are left when as many end."""
+        A, K = live.log_probs.shape
+        norm = None if step.norm is None else step.norm.view(A, K)
+        before = live.log_probs if norm is None else live.log_probs - norm
+        count = 1 if self._alone else 2 * self._options.beam
+        index = self._choose(scores.reshape(A, K, -1), before, count)
+        parent = index // self._columns.count
+        token = self._columns.tokens(index % self._columns.count)
+        score = scores.reshape(A, -1).gather(1, index)
+        if norm is not None:
+            score = score - norm.gather(1, parent)
+        log_prob = live.log_probs.gather(1, parent) + score
+        ends = token == EOS
+        alive = log_prob.masked_fill(ends, -torch.inf)
+        if self._alone:
+            keep = parent  # 0: the one
+        else:
+            # The first that do not end, in order; where they are too few, ended ones with log-probability -inf.
+            keep = ends.byte().sort(dim=1, stable=True).indices[:, : self._options.beam]
+            alive = alive.gather(1, keep)
+        penalty = None
+        if live.attended is not None:
+            penalty = live.attended.penalty(self._options.ranking).gather(1, parent)
+        return BeamStep(numbers, parent, token, score, log_prob, ends, keep, alive, step.attention, penalty)
 
-
-def _extend(setup: _Setup, live: _Live, position: int, last: Columns | None) -> tuple[_Candidates, Columns]:
-    """Score all continuations and choose 2 * beam, so that `beam` are left when as many end."""
-    step = setup.scorer.step(live.memory, live.state, live.tokens)
-    columns = columns_of(step, last)
-    scores = step.scores.float()
-    sentences, width = live.log_probs.shape
-    place = Place(position, live.sentences, width, columns)
-    for constraint in setup.filters:
-        constraint(scores, place)
-    # A beam of one stops when its hypothesis ends, so it looks at one.
-    count = 2 * setup.beam if setup.beam > 1 else 1
-    before = live.log_probs if step.norm is None else live.log_probs - step.norm.view(sentences, width)
-    index = setup.choose(scores.reshape(sentences, width, -1), before, count)
-    parent = index // columns.count
-    token = columns.tokens(index % columns.count)
-    score = scores.reshape(sentences, -1).gather(1, index)
-    if step.norm is not None:
-        score = score - step.norm.view(sentences, width).gather(1, parent)
-    log_prob = live.log_probs.gather(1, parent) + score
-    coverage, penalty = live.coverage, None
-    if coverage is not None:
-        coverage = coverage.attended(step.attention, setup.names)
-        penalty = coverage.penalty(setup.ranking).gather(1, parent)
-    parts = (step.state, step.attention, coverage, penalty)
-    return _Candidates(parent, token, score, log_prob, token == EOS, *parts), columns
-
-
-def _advance(live: _Live, found: _Candidates, keep: Tensor, alive: Tensor, stay: Tensor | None) -> _Live:
-    """The beam after a step: the continuations `keep` [A, K] with log-probabilities `alive`; where `stay` is
-    given, of those sentences alone."""
-    token = found.token.gather(1, keep)
-    parent = found.parent.gather(1, keep)
-    sentences, width = live.log_probs.shape
-    row = parent + width * torch.arange(sentences, device=parent.device)[:, None]
-    memory, numbers = live.memory, live.sentences
-    words, sums = found.coverage or ((), ())
-    if stay is not None:
-        row, token, alive, memory, numbers, words = select((row, token, alive, memory, numbers, words), stay)
-    state, sums = select((found.state, sums), row.flatten())
-    coverage = None if found.coverage is None else Coverage(words, sums)
-    return _Live(memory, state, token.flatten(), alive, numbers, coverage)
+    @torch.no_grad()
+    def _advance(self, live: _Live, made: BeamStep, stay: Tensor | None) -> _Live:
+        """The beam after a step, of the sentences `stay` alone where these are given."""
+        token, alive, memory, numbers = made.token, made.alive, live.memory, live.sentences
+        state, (words, sums) = live.state, live.attended or ((), ())
+        if self._alone:
+            row = stay
+        else:
+            token = token.gather(1, made.keep)
+            A, K = live.log_probs.shape
+            row = made.parent.gather(1, made.keep) + K * torch.arange(A, device=token.device)[:, None]
+            row = (row if stay is None else row[stay]).flatten()
+        if stay is not None:
+            token, alive, memory, numbers, words = select((token, alive, memory, numbers, words), stay)
+        if row is not None:
+            state, sums = select((state, sums), row)
+        attended = None if live.attended is None else Attended(words, sums)
+        return _Live(memory, state, token.flatten(), alive, numbers, attended)

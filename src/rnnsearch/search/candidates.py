@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rnnsearch.errors import ModelError, RnnsearchError
+from rnnsearch.search.scorer import Sources
 from rnnsearch.text.vocabulary import EOS, SPECIALS
 from rnnsearch.weights import read_weights, save_weights
 
@@ -46,11 +47,12 @@ class Candidates:
         self._always[frequent.long()] = True
         self._always[: len(SPECIALS)] = True
 
-    def __call__(self, source: Int[Tensor, "B J"]) -> Int[Tensor, "C"]:
-        """The symbols for a batch of source ids, in rising order; EOS is among them."""
+    def __call__(self, sources: Sources) -> Int[Tensor, "C"]:
+        """The symbols for a batch (a `ColumnChooser`), in rising order; EOS is among them."""
+        (source,) = sources.values()
         wanted = self._always.clone()
-        wanted[self._translations[source.flatten().cpu().unique()].flatten()] = True
-        return wanted.nonzero()[:, 0].to(source.device)
+        wanted[self._translations[source.ids.flatten().cpu().unique()].flatten()] = True
+        return wanted.nonzero()[:, 0].to(source.ids.device)
 
 
 def every(source: int, target: int) -> Candidates:

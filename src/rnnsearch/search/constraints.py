@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -10,9 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rnnsearch.errors import RnnsearchError
+from rnnsearch.search.columns import ColumnChooser, Columns, columns_for
 from rnnsearch.search.hypothesis import SentenceError, source_lengths
 from rnnsearch.search.ranking import Ranking
-from rnnsearch.search.scorer import Columns, Scorer, Sources
+from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.search.spelling import Spelled, Spelling
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 
@@ -103,6 +105,16 @@ def spelled(scorer: Scorer, options: SearchOptions) -> Scorer:
     return Spelled(scorer, options.spelling, forced)
 
 
+def search_columns(
+    scorer: Scorer, sources: Sources, options: SearchOptions, choose: ColumnChooser | None = None
+) -> Columns:
+    """The score columns of a search: what `choose` gives and what prefixes hold; all where something is to be spelled,
+    for any symbol may spell it."""
+    if options.spelling is not None:
+        choose = None
+    return columns_for(scorer, sources, choose, chain.from_iterable(options.prefix or ()))
+
+
 def limits(sources: Sources, options: SearchOptions) -> NDArray[np.int64]:
     """The most symbols, without EOS, that each sentence's translation may have, by its longest source.
 
@@ -119,8 +131,8 @@ def limits(sources: Sources, options: SearchOptions) -> NDArray[np.int64]:
     return np.maximum(most, least)
 
 
-class Place(NamedTuple):
-    """Where in the search a batch of scores is."""
+class ScoredRows(NamedTuple):
+    """Which rows a batch of scores has."""
 
     step: int
     """Position of the scored symbol, from 1."""
@@ -128,91 +140,70 @@ class Place(NamedTuple):
     """[A] int64: which sentences of the call are still in the batch."""
     width: int
     """Rows of scores a sentence (K); row n belongs to sentence `sentences[n // width]`."""
-    columns: Columns
 
 
-Constraint = Callable[[Tensor, Place], None]
+Constraint = Callable[[Tensor, ScoredRows], None]
 """Sets to -inf, in place, the scores [A * width, C] of what is not allowed."""
 
 
 class Banned:
-    """These symbols are never allowed."""
+    """These score columns are never allowed, in the first `steps` positions or in all."""
 
-    def __init__(self, ids: frozenset[int]) -> None:
-        self._ids = sorted(ids)
-        self._columns: Columns | None = None
-        self._index = torch.empty(0, dtype=torch.int64)
+    def __init__(self, columns: Tensor, steps: int | None = None) -> None:
+        self._columns = columns
+        self._steps = steps
 
-    def __call__(self, scores: Tensor, place: Place) -> None:
-        if place.columns is not self._columns:
-            self._columns = place.columns
-            found = place.columns.find(torch.tensor(self._ids, device=scores.device))
-            self._index = found[found >= 0]
-        scores.index_fill_(1, self._index, -torch.inf)
-
-
-class MinLength:
-    """EOS is not allowed before `count` symbols."""
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-
-    def __call__(self, scores: Tensor, place: Place) -> None:
-        if place.step <= self._count:
-            end = place.columns.find(torch.tensor([EOS], device=scores.device))
-            scores.index_fill_(1, end, -torch.inf)
+    def __call__(self, scores: Tensor, rows: ScoredRows) -> None:
+        if self._steps is None or rows.step <= self._steps:
+            scores.index_fill_(1, self._columns, -torch.inf)
 
 
 class Prefix:
-    """Each sentence must begin with its own symbols, whatever the `others` say; after them the others hold.
+    """Each sentence must begin with its own columns [B, P], -1 after their end, whatever the `others` say; after them
+    the others hold."""
 
-    Errors: SentenceError where the Scorer has no column for a forced symbol.
-    """
-
-    def __init__(self, prefixes: Sequence[Sequence[int]], others: Sequence[Constraint], device: torch.device) -> None:
-        self._longest = max((len(ids) for ids in prefixes), default=0)
-        rows = [[*ids, *[-1] * (self._longest - len(ids))] for ids in prefixes]
-        self._tokens = torch.tensor(rows, dtype=torch.int64, device=device)
+    def __init__(self, columns: Tensor, others: Sequence[Constraint]) -> None:
+        self._columns = columns
         self._others = others
-        self._columns: Columns | None = None
-        self._index = self._tokens
 
-    def __call__(self, scores: Tensor, place: Place) -> None:
-        if place.step > self._longest:
-            self._apply_others(scores, place)
+    def __call__(self, scores: Tensor, rows: ScoredRows) -> None:
+        if rows.step > self._columns.shape[1]:
+            self._apply_others(scores, rows)
             return
-        self._read(place.columns)
-        forced = self._index[:, place.step - 1].index_select(0, place.sentences).repeat_interleave(place.width)
+        forced = self._columns[:, rows.step - 1].index_select(0, rows.sentences).repeat_interleave(rows.width)
         column = forced.clamp(min=0)[:, None]
         kept = scores.gather(1, column)
-        self._apply_others(scores, place)
-        rows = (forced >= 0)[:, None]
-        scores.masked_fill_(rows, -torch.inf)
-        scores.scatter_(1, column, torch.where(rows, kept, scores.gather(1, column)))
+        self._apply_others(scores, rows)
+        begins = (forced >= 0)[:, None]
+        scores.masked_fill_(begins, -torch.inf)
+        scores.scatter_(1, column, torch.where(begins, kept, scores.gather(1, column)))
 
-    def _apply_others(self, scores: Tensor, place: Place) -> None:
+    def _apply_others(self, scores: Tensor, rows: ScoredRows) -> None:
         for other in self._others:
-            other(scores, place)
-
-    def _read(self, columns: Columns) -> None:
-        if columns is self._columns:
-            return
-        self._columns = columns
-        self._index = columns.find(self._tokens)
-        missing = ((self._index < 0) & (self._tokens >= 0)).nonzero().tolist()
-        if missing:
-            sentence, position = missing[0]
-            token = int(self._tokens[sentence, position])
-            raise SentenceError(
-                sentence, f"the prefix of {{sentence}} must hold symbols that the scorer scores; got {token}"
-            )
+            other(scores, rows)
 
 
-def constraints(options: SearchOptions, device: torch.device) -> list[Constraint]:
-    """The constraints that `options` ask for."""
-    wanted: list[Constraint] = [Banned(options.banned | NEVER)]
+def constraints(options: SearchOptions, columns: Columns, device: torch.device) -> list[Constraint]:
+    """The constraints that `options` ask for.
+
+    Errors: SentenceError where there is no column for a symbol of a prefix.
+    """
+    never = columns.find(torch.tensor(sorted(options.banned | NEVER), device=device))
+    wanted: list[Constraint] = [Banned(never[never >= 0])]
     if options.min_length:
-        wanted.append(MinLength(options.min_length))
+        wanted.append(Banned(columns.find(torch.tensor([EOS], device=device)), options.min_length))
     if options.prefix is not None:
-        wanted = [Prefix(options.prefix, wanted, device)]
+        wanted = [Prefix(_prefix_columns(options.prefix, columns, device), wanted)]
     return wanted
+
+
+def _prefix_columns(prefixes: Sequence[Sequence[int]], columns: Columns, device: torch.device) -> Tensor:
+    longest = max((len(ids) for ids in prefixes), default=0)
+    rows = [[*ids, *[-1] * (longest - len(ids))] for ids in prefixes]
+    tokens = torch.tensor(rows, dtype=torch.int64, device=device)
+    found = columns.find(tokens)
+    for sentence, position in ((found < 0) & (tokens >= 0)).nonzero().tolist()[:1]:
+        token = prefixes[sentence][position]
+        message = f"the prefix of {{sentence}} must hold symbols that the scorer scores; got {token}"
+        raise SentenceError(sentence, message)
+    return found

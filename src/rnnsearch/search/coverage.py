@@ -13,7 +13,7 @@ from rnnsearch.search.scorer import Sources
 from rnnsearch.text.vocabulary import EOS
 
 
-class Coverage(NamedTuple):
+class Attended(NamedTuple):
     """One entry a source, in the sources' order; a tree for `tensors.select`, but that the two have different rows.
 
     words: [A, J], True on the symbols to cover (not EOS), one row a sentence. sums: [N, J], one row a hypothesis.
@@ -23,13 +23,13 @@ class Coverage(NamedTuple):
     sums: tuple[Tensor, ...]
 
     @classmethod
-    def start(cls, sources: Sources) -> Coverage:
+    def start(cls, sources: Sources) -> Attended:
         """Nothing covered yet; one hypothesis a sentence."""
         words = tuple(source.mask & (source.ids != EOS) for source in sources.values())
         return cls(words, tuple(torch.zeros(w.shape, device=w.device) for w in words))
 
-    def attended(self, attention: Mapping[str, Tensor], names: list[str]) -> Coverage:
-        """The same after a step's weights [N, J]. Errors: RnnsearchError without attention."""
+    def after(self, attention: Mapping[str, Tensor], names: list[str]) -> Attended:
+        """What is so after a step's weights [N, J]. Errors: RnnsearchError without attention."""
         require_attention(attention)
         return self._replace(sums=tuple(s + attention[name].float() for s, name in zip(self.sums, names, strict=True)))
 

@@ -7,6 +7,7 @@ import torch
 from rnnsearch.data.sides import Side
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.search.beam import beam
+from rnnsearch.search.columns import ColumnChooser
 from rnnsearch.search.constraints import SearchOptions, batch_options, check_prefix
 from rnnsearch.search.forced import forced
 from rnnsearch.search.greedy import greedy
@@ -35,12 +36,14 @@ def decode_all(
     options: SearchOptions,
     batch_sentences: int = 64,
     *,
+    columns: ColumnChooser | None = None,
     make: MakeSources = make_sources,
     progress: Progress | None = None,
 ) -> list[list[Hypothesis]]:
     """The translations of each sentence (ids without EOS), best first: at least one, at most `n_best`.
 
     An empty sentence has one empty translation, and the scorer is not asked. A beam of one is greedy search.
+    `columns` says which symbols a batch's translations are made of; all without it.
     `options.prefix` and `options.spelling` have one entry a sentence.
     Errors: SentenceError, with the number among `sentences`.
     """
@@ -53,7 +56,7 @@ def decode_all(
         sources = make([sentences[i] for i in batch], scorer.device)
         mine = batch_options(options, batch)
         try:
-            return greedy(scorer, sources, mine) if options.beam == 1 else beam(scorer, sources, mine)
+            return (greedy if options.beam == 1 else beam)(scorer, sources, mine, columns)
         except SentenceError as error:
             raise error.renumbered(batch[error.sentence]) from None
 

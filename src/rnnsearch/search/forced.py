@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from rnnsearch.errors import RnnsearchError
+from rnnsearch.search.columns import Columns
 from rnnsearch.search.hypothesis import (
     Hypothesis,
     Numbers,
@@ -17,11 +18,11 @@ from rnnsearch.search.hypothesis import (
     source_lengths,
 )
 from rnnsearch.search.ranking import Ranking
-from rnnsearch.search.scorer import Columns, Scorer, Sources, columns_of
+from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def forced(
     scorer: Scorer,
     sources: Sources,
@@ -57,16 +58,13 @@ def forced(
 
 def _unroll(scorer: Scorer, sources: Sources, tokens: Tensor) -> tuple[Numbers, list[dict[str, Tensor]]]:
     """Scores [T, B] of the symbols `tokens` [T, B], and each step's attention."""
-    memory, state = scorer.start(sources)
-    columns: Columns | None = None
+    memory, state = scorer.start(sources, None)
+    columns = Columns(None, scorer.vocabulary).find(tokens)
     previous = torch.full_like(tokens[0], BOS)
     scores, attention = [], []
-    for y in tokens:
+    for y, column in zip(tokens, columns, strict=True):
         step = scorer.step(memory, state, previous)
-        columns = columns_of(step, columns)
-        column = columns.find(y)
-        score = step.of(column.clamp(min=0)[:, None])[:, 0]
-        scores.append(score.masked_fill(column < 0, -torch.inf))
+        scores.append(step.log_probs(column.clamp(min=0)[:, None])[:, 0])
         attention.append(step.attention)
         state, previous = step.state, y
-    return torch.stack(scores).cpu().numpy(), attention
+    return torch.stack(scores).masked_fill(columns < 0, -torch.inf).cpu().numpy(), attention

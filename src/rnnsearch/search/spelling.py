@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from rnnsearch.search.scorer import Columns, Scorer, Sources, Step, columns_of
+from rnnsearch.search.scorer import Scorer, Sources, Step
 
 Rest = tuple[tuple[int, ...], ...]
 """For each byte of what is to be spelled, the symbols that may come when the bytes before it are. Empty: nothing."""
@@ -44,18 +44,23 @@ class _State(NamedTuple):
 
 
 class Spelled:
-    """`scorer`, with -inf for symbols that do not spell what must be spelled."""
+    """`scorer`, with -inf for symbols that do not spell what must be spelled. It scores all symbols."""
 
     def __init__(self, scorer: Scorer, spelling: Spelling, forced: Sequence[int]) -> None:
         """`forced`: the symbols that each sentence is forced to begin with, how many."""
         self._scorer = scorer
-        self._rests = spelling.rests
-        self._allowed: dict[tuple[int, int], Tensor] = {}
+        self._allowed = [
+            [torch.tensor(ids, dtype=torch.int64, device=scorer.device) for ids in rest] for rest in spelling.rests
+        ]
         self._sizes = spelling.sizes.to(scorer.device)
         self._ends = torch.tensor([len(rest) for rest in spelling.rests], device=scorer.device)
         # Before the first symbol (BOS, which counts as one) nothing of the prefix is there.
         self._starts = torch.tensor([-1 - count for count in forced], device=scorer.device)
-        self._columns: Columns | None = None
+
+    @property
+    def vocabulary(self) -> int:
+        """The scorer's."""
+        return self._scorer.vocabulary
 
     @property
     def normalised(self) -> bool:
@@ -67,9 +72,10 @@ class Spelled:
         """The scorer's."""
         return self._scorer.device
 
-    def start(self, sources: Sources) -> tuple[Any, Any]:
+    def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
         """As the scorer's."""
-        memory, state = self._scorer.start(sources)
+        assert columns is None
+        memory, state = self._scorer.start(sources, None)
         sentences = torch.arange(len(self._ends), device=self.device)
         return _Memory(memory, sentences), _State(state, self._starts.clone())
 
@@ -77,24 +83,14 @@ class Spelled:
         """As the scorer's, without the symbols that may not come."""
         step = self._scorer.step(memory.inner, state.inner, y)
         sentences = memory.sentences.repeat_interleave(len(y) // len(memory.sentences))
-        forced = state.spelled < 0
-        more = torch.where(forced, 1, self._sizes[y.clamp(max=len(self._sizes) - 1)])
+        more = torch.where(state.spelled < 0, 1, self._sizes[y.clamp(max=len(self._sizes) - 1)])
         ends = self._ends[sentences]
         spelled = torch.minimum(state.spelled + more, ends)
         open_ = ((spelled >= 0) & (spelled < ends)).nonzero()[:, 0]
-        if len(open_):
-            self._mask(step, open_, sentences[open_].tolist(), spelled[open_].tolist())
-        return step._replace(state=_State(step.state, spelled))
-
-    def _mask(self, step: Step, rows: Tensor, sentences: list[int], places: list[int]) -> None:
-        self._columns = columns = columns_of(step, self._columns)
-        for row, sentence, place in zip(rows.tolist(), sentences, places, strict=True):
-            ids = self._allowed.get((sentence, place))
-            if ids is None:
-                ids = torch.tensor(self._rests[sentence][place], dtype=torch.int64, device=self.device)
-                self._allowed[sentence, place] = ids
-            found = columns.find(ids)
-            found = found[found >= 0]
-            kept = step.scores[row, found]
+        places = (open_.tolist(), sentences[open_].tolist(), spelled[open_].tolist())
+        for row, sentence, byte in zip(*places, strict=True):
+            allowed = self._allowed[sentence][byte]
+            kept = step.scores[row, allowed]
             step.scores[row] = -torch.inf
-            step.scores[row, found] = kept
+            step.scores[row, allowed] = kept
+        return step._replace(state=_State(step.state, spelled))

@@ -19,19 +19,23 @@ from rnnsearch.search.hypothesis import (
     to_host,
 )
 from rnnsearch.search.scorer import Sources
-from rnnsearch.text.vocabulary import EOS
 
 
-class Taken(NamedTuple):
-    """What one step of the beam did to the A sentences then in the batch; tensors stay on the device."""
+class BeamStep(NamedTuple):
+    """What one step of the beam did to the A sentences then in the batch: the M continuations looked at, in the order
+    of choice, and the K of them that live on. Tensors stay on the device."""
 
     sentences: Numbers
     """[A], their numbers in the call."""
     parent: Tensor
-    """[A, M], the live hypothesis that each continuation looked at comes from."""
+    """[A, M], the live hypothesis that each continuation comes from."""
     token: Tensor
     score: Tensor
-    """[A, M], of the token."""
+    """[A, M], of the token alone."""
+    log_prob: Tensor
+    """[A, M], of the whole hypothesis."""
+    ends: Tensor
+    """[A, M], whether the token is EOS."""
     keep: Tensor
     """[A, K], which of the M became the live hypotheses."""
     alive: Tensor
@@ -68,22 +72,24 @@ class Finals:
         self._count = np.zeros(len(most), dtype=np.int64)
         self._going = np.ones(len(most), dtype=bool)
         self._steps = 0
+        self._last: BeamStep | None = None
         self._ends: list[Ends] = []
-        self.cut = np.zeros(len(most), dtype=bool)
-        """Sentences that ran to their maximal length without `n_best` finished hypotheses."""
 
-    def add(self, sentences: Numbers, log_prob: Tensor, ends: Tensor, penalty: Tensor | None) -> Numbers:
-        """Take in the continuations [A, M] of a step; returns which of its sentences go on."""
-        columns = [log_prob, ends.to(log_prob.dtype), *([] if penalty is None else [penalty])]
-        parts = np.split(torch.cat(columns, 1).cpu().numpy(), len(columns), axis=1)
-        total, ended = parts[0], parts[1] > 0
-        cost = np.zeros_like(total) if penalty is None else parts[2]
+    def add(self, made: BeamStep) -> Numbers:
+        """Take in the continuations of a step; returns which of its sentences go on."""
+        sentences = made.sentences
+        parts = [made.log_prob, made.ends.float(), *([] if made.penalty is None else [made.penalty])]
+        fetched = torch.stack(parts).cpu().numpy()
+        total, ended = fetched[0], fetched[1] > 0
+        cost = np.zeros_like(total) if made.penalty is None else fetched[2]
         going = self._going[sentences]
         self._steps += 1
         for row in np.flatnonzero(np.isnan(total).any(1) & going)[:1].tolist():
             raise not_a_number(int(sentences[row]), self._steps)
-        if ended.any():
-            self._finish(sentences, total, ended, cost, going)
+        first = slice(self._options.beam)
+        done = ended[:, first] & (total[:, first] > -np.inf) & going[:, None]
+        if done.any():
+            self._finish(sentences, total[:, first], done, cost[:, first])
         top = np.where(ended, -np.inf, total).max(1)
         long = self._steps > self._most[sentences]
         count = self._count[sentences]
@@ -93,29 +99,43 @@ class Finals:
         if self._normalised:
             # A live hypothesis's score is highest under the norm of its greatest length, EOS counted.
             stops |= self._ranking.score(top, self._most[sentences] + 1.0) <= self._best[sentences, 0]
-        self.cut[sentences[going & long & (count < self._options.n_best)]] = True
+        cut = going & long & (count < self._options.n_best)
+        if cut.any():
+            self._cut(made, cut, done)
+        self._last = made
         self._going[sentences[stops]] = False
         still: Numbers = going & ~stops
         return still
 
-    def _finish(self, sentences: Numbers, total: Numbers, ended: Numbers, cost: Numbers, going: Numbers) -> None:
-        """Record the continuations that end among the `beam` first."""
-        beam = self._options.beam
-        done = ended[:, :beam] & (total[:, :beam] > -np.inf) & going[:, None]
+    def _finish(self, sentences: Numbers, total: Numbers, done: Numbers, cost: Numbers) -> None:
+        """Record the continuations that are `done` [A, beam]."""
         row, place = np.nonzero(done)
-        log_prob = total[row, place]
         step = np.full(len(row), self._steps - 1)
-        self._ends.append(Ends(sentences[row], step, place, log_prob, np.ones(len(row), dtype=bool), cost[row, place]))
+        finished = np.ones(len(row), dtype=bool)
+        self._ends.append(Ends(sentences[row], step, place, total[row, place], finished, cost[row, place]))
         self._count[sentences] += done.sum(1)
-        log_probs = np.where(done, total[:, :beam], -np.inf)
-        score = self._ranking.score(log_probs, self._steps, cost[:, :beam])
+        score = self._ranking.score(np.where(done, total, -np.inf), self._steps, cost)
         both = np.concatenate((self._best[sentences], score), axis=1)
         self._best[sentences] = np.sort(both, axis=1)[:, -self._options.n_best :]
 
-    def winners(self, history: list[Taken]) -> Ends:
+    def _cut(self, made: BeamStep, rows: Numbers, done: Numbers) -> None:
+        """Record the live hypotheses of `rows` [A] as they were at their maximal length, a step ago: those that
+        are not `done` [A, beam] after it."""
+        last = self._last
+        assert last is not None
+        parts = [last.keep, last.alive, *([] if last.penalty is None else [last.penalty])]
+        keep, alive, *penalty = (part.cpu().numpy()[np.isin(last.sentences, made.sentences[rows])] for part in parts)
+        row, place = np.nonzero(done[rows])
+        alive[row, made.parent.cpu().numpy()[rows][row, place]] = -np.inf
+        row, slot = np.nonzero(alive > -np.inf)
+        place = keep[row, slot]
+        cost = penalty[0][row, place] if penalty else np.zeros(len(row))
+        step, finished = np.full(len(row), self._steps - 2), np.zeros(len(row), dtype=bool)
+        self._ends.append(Ends(made.sentences[rows][row], step, place, alive[row, slot], finished, cost))
+
+    def winners(self) -> Ends:
         """The hypotheses to return by sentence, finished before unfinished, each kind by falling score."""
-        ends = [*self._ends, *self._cuts(history)]
-        every = Ends(*(np.concatenate(part) for part in zip(*ends, strict=True)))
+        every = Ends(*(np.concatenate(part) for part in zip(*self._ends, strict=True)))
         sentence, finished = every.sentence, every.finished
         score = self._ranking.score(every.log_prob, every.step + 1, every.penalty)
         order = np.lexsort((-score, ~finished, sentence))
@@ -123,46 +143,23 @@ class Finals:
         order = order[np.arange(len(order)) - first < self._options.n_best]
         return Ends(*(part[order] for part in every))
 
-    def _cuts(self, history: list[Taken]) -> list[Ends]:
-        """The live hypotheses of `cut` sentences at their maximal length that EOS did not finish after it."""
-        cuts = []
-        for sentence in np.flatnonzero(self.cut).tolist():
-            last, over = history[self._most[sentence] - 1], history[self._most[sentence]]
-            row, row_over = _row(last, sentence), _row(over, sentence)
-            alive = last.alive[row].cpu().numpy()
-            first = slice(self._options.beam)
-            ended = (over.token[row_over, first] == EOS) & (over.score[row_over, first] > -torch.inf)
-            finished = over.parent[row_over, first][ended].cpu().numpy()
-            slot = np.setdiff1d(np.flatnonzero(alive > -np.inf), finished)
-            many = np.full(len(slot), 1)
-            place = last.keep[row].cpu().numpy()[slot]
-            step = many * (self._most[sentence] - 1)
-            cost = many * 0.0 if last.penalty is None else last.penalty[row].cpu().numpy()[place]
-            cuts.append(Ends(many * sentence, step, place, alive[slot], many == 0, cost))
-        return cuts
-
-
-def _row(taken: Taken, sentence: int) -> int:
-    """The row of a sentence at a step (`sentences` is in rising order)."""
-    return int(np.searchsorted(taken.sentences, sentence))
-
 
 def hypotheses(
-    history: list[Taken], finals: Finals, sources: Sources, options: SearchOptions
+    history: list[BeamStep], finals: Finals, sources: Sources, options: SearchOptions
 ) -> list[list[Hypothesis]]:
     """The winners of each sentence, traced back."""
-    ends = finals.winners(history)
+    ends = finals.winners()
     tokens, scores, rows = _trace(history, ends)
     attention = gather_attention([taken.attention for taken in history], rows)
     scored = Scored(ends.sentence, tokens, scores, ends.step + 1, ends.finished, attention)
     made = make_hypotheses(scored, sources, options.ranking)
-    by_sentence: list[list[Hypothesis]] = [[] for _ in range(len(finals.cut))]
+    by_sentence: list[list[Hypothesis]] = [[] for _ in history[0].sentences]
     for sentence, hypothesis in zip(ends.sentence.tolist(), made, strict=True):
         by_sentence[sentence].append(hypothesis)
     return by_sentence
 
 
-def _trace(history: list[Taken], ends: Ends) -> tuple[Numbers, Numbers, Numbers]:
+def _trace(history: list[BeamStep], ends: Ends) -> tuple[Numbers, Numbers, Numbers]:
     """Tokens, scores and attention's rows [T, R] of the R hypotheses `ends`, all walked back together."""
     shape = (len(history), len(ends.sentence))
     tokens, rows, scores = np.zeros(shape, np.int64), np.full(shape, -1), np.zeros(shape, np.float32)

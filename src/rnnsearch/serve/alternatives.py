@@ -44,7 +44,7 @@ def alternatives(translator: Translator, source: str, target: str, word: int, n_
     sources = make_sources(translator.source.ids([source]), scorer.device)
     begins = {id: text for id, text in enumerate(_word_begins(translator)) if text}
     # Some of them lead to the present word, or to the same one.
-    firsts = following(scorer, sources, head, list(begins), n_best + 3)
+    firsts = following(scorer, sources, head, list(begins), n_best + 3, translator.candidates)
     prefixes = [before + begins[first] for first in firsts]
     begun = translator.n_best([source] * len(firsts), translator.options(), len(firsts), prefixes=prefixes)
     return _different([best[0] for best in begun], target[start:end], word)[:n_best]

@@ -18,8 +18,8 @@ from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.loss import Model, Objective
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all
-from rnnsearch.search.native_scorer import fastest
-from rnnsearch.search.scorer import SOURCE, ModelScorer
+from rnnsearch.search.model_scorer import ModelScorer, fastest
+from rnnsearch.search.scorer import SOURCE
 from rnnsearch.text.alignments import Link, Links, attention_of_symbols, links_from_attention, symbols_to_words
 from rnnsearch.text.spans import word_of_symbol
 from rnnsearch.text.tokenizer import Tokenizer

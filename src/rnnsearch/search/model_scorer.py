@@ -1,0 +1,135 @@
+"""Translation models as Scorers, and the choice of the fastest one that a model has here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from rnnsearch.backend.decoding import NativeMemory, NativeRNNsearch
+from rnnsearch.backend.packed_model import packed
+from rnnsearch.errors import RnnsearchError
+from rnnsearch.kernels.native import rows
+from rnnsearch.kernels.native.packed import Kind, Packed, decoding, multiplies_bf16
+from rnnsearch.models.outputs import Logits
+from rnnsearch.models.translation_model import TranslationModel
+from rnnsearch.search.greedy import GreedyFound
+from rnnsearch.search.hypothesis import Numbers
+from rnnsearch.search.scorer import SOURCE, Scorer, Sources, Step
+from rnnsearch.text.vocabulary import BOS, EOS, UNK
+
+
+class _Memory(NamedTuple):
+    encoded: Any
+    logits: Logits
+    """The output layer over the batch's columns."""
+
+
+class ModelScorer:
+    """One translation model as a Scorer: its logits, and their norm, which makes them log-probabilities.
+
+    The model is used as it is: put it in evaluation mode first. `name` is the source it reads.
+    """
+
+    normalised = True
+
+    def __init__(self, model: TranslationModel, name: str = SOURCE) -> None:
+        self._model = model
+        self._name = name
+        self.vocabulary = len(model.output.bias)
+
+    @property
+    def device(self) -> torch.device:
+        """That of the model's parameters."""
+        return self._model.output.bias.device
+
+    def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
+        """The encoded sources and the decoder's first state."""
+        source = sources[self._name]
+        memory = self._model.encode(source.ids, source.mask)
+        return _Memory(memory, self._model.output.over(columns)), self._model.start(memory)
+
+    def step(self, memory: Any, state: Any, y: Tensor) -> Step:
+        """One step of the decoder, its readout and the output layer."""
+        y = y.where(y < self.vocabulary, UNK)
+        readout, state, alpha = self._model.step(y, state, memory.encoded)
+        logits = memory.logits(readout).float().contiguous()
+        norm = rows.norms(logits) if rows.serves(logits) else logits.logsumexp(1)
+        return Step(logits, state, {} if alpha is None else {self._name: alpha}, norm)
+
+
+class _NativeMemory(NamedTuple):
+    encoded: NativeMemory
+    output: Packed
+    """The output layer over the batch's columns."""
+
+
+class NativeScorer:
+    """As `ModelScorer` of the same model, in native code on the CPU."""
+
+    normalised = True
+    device = torch.device("cpu")
+
+    def __init__(self, twin: NativeRNNsearch, name: str = SOURCE) -> None:
+        self._twin = twin
+        self._name = name
+        self.vocabulary = twin.output.matrix.outputs
+
+    def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
+        """The encoded sources and the decoder's first state."""
+        source = sources[self._name]
+        memory = self._twin.encode(source.ids, source.mask)
+        output = self._twin.output if columns is None else self._twin.rows(columns)
+        return _NativeMemory(memory, output), self._twin.start(memory)
+
+    def step(self, memory: Any, state: Any, y: Tensor) -> Step:
+        """One step of the decoder, its readout and the output layer."""
+        logits, norm, state, alpha = self._twin.step(memory.encoded, state, y, memory.output)
+        return Step(logits, state, {self._name: alpha}, norm)
+
+    def greedy(self, sources: Sources, columns: Tensor | None, most: Numbers, banned: Sequence[int]) -> GreedyFound:
+        """The whole search without coming back to Python."""
+        (encoded, output), _ = self.start(sources, columns)
+        never = torch.tensor(banned, dtype=torch.int64)
+        if columns is not None:
+            never = torch.isin(columns, never).nonzero()[:, 0]
+        found = self._twin.greedy(encoded, output, columns, never, torch.from_numpy(most), BOS, EOS)
+        last = found.tokens.gather(0, found.length[None] - 1)[0]
+        attention = {self._name: found.attention.numpy()}
+        return GreedyFound(
+            found.tokens.numpy(), found.scores.numpy(), found.length.numpy(), last.numpy() == EOS, attention
+        )
+
+
+class Fastest(NamedTuple):
+    """The fastest Scorer of a model, and what it is, in words."""
+
+    scorer: Scorer
+    what: str
+
+
+def fastest(model: TranslationModel, precision: str = "auto") -> Fastest:
+    """The fastest Scorer of a model on the device where it is.
+
+    precision: `fp32`; `bf16`, products of bf16 numbers summed in fp32; `int8`, products of bytes, which rounds most;
+    `auto`, bf16 where the processor multiplies it.
+    Errors: RnnsearchError for bf16 and int8 where there is no native code.
+    """
+    on_cpu = next(model.parameters()).device.type == "cpu"
+    if not on_cpu or decoding() is None:
+        if precision in ("bf16", "int8"):
+            raise RnnsearchError(
+                f"search.precision must be fp32 or auto without native code for the CPU; got {precision}"
+            )
+        return Fastest(ModelScorer(model), "the library's products, fp32")
+    if precision == "auto":
+        precision = "bf16" if multiplies_bf16() else "fp32"
+    kind = Kind[precision.upper()]
+    twin = NativeRNNsearch.of(model, kind)
+    if twin is not None:
+        return Fastest(NativeScorer(twin), f"native search, {precision}")
+    other = packed(model, kind)
+    assert other is not None
+    return Fastest(ModelScorer(other), f"native products, {precision}")
