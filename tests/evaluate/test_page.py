@@ -18,7 +18,7 @@ from rnnsearch.evaluate.corpus_scores import NoUnknown, evaluate
 from rnnsearch.evaluate.examples import Example, choose
 from rnnsearch.evaluate.page import Report, to_html, write_report
 from rnnsearch.evaluate.projection import Grouped, project
-from rnnsearch.evaluate.scatter import COLOURS, scatter
+from rnnsearch.evaluate.scatter import COLOURS, plane
 from rnnsearch.metrics.alignment_error import AlignmentScores
 from rnnsearch.plots.figures import DARK, LIGHT
 from rnnsearch.systems.card import LearningStatistics
@@ -206,7 +206,7 @@ def contrast(one: str, other: str) -> float:
 
 
 def test_contrast_is_enough_in_both_themes() -> None:
-    css = (resources.files("rnnsearch.evaluate") / "report.css").read_text(encoding="utf-8")
+    css = (resources.files("rnnsearch.evaluate") / "templates" / "report.css").read_text(encoding="utf-8")
     themes = [dict(re.findall(r"--(\w+): (#\w+);", block)) for block in re.findall(r":root \{(.*?)\}", css, re.S)]
     assert len(themes) == 2
     for theme in themes:
@@ -259,16 +259,14 @@ def test_no_global_plotting_state() -> None:
 
 def test_sentences_beside_their_dots_cover_nothing() -> None:
     draw = np.random.default_rng(2)
-    spread = scatter(project([Grouped(f"sentence {n}") for n in range(6)], draw.normal(size=(6, 5))))
-    assert spread.count("<text x=") == 6
+    spread = plane(project([Grouped(f"sentence {n}") for n in range(6)], draw.normal(size=(6, 5))))
+    assert all(dot.beside for dot in spread.dots)
     near = draw.normal(size=(12, 5)) * 0.01
     near[0] += 10.0
-    crowded = scatter(project([Grouped(f"a crowd, number {n}") for n in range(12)], near))
-    beside = re.findall(
-        r'translate\(([\d.]+) ([\d.]+)\)"><title>[^<]*</title><[^>]*><text x="(-?11)" y="(-?\d+)"', crowded
-    )
+    crowded = plane(project([Grouped(f"a crowd, number {n}") for n in range(12)], near)).dots
+    beside = [dot for dot in crowded if dot.beside]
     assert 1 < len(beside) < 12, "some have no room"
-    heights = sorted(float(y) + float(dy) for x, y, _, dy in beside if float(x) < 320)
+    heights = sorted(dot.y + dot.beside.down for dot in beside if dot.beside and dot.x < 320)
     assert all(b - a >= 15 for a, b in itertools.pairwise(heights))
-    many = scatter(project([Grouped(f"{n}") for n in range(13)], draw.normal(size=(13, 5))))
-    assert "<text x=" not in many, "the tooltips tell"
+    many = plane(project([Grouped(f"{n}") for n in range(13)], draw.normal(size=(13, 5))))
+    assert not any(dot.beside for dot in many.dots), "the tooltips tell"

@@ -117,13 +117,9 @@ class Evaluation:
     def _comparison_lines(self) -> list[str]:
         if self.comparison is None:
             return []
-        rows = [["", self.name, self.baseline or "baseline", "p"]]
-        for d in self.comparison.differences:
-            system = f"{d.system:.2f} ± {d.system_interval:.2f}"
-            baseline = f"{d.baseline:.2f} ± {d.baseline_interval:.2f}"
-            rows.append([d.name, system, baseline, f"{d.p_value:.4f}"])
+        head, *rows = comparison_table(self)
         note = f"paired bootstrap, {self.comparison.samples} resamples, 95 % intervals:"
-        return [note, *columns(rows)]
+        return [note, *columns([["", *head[1:-1]], *(row[:-1] for row in rows)])]
 
 
 def evaluate(
@@ -204,3 +200,14 @@ def rare_words_table(classes: Sequence[FrequencyClass]) -> list[list[str]]:
 
 def _percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.1f} %"
+
+
+def comparison_table(evaluation: Evaluation) -> list[list[str]]:
+    """A head, then one row a metric: both systems' scores with their intervals, and whether they differ."""
+    rows = [["Metric", evaluation.name, evaluation.baseline or "baseline", "p", "Verdict"]]
+    for d in evaluation.comparison.differences if evaluation.comparison is not None else ():
+        system = f"{d.system:.2f} ± {d.system_interval:.2f}"
+        baseline = f"{d.baseline:.2f} ± {d.baseline_interval:.2f}"
+        verdict = "significant" if d.significant else "may be chance"
+        rows.append([d.name, system, baseline, f"{d.p_value:.4f}", verdict])
+    return rows

@@ -1,31 +1,38 @@
 """A run on one page: a self-contained HTML report, light or dark, for desk and phone.
 
-Every part is optional and is left out where it was not given. All text is escaped. The page loads nothing, and runs
-its own script alone, whose hash its policy names; without it the page has the same facts.
+Every part is optional and is left out where it was not given. The templates escape all text. The page loads nothing,
+and runs its own script alone, whose hash its policy names; without it the page has the same facts.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from html import escape
 from importlib import metadata, resources
 from pathlib import Path
-from string import Template
-from typing import Any
+from typing import Any, NamedTuple
 
-from rnnsearch.evaluate.corpus_scores import Evaluation, paper_table, rare_words_table
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from rnnsearch.evaluate.corpus_scores import Evaluation, comparison_table, paper_table, rare_words_table
 from rnnsearch.evaluate.examples import Example
-from rnnsearch.evaluate.markup import heat_map, interlinear, percentages, picture, sentence, table, words
 from rnnsearch.evaluate.projection import Projection
-from rnnsearch.evaluate.scatter import scatter
+from rnnsearch.evaluate.scatter import plane
 from rnnsearch.files import write_bytes
+from rnnsearch.metrics.alignment_error import AlignmentScores
 from rnnsearch.metrics.rare_words import shown
 from rnnsearch.plots import by_length, learning, rare_words
-from rnnsearch.plots.figures import DARK, LIGHT
+from rnnsearch.plots.figures import DARK, LIGHT, Theme, render
 from rnnsearch.systems.card import LearningStatistics, statistics_table
+
+Rows = list[list[str]]
+"""A table's, the first of them its head."""
 
 
 @dataclass(frozen=True)
@@ -62,199 +69,115 @@ def write_report(path: Path, report: Report) -> None:
 
 def to_html(report: Report) -> str:
     """The page as text."""
-    parts = (
-        ("Scores", _scores(report)),
-        ("BLEU by sentence length", _lengths(report)),
-        ("Rare words", _rare_words(report)),
-        ("Examples", _examples(report)),
-        ("Encoder states", _projection(report)),
-        ("Training", _training(report)),
-        ("Model", _facts(report)),
-        ("Corpus cleaning", _cleaning(report)),
-        ("Settings", _config(report)),
+    pages = Environment(
+        loader=PackageLoader("rnnsearch.evaluate"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    given = [(title, title.lower().replace(" ", "-"), body) for title, body in parts if body]
-    links = "".join(f'<li><a href="#{anchor}">{title}</a></li>' for title, anchor, _ in given)
-    sections = "".join(f'<section id="{anchor}"><h2>{title}</h2>{body}</section>\n' for title, anchor, body in given)
-    files = resources.files("rnnsearch.evaluate")
-    page = Template((files / "report.html").read_text(encoding="utf-8"))
-    script = "\n" + (files / "report.js").read_text(encoding="utf-8")
-    return page.substitute(
-        script=script,
+    for known in (grey, percentages, anchor, comparison_table, alignment_table, statistics_table):
+        pages.filters[known.__name__] = known
+    files = resources.files("rnnsearch.evaluate") / "templates"
+    style, script = ((files / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
+    return pages.get_template("report.html").render(
+        report=report,
+        papers=_papers(report.evaluations),
+        by_length=_lengths(report.evaluations),
+        rare_words=_rare_words(report.evaluations),
+        map=None if report.projection is None else plane(report.projection),
+        curves=_plot(lambda theme: learning.curves(report.log, theme)),
+        cleaning=_cleaning(report),
+        style=Markup(style),
+        script=Markup(script),
         script_hash=base64.b64encode(sha256(script.encode()).digest()).decode(),
-        title=escape(report.title),
-        style=(files / "report.css").read_text(encoding="utf-8"),
-        lead=_cards(report),
-        contents=f'<nav aria-label="Parts"><ul>{links}</ul></nav>' if len(given) > 1 else "",
-        body=sections,
-        version=escape(metadata.version("rnnsearch")),
+        version=metadata.version("rnnsearch"),
     )
 
 
-def _cards(report: Report) -> str:
-    """The first system's scores, large."""
-    if not report.evaluations:
-        return ""
-    first = report.evaluations[0]
-    cards = []
-    for score in first.scores:
-        note = "less is better" if score.lower_is_better else f"{first.sentences:,} sentences"
-        cards.append(_card(score.name, f"{score.value:.1f}", note))
-    if first.no_unk_bleu is not None:
-        count = f"{first.no_unk_sentences:,} sentences"
-        cards.append(_card("BLEU, no UNK", f"{first.no_unk_bleu:.1f}", count))
-    if first.alignment is not None:
-        cards.append(_card("Alignment error", f"{first.alignment.aer:.3f}", "less is better"))
-    return f'<dl class="cards">{"".join(cards)}</dl>'
+class Plot(NamedTuple):
+    """A figure in two themes, each as a data URI; width and height in the page's pixels."""
+
+    light: str
+    dark: str
+    width: int
+    height: int
 
 
-def _card(name: str, value: str, note: str) -> str:
-    return f'<div class="card"><dt>{escape(name)}</dt><dd>{value}<small>{escape(note)}</small></dd></div>'
+class Charted(NamedTuple):
+    """A plot and the table of the same numbers."""
+
+    plot: Plot | None
+    rows: Rows
 
 
-def _scores(report: Report) -> str:
-    """All / no UNK, the scores with their signatures, significance, alignment."""
-    if not report.evaluations:
-        return ""
-    parts = []
-    if any(evaluation.no_unk_sentences is not None for evaluation in report.evaluations):
-        parts.append(table(paper_table(report.evaluations), "BLEU"))
-        parts.append(
-            '<p class="note">No UNK: only the sentences without unknown words in source and reference, '
-            "translated with the unknown word banned.</p>"
-        )
-    for evaluation in report.evaluations:
-        lines = "".join(
-            f"<li>{escape(score.name)} {score.value:.2f} <code>{escape(score.signature)}</code></li>"
-            for score in evaluation.scores
-        )
-        name = f"<h3>{escape(evaluation.name)}</h3>" if len(report.evaluations) > 1 else ""
-        parts.append(f'{name}<ul class="signatures">{lines}</ul>')
-        if evaluation.note:
-            parts.append(f'<p class="note">{escape(evaluation.note)}</p>')
-        parts += [_comparison(evaluation), _alignment(evaluation)]
-    return "".join(parts)
+def _plot(draw: Callable[[Theme], Figure | None]) -> Plot | None:
+    light, dark = draw(LIGHT), draw(DARK)
+    if light is None or dark is None:
+        return None
+    width, height = (round(float(side) * 100) for side in light.get_size_inches())
+    return Plot(_data_uri(light), _data_uri(dark), width, height)
 
 
-def _comparison(evaluation: Evaluation) -> str:
-    comparison = evaluation.comparison
-    if comparison is None:
-        return ""
-    rows = [["Metric", evaluation.name, evaluation.baseline or "baseline", "p", "Verdict"]]
-    for d in comparison.differences:
-        verdict = "significant" if d.significant else "may be chance"
-        system = f"{d.system:.2f} ± {d.system_interval:.2f}"
-        baseline = f"{d.baseline:.2f} ± {d.baseline_interval:.2f}"
-        rows.append([d.name, system, baseline, f"{d.p_value:.4f}", verdict])
-    return table(rows, f"Paired bootstrap, {comparison.samples:,} resamples, 95 % intervals")
+def _data_uri(figure: Figure) -> str:
+    return "data:image/svg+xml;base64," + base64.b64encode(render(figure, "svg")).decode("ascii")
 
 
-def _alignment(evaluation: Evaluation) -> str:
-    scores = evaluation.alignment
-    if scores is None:
-        return ""
-    rows = [["AER", "Precision", "Recall", "Links"]]
-    rows.append([f"{scores.aer:.3f}", f"{scores.precision:.3f}", f"{scores.recall:.3f}", f"{scores.links:,}"])
-    return table(rows, "Word alignment against the gold links", numbers_from=0)
+def _papers(evaluations: Sequence[Evaluation]) -> Rows | None:
+    return paper_table(evaluations) if any(e.no_unk_sentences is not None for e in evaluations) else None
 
 
-def _lengths(report: Report) -> str:
-    systems = {e.name: e.lengths for e in report.evaluations if e.lengths}
+def _lengths(evaluations: Sequence[Evaluation]) -> Charted | None:
+    systems = {e.name: e.lengths for e in evaluations if e.lengths}
     if not systems:
-        return ""
-    buckets = next(iter(systems.values()))
+        return None
     rows = [["Source words", "Sentences", *(systems if len(systems) > 1 else ["BLEU"])]]
-    for n, bucket in enumerate(buckets):
+    for n, bucket in enumerate(next(iter(systems.values()))):
         # Other systems have the same buckets where they were given the same sources.
         scores = [f"{others[n].bleu:.1f}" if n < len(others) else "-" for others in systems.values()]
         rows.append([bucket.label, f"{bucket.sentences:,}", *scores])
-    plots = [by_length.plot(systems, theme) for theme in (LIGHT, DARK)]
-    alt = f"BLEU against source length, from {buckets[0].label} to {buckets[-1].label} words; table below"
-    return picture(plots[0], plots[1], alt) + table(rows)
+    return Charted(_plot(lambda theme: by_length.plot(systems, theme)), rows)
 
 
-def _rare_words(report: Report) -> str:
-    classes = report.evaluations[0].rare_words if report.evaluations else ()
+def _rare_words(evaluations: Sequence[Evaluation]) -> Charted | None:
+    classes = evaluations[0].rare_words if evaluations else ()
     if not shown(classes):
-        return ""
-    plots = [rare_words.plot(classes, theme) for theme in (LIGHT, DARK)]
-    alt = "Recall and precision of target words by how often they occur in the training text; table below"
-    note = (
-        '<p class="note">A word is right where the reference has it too, in any place. Recall: the share of the '
-        "references' words; precision: of the translations'.</p>"
-    )
-    return picture(plots[0], plots[1], alt) + table(rare_words_table(classes)) + note
+        return None
+    return Charted(_plot(lambda theme: rare_words.plot(classes, theme)), rare_words_table(classes))
 
 
-def _projection(report: Report) -> str:
-    if report.projection is None:
-        return ""
-    note = (
-        '<p class="note">The encoder\'s last states of these sentences, projected on the two directions in which they '
-        "differ most (PCA). Distances on the plane are true to scale.</p>"
-    )
-    return scatter(report.projection, report.source_language) + note
-
-
-def _examples(report: Report) -> str:
-    return "".join(_example(report, example) for example in report.examples)
-
-
-def _example(report: Report, example: Example) -> str:
-    attention = example.attention if example.attention is not None and example.attention.size else None
-    source, target = sentence(example.source, report.source_language), ""
-    if example.hypothesis:
-        target = sentence(example.hypothesis, report.target_language)
-    if attention is not None:
-        source = words(example.sources, "s", report.source_language)
-        target = words(example.targets, "t", report.target_language)
-    reference = sentence(example.reference, report.target_language) if example.reference else ""
-    rows = (("Source", source), ("Translation", target), ("Reference", reference))
-    lines = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in rows if text)
-    parts = [f"<h3>{escape(example.kind.capitalize())}<small>chrF {example.chrf:.1f}</small></h3><dl>{lines}</dl>"]
-    if example.links is not None:
-        parts.append(f"<noscript>{interlinear(example.sources, example.targets, example.links)}</noscript>")
-    if attention is None:
-        return f"<article>{''.join(parts)}</article>"
-    parts.append(heat_map(attention, example.sources, example.targets, example.links))
-    return f'<article data-attention="{percentages(attention)}">{"".join(parts)}</article>'
-
-
-def _training(report: Report) -> str:
-    parts = []
-    light, dark = learning.curves(report.log, LIGHT), learning.curves(report.log, DARK)
-    if light is not None and dark is not None:
-        parts.append(picture(light, dark, "Learning curves: NLL and dev BLEU over updates"))
-    if report.statistics:
-        parts.append(table(statistics_table(report.statistics)))
-        parts.append(
-            '<p class="note">NLL: mean negative log-likelihood of a sentence, in nats, summed over its words.</p>'
-        )
-    return "".join(parts)
-
-
-def _facts(report: Report) -> str:
-    rows = "".join(
-        f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td></tr>' for name, value in report.facts.items()
-    )
-    return f'<div class="scroll"><table class="facts"><tbody>{rows}</tbody></table></div>' if rows else ""
-
-
-def _cleaning(report: Report) -> str:
+def _cleaning(report: Report) -> Rows | None:
     if not report.cleaning:
-        return ""
+        return None
     left_out = sum(report.cleaning.values())
     counts = [*report.cleaning.items(), ("left out in all", left_out)]
     if report.read is None or report.kept is None:
-        return table([["Why pairs were left out", "Pairs"], *([name, f"{count:,}"] for name, count in counts)])
+        return [["Why pairs were left out", "Pairs"], *([name, f"{count:,}"] for name, count in counts)]
     held_out = report.read - left_out - report.kept
     counts += [("held out for dev and test", held_out)] if held_out > 0 else []
     counts += [("trained on", report.kept), ("read", report.read)]
     rows = [[name, f"{count:,}", f"{100 * count / max(report.read, 1):.1f} %"] for name, count in counts]
-    return table([["Why pairs were left out", "Pairs", "Share"], *rows])
+    return [["Why pairs were left out", "Pairs", "Share"], *rows]
 
 
-def _config(report: Report) -> str:
-    if not report.config:
-        return ""
-    return f"<details><summary>The resolved run file</summary><pre>{escape(report.config)}</pre></details>"
+def alignment_table(scores: AlignmentScores) -> Rows:
+    """A head and the scores."""
+    numbers = [f"{scores.aer:.3f}", f"{scores.precision:.3f}", f"{scores.recall:.3f}", f"{scores.links:,}"]
+    return [["AER", "Precision", "Recall", "Links"], numbers]
+
+
+def anchor(title: str) -> str:
+    """A part's title as the end of an address."""
+    return title.lower().replace(" ", "-")
+
+
+def percentages(attention: NDArray[np.floating[Any]]) -> str:
+    """Attention [I, J] for the page's script: whole percents, rows parted by `;`."""
+    whole = np.rint(100 * np.clip(attention, 0.0, 1.0)).astype(int)
+    return ";".join(" ".join(map(str, row)) for row in whole.tolist())
+
+
+def grey(weight: float) -> str:
+    """A cell's colour; near-black ones, most of a long sentence's, are left to the style sheet's black."""
+    level = round(255 * min(max(weight, 0.0), 1.0))
+    return f"#{level:02x}{level:02x}{level:02x}" if level > 2 else ""
