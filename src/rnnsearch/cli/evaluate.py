@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rnnsearch.cli.io import both_lines, output, say
+from rnnsearch.cli.io import Device, both_lines, output, say
 
 if TYPE_CHECKING:
     from rnnsearch.evaluate.assess import Assessment
@@ -39,7 +39,7 @@ def evaluate(
     no_card: Annotated[bool, typer.Option("--no-card", help="Leave the model's card as it is.")] = False,
     output_file: Annotated[Path | None, typer.Option("-o", "--output", help="Write the scores here (JSON).")] = None,
     beam: Annotated[int | None, typer.Option(min=1, help="Beam width.  [default: the model's]")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
+    device: Device = "cpu",
 ) -> None:
     """Translate a test set and score it: BLEU, chrF and TER with signatures, without unknown words, by length."""
     from rnnsearch.evaluate.assess import assess, training_counts

@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from io import BufferedIOBase
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, TextIO, TypeVar, cast
+
+import typer
 
 from rnnsearch.errors import DataError
 from rnnsearch.files import atomic_file
@@ -18,6 +20,16 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Item = TypeVar("Item")
+Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads.  [default: all cores]")]
+
+
+def use_threads(threads: int | None) -> None:
+    """Compute on so many threads, where a number is given."""
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(threads)
 
 
 def console() -> Console:

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from rnnsearch.cli.io import Device, Threads, use_threads
+
 API_KEYS = "RNNSEARCH_API_KEYS"
 SWITCH_SECONDS = 0.0002
 """The interpreter hands over between threads this often: the model's many short operations must not each wait the
@@ -32,8 +34,8 @@ def serve(
     batch: Annotated[int, typer.Option(min=1, help="Sentences of a batch.")] = 64,
     suggestions: Annotated[Path | None, typer.Option(help="Keep readers' better translations here.")] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
-    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.  [default: all cores]")] = None,
+    device: Device = "cpu",
+    threads: Threads = None,
 ) -> None:
     """Serve models over HTTP: a page, LibreTranslate's API and our own. Stops on Ctrl-C or SIGTERM when all is done."""
     if log_level not in ("debug", "info", "warning", "error"):
@@ -54,10 +56,7 @@ def serve(
         max_loaded=max_loaded,
         suggestions=suggestions,
     )
-    if threads is not None:
-        import torch
-
-        torch.set_num_threads(threads)
+    use_threads(threads)
     sys.setswitchinterval(SWITCH_SECONDS)
     run(models, settings, host, port, log_level, preload)
 

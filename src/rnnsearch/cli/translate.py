@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import ExitStack
-from enum import StrEnum
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from rnnsearch.cli.io import both_lines, input_portions, output
+from rnnsearch.cli.io import Device, Threads, both_lines, input_portions, output, use_threads
 
 if TYPE_CHECKING:
     from rnnsearch.search.constraints import SearchOptions
@@ -26,36 +26,10 @@ CHUNK_BATCHES = 16
 """Batches of lines read and sorted by length together."""
 
 
-class Format(StrEnum):
-    """How a translation is written."""
-
-    text = "text"
-    json = "json"
-    nbest = "nbest"
-
-
-class Replace(StrEnum):
-    """What becomes of `<unk>`."""
-
-    none = "none"
-    copy = "copy"
-    dictionary = "dictionary"
-
-
-class Precision(StrEnum):
-    """Of matrix products on the CPU."""
-
-    auto = "auto"
-    fp32 = "fp32"
-    bf16 = "bf16"
-    int8 = "int8"
-
-
-class Unit(StrEnum):
-    """What alignments count."""
-
-    words = "words"
-    symbols = "symbols"
+Format = Literal["text", "json", "nbest"]
+Unit = Literal["words", "symbols"]
+Replace = Literal["none", "copy", "dictionary"]
+Precision = Literal["auto", "fp32", "bf16", "int8"]
 
 
 def translate(
@@ -64,11 +38,9 @@ def translate(
     output_file: Output = None,
     beam: Annotated[int | None, typer.Option(min=1, help="Beam width; 1 is greedy.  [default: the model's]")] = None,
     n_best: Annotated[int, typer.Option(min=1, help="Translations a sentence (formats json and nbest).")] = 1,
-    format: Annotated[
-        Format, typer.Option(help="text; json (a line a sentence, with everything); nbest.")
-    ] = Format.text,
+    format: Annotated[Format, typer.Option(help="text; json (a line a sentence, with everything); nbest.")] = "text",
     alignments: Annotated[Path | None, typer.Option(help="Write Pharaoh alignments (source-target) here.")] = None,
-    unit: Annotated[Unit, typer.Option(help="What the alignments count.")] = Unit.words,
+    unit: Annotated[Unit, typer.Option(help="What the alignments count.")] = "words",
     length_penalty: Annotated[
         float | None,
         typer.Option(min=0.0, help="Score = log-probability / length ** this.  [default: the model's]"),
@@ -90,34 +62,35 @@ def translate(
         Precision | None, typer.Option(help="Of products on the CPU; int8 is the roughest.  [default: the model's]")
     ] = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Sentences a batch.  [default: the model's]")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads.  [default: all cores]")] = None,
+    device: Device = "cpu",
+    threads: Threads = None,
 ) -> None:
     """Translate raw text: one line in is one line out. At a terminal: a prompt that shows words and alignments."""
-    if n_best > 1 and format is Format.text:
+    if n_best > 1 and format == "text":
         raise typer.BadParameter("--n-best needs --format json or nbest: text has one line a sentence")
-    if unit is not Unit.words and alignments is None:
+    if unit != "words" and alignments is None:
         raise typer.BadParameter("--unit has no effect without --alignments")
     if ban_unknown and (replace_unknown or dictionary):
         raise typer.BadParameter("--replace-unknown and --dictionary have no effect with --ban-unknown")
-    translator = _load(model, device, threads, replace_unknown, dictionary, candidates, precision)
+    use_threads(threads)
+    from rnnsearch.translate import load
+
+    translator = load(model, device, replace_unknown, dictionary, candidates, precision)
     if alignments is not None:
         translator.require_attention()
     options = translator.options(beam, n_best, length_penalty, max_length, ban_unknown)
-    size = batch or translator.config.search.batch_sentences
-    if input is None and output_file is None and alignments is None and format is Format.text and _at_terminal():
+    if (input, output_file, alignments, format) == (None, None, None, "text") and _at_terminal():
         _prompt(translator, options)
         return
-    number = 0
+    size, numbers = batch or translator.config.search.batch_sentences, count()
     with ExitStack() as stack:
         out = stack.enter_context(output(output_file))
         links = stack.enter_context(output(alignments)) if alignments else None
         for lines in input_portions(input, CHUNK_BATCHES * size):
             for best in translator.n_best(lines, options, size):
-                _write(out, format, number, best)
+                out.write(_written(format, next(numbers), best))
                 if links:
                     links.write(_pharaoh(best[0], unit))
-                number += 1
             out.flush()
 
 
@@ -145,19 +118,19 @@ def score(
     source: SourceFile,
     target: TargetFile,
     output_file: Output = None,
-    format: Annotated[
-        Format, typer.Option(help="text (log-probability, nats) or json (with everything).")
-    ] = Format.text,
-    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
+    format: Annotated[Format, typer.Option(help="text (log-probability, nats) or json (with everything).")] = "text",
+    device: Device = "cpu",
 ) -> None:
     """Score given translations: log p(target | source), one line a pair."""
-    if format is Format.nbest:
+    if format == "nbest":
         raise typer.BadParameter("--format must be text or json here")
-    translator = _load(model, device)
+    from rnnsearch.translate import load
+
+    translator = load(model, device)
     sources, targets = both_lines(source, target)
     with output(output_file) as out:
         for pair in translator.score(sources, targets):
-            out.write((_json(pair) if format is Format.json else f"{pair.log_prob:.6f}") + "\n")
+            out.write(_json(_row(pair)) if format == "json" else f"{pair.log_prob:.6f}\n")
 
 
 def align(
@@ -165,66 +138,47 @@ def align(
     source: SourceFile,
     target: TargetFile,
     output_file: Output = None,
-    unit: Annotated[Unit, typer.Option(help="What the alignments count.")] = Unit.words,
+    unit: Annotated[Unit, typer.Option(help="What the alignments count.")] = "words",
     posterior: Annotated[
         bool,
         typer.Option("--posterior", help="Weights given the target word, not before it: better links, slower."),
     ] = False,
-    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
+    device: Device = "cpu",
 ) -> None:
     """Align given translations by attention: Pharaoh `source-target` links, zero-based, one line a pair."""
-    translator = _load(model, device)
+    from rnnsearch.translate import load
+
+    translator = load(model, device)
     translator.require_attention()
     sources, targets = both_lines(source, target)
     with output(output_file) as out:
         out.writelines(_pharaoh(pair, unit) for pair in translator.score(sources, targets, posterior))
 
 
-def _load(
-    model: Path,
-    device: str,
-    threads: int | None = None,
-    replace_unknown: Replace | None = None,
-    dictionary: Path | None = None,
-    candidates: int | None = None,
-    precision: Precision | None = None,
-) -> Translator:
-    import torch
-
-    from rnnsearch.translate import load
-
-    if threads is not None:
-        torch.set_num_threads(threads)
-    return load(model, device, replace_unknown, dictionary, candidates, precision)
-
-
-def _write(out: TextIO, format: Format, number: int, best: list[Translation]) -> None:
+def _written(format: Format, number: int, best: list[Translation]) -> str:
+    """What is written of sentence `number` (from 0)."""
     from rnnsearch.translation import one_line
 
-    if format is Format.text:
-        out.write(one_line(best[0].text) + "\n")
-    elif format is Format.json:
-        out.write(_json(best[0], best) + "\n")
-    else:
-        for t in best:
-            out.write(f"{number} ||| {one_line(t.text)} ||| log_prob={t.log_prob:.6f} ||| {t.score:.6f}\n")
+    if format == "text":
+        return one_line(best[0].text) + "\n"
+    if format == "json":
+        others = {"n_best": [_row(t) for t in best]} if len(best) > 1 else {}
+        return _json({**_row(best[0]), **others})
+    return "".join(f"{number} ||| {one_line(t.text)} ||| log_prob={t.log_prob:.6f} ||| {t.score:.6f}\n" for t in best)
 
 
 def _pharaoh(translation: Translation, unit: Unit) -> str:
     from rnnsearch.text.alignments import format_pharaoh
 
-    return format_pharaoh(translation.alignment if unit is Unit.words else translation.token_alignment) + "\n"
+    return format_pharaoh(translation.alignment if unit == "words" else translation.token_alignment) + "\n"
 
 
-def _json(translation: Translation, best: list[Translation] | None = None) -> str:
-    row = translation.plain(*_FIELDS)
-    if best is not None and len(best) > 1:
-        row["n_best"] = [t.plain(*_FIELDS) for t in best]
-    return json.dumps(row, ensure_ascii=False)
+def _row(translation: Translation) -> dict[str, Any]:
+    return translation.plain(
+        *("source", "text", "score", "log_prob", "finished", "tokens", "token_scores", "source_tokens"),
+        *("alignment", "token_alignment", "attention"),
+    )
 
 
-_FIELDS = (
-    *("source", "text", "score", "log_prob", "finished", "tokens", "token_scores", "source_tokens"),
-    *("alignment", "token_alignment", "attention"),
-)
-"""What `--format json` has of a translation."""
+def _json(row: dict[str, Any]) -> str:
+    return json.dumps(row, ensure_ascii=False) + "\n"
