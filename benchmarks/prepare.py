@@ -54,11 +54,11 @@ from pathlib import Path
 from rnnsearch import config
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import Interrupted
-from rnnsearch.training.progress import Silent
+from rnnsearch.training.progress import Reporter
 from rnnsearch.training.run import train
 import signal
 
-class Told(Silent):
+class Told(Reporter):
     rows = []
     def update(self, row):
         self.rows.append(row)

@@ -17,6 +17,7 @@ from benchmarks.speed.model import RIVALS_SIZE, Sizes, model
 from benchmarks.speed.rows import Row, say
 from rnnsearch.config import resolve
 from rnnsearch.data.batches import make_batch
+from rnnsearch.device import precision
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.likelihood import likelihood
@@ -26,7 +27,6 @@ from rnnsearch.search.decode import decode_all
 from rnnsearch.search.model_scorer import fastest
 from rnnsearch.systems.build import build
 from rnnsearch.text.vocabulary import SPECIALS
-from rnnsearch.training.device import precision
 
 Point = tuple[float, float]
 

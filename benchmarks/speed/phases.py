@@ -20,12 +20,12 @@ from rnnsearch import config as run_config
 from rnnsearch.config import RunConfig
 from rnnsearch.data.batches import Batch, Batches
 from rnnsearch.data.prepared import Prepared
+from rnnsearch.device import choose_device, precision
 from rnnsearch.models.decoders.decoder import Reading
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.likelihood import likelihood
 from rnnsearch.systems.build import build
-from rnnsearch.training.device import choose_device, precision
 from rnnsearch.training.optimisers import OPTIMISERS, clip
 
 PHASES = (

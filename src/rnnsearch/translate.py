@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from rnnsearch.config import RunConfig, SearchConfig, SearchPrecision
+from rnnsearch.device import choose_device
 from rnnsearch.errors import ConfigError, ModelError, RnnsearchError, did_you_mean
 from rnnsearch.search.candidates import Candidates
 from rnnsearch.search.candidates import read as read_candidates
@@ -29,7 +30,6 @@ from rnnsearch.text.alignments import attention_of_symbols
 from rnnsearch.text.prefixes import Prefix, Prefixes
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.text.vocabulary import UNK
-from rnnsearch.training.device import choose_device
 from rnnsearch.translation import Matrix, Translation, in_words
 
 

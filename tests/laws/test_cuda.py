@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
+from rnnsearch.device import precision
 from rnnsearch.kernels.recorded import OCCURRENCES
 from rnnsearch.models.draws import Draws
 from rnnsearch.objectives.likelihood import likelihood
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all
 from rnnsearch.search.model_scorer import ModelScorer
-from rnnsearch.training.device import precision
 
 pytestmark = pytest.mark.cuda
 

@@ -9,8 +9,9 @@ import pytest
 from rnnsearch import config as run_config
 from rnnsearch.data.prepare import prepare
 from rnnsearch.text.alignments import parse_pharaoh
+from rnnsearch.training.dev_set import AlignmentErrorRate
 from rnnsearch.training.run import check, train
-from rnnsearch.training.validation import DevScore, Validation
+from rnnsearch.training.validation import DevScore
 from rnnsearch.translate import load
 
 ADAM = {"optimiser": {"type": "adam", "learning_rate": 0.02}}
@@ -32,7 +33,7 @@ def aligned(corpus: Path) -> None:
 def test_the_best_weights_are_those_of_the_lowest_error(configure, recorder, tmp_path, monkeypatch):
     errors = [0.5, 0.3, 0.4, 0.2]
     given = iter(errors)
-    monkeypatch.setattr(Validation, "_aer", lambda *_: next(given))
+    monkeypatch.setattr(AlignmentErrorRate, "__call__", lambda *_: next(given))
     objective = {"objective": {"supervision": {"type": "cross-entropy"}}}
     config = configure(run_config.merge(ALIGNED, objective), max_updates=8, evaluate_every=2, metric="aer", **ADAM)
     assert check(config) == []
@@ -60,8 +61,8 @@ def test_what_lacks_alignments_is_refused(configure):
 
 
 def test_values_are_the_less_the_better():
-    score = DevScore(40.0, 2.0, 30.0, 0.25)
-    assert [score.value(metric) for metric in ("nll", "bleu", "aer")] == [40.0, -30.0, 0.25]
+    score = DevScore(40.0, 2.0, {"bleu": 30.0, "aer": 0.25})
+    assert [score.cost(metric) for metric in ("nll", "bleu", "aer")] == [40.0, -30.0, 0.25]
 
 
 def test_links_turn():

@@ -24,11 +24,10 @@ from rnnsearch.objectives.likelihood import Likelihood, likelihood
 from rnnsearch.objectives.loss import Loss
 from rnnsearch.systems.build import build
 from rnnsearch.systems.folder import load_model
+from rnnsearch.systems.parameters import ParameterGroup
 from rnnsearch.training import systems
-from rnnsearch.training.loop import Trainer
-from rnnsearch.training.optimisers import OPTIMISERS
+from rnnsearch.training.loop import Task, Trainer
 from rnnsearch.training.run import train
-from rnnsearch.training.schedules import SCHEDULES
 from rnnsearch.training.validation import DevScore, Validation
 from rnnsearch.weights import read_weights, weights
 
@@ -46,19 +45,9 @@ def trainer(prepared: Prepared, recorder: Any, tmp_path: Path) -> Callable[..., 
         training = config.training
         model = build(config.model, len(prepared.source), len(prepared.target), training.seed, config.objective)
         (tmp_path / name).mkdir()
-        return Trainer(
-            config=config,
-            model=model,
-            optimiser=OPTIMISERS[training.optimiser.type].make(list(model.parameters()), training.optimiser),
-            schedule=SCHEDULES[training.schedule.type](training.schedule),
-            objective=objective or likelihood(),
-            batches=Batches(prepared.train, training.batch, None, training.seed),
-            validation=None,
-            device=torch.device("cpu"),
-            folder=tmp_path / name,
-            reporter=recorder(),
-            new_best=lambda _: None,
-        )
+        task = Task(model, [ParameterGroup(list(model.parameters()))], objective or likelihood(), None)
+        batches = Batches(prepared.train, training.batch, None, training.seed)
+        return Trainer(training, task, batches, torch.device("cpu"), tmp_path / name, recorder(), lambda: None)
 
     return make
 
@@ -102,7 +91,7 @@ class Scripted:
 
     def __call__(self, *_: Any) -> DevScore:
         nll = next(self.nll)
-        return DevScore(nll, nll / 5, next(self.bleu))
+        return DevScore(nll, nll / 5, {"bleu": next(self.bleu)})
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ import pytest
 from rich.console import Console
 
 from rnnsearch.data.prepared import Prepared
+from rnnsearch.device import choose_device
 from rnnsearch.errors import ConfigError, TrainingError
 from rnnsearch.kernels import products
 from rnnsearch.kernels.native import library
-from rnnsearch.training.device import choose_device
-from rnnsearch.training.progress import JsonLines, Reporter, Screen, Together, minutes
+from rnnsearch.training.progress import Reporter, RunLog, Screen, Together, minutes
 from rnnsearch.training.run import train
 
 ADAM = {"type": "adam", "learning_rate": 0.01}
@@ -111,7 +111,7 @@ def test_the_log_is_json_lines(trained: tuple[Path, Any]) -> None:
 
 def test_a_log_goes_on_where_it_was(tmp_path: Path) -> None:
     for text in ("first", "zweitens: äöü"):
-        log = JsonLines(tmp_path / "log.jsonl", every=10)
+        log = RunLog(tmp_path / "log.jsonl", every=10)
         log.message(text)
         log.update(ROW)
         log.update(ROW | {"update": 21})
@@ -127,13 +127,13 @@ def test_a_log_goes_on_where_it_was(tmp_path: Path) -> None:
 def test_a_log_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").mkdir()
     with pytest.raises(TrainingError) as error:
-        JsonLines(tmp_path / "log.jsonl")
+        RunLog(tmp_path / "log.jsonl")
     assert str(error.value) == f"{tmp_path / 'log.jsonl'}: cannot be written: Is a directory"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 def test_a_full_disk_is_said_by_the_log() -> None:
-    log = JsonLines(Path("/dev/full"))
+    log = RunLog(Path("/dev/full"))
     with pytest.raises(TrainingError) as error:
         log.message("text")
     assert str(error.value) == "/dev/full: cannot be written: No space left on device"

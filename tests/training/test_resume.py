@@ -99,11 +99,11 @@ def test_during_an_evaluation_which_is_then_done_anew(
     score = Validation.score
     calls = []
 
-    def interrupted(self: Validation, model: Any, objective: Any, bleu: Any, stop: Any) -> Any:
+    def interrupted(self: Validation, model: Any, stop: Any) -> Any:
         calls.append(1)
         if len(calls) == 2:
             signal.raise_signal(signal.SIGINT)
-        return score(self, model, objective, bleu, stop)
+        return score(self, model, stop)
 
     monkeypatch.setattr(Validation, "score", interrupted)
     with pytest.raises(Interrupted, match="at update 4"):
@@ -125,7 +125,7 @@ def test_the_schedule_goes_on_where_it_was(
         max_updates=8,
     )
     scores = iter(range(1, 9))
-    monkeypatch.setattr(Validation, "score", lambda *_: DevScore(float(next(scores)), 1.0, None))
+    monkeypatch.setattr(Validation, "score", lambda *_: DevScore(float(next(scores)), 1.0))
     straight = recorder()
     train(config, prepared, tmp_path / "straight", straight)
     assert [row["learning_rate"] for row in straight.updates] == [0.5] * 3 + [0.25] * 2 + [0.125] * 2 + [0.0625]

@@ -119,14 +119,14 @@ def run(config: RunConfig, folder: Path, resume: bool, processes: Processes | No
     """Prepare where needed, print the config, train; returns why training ended."""
     from rnnsearch import config as run_config
     from rnnsearch.training.distributed import Processes
-    from rnnsearch.training.progress import Screen, Silent
+    from rnnsearch.training.progress import Screen, Together
     from rnnsearch.training.run import train as train_run
 
     processes = processes or Processes()
     processes.once(lambda: _prepare_first(config, folder))
     prepared = prepared_data(config, folder)
     if not processes.first:
-        return train_run(config, prepared, folder, Silent(), resume, processes)
+        return train_run(config, prepared, folder, Together(), resume, processes)
     for warning in prepared.warnings:
         say(f"warning: {warning}")
     say(run_config.dump(config))

@@ -221,7 +221,7 @@ def _read_facts(folder: Path) -> dict[str, Any]:
 
 
 def _check_settings(folder: Path, facts: dict[str, Any], config: RunConfig) -> None:
-    before, now = (dict(_dotted(settings)) for settings in (facts["settings"], settings_of(config)))
+    before, now = (dict(dotted(settings)) for settings in (facts["settings"], settings_of(config)))
     for path in sorted(before.keys() | now.keys()):
         if before.get(path) != now.get(path):
             was = f"was prepared with {path} = {before.get(path)}"
@@ -232,9 +232,10 @@ def _check_settings(folder: Path, facts: dict[str, Any], config: RunConfig) -> N
             raise DataError(f"{folder}: {path} has changed since it was prepared (prepare the corpus again)")
 
 
-def _dotted(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def dotted(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of nested tables by their dotted paths."""
     for key, value in table.items():
         if isinstance(value, Mapping):
-            yield from _dotted(value, f"{prefix}{key}.")
+            yield from dotted(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value

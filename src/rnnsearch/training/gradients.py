@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from rnnsearch.config import TrainingConfig
 from rnnsearch.data.batches import Batch, Batches
+from rnnsearch.device import precision
 from rnnsearch.errors import TrainingError
 from rnnsearch.models.draws import Draws
 from rnnsearch.objectives.loss import Model, Objective
-from rnnsearch.training.device import precision
 from rnnsearch.training.distributed import Processes
 from rnnsearch.training.gradient_sum import GradientSum
 from rnnsearch.training.optimisers import clip

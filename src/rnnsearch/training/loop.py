@@ -9,57 +9,67 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic
 
 import torch
-from torch import optim
 
-from rnnsearch.config import RunConfig
+from rnnsearch.config import TrainingConfig
 from rnnsearch.data.ahead import Ahead
 from rnnsearch.data.batches import Batch, Batches
+from rnnsearch.device import precision
 from rnnsearch.errors import Interrupted
 from rnnsearch.objectives.loss import Model, Objective
-from rnnsearch.training.device import precision
+from rnnsearch.systems.parameters import ParameterGroup
 from rnnsearch.training.distributed import Processes
 from rnnsearch.training.gradients import Gradients, whole
 from rnnsearch.training.interrupt import interruptible
+from rnnsearch.training.optimisers import make_optimiser
 from rnnsearch.training.progress import Reporter
-from rnnsearch.training.schedules import Schedule
+from rnnsearch.training.schedules import SCHEDULES
 from rnnsearch.training.state import State, load_state, save_state
 from rnnsearch.training.validation import Assessor
 from rnnsearch.weights import save_weights, weights
+
+
+@dataclass(frozen=True)
+class Task(Generic[Model]):
+    """What is to be learned: any module, by an objective; `validation` is None without a dev set."""
+
+    model: Model
+    groups: Sequence[ParameterGroup]
+    objective: Objective[Model]
+    validation: Assessor[Model] | None
 
 
 @dataclass
 class Trainer(Generic[Model]):
     """One training run. `folder` holds its checkpoints; `new_best` is told when the weights are the best so far."""
 
-    config: RunConfig
-    model: Model
-    optimiser: optim.Optimizer
-    schedule: Schedule
-    objective: Objective[Model]
+    training: TrainingConfig
+    task: Task[Model]
     batches: Batches
-    validation: Assessor[Model] | None
     device: torch.device
     folder: Path
     reporter: Reporter
-    new_best: Callable[[Trainer[Model]], None]
+    new_best: Callable[[], None]
     """Called in the first process alone."""
     processes: Processes = field(default_factory=Processes)
 
     def __post_init__(self) -> None:
         self.state = State()
+        self.model = self.task.model
+        self.optimiser = make_optimiser(self.task.groups, self.training.optimiser)
         self.base_rates = [float(group["lr"]) for group in self.optimiser.param_groups]
+        self.schedule = SCHEDULES[self.training.schedule.type](self.training.schedule)
         self.gradients = Gradients(
-            training=self.config.training,
+            training=self.training,
             model=self.model,
-            objective=self.objective,
-            parameters=[p for group in self.optimiser.param_groups for p in group["params"]],
+            objective=self.task.objective,
+            parameters=[p for group in self.task.groups for p in group.parameters],
             batches=self.batches,
             device=self.device,
             folder=self.folder,
@@ -100,11 +110,11 @@ class Trainer(Generic[Model]):
                     if self._due_for_evaluation():
                         self._evaluate(asked)
                     self._stop_if(asked)
-                    if time.monotonic() - self.last_saved > 60 * self.config.training.save_minutes:
+                    if time.monotonic() - self.last_saved > 60 * self.training.save_minutes:
                         self.save()
                     waited = ahead.waited
                 self.state.epoch, self.state.batch = self.state.epoch + 1, 0
-                if self.config.training.evaluate_every is None:
+                if self.training.evaluate_every is None:
                     self._evaluate(asked)
 
     def _batches(self) -> Iterator[Batch | None]:
@@ -124,7 +134,7 @@ class Trainer(Generic[Model]):
             if batch is None:
                 break
             group.append(batch)
-            if len(group) == self.config.training.batch.accumulate:
+            if len(group) == self.training.batch.accumulate:
                 yield group
                 group = []
         if group:
@@ -135,7 +145,7 @@ class Trainer(Generic[Model]):
         return self.state.epoch + self.state.batch / self.batches.count(self.state.epoch)
 
     def _finished(self) -> str | None:
-        limits, state = self.config.training, self.state
+        limits, state = self.training, self.state
         if limits.max_updates is not None and state.update >= limits.max_updates:
             return f"{limits.max_updates} updates done (training.max_updates)"
         if limits.max_epochs is not None and self.epochs() >= limits.max_epochs:
@@ -166,7 +176,7 @@ class Trainer(Generic[Model]):
     def _update(self, group: list[Batch], waited: float) -> None:
         """One update of the parameters from the summed gradients of a group of batches, for which the loop waited."""
         begin = time.monotonic()
-        state, training = self.state, self.config.training
+        state, training = self.state, self.training
         epoch = self.epochs()  # before this update: the first of epoch 6 has five epochs behind it
         state.update += 1
         state.batch += len(group)
@@ -177,7 +187,7 @@ class Trainer(Generic[Model]):
             param_group["lr"] = base * rate
         self.optimiser.step()
         with torch.no_grad():
-            self.objective.after_update(self.model, parts)
+            self.task.objective.after_update(self.model, parts)
         sentences, tokens = whole(group)
         seconds = time.monotonic() - begin + waited
         state.seconds += seconds
@@ -193,7 +203,7 @@ class Trainer(Generic[Model]):
                 "tokens_per_second": tokens / seconds,
                 "waiting": waited / seconds,
                 "padding": self.batches.padding_waste,
-                "learning_rate": self.base_rates[0] * rate,
+                "learning_rate": self.optimiser.defaults["lr"] * rate,
                 "gradient_norm": norm,
                 "seconds": state.seconds,
                 "seconds_left": self._seconds_left(),
@@ -205,7 +215,7 @@ class Trainer(Generic[Model]):
 
     def _done(self) -> float:
         """The share of the run that is done, by the nearest of its limits; 0 where it has none."""
-        limits, state = self.config.training, self.state
+        limits, state = self.training, self.state
         shares = [0.0]
         if limits.max_minutes is not None:
             shares.append(state.seconds / (60 * limits.max_minutes))
@@ -217,7 +227,7 @@ class Trainer(Generic[Model]):
 
     def _seconds_left(self) -> float | None:
         """Of training, by the nearest of the limits that can be foreseen."""
-        limits, state = self.config.training, self.state
+        limits, state = self.training, self.state
         left = []
         if limits.max_minutes is not None:
             left.append(60 * limits.max_minutes - state.seconds)
@@ -228,14 +238,14 @@ class Trainer(Generic[Model]):
         return max(0.0, min(left)) if left else None
 
     def _due_for_evaluation(self) -> bool:
-        every = self.config.training.evaluate_every
+        every = self.training.evaluate_every
         return every is not None and self.state.update % every == 0
 
     def _evaluate(self, asked: Callable[[], bool]) -> None:
         """Score the dev set, note whether it is the best so far, and save."""
-        state, training = self.state, self.config.training
+        state, training = self.state, self.training
         state.pending = True
-        if self.validation is None:
+        if self.task.validation is None:
             state.evaluated, state.pending = state.update, False
             self._keep_best()
             self.save()
@@ -258,20 +268,20 @@ class Trainer(Generic[Model]):
 
     def _keep_best(self) -> None:
         if self.processes.first:
-            self.new_best(self)
+            self.new_best()
 
     def score_dev(self, stop: Callable[[], bool] = lambda: False) -> dict[str, Any] | None:
         """The dev scores of the model as it is now, a row for the history; None if `stop` asked to leave.
 
         `best`: whether they are the best so far, by the run's metric; they are then what is to be beaten.
         """
-        assert self.validation is not None
-        state, training = self.state, self.config.training
+        assert self.task.validation is not None
+        state, training = self.state, self.training
         with precision(self.device, training.precision):
-            score = self.validation.score(self.model, self.objective, training.dev_bleu, stop)
+            score = self.task.validation.score(self.model, stop)
         if score is None:
             return None
-        value = score.value(training.metric)
+        value = score.cost(training.metric)
         better = math.isfinite(value) and (state.best is None or value < state.best)
         if better:
             state.best = value
@@ -284,14 +294,13 @@ class Trainer(Generic[Model]):
             "dev_nll": score.nll,
             "dev_nll_per_word": score.per_word,
             "dev_perplexity": math.exp(min(score.per_word, 100.0)),
-            "dev_bleu": score.bleu,
-            **({} if score.aer is None else {"dev_aer": score.aer}),
+            **{f"dev_{name}": value for name, value in score.others.items()},
             "best": better,
         }
 
     def _keep_for_average(self) -> None:
         """Keep the weights of the last `average` evaluations."""
-        keep = self.config.training.average
+        keep = self.training.average
         save_weights(self.folder / f"evaluated-{self.state.update}.safetensors", weights(self.model))
         for path in self.to_average()[:-keep]:
             path.unlink()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn, optim
 
 from rnnsearch.config import OptimiserConfig
+from rnnsearch.systems.parameters import ParameterGroup
 
 
 class Kind(ABC):
@@ -85,6 +86,19 @@ class AdamW(Kind):
 
 
 OPTIMISERS: dict[str, type[Kind]] = {c.name: c for c in (SGD, Adadelta, Adam, AdamW)}
+
+
+def make_optimiser(groups: Sequence[ParameterGroup], config: OptimiserConfig) -> optim.Optimizer:
+    """The config's optimiser over groups of parameters, in their order, each at its own learning rate."""
+    optimiser = OPTIMISERS[config.type].make(groups[0].parameters, config)
+    for group in groups[1:]:
+        optimiser.add_param_group({"params": group.parameters})
+    for group, made in zip(groups, optimiser.param_groups, strict=True):
+        made["lr"] *= group.factor
+        if group.frozen:
+            for parameter in group.parameters:
+                parameter.requires_grad_(False)
+    return optimiser
 
 
 def clip(parameters: Iterable[nn.Parameter], norm: float | None, value: float | None) -> Tensor:

@@ -18,7 +18,8 @@ from rnnsearch.errors import TrainingError
 
 @runtime_checkable
 class Reporter(Protocol):
-    """Is told of every update, every dev evaluation, and what else a user should know."""
+    """Is told of every update, every dev evaluation, and what else a user should know; one derived from it leaves out
+    what it does not define."""
 
     def update(self, row: dict[str, Any]) -> None: ...
 
@@ -27,7 +28,7 @@ class Reporter(Protocol):
     def message(self, text: str) -> None: ...
 
 
-class JsonLines:
+class RunLog(Reporter):
     """`log.jsonl`: one JSON object a line, `kind` = update, dev or message; a resumed run appends."""
 
     def __init__(self, path: Path, every: int = 20) -> None:
@@ -65,7 +66,7 @@ class JsonLines:
         self._write("message", {"text": text})
 
 
-class TensorBoard:
+class TensorBoard(Reporter):
     """Scalars for TensorBoard (extra `[track]`)."""
 
     def __init__(self, folder: Path, every: int = 20) -> None:
@@ -91,14 +92,15 @@ class TensorBoard:
         self._scalars("dev", row)
         self.writer.flush()  # type: ignore[no-untyped-call]
 
-    def message(self, text: str) -> None: ...
+    def message(self, text: str) -> None:
+        """Scalars alone are kept."""
 
     def close(self) -> None:
         """Nothing is told afterwards."""
         self.writer.close()  # type: ignore[no-untyped-call]
 
 
-class Screen:
+class Screen(Reporter):
     """A live line on a terminal; elsewhere a line now and then. Everything goes to the console (stderr)."""
 
     def __init__(self, console: Console, every_seconds: float = 30.0) -> None:
@@ -159,18 +161,8 @@ def minutes(seconds: float) -> str:
     return f"{whole // 60} min {whole % 60:02d} s"
 
 
-class Silent:
-    """Tells nothing: what processes other than the first have."""
-
-    def update(self, row: dict[str, Any]) -> None: ...
-
-    def evaluated(self, row: dict[str, Any]) -> None: ...
-
-    def message(self, text: str) -> None: ...
-
-
-class Together:
-    """Several reporters as one."""
+class Together(Reporter):
+    """Several reporters as one; without any, nothing is told."""
 
     def __init__(self, *reporters: Reporter) -> None:
         self.reporters = reporters

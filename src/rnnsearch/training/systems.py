@@ -18,13 +18,16 @@ from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.models.translation_pair import TranslationPair, direction
 from rnnsearch.objectives.build import penalties
 from rnnsearch.objectives.likelihood import likelihood
-from rnnsearch.objectives.loss import Model, Objective
+from rnnsearch.objectives.loss import Model
 from rnnsearch.objectives.symmetry import Symmetric
 from rnnsearch.systems.build import build
 from rnnsearch.systems.folder import save_model
+from rnnsearch.systems.parameters import ParameterGroup
 from rnnsearch.text.alignments import Links
 from rnnsearch.text.tokenizer import Tokenizer
+from rnnsearch.training.dev_set import DevSet, validation
 from rnnsearch.training.distributed import Processes
+from rnnsearch.training.loop import Task
 from rnnsearch.training.validation import Assessor, DevScore, Validation
 
 Tensors = dict[str, Tensor]
@@ -47,11 +50,9 @@ class Direction:
 
 @dataclass(frozen=True)
 class System(Generic[Model]):
-    """What a run trains; `validation` is None without a dev set."""
+    """What a run trains, and the model folders that it becomes."""
 
-    model: Model
-    objective: Objective[Model]
-    validation: Assessor[Model] | None
+    task: Task[Model]
     directions: tuple[Direction, ...]
 
 
@@ -71,7 +72,7 @@ def one_direction(
     objective = likelihood(config.training.label_smoothing, penalties(config.objective))
     model = _model(there, config.training.seed).to(device)
     validation = _validation(there, prepared.dev, _gold(config, prepared), device, processes)
-    return System(model, objective, validation, (there,))
+    return System(Task(model, [ParameterGroup(list(model.parameters()))], objective, validation), (there,))
 
 
 def two_directions(
@@ -92,9 +93,8 @@ def two_directions(
     onward = _validation(there, prepared.dev, gold, device, processes)
     backward = _validation(back, turned, back_gold, device, processes)
     validation = None if onward is None or backward is None else PairValidation(onward, backward)
-    return System(
-        pair, Symmetric(weight, likelihood(smoothing, penalties(config.objective))), validation, (there, back)
-    )
+    objective = Symmetric(weight, likelihood(smoothing, penalties(config.objective)))
+    return System(Task(pair, [ParameterGroup(list(pair.parameters()))], objective, validation), (there, back))
 
 
 def _model(of: Direction, seed: int) -> TranslationModel:
@@ -113,12 +113,10 @@ def _gold(config: RunConfig, prepared: Prepared) -> list[Links] | None:
 
 def _validation(
     of: Direction, pairs: list[Pair], gold: list[Links] | None, device: torch.device, processes: Processes
-) -> Validation | None:
+) -> Validation[TranslationModel] | None:
     if not pairs:
         return None
-    training, search = of.config.training, of.config.search
-    read = of.config.objective.aligns_read_words
-    return Validation(pairs, of.source, of.target, training.batch, search, device, gold, read, processes)
+    return validation(DevSet(pairs, of.source, of.target, processes), of.config, likelihood(), gold, device)
 
 
 def reverse_folder(folder: Path) -> Path:
@@ -153,23 +151,20 @@ def _turned(spec: str) -> str:
     return f"{target}{bar}{source}" if bar else spec
 
 
-class PairValidation:
+class PairValidation(Assessor[TranslationPair]):
     """The dev set in both directions: each score is the mean of the two, of the likelihood alone."""
 
-    def __init__(self, onward: Validation, back: Validation) -> None:
+    def __init__(self, onward: Validation[TranslationModel], back: Validation[TranslationModel]) -> None:
         self.onward = onward
         self.back = back
 
-    def score(
-        self, model: TranslationPair, objective: Objective[TranslationPair], bleu: bool, stop: Callable[[], bool]
-    ) -> DevScore | None:
-        """The dev scores; None if `stop` asked to leave between two batches."""
-        there = self.onward.score(model.onward, likelihood(), bleu, stop)
-        again = None if there is None else self.back.score(model.back, likelihood(), bleu, stop)
+    def score(self, model: TranslationPair, stop: Callable[[], bool]) -> DevScore | None:
+        there = self.onward.score(model.onward, stop)
+        again = None if there is None else self.back.score(model.back, stop)
         if there is None or again is None:
             return None
-        bleus, aers = (there.bleu, again.bleu), (there.aer, again.aer)
-        return DevScore((there.nll + again.nll) / 2, (there.per_word + again.per_word) / 2, _mean(*bleus), _mean(*aers))
+        others = {name: _mean(value, again.others[name]) for name, value in there.others.items()}
+        return DevScore((there.nll + again.nll) / 2, (there.per_word + again.per_word) / 2, others)
 
 
 def _mean(a: float | None, b: float | None) -> float | None:

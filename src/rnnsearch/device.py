@@ -1,4 +1,4 @@
-"""Where and in which precision training runs."""
+"""Where and in which precision models run."""
 
 from __future__ import annotations
 

@@ -1,0 +1,126 @@
+"""What is measured of translations during training: BLEU of the dev set, and its alignment error rate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rnnsearch.config import RunConfig, SearchConfig
+from rnnsearch.data.batches import make_batch
+from rnnsearch.data.corpus import Pair
+from rnnsearch.metrics.alignment_error import alignment_error
+from rnnsearch.metrics.bleu_chrf_ter import corpus_bleu
+from rnnsearch.models.translation_model import TranslationModel
+from rnnsearch.objectives.loss import Objective
+from rnnsearch.search.constraints import SearchOptions
+from rnnsearch.search.decode import decode_all, forced_all
+from rnnsearch.search.model_scorer import ModelScorer, fastest
+from rnnsearch.search.scorer import SOURCE
+from rnnsearch.text.alignments import Link, Links, attention_of_symbols, links_from_attention, symbols_to_words
+from rnnsearch.text.spans import word_of_symbol
+from rnnsearch.text.tokenizer import Tokenizer
+from rnnsearch.training.distributed import Processes
+from rnnsearch.training.validation import HeldOut, Measure, Validation
+
+Found = TypeVar("Found")
+
+
+class DevSet:
+    """Sentence pairs, segmented once, sorted by length, and shared out among processes."""
+
+    def __init__(self, pairs: Sequence[Pair], source: Tokenizer, target: Tokenizer, processes: Processes) -> None:
+        self.pairs = pairs
+        self.source = source
+        self.target = target
+        self.processes = processes
+        self.source_ids = source.ids([pair.source for pair in pairs])
+        self.target_ids = target.ids([pair.target for pair in pairs])
+        self.order = sorted(range(len(pairs)), key=lambda n: (len(self.target_ids[n]), len(self.source_ids[n])))
+        self.own = processes.share(self.order)
+        """The numbers of the pairs that this process translates and aligns."""
+
+    def held_out(
+        self, objective: Objective[TranslationModel], rows: int, device: torch.device
+    ) -> HeldOut[TranslationModel]:
+        """The pairs as batches of `rows`."""
+        starts = range(0, len(self.order), rows)
+        batches = [
+            make_batch([(self.source_ids[n], self.target_ids[n]) for n in numbers], numbers)
+            for numbers in self.processes.share([self.order[start : start + rows] for start in starts])
+        ]
+        tokens = sum(len(ids) + 1 for ids in self.target_ids)
+        return HeldOut(objective, batches, len(self.pairs), tokens, device, self.processes)
+
+    def of_all(self, own: list[Found]) -> list[Found]:
+        """What every process found for its own pairs, in the order of the dev set."""
+        found = dict(zip(self.order, self.processes.gathered(own), strict=True))
+        return [found[n] for n in range(len(found))]
+
+
+@dataclass(frozen=True)
+class Bleu:
+    """BLEU of greedy translations."""
+
+    dev: DevSet
+    language: str
+    """The target's, which says how BLEU cuts its text into words."""
+    search: SearchConfig
+
+    def __call__(self, model: TranslationModel) -> float:
+        dev, search = self.dev, self.search
+        options = SearchOptions(beam=1, max_ratio=search.max_ratio, max_extra=search.max_extra)
+        sources = [dev.source_ids[n] for n in dev.own]
+        found = decode_all(fastest(model, "fp32").scorer, sources, options, search.batch_sentences)
+        texts = dev.of_all([dev.target.join(best[0].ids) for best in found])
+        return corpus_bleu(texts, [pair.target for pair in dev.pairs], self.language)
+
+
+class AlignmentErrorRate:
+    """The alignment error rate of the references, from 0 to 1: attention against gold links of words."""
+
+    def __init__(self, dev: DevSet, gold: Sequence[Links], of_read_words: bool, batch_sentences: int) -> None:
+        """of_read_words: whether a symbol's weights are those of the position after it."""
+        self.dev = dev
+        self.gold = gold
+        self.of_read_words = of_read_words
+        self.batch_sentences = batch_sentences
+        segmented = dev.source.segment([p.source for p in dev.pairs]), dev.target.segment([p.target for p in dev.pairs])
+        self.source_words, self.target_words = (
+            [word_of_symbol(s.text, s.offsets) for s in sentences] for sentences in segmented
+        )
+
+    def __call__(self, model: TranslationModel) -> float:
+        dev = self.dev
+        sources, targets = ([ids[n] for n in dev.own] for ids in (dev.source_ids, dev.target_ids))
+        found = forced_all(ModelScorer(model), sources, targets, batch_sentences=self.batch_sentences)
+        links = [self._links(n, each.attention[SOURCE]) for n, each in zip(dev.own, found, strict=True)]
+        return alignment_error(dev.of_all(links), self.gold).aer
+
+    def _links(self, pair: int, attention: NDArray[np.float32]) -> Set[Link]:
+        """The links of a pair's weights [I, J] over symbols."""
+        columns, rows = self.source_words[pair], self.target_words[pair]
+        weights = attention_of_symbols(attention, len(rows), self.of_read_words)
+        return links_from_attention(symbols_to_words(weights[:, : len(columns)], columns, rows))
+
+
+def validation(
+    dev: DevSet,
+    config: RunConfig,
+    objective: Objective[TranslationModel],
+    gold: Sequence[Links] | None,
+    device: torch.device,
+) -> Validation[TranslationModel]:
+    """What a run's config asks to be measured of a dev set; `gold`: its alignments, where AER is."""
+    training, search = config.training, config.search
+    measures: dict[str, Measure[TranslationModel] | None] = {"bleu": None}
+    if training.dev_bleu:
+        measures["bleu"] = Bleu(dev, config.data.target, search)
+    if gold is not None:
+        read = config.objective.aligns_read_words
+        measures["aer"] = AlignmentErrorRate(dev, gold, read, search.batch_sentences)
+    return Validation(dev.held_out(objective, training.batch.sentences or 64, device), measures)

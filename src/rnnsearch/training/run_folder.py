@@ -1,0 +1,87 @@
+"""A run's folder: opened for a new run, or to go on with the same one; never mixed up with another."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rnnsearch import config as run_config
+from rnnsearch.config import RunConfig
+from rnnsearch.data.prepared import Prepared, dotted
+from rnnsearch.errors import TrainingError
+from rnnsearch.files import write_text
+from rnnsearch.search.unknown_words import DICTIONARY, read_dictionary
+from rnnsearch.systems.folder import CONFIG, WEIGHTS
+from rnnsearch.training.systems import reverse_folder
+
+FREE = {"max_epochs", "max_updates", "max_minutes", "patience", "threads", "save_minutes", "tensorboard", "all_reduce"}
+"""Options of `[training]` that a resumed run may change."""
+CHECKPOINTS = "checkpoints"
+TRAINING = "training.json"
+
+
+def open_folder(config: RunConfig, prepared: Prepared, folder: Path, resume: bool) -> None:
+    last = folder / CHECKPOINTS / "last"
+    _refuse_other_run(config, folder, last, resume)
+    _refuse_other_data(prepared, folder, last)
+    if config.objective.supervision is not None and prepared.train.links is None:
+        raise TrainingError(f"{prepared.folder}: has no word alignments to supervise attention with; prepare it again")
+    try:
+        (folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TrainingError(f"{folder}: must be a folder that can be written to; got: {error.strerror}") from None
+
+
+def with_dictionary(config: RunConfig, folder: Path) -> RunConfig:
+    """The config with its dictionary of unknown words copied into the model folder, which holds all that it needs.
+
+    Errors: DataError for a missing or unfit file.
+    """
+    if config.search.dictionary is None:
+        return config
+    entries = read_dictionary(config.base / config.search.dictionary)
+    write_text(folder / DICTIONARY, "".join(f"{word}\t{translation}\n" for word, translation in entries.items()))
+    return config.model_copy(update={"search": config.search.model_copy(update={"dictionary": DICTIONARY})})
+
+
+def _refuse_other_run(config: RunConfig, folder: Path, last: Path, resume: bool) -> None:
+    if not last.is_dir():
+        folders = [folder] if config.objective.symmetry is None else [folder, reverse_folder(folder)]
+        for place in folders:
+            if (place / WEIGHTS).exists():
+                raise TrainingError(f"{place}: holds a model without a checkpoint to go on from; name another folder")
+        return
+    if not resume:
+        raise TrainingError(f"{folder}: holds a training run already; go on with --resume, or name another folder")
+    differences = same_run(run_config.load(folder / CONFIG), config)
+    if differences:
+        raise TrainingError(
+            f"{folder}: its run differs from this config in {', '.join(differences)}; "
+            "change it back, or name another folder"
+        )
+
+
+def _refuse_other_data(prepared: Prepared, folder: Path, last: Path) -> None:
+    """A run whose corpus was prepared anew from other text must not go on: its ids would mean other words."""
+    if not (last.is_dir() and (folder / TRAINING).is_file()):
+        return
+    before = json.loads((folder / TRAINING).read_text(encoding="utf-8"))["data"]["sha256"]
+    now = prepared.facts["sha256"]
+    if before != now:
+        raise TrainingError(
+            f"{folder}: its run was on a corpus with SHA-256 {before[:16]}...; got one with {now[:16]}... "
+            f"in {prepared.folder}; name another folder"
+        )
+
+
+def same_run(before: RunConfig, now: RunConfig) -> list[str]:
+    """The dotted paths in which two configs differ, but for `[search]` and what a resumed run may change."""
+
+    def flat(config: RunConfig) -> dict[str, Any]:
+        tables = config.model_dump(include={"data", "text", "model", "objective", "training"})
+        tables["training"] = {k: v for k, v in tables["training"].items() if k not in FREE}
+        return dict(dotted(tables))
+
+    old, new = flat(before), flat(now)
+    return sorted(path for path in old.keys() | new.keys() if old.get(path) != new.get(path))
