@@ -13,8 +13,14 @@ import torch
 
 from rnnsearch import config as run_config
 from rnnsearch.config import RunConfig, resolve
+from rnnsearch.data.batches import Batches
 from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import Prepared
+from rnnsearch.models.translation_model import TranslationModel
+from rnnsearch.objectives.likelihood import Likelihood, likelihood
+from rnnsearch.systems.build import build
+from rnnsearch.systems.parameters import ParameterGroup
+from rnnsearch.training.loop import Task, Trainer
 from rnnsearch.weights import read_weights
 
 WORDS = ["ba", "ce", "di", "fo", "gu", "ha", "je", "ki"]
@@ -122,3 +128,25 @@ def standing() -> Callable[[Path], tuple[dict[str, torch.Tensor], dict[str, Any]
         return tensors, state
 
     return read
+
+
+@pytest.fixture
+def trainer(prepared: Prepared, recorder: Any, tmp_path: Path) -> Callable[..., Trainer[TranslationModel]]:
+    """Makes a Trainer of a config, without a dev set, its checkpoints in a folder `name`; `groups`: of a model."""
+
+    def make(
+        config: RunConfig,
+        objective: Likelihood | None = None,
+        name: str = "checkpoints",
+        groups: Callable[[TranslationModel], list[ParameterGroup]] = lambda model: [
+            ParameterGroup([*model.parameters()])
+        ],
+    ) -> Trainer[TranslationModel]:
+        training = config.training
+        model = build(config.model, len(prepared.source), len(prepared.target), training.seed, config.objective)
+        (tmp_path / name).mkdir(exist_ok=True)
+        task = Task(model, groups(model), objective or likelihood(), None)
+        batches = Batches(prepared.train, training.batch, None, training.seed)
+        return Trainer(training, task, batches, torch.device("cpu"), tmp_path / name, recorder(), lambda: None)
+
+    return make

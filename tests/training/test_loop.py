@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,7 @@ from rnnsearch.objectives.likelihood import Likelihood, likelihood
 from rnnsearch.objectives.loss import Loss
 from rnnsearch.systems.build import build
 from rnnsearch.systems.folder import load_model
-from rnnsearch.systems.parameters import ParameterGroup
 from rnnsearch.training import systems
-from rnnsearch.training.loop import Task, Trainer
 from rnnsearch.training.run import train
 from rnnsearch.training.validation import DevScore, Validation
 from rnnsearch.weights import read_weights, weights
@@ -35,21 +33,6 @@ SGD = {"type": "sgd", "learning_rate": 0.2}
 ADAM = {"type": "adam", "learning_rate": 0.01}
 PLAIN = {"model": {"dropout": {"embedding": 0.0, "annotations": 0.0, "readout": 0.0, "word": 0.0}}}
 """Without random numbers, so that split batches can be compared."""
-
-
-@pytest.fixture
-def trainer(prepared: Prepared, recorder: Any, tmp_path: Path) -> Callable[..., Trainer]:
-    """Makes a Trainer without a dev set."""
-
-    def make(config: Any, objective: Likelihood | None = None, name: str = "checkpoints") -> Trainer:
-        training = config.training
-        model = build(config.model, len(prepared.source), len(prepared.target), training.seed, config.objective)
-        (tmp_path / name).mkdir()
-        task = Task(model, [ParameterGroup(list(model.parameters()))], objective or likelihood(), None)
-        batches = Batches(prepared.train, training.batch, None, training.seed)
-        return Trainer(training, task, batches, torch.device("cpu"), tmp_path / name, recorder(), lambda: None)
-
-    return make
 
 
 def copied(model: TranslationModel) -> dict[str, torch.Tensor]:

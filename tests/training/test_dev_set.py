@@ -1,0 +1,45 @@
+"""What is measured of the dev set's translations while a model learns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rnnsearch.config import SearchConfig
+from rnnsearch.data.corpus import Pair
+from rnnsearch.systems.build import build
+from rnnsearch.text.tokenizer import Tokenizer
+from rnnsearch.training import dev_set
+from rnnsearch.training.dev_set import Bleu, DevSet
+from rnnsearch.training.distributed import Processes
+
+
+class Characters(Tokenizer):
+    """A symbol a character."""
+
+    def __init__(self) -> None: ...
+
+    def ids(self, sentences: Sequence[str]) -> list[list[int]]:
+        return [[ord(character) for character in sentence] for sentence in sentences]
+
+    def join(self, ids: Sequence[int]) -> str:
+        return "".join(map(chr, ids))
+
+
+@pytest.mark.parametrize("language", ["zh", "ja", "th", "lo", "km", "my"])
+def test_bleu_is_of_text_as_the_target_language_is_written(
+    language: str, configure: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without spaces between words a whole sentence would be one word, right or wrong."""
+    references = [f"这个句子的第{n}个部分没有空格" for n in "一二三四五六七八九"]
+    dev = DevSet([Pair("a", reference, Path(), 1) for reference in references], Characters(), Characters(), Processes())
+    found = [[SimpleNamespace(ids=dev.target_ids[n][:-1])] for n in dev.own]
+    monkeypatch.setattr(dev_set, "decode_all", lambda *_: found)
+    monkeypatch.setattr(dev_set, "fastest", lambda *_: SimpleNamespace(scorer=None))
+    model = build(configure(max_updates=1).model, 20, 20, seed=None)
+    assert Bleu(dev, language, SearchConfig())(model) > 80
+    assert Bleu(dev, "en", SearchConfig())(model) < 20
