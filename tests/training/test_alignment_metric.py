@@ -8,10 +8,10 @@ import pytest
 
 from rnnsearch import config as run_config
 from rnnsearch.data.prepare import prepare
+from rnnsearch.systems.dev_set import AlignmentErrorRate
+from rnnsearch.systems.validation import DevScore
 from rnnsearch.text.alignments import parse_pharaoh
-from rnnsearch.training.dev_set import AlignmentErrorRate
 from rnnsearch.training.run import check, train
-from rnnsearch.training.validation import DevScore
 from rnnsearch.translate import load
 
 ADAM = {"optimiser": {"type": "adam", "learning_rate": 0.02}}

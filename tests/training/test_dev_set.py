@@ -11,11 +11,11 @@ import pytest
 
 from rnnsearch.config import SearchConfig
 from rnnsearch.data.corpus import Pair
+from rnnsearch.processes import Processes
 from rnnsearch.systems.build import build
+from rnnsearch.systems.dev_set import Bleu, DevSet
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.training import dev_set
-from rnnsearch.training.dev_set import Bleu, DevSet
-from rnnsearch.training.distributed import Processes
 
 
 class Characters(Tokenizer):

@@ -17,6 +17,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from rnnsearch import processes as several
 from rnnsearch.data.batches import Batch
 from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import Prepared
@@ -25,8 +26,8 @@ from rnnsearch.models.draws import Draws
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.objectives.loss import Loss
-from rnnsearch.training import distributed, gradient_sum, systems
-from rnnsearch.training.distributed import Lost, Processes
+from rnnsearch.processes import Lost, Processes
+from rnnsearch.training import gradient_sum, systems
 from rnnsearch.training.gradient_sum import GradientSum
 from rnnsearch.training.run import train
 from rnnsearch.weights import read_weights
@@ -333,7 +334,7 @@ def test_processes_started_again_with_the_same_store_find_each_other() -> None:
 
     def names(ranks: range, world: int) -> list[str]:
         with ThreadPoolExecutor(world) as pool:
-            tries = [pool.submit(distributed._round, store, rank, world) for rank in ranks]
+            tries = [pool.submit(several._round, store, rank, world) for rank in ranks]
             return [found.result(timeout=20) for found in tries]
 
     first, second, third = names(range(2), 2), names(range(3), 3), names(range(2), 2)

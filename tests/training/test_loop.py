@@ -24,9 +24,9 @@ from rnnsearch.objectives.likelihood import Likelihood, likelihood
 from rnnsearch.objectives.loss import Loss
 from rnnsearch.systems.build import build
 from rnnsearch.systems.folder import load_model
+from rnnsearch.systems.validation import DevScore, Validation
 from rnnsearch.training import systems
 from rnnsearch.training.run import train
-from rnnsearch.training.validation import DevScore, Validation
 from rnnsearch.weights import read_weights, weights
 
 SGD = {"type": "sgd", "learning_rate": 0.2}

@@ -11,8 +11,8 @@ import torch
 
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import Interrupted, ModelError, TrainingError
+from rnnsearch.systems.validation import DevScore, Validation
 from rnnsearch.training.run import train
-from rnnsearch.training.validation import DevScore, Validation
 
 OPTIMISERS: dict[str, dict[str, Any]] = {
     "sgd": {"type": "sgd", "learning_rate": 0.5},

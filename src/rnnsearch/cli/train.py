@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from rnnsearch.config import RunConfig
     from rnnsearch.data.prepared import Prepared
-    from rnnsearch.training.distributed import Processes
+    from rnnsearch.processes import Processes
 
 RunFile = Annotated[Path, typer.Argument(help="A run file (TOML); see examples/.", show_default=False)]
 Settings = Annotated[
@@ -42,7 +42,7 @@ def train(
 ) -> None:
     """Train a model (preparing its corpus first where that is not done); Ctrl-C saves, --resume goes on."""
     from rnnsearch.errors import Interrupted, RnnsearchError
-    from rnnsearch.training.distributed import joined
+    from rnnsearch.processes import joined
 
     with joined() as processes:
         try:
@@ -118,7 +118,7 @@ def report(prepared: Prepared) -> None:
 def run(config: RunConfig, folder: Path, resume: bool, processes: Processes | None = None) -> str:
     """Prepare where needed, print the config, train; returns why training ended."""
     from rnnsearch import config as run_config
-    from rnnsearch.training.distributed import Processes
+    from rnnsearch.processes import Processes
     from rnnsearch.training.progress import Screen, Together
     from rnnsearch.training.run import train as train_run
 

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from rnnsearch.training.distributed import Processes, noticing_losses
+from rnnsearch.processes import Processes, noticing_losses
 
 BUCKET = 25 << 20
 """Bytes of gradients sent together."""

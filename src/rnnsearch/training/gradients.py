@@ -16,7 +16,7 @@ from rnnsearch.device import precision
 from rnnsearch.errors import TrainingError
 from rnnsearch.models.draws import Draws
 from rnnsearch.objectives.loss import Model, Objective
-from rnnsearch.training.distributed import Processes
+from rnnsearch.processes import Processes
 from rnnsearch.training.gradient_sum import GradientSum
 from rnnsearch.training.optimisers import clip
 from rnnsearch.training.progress import Reporter

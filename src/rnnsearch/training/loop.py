@@ -23,15 +23,15 @@ from rnnsearch.data.batches import Batch, Batches
 from rnnsearch.device import precision
 from rnnsearch.errors import Interrupted
 from rnnsearch.objectives.loss import Model, Objective
+from rnnsearch.processes import Processes
 from rnnsearch.systems.parameters import ParameterGroup
-from rnnsearch.training.distributed import Processes
+from rnnsearch.systems.validation import Assessor
 from rnnsearch.training.gradients import Gradients, whole
 from rnnsearch.training.interrupt import interruptible
 from rnnsearch.training.optimisers import make_optimiser
 from rnnsearch.training.progress import Reporter
 from rnnsearch.training.schedules import SCHEDULES
 from rnnsearch.training.state import State, load_state, save_state
-from rnnsearch.training.validation import Assessor
 from rnnsearch.weights import save_weights, weights
 
 

@@ -19,10 +19,10 @@ from rnnsearch.kernels.recorded import WIDTH_MULTIPLE
 from rnnsearch.models.build import check as check_model
 from rnnsearch.models.build import unfit_options
 from rnnsearch.objectives.build import check as check_objective
+from rnnsearch.processes import Processes, restarted
 from rnnsearch.search.ranking import check as check_search
 from rnnsearch.search.unknown_words import check as check_unknown
 from rnnsearch.systems.folder import CONFIG
-from rnnsearch.training.distributed import Processes, restarted
 from rnnsearch.training.finish import describe_all, describe_run, finish
 from rnnsearch.training.loop import Trainer
 from rnnsearch.training.optimisers import OPTIMISERS

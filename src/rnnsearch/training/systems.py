@@ -20,15 +20,15 @@ from rnnsearch.objectives.build import penalties
 from rnnsearch.objectives.likelihood import likelihood
 from rnnsearch.objectives.loss import Model
 from rnnsearch.objectives.symmetry import Symmetric
+from rnnsearch.processes import Processes
 from rnnsearch.systems.build import build
+from rnnsearch.systems.dev_set import DevSet, validation
 from rnnsearch.systems.folder import save_model
 from rnnsearch.systems.parameters import ParameterGroup
+from rnnsearch.systems.validation import Assessor, DevScore, Validation
 from rnnsearch.text.alignments import Links
 from rnnsearch.text.tokenizer import Tokenizer
-from rnnsearch.training.dev_set import DevSet, validation
-from rnnsearch.training.distributed import Processes
 from rnnsearch.training.loop import Task
-from rnnsearch.training.validation import Assessor, DevScore, Validation
 
 Tensors = dict[str, Tensor]
 

@@ -11,7 +11,7 @@ import torch
 
 from rnnsearch.data.batches import Batch
 from rnnsearch.objectives.loss import Model, Objective
-from rnnsearch.training.distributed import Processes
+from rnnsearch.processes import Processes
 
 HIGHER_IS_BETTER = {"bleu"}
 NLL = "nll"

@@ -17,15 +17,15 @@ from rnnsearch.metrics.alignment_error import alignment_error
 from rnnsearch.metrics.bleu_chrf_ter import corpus_bleu
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.loss import Objective
+from rnnsearch.processes import Processes
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all
 from rnnsearch.search.model_scorer import ModelScorer, fastest
 from rnnsearch.search.scorer import SOURCE
+from rnnsearch.systems.validation import HeldOut, Measure, Validation
 from rnnsearch.text.alignments import Link, Links, attention_of_symbols, links_from_attention, symbols_to_words
 from rnnsearch.text.spans import word_of_symbol
 from rnnsearch.text.tokenizer import Tokenizer
-from rnnsearch.training.distributed import Processes
-from rnnsearch.training.validation import HeldOut, Measure, Validation
 
 Found = TypeVar("Found")
 
