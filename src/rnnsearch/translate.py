@@ -18,6 +18,7 @@ from rnnsearch.search.candidates import Candidates
 from rnnsearch.search.candidates import read as read_candidates
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all, make_sources
+from rnnsearch.search.following import following
 from rnnsearch.search.greedy import stream
 from rnnsearch.search.hypothesis import EMPTY, Hypothesis
 from rnnsearch.search.model_scorer import Fastest, ModelScorer, fastest
@@ -52,6 +53,15 @@ class Translator:
     def search(self) -> Fastest:
         """What translates, made at the first translation: the fastest here, in the precision of `[search]`."""
         return fastest(self.model, self.config.search.precision)
+
+    def prepare(self) -> None:
+        """Make now what the first translation would make."""
+        _ = self.search
+
+    @property
+    def device(self) -> torch.device:
+        """Where it translates."""
+        return self.search.scorer.device
 
     @property
     def aligns(self) -> bool:
@@ -149,6 +159,13 @@ class Translator:
                 return self._translation(source, self._target(source, hypothesis, {}), hypothesis)
             # The bytes of a character may not all be there yet.
             yield self.target.join(so_far).rstrip("\N{REPLACEMENT CHARACTER}")
+
+    def likeliest(self, text: str, begin: str, symbols: Sequence[int], count: int) -> list[int]:
+        """The `count` likeliest of these symbols to go on with in a translation that begins so, the best first."""
+        head = self.target.ids([begin.removesuffix(" ")])[0] if begin.strip() else []
+        scorer = self.search.scorer
+        sources = make_sources(self.source.ids([text]), scorer.device)
+        return following(scorer, sources, head, symbols, count, self.candidates)
 
     @cached_property
     def _prefixes(self) -> Prefixes:

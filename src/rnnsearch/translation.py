@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,11 @@ class Translation:
         for word, own in enumerate(scores):
             scores[word] = own or scores[word - 1]
         return scores
+
+    @property
+    def word_probabilities(self) -> list[float]:
+        """How sure the model is of each of `words`: the geometric mean over its tokens; 1 for a word of none."""
+        return [math.exp(sum(scores) / len(scores)) if scores else 1.0 for scores in self.word_token_scores]
 
     def plain(self, *names: str) -> dict[str, Any]:
         """These attributes as plain values for JSON, numbers of one symbol or cell rounded."""

@@ -19,7 +19,7 @@ from rich.console import Console
 
 import rnnsearch
 from rnnsearch.cli.io import input_portions
-from rnnsearch.cli.prompt import Prompt, View, probabilities
+from rnnsearch.cli.prompt import Prompt, View
 from rnnsearch.translate import Translator
 from rnnsearch.translation import Translation
 
@@ -170,7 +170,7 @@ def test_n_best_and_words(translator: Translator) -> None:
         assert f"{number}. {t.text}   {t.score:.2f}" in said
     assert best[0].word_attention is not None
     row = best[0].word_attention[5]
-    sure = probabilities(best[0])[5]
+    sure = best[0].word_probabilities[5]
     source = best[0].source_words[int(row.argmax())]
     assert re.search(
         rf"{re.escape(best[0].words[5])} +{100 * sure:.0f} % +{re.escape(source)} {100 * row.max():.0f} %", said

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rnnsearch.serve.batching import Batcher, Beside, Formed, Job
+from rnnsearch.serve.batching import Batcher, BatchReport, Job, Workers
 from rnnsearch.serve.limits import ServeError, Settings
 
 
@@ -36,13 +36,13 @@ class Worker:
 def run(
     work: Callable[..., Any],
     conversation: Callable[[Batcher[str]], Coroutine[Any, Any, Any]],
-    told: Callable[[Formed], None] | None = None,
+    on_batch: Callable[[BatchReport], None] | None = None,
     threads: int = 1,
     **settings: Any,
 ) -> Any:
     async def held() -> Any:
-        beside = Beside(ThreadPoolExecutor(threads, "beside"), threads) if threads > 1 else None
-        batcher: Batcher[str] = Batcher(work, Settings(**settings), told, beside)
+        beside = Workers(ThreadPoolExecutor(threads, "beside"), threads) if threads > 1 else None
+        batcher: Batcher[str] = Batcher(work, Settings(**settings), on_batch, beside)
         try:
             return await conversation(batcher)
         finally:
@@ -68,7 +68,7 @@ async def meanwhile(worker: Worker, batcher: Batcher[str], *coroutines: Coroutin
 
 
 def test_what_waits_shares_a_batch() -> None:
-    worker, formed = Worker(threading.Event()), list[Formed]()
+    worker, formed = Worker(threading.Event()), list[BatchReport]()
 
     async def conversation(batcher: Batcher[str]) -> list[Any]:
         return await meanwhile(worker, batcher, *(batcher.submit(jobs(f"a{n}", f"b{n}"), "") for n in range(5)))

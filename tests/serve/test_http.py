@@ -16,7 +16,7 @@ import pytest
 
 from rnnsearch.serve.http import create_app, observed
 from rnnsearch.serve.limits import Settings
-from rnnsearch.serve.logs import LOGGER, JsonLines
+from rnnsearch.serve.logs import LOGGER, JsonFormatter
 from rnnsearch.serve.registry import Registry
 from rnnsearch.translate import Translator
 
@@ -119,7 +119,7 @@ def test_metrics_count_requests_and_batches(folders: list[Path]) -> None:
 def test_a_record_is_one_line_of_json() -> None:
     record = logging.LogRecord(LOGGER, logging.INFO, "", 0, "a\nb", (), None)
     record.fields = {"status": 200}
-    line = JsonLines().format(record)
+    line = JsonFormatter().format(record)
     assert "\n" not in line
     row = json.loads(line)
     assert (row["event"], row["status"], row["level"]) == ("a\nb", 200, "info")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -118,11 +117,6 @@ class Prompt:
             self.console.print(drawn, markup=False, highlight=False, soft_wrap=True)
 
 
-def probabilities(translation: Translation) -> list[float]:
-    """How probable each word is: the geometric mean over its symbols."""
-    return [math.exp(sum(scores) / len(scores)) if scores else 1.0 for scores in translation.word_token_scores]
-
-
 def shaded(translation: Translation) -> Text:
     """The translation, the words that are less sure in another colour."""
     from rich.text import Text
@@ -130,7 +124,7 @@ def shaded(translation: Translation) -> Text:
     from rnnsearch.plots.attention import visible
 
     text = Text()
-    for n, (word, sure) in enumerate(zip(translation.words, probabilities(translation), strict=True)):
+    for n, (word, sure) in enumerate(zip(translation.words, translation.word_probabilities, strict=True)):
         text.append(" " if n else "")
         text.append(visible(word), next(style for least, style in SURE if sure >= least))
     return text
@@ -149,7 +143,7 @@ def word_table(translation: Translation) -> Table:
     attention = translation.word_attention
     if attention is not None:
         table.add_column("from")
-    for n, (word, sure) in enumerate(zip(translation.words, probabilities(translation), strict=True)):
+    for n, (word, sure) in enumerate(zip(translation.words, translation.word_probabilities, strict=True)):
         cells = [Text(visible(word)), Text(f"{100 * sure:.0f} %")]
         if attention is not None:
             order = [int(j) for j in (-attention[n]).argsort(kind="stable")[:3] if attention[n, j] >= 0.1]

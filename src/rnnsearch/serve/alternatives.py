@@ -7,8 +7,6 @@ import re
 from dataclasses import dataclass
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.search.decode import make_sources
-from rnnsearch.search.following import following
 from rnnsearch.text.spans import word_spans
 from rnnsearch.text.vocabulary import SPECIALS
 from rnnsearch.translate import Translator
@@ -39,12 +37,9 @@ def alternatives(translator: Translator, source: str, target: str, word: int, n_
         raise RnnsearchError("the text must not be empty")
     start, end = spans[word]
     before = target[:start]
-    head = translator.target.ids([before.removesuffix(" ")])[0] if before.strip() else []
-    scorer = translator.search.scorer
-    sources = make_sources(translator.source.ids([source]), scorer.device)
     begins = {id: text for id, text in enumerate(_word_begins(translator)) if text}
     # Some of them lead to the present word, or to the same one.
-    firsts = following(scorer, sources, head, list(begins), n_best + 3, translator.candidates)
+    firsts = translator.likeliest(source, before, list(begins), n_best + 3)
     prefixes = [before + begins[first] for first in firsts]
     begun = translator.n_best([source] * len(firsts), translator.options(), len(firsts), prefixes=prefixes)
     return _different([best[0] for best in begun], target[start:end], word)[:n_best]

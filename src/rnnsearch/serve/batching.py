@@ -35,8 +35,8 @@ class Job(NamedTuple):
     """What its translation must begin with."""
 
 
-class Formed(NamedTuple):
-    """What is told of a batch that was worked on."""
+class BatchReport(NamedTuple):
+    """What became of a batch."""
 
     sentences: int
     requests: int
@@ -44,7 +44,7 @@ class Formed(NamedTuple):
     failed: int
 
 
-class Beside(NamedTuple):
+class Workers(NamedTuple):
     """Threads that work on batches at the same time, each on its own."""
 
     pool: ThreadPoolExecutor
@@ -63,23 +63,23 @@ class _Item(Generic[Result]):
 
 class Batcher(Generic[Result]):
     """The queue of one model. `work(key, jobs)` returns a result a job, in a thread of its own; where it raises, the
-    jobs are tried one by one, so that a fault is its own request's alone. With `beside`, it is also called in several
+    jobs are tried one by one, so that a fault is its own request's alone. With `workers`, it is also called in several
     of those threads at once."""
 
     def __init__(
         self,
         work: Callable[[Any, list[Job]], Sequence[Result]],
         settings: Settings,
-        told: Callable[[Formed], None] | None = None,
-        beside: Beside | None = None,
+        on_batch: Callable[[BatchReport], None] | None = None,
+        workers: Workers | None = None,
     ) -> None:
         self._work = work
         self._settings = settings
-        self._told = told
+        self._on_batch = on_batch
         self._queue: deque[_Item[Result]] = deque()
         self._changed = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
-        self._beside = beside
+        self._workers = workers
         self._running = 0
         """Batches that are worked on."""
         self._alone = False
@@ -90,7 +90,7 @@ class Batcher(Generic[Result]):
         """Seconds a sentence, lately: what Retry-After is made of."""
         self._open = 0
         """Requests that wait for their results."""
-        self._enough, self._patience = 1, 0.0
+        self._expected, self._patience = 1, 0.0
         """Sentences that the next batch waits for, and seconds that it does."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -158,8 +158,8 @@ class Batcher(Generic[Result]):
         for item in self._queue:
             item.future.cancel()
         self._thread.shutdown(wait=False)
-        if self._beside is not None:
-            self._beside.pool.shutdown(wait=False)
+        if self._workers is not None:
+            self._workers.pool.shutdown(wait=False)
 
     async def _run(self) -> None:
         while True:
@@ -176,15 +176,15 @@ class Batcher(Generic[Result]):
     @property
     def _free(self) -> int:
         """How many batches can begin now."""
-        if self._alone or self._beside is None:
+        if self._alone or self._workers is None:
             return 0 if self._running else 1
-        return self._beside.threads - self._running
+        return self._workers.threads - self._running
 
     def _full(self) -> bool:
         """Whether what waits is worth a batch. While all threads are idle, less is: they must not begin and end
         together, or all would be idle again while the event loop answers everybody."""
-        idle = self._beside is not None and not self._running
-        return len(self._queue) >= (-(-self._enough // 4) if idle else self._enough)
+        idle = self._workers is not None and not self._running
+        return len(self._queue) >= (-(-self._expected // 4) if idle else self._expected)
 
     async def _gather(self) -> None:
         """Wait for as many sentences as are likely to come, but not for long."""
@@ -198,10 +198,10 @@ class Batcher(Generic[Result]):
         """Begin a batch of what waits: of all, or of the share of one of the free threads."""
         waiting, free = len(self._queue), self._free
         thread, most = self._thread, self._settings.batch_sentences
-        alone = self._beside is None or (not self._running and max(waiting, self._open) < 2 * FEWEST)
+        alone = self._workers is None or (not self._running and max(waiting, self._open) < 2 * FEWEST)
         if not alone:
-            assert self._beside is not None
-            thread, most = self._beside.pool, min(most, max(FEWEST, self._enough, -(-waiting // free)))
+            assert self._workers is not None
+            thread, most = self._workers.pool, min(most, max(FEWEST, self._expected, -(-waiting // free)))
         items = self._take(most)
         if not items:
             return
@@ -228,12 +228,12 @@ class Batcher(Generic[Result]):
         if items[0].function is not None:
             return
         # Where one batch is worked on at a time, those who wait are served next; else all share the places.
-        coming = requests if self._beside is None else -(-self._open // self._beside.threads)
-        self._enough = min(coming, self._settings.batch_sentences)
+        coming = requests if self._workers is None else -(-self._open // self._workers.threads)
+        self._expected = min(coming, self._settings.batch_sentences)
         self._patience = max(self._settings.window, seconds / 3)
-        if self._told is not None:
+        if self._on_batch is not None:
             failed = sum(isinstance(outcome, Exception) for outcome in outcomes)
-            self._told(Formed(len(items), requests, seconds, failed))
+            self._on_batch(BatchReport(len(items), requests, seconds, failed))
 
     def _take(self, most: int) -> list[_Item[Result]]:
         """The first sentence that waits and, in order, those that may share its batch: at most so many."""

@@ -28,13 +28,13 @@ async def send(
     """Translate a file (.txt, .tsv, .tmx, .po) in the background."""
     service.check_key(request)
     job = await _add(service, file, service.find([], model, source, target))
-    return JSONResponse(job.report(), status_code=202)
+    return FileReport.model_validate(job).response(202)
 
 
 @router.get("/v1/files/{id}", responses={200: {"model": FileReport}, **_UNKNOWN}, tags=["v1"])
 async def report(id: str, service: Use) -> Response:
     """How far a file is."""
-    return JSONResponse(service.files.get(id).report())
+    return FileReport.model_validate(service.files.get(id)).response()
 
 
 @router.get("/v1/files/{id}/result", responses={**_RESULT, **_UNKNOWN}, tags=["v1"])

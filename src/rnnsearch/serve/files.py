@@ -55,16 +55,10 @@ class FileJob:
         path = PurePath(self.name)
         return f"{path.stem}.{self.about.target}{path.suffix}"
 
-    def report(self) -> dict[str, object]:
-        """How far it is."""
-        return {
-            "id": self.id,
-            "name": self.name,
-            "state": self.state,
-            "done": self.done,
-            "segments": len(self.document.segments),
-            "error": self.error,
-        }
+    @property
+    def segments(self) -> int:
+        """How many there are to be done."""
+        return len(self.document.segments)
 
 
 class Files:

@@ -84,10 +84,8 @@ async def read(request: Request, kind: type[Asked]) -> Asked:
 async def translate(request: Request, service: Use) -> Response:
     """Translate a text, or a list of texts."""
     asked = await read(request, Translate)
-    service.check_key(request, asked.api_key)
     texts = [asked.q] if isinstance(asked.q, str) else asked.q
-    check_characters(service.settings, texts)
-    about = service.find(texts, None, asked.source, asked.target)
+    about = service.choose(request, texts, None, asked.source, asked.target, api_key=asked.api_key)
     pages = [Markup(text) for text in texts] if asked.format == "html" else None
     wanted = [text for page in pages for text in page.texts] if pages is not None else texts
     search = Search(n_best=asked.alternatives + 1)
@@ -160,9 +158,7 @@ async def health() -> Response:
 async def suggest(request: Request, service: Use) -> Response:
     """A better translation, from a reader. Suggestions are taken only where the server keeps them."""
     asked = await read(request, Suggest)
-    service.check_key(request, asked.api_key)
-    check_characters(service.settings, [asked.q, asked.s])
-    service.find([asked.q], None, asked.source, asked.target)
+    service.choose(request, [asked.q], None, asked.source, asked.target, [asked.s], asked.api_key)
     await service.suggest(q=asked.q, s=asked.s, source=asked.source, target=asked.target)
     return JSONResponse({"success": True})
 

@@ -15,7 +15,7 @@ from rnnsearch.serve.metrics import Metrics
 LOGGER = "rnnsearch.serve"
 
 
-class JsonLines(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     """A record as one JSON object: time, level, logger, event and the fields given in `extra["fields"]`."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -36,7 +36,7 @@ class JsonLines(logging.Formatter):
 def to_stderr(level: str) -> None:
     """Send the server's records, and uvicorn's own, to standard error."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(JsonFormatter())
     for name in (LOGGER, "uvicorn"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
-from rnnsearch.serve.batching import Formed
+from rnnsearch.serve.batching import BatchReport
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
@@ -37,12 +37,12 @@ class Metrics:
         self.waiting = Gauge("rnnsearch_waiting_sentences", "Sentences in the queues.", registry=registry)
         self.loaded = Gauge("rnnsearch_loaded_models", "Models in memory.", registry=registry)
 
-    def batch(self, model: str, formed: Formed) -> None:
+    def batch(self, model: str, report: BatchReport) -> None:
         """A batch was worked on."""
-        self.batch_sentences.labels(model).observe(formed.sentences)
-        self.batch_seconds.labels(model).observe(formed.seconds)
-        if formed.failed:
-            self.failed.labels(model).inc(formed.failed)
+        self.batch_sentences.labels(model).observe(report.sentences)
+        self.batch_seconds.labels(model).observe(report.seconds)
+        if report.failed:
+            self.failed.labels(model).inc(report.failed)
 
     def request(self, route: str, status: int, seconds: float) -> None:
         """A request was answered. `route`: a path's pattern, never what a user can make up."""

@@ -19,7 +19,7 @@ import torch
 from rnnsearch import config as run_config
 from rnnsearch.errors import ConfigError, ModelError
 from rnnsearch.search.workers import one_thread_each
-from rnnsearch.serve.batching import Batcher, Beside, Formed, Job
+from rnnsearch.serve.batching import Batcher, BatchReport, Job, Workers
 from rnnsearch.serve.limits import ServeError, Settings
 from rnnsearch.systems.folder import CONFIG, require_whole
 from rnnsearch.text.languages import base, language_name
@@ -29,7 +29,7 @@ from rnnsearch.translation import Translation
 T = TypeVar("T")
 COMPACT_AT = 0.03
 """Share of a batch that has finished at which it leaves: here long and short sentences come together, so early."""
-Found = list[Translation]
+NBest = list[Translation]
 """The n best translations of a sentence."""
 
 
@@ -68,14 +68,16 @@ class About:
 class Served:
     """A loaded model and its queue."""
 
-    def __init__(self, about: About, translator: Translator, settings: Settings, told: Callable[[Formed], None] | None):
+    def __init__(
+        self, about: About, translator: Translator, settings: Settings, on_batch: Callable[[BatchReport], None] | None
+    ) -> None:
         self.about = about
         self.translator = translator
         self.used = time.monotonic()
         self._settings = settings
-        threads = torch.get_num_threads() if translator.search.scorer.device.type == "cpu" else 1
-        beside = Beside(one_thread_each(threads), threads) if threads > 1 else None
-        self.batcher: Batcher[Found] = Batcher(self._work, settings, told, beside)
+        threads = torch.get_num_threads() if translator.device.type == "cpu" else 1
+        workers = Workers(one_thread_each(threads), threads) if threads > 1 else None
+        self.batcher: Batcher[NBest] = Batcher(self._work, settings, on_batch, workers)
 
     async def translate(
         self,
@@ -83,7 +85,7 @@ class Served:
         search: Search,
         prefixes: Sequence[str] | None = None,
         patient: bool = False,
-    ) -> list[Found]:
+    ) -> list[NBest]:
         """The n best translations of each sentence. `patient`: as in `Batcher.submit`.
 
         Errors: as in `lengths`, and in `Batcher.submit`.
@@ -112,25 +114,25 @@ class Served:
         """Something else done with the model, in its turn. Errors: ServeError 429 where too much is waiting."""
         return await self.batcher.aside(partial(work, self.translator))
 
-    def _work(self, search: Search, jobs: list[Job]) -> list[Found]:
+    def _work(self, search: Search, jobs: list[Job]) -> list[NBest]:
         options = replace(self.translator.options(search.beam, search.n_best), compact_at=COMPACT_AT)
         prefixes = [job.prefix or "" for job in jobs] if search.prefixed else None
         return self.translator.n_best([job.text for job in jobs], options, len(jobs), prefixes=prefixes)
 
 
 class Registry:
-    """Models by name and by direction. `told(name, formed)` hears of every batch."""
+    """Models by name and by direction. `on_batch(name, report)` hears of every batch."""
 
     def __init__(
         self,
         folders: Sequence[Path],
         settings: Settings,
-        told: Callable[[str, Formed], None] | None = None,
+        on_batch: Callable[[str, BatchReport], None] | None = None,
     ) -> None:
         """Errors: ModelError for a folder that is no model's."""
         self.settings = settings
         self.abouts = _named([read_about(folder) for folder in folders])
-        self._told = told
+        self._on_batch = on_batch
         self._loaded: dict[str, Served] = {}
         self._loading: dict[str, asyncio.Task[Served]] = {}
         self._leases: Counter[str] = Counter()
@@ -200,8 +202,8 @@ class Registry:
         finally:
             once.shutdown(wait=False)
             del self._loading[about.name]
-        told = None if self._told is None else partial(self._told, about.name)
-        served = self._loaded[about.name] = Served(about, translator, self.settings, told)
+        on_batch = None if self._on_batch is None else partial(self._on_batch, about.name)
+        served = self._loaded[about.name] = Served(about, translator, self.settings, on_batch)
         return served
 
     async def load_all(self) -> None:
@@ -233,7 +235,7 @@ class Registry:
 def _ready(folder: Path, device: str) -> Translator:
     """A model that need not be made ready by its first sentences, which several threads may begin at once."""
     translator = load(folder, device)
-    _ = translator.search
+    translator.prepare()
     return translator
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 MOST = 20
@@ -67,6 +68,16 @@ class CompleteRequest(Asked):
     n_best: Count = 5
 
 
+class Answer(BaseModel):
+    """What a route gives."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    def response(self, status: int = 200) -> JSONResponse:
+        """As it is sent."""
+        return JSONResponse(self.model_dump(), status)
+
+
 class Completion(BaseModel):
     """A translation that begins as asked."""
 
@@ -76,7 +87,7 @@ class Completion(BaseModel):
     score: float
 
 
-class CompleteAnswer(BaseModel):
+class CompleteAnswer(Answer):
     """What `POST /v1/complete` gives, best first."""
 
     model: str
@@ -103,7 +114,7 @@ class OtherWord(BaseModel):
     text: str = Field(description="The whole translation with it, what follows it made anew.")
 
 
-class AlternativesAnswer(BaseModel):
+class AlternativesAnswer(Answer):
     """What `POST /v1/alternatives` gives, the likeliest first."""
 
     model: str
@@ -157,7 +168,7 @@ class TextAnswer(BaseModel):
     target_spans: list[tuple[int, int]] = Field(description="Characters of each sentence's best translation in text.")
 
 
-class TranslateAnswer(BaseModel):
+class TranslateAnswer(Answer):
     """What `POST /v1/translate` gives."""
 
     model: str
@@ -179,13 +190,13 @@ class ModelRow(BaseModel):
     loaded: bool
 
 
-class ModelsAnswer(BaseModel):
+class ModelsAnswer(Answer):
     """What `GET /v1/models` gives."""
 
     models: list[ModelRow]
 
 
-class FileReport(BaseModel):
+class FileReport(Answer):
     """How far a file is."""
 
     id: str

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
 
 from rnnsearch.serve.files import FileJob, Files
-from rnnsearch.serve.limits import ServeError, Settings, check_key
+from rnnsearch.serve.limits import ServeError, Settings, check_characters, check_key
 from rnnsearch.serve.metrics import Metrics
 from rnnsearch.serve.registry import About, Registry
 from rnnsearch.text.languages import detect
@@ -80,6 +80,24 @@ class Service:
         finally:
             task.cancel()
             left.cancel()
+
+    def choose(
+        self,
+        request: Request,
+        texts: list[str],
+        model: str | None,
+        source: str | None,
+        target: str | None,
+        others: Sequence[str] = (),
+        api_key: str | None = None,
+    ) -> About:
+        """The model for a request, when its key and the size of its texts (with `others`) are right.
+
+        Errors: ServeError, as in `check_key`, `check_characters` and `find`.
+        """
+        self.check_key(request, api_key)
+        check_characters(self.settings, [*texts, *others])
+        return self.find(texts, model, source, target)
 
     def find(self, texts: list[str], model: str | None, source: str | None, target: str | None) -> About:
         """The model for these texts; `auto` is the source language that fits them best among those served.

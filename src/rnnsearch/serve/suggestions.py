@@ -10,11 +10,10 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.serve.alternatives import Alternative, alternatives
-from rnnsearch.serve.limits import check_characters
 from rnnsearch.serve.registry import About, Search, Served
 from rnnsearch.serve.schemas import (
     FAULTS,
@@ -22,6 +21,9 @@ from rnnsearch.serve.schemas import (
     AlternativesRequest,
     CompleteAnswer,
     CompleteRequest,
+    Completion,
+    OtherWord,
+    TranslateAnswer,
 )
 from rnnsearch.serve.service import Service, Use
 from rnnsearch.serve.texts import TextTranslation, one_sentence, require_line
@@ -36,29 +38,25 @@ _NEXT = re.compile(r"\s*\S*")
 @router.post("/complete", responses={200: {"model": CompleteAnswer}, **FAULTS})
 async def complete(request: Request, asked: CompleteRequest, service: Use) -> Response:
     """Translations of a sentence that begin as given, letter for letter."""
-    service.check_key(request)
-    check_characters(service.settings, [asked.text, asked.prefix])
+    about = service.choose(request, [asked.text], asked.model, asked.source, asked.target, [asked.prefix])
     require_line("prefix", asked.prefix)
-    about = service.find([asked.text], asked.model, asked.source, asked.target)
     search = Search(n_best=asked.n_best, prefixed=True)
     async with service.registry.lease(about) as served:
         sentence = one_sentence(served, asked.text)
         [found] = await service.answer(request, served.translate([sentence], search, [asked.prefix]))
     rests = {one_line(t.text)[len(asked.prefix) :]: t.score for t in reversed(found)}
     rows = [
-        {"text": asked.prefix + rest, "rest": rest, "next": _NEXT.match(rest)[0], "score": score}  # type: ignore[index]
+        Completion(text=asked.prefix + rest, rest=rest, next=_NEXT.findall(rest)[0], score=score)
         for rest, score in reversed(rests.items())
     ]
-    return JSONResponse({"model": about.name, "completions": rows})
+    return CompleteAnswer(model=about.name, completions=rows).response()
 
 
 @router.post("/alternatives", responses={200: {"model": AlternativesAnswer}, **FAULTS})
 async def other_words(request: Request, asked: AlternativesRequest, service: Use) -> Response:
     """Other words for a word of a translation, each with the rest of the sentence made anew."""
-    service.check_key(request)
-    check_characters(service.settings, [asked.text, asked.translation])
+    about = service.choose(request, [asked.text], asked.model, asked.source, asked.target, [asked.translation])
     require_line("translation", asked.translation)
-    about = service.find([asked.text], asked.model, asked.source, asked.target)
     async with service.registry.lease(about) as served:
         sentence = one_sentence(served, asked.text)
         served.lengths([sentence])
@@ -69,14 +67,14 @@ async def other_words(request: Request, asked: AlternativesRequest, service: Use
 
         found = await service.answer(request, served.aside(work))
     rows = [
-        {"word": other.word, "probability": other.probability, "text": one_line(other.translation.text)}
+        OtherWord(word=other.word, probability=other.probability, text=one_line(other.translation.text))
         for other in found
     ]
-    return JSONResponse({"model": about.name, "alternatives": rows})
+    return AlternativesAnswer(model=about.name, alternatives=rows).response()
 
 
 async def streamed(
-    service: Service, about: About, text: str, answer: Callable[[TextTranslation], dict[str, Any]]
+    service: Service, about: About, text: str, answer: Callable[[TextTranslation], TranslateAnswer]
 ) -> AsyncIterator[bytes]:
     """Server-sent events: each sentence's greedy translation after every symbol, and then the whole answer."""
     spans, timeout = sentence_spans(text, about.source), service.settings.timeout
@@ -90,7 +88,8 @@ async def streamed(
                         yield _event({"type": "token", "sentence": number, "text": one_line(part)})
                     else:
                         found.append([part])
-        yield _event({"type": "done", **answer(TextTranslation(text, spans, found, about.target))})
+        whole = answer(TextTranslation(text, spans, found, about.target))
+        yield _event({"type": "done", **whole.model_dump()})
     except TimeoutError:
         yield _event({"type": "error", "error": f"an answer must be ready in {timeout:g} seconds; it was not"})
     except RnnsearchError as error:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rnnsearch.serve.limits import ServeError
-from rnnsearch.serve.registry import Found, Search, Served
+from rnnsearch.serve.registry import NBest, Search, Served
 from rnnsearch.text.sentences import rejoin, sentence_spans
 from rnnsearch.translation import one_line
 
@@ -20,7 +20,7 @@ class TextTranslation:
     source: str
     spans: list[Span]
     """Characters of each sentence in `source`."""
-    found: list[Found]
+    found: list[NBest]
     """The n best translations of each, best first; at least one."""
     target: str
     """The target language."""

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.responses import Response, StreamingResponse
 
-from rnnsearch.serve.limits import check_characters
-from rnnsearch.serve.registry import About, Search
-from rnnsearch.serve.schemas import FAULTS, ModelsAnswer, TranslateAnswer, TranslateRequest
+from rnnsearch.serve.registry import Search
+from rnnsearch.serve.schemas import (
+    FAULTS,
+    Best,
+    ModelRow,
+    ModelsAnswer,
+    Sentence,
+    TargetWord,
+    TextAnswer,
+    TranslateAnswer,
+    TranslateRequest,
+    Word,
+)
 from rnnsearch.serve.service import Use
 from rnnsearch.serve.suggestions import streamed
 from rnnsearch.serve.texts import TextTranslation, translate_texts
@@ -24,82 +33,60 @@ router = APIRouter(prefix="/v1", tags=["v1"])
 async def models(service: Use) -> Response:
     """The models served."""
     rows = [
-        {
-            "name": about.name,
-            "source": about.source,
-            "target": about.target,
-            "source_name": about.source_name,
-            "target_name": about.target_name,
-            "attention": about.attention,
-            "score": about.score,
-            "loaded": service.registry.is_loaded(about.name),
-        }
+        ModelRow(
+            name=about.name,
+            source=about.source,
+            target=about.target,
+            source_name=about.source_name,
+            target_name=about.target_name,
+            attention=about.attention,
+            score=about.score,
+            loaded=service.registry.is_loaded(about.name),
+        )
         for about in service.registry.abouts.values()
     ]
-    return JSONResponse({"models": rows})
+    return ModelsAnswer(models=rows).response()
 
 
 @router.post("/translate", responses={200: {"model": TranslateAnswer}, **FAULTS})
 async def translate(request: Request, asked: TranslateRequest, service: Use) -> Response:
     """Translate texts, with alignments and scores."""
-    service.check_key(request)
-    check_characters(service.settings, asked.texts)
-    about = service.find(asked.texts, asked.model, asked.source, asked.target)
+    about = service.choose(request, asked.texts, asked.model, asked.source, asked.target)
+
+    def answer(found: list[TextTranslation]) -> TranslateAnswer:
+        translations = [text_answer(text, asked.attention) for text in found]
+        return TranslateAnswer(model=about.name, source=about.source, target=about.target, translations=translations)
+
     async with service.registry.lease(about) as served:
         if asked.stream:
-
-            def whole(text: TextTranslation) -> dict[str, Any]:
-                return _answer(about, [text], asked.attention)
-
-            events = streamed(service, about, asked.texts[0], whole)
+            events = streamed(service, about, asked.texts[0], lambda text: answer([text]))
             return StreamingResponse(events, media_type="text/event-stream", headers={"cache-control": "no-store"})
         search = Search(asked.beam, asked.n_best, prefixed=asked.prefix is not None)
         found = await service.answer(request, translate_texts(served, asked.texts, search, asked.prefixes))
-        return JSONResponse(_answer(about, found, asked.attention))
+    return answer(found).response()
 
 
-def _answer(about: About, found: list[TextTranslation], attention: bool) -> dict[str, Any]:
-    """The answer to /v1/translate (`schemas.TranslateAnswer`)."""
-    translations = [text_answer(text, attention) for text in found]
-    return {"model": about.name, "source": about.source, "target": about.target, "translations": translations}
+def text_answer(found: TextTranslation, attention: bool) -> TextAnswer:
+    """A text's translation, as it is sent."""
+    sentences = [
+        Sentence(source=found.source[start:end], start=start, end=end, best=[_best(t, attention) for t in translations])
+        for (start, end), translations in zip(found.spans, found.found, strict=True)
+    ]
+    return TextAnswer(text=found.text(), sentences=sentences, target_spans=found.target_spans())
 
 
-def text_answer(found: TextTranslation, attention: bool) -> dict[str, Any]:
-    """A text's translation as JSON (`schemas.TextAnswer`)."""
-    return {
-        "text": found.text(),
-        "sentences": [
-            {
-                "source": found.source[start:end],
-                "start": start,
-                "end": end,
-                "best": [_best(translation, attention) for translation in translations],
-            }
-            for (start, end), translations in zip(found.spans, found.found, strict=True)
+def _best(t: Translation, attention: bool) -> Best:
+    return Best(
+        text=one_line(t.text),
+        source_words=[Word(**place) for place in _words(t.source)],
+        words=[
+            TargetWord(**place, score=round(sum(scores), 6), probability=round(sure, 6))
+            for place, scores, sure in zip(_words(t.text), t.word_token_scores, t.word_probabilities, strict=True)
         ],
-        "target_spans": found.target_spans(),
-    }
-
-
-def _best(t: Translation, attention: bool) -> dict[str, Any]:
-    """A translation as JSON (`schemas.Best`)."""
-    return {
-        "text": one_line(t.text),
-        **t.plain("score", "log_prob", "finished"),
-        "source_words": _words(t.source),
-        "words": _scored_words(t),
-        **t.plain("tokens", "token_scores", "alignment"),
-        "attention": t.plain("word_attention")["word_attention"] if attention else None,
-    }
+        attention=t.plain("word_attention")["word_attention"] if attention else None,
+        **t.plain("score", "log_prob", "finished", "tokens", "token_scores", "alignment"),
+    )
 
 
 def _words(text: str) -> list[dict[str, Any]]:
     return [{"text": text[a:b], "start": a, "end": b} for a, b in word_spans(text)]
-
-
-def _scored_words(t: Translation) -> list[dict[str, Any]]:
-    rows = _words(t.text)
-    for row, scores in zip(rows, t.word_token_scores, strict=True):
-        row["score"] = round(sum(scores), 6)
-        row["probability"] = round(math.exp(sum(scores) / len(scores)), 6) if scores else 1.0
-    return rows
