@@ -103,17 +103,12 @@ def train(spec: dict[str, Any]) -> Row:
 
 def by_definition() -> None:
     """From here on this process repeats the step wherever a faster twin would run."""
-    from rnnsearch.models.cell import Cell
+    from rnnsearch.backend.twins import TWINS
     from rnnsearch.models.cells import GRU
     from rnnsearch.models.decoders.bahdanau import Bahdanau
-    from rnnsearch.models.decoders.decoder import Decoder
 
-    for owner, method, plain in (
-        (Bahdanau, "unroll", Decoder.unroll),
-        (GRU, "run", Cell.run),
-        (GRU, "sequence", Cell.sequence),
-    ):
-        setattr(owner, method, plain)
+    for kind in (Bahdanau, GRU):
+        TWINS.pop(kind, None)
 
 
 def decode(spec: dict[str, Any]) -> Row:

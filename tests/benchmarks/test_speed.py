@@ -19,12 +19,10 @@ from benchmarks.speed.quality import REFERENCE
 from benchmarks.speed.rows import Rows
 from benchmarks.speed.table import Found, markdown, targets
 from benchmarks.speed.tokens import Tokens
+from rnnsearch.backend import twins
 from rnnsearch.config import resolve
 from rnnsearch.data.batches import make_batch
 from rnnsearch.data.prepare import prepare
-from rnnsearch.models.cells import GRU
-from rnnsearch.models.decoders.bahdanau import Bahdanau
-from rnnsearch.models.decoders.decoder import Decoder
 from rnnsearch.models.draws import Draws
 from rnnsearch.objectives.likelihood import likelihood
 from rnnsearch.systems.build import build
@@ -236,17 +234,16 @@ def test_marks_change_nothing_and_leave_the_class_as_it_is():
     assert all(torch.equal(a, b) for a, b in zip(values[0][1], values[1][1], strict=True))
     backward = {"backward: softmax", "backward: readout", "backward: recurrence"}
     assert backward | {"encode", "recurrence", "readout"} <= marks.seconds.keys() <= set(PHASES)
-    assert type(network_.decoder).unroll is Bahdanau.unroll
+    assert type(network_.decoder).unroll is Decoder.unroll
 
 
 def test_the_plain_step_is_what_a_child_can_be_told_to_repeat(monkeypatch):
     batch = make_batch([([5, 6, 7], [4, 5]), ([9], [6, 7, 8])], [0, 1])
     network_ = network(Sizes(4, 4, 6, 5, 5, 2), (12, 12))
     twin = likelihood()(network_, batch, None).total.item()
-    for owner, method in ((Bahdanau, "unroll"), (GRU, "run"), (GRU, "sequence")):
-        monkeypatch.setattr(owner, method, getattr(owner, method))  # so that they are put back
+    monkeypatch.setattr(twins, "TWINS", dict(twins.TWINS))  # so that they are put back
     child.by_definition()
-    assert Bahdanau.unroll is Decoder.unroll
+    network_ = network(Sizes(4, 4, 6, 5, 5, 2), (12, 12))
     steps = []
     step = type(network_.decoder).step
     monkeypatch.setattr(type(network_.decoder), "step", lambda *args: (steps.append(1), step(*args))[1])

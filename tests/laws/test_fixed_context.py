@@ -63,7 +63,7 @@ def test_rnnsearch_with_its_context_fixed_is_rnnencdec(cell, batch):
             forward = model.decoder.attention.step(None, None, memory)[0].context[:, :DIRECTION]
             memory = memory._replace(summary=forward)
         readout = model.unroll(batch.target.previous(), memory).readout[batch.target.mask]
-        loss, _ = model.output.loss(readout, batch.target.ids[batch.target.mask])
+        loss, _ = model.output.losses(readout, batch.target.ids[batch.target.mask])
         loss.backward()
         results.append((readout, loss))
     (readout, loss), (again, loss_again) = results

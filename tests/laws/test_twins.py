@@ -3,11 +3,11 @@
 import pytest
 import torch
 
+from rnnsearch.backend.twins import choose
 from rnnsearch.config import AttentionConfig
 from rnnsearch.models.attention.attention import Attention
-from rnnsearch.models.cells import CELLS, Cell
+from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders.bahdanau import Bahdanau
-from rnnsearch.models.decoders.decoder import Decoder
 from rnnsearch.models.memory import Encoded
 from rnnsearch.tensors import lengths_mask
 
@@ -22,6 +22,7 @@ def numbers(seed, *shape):
 def lively(module):
     for n, parameter in enumerate(module.double().parameters()):
         parameter.data.copy_(numbers(n, *parameter.shape) * 0.6)
+    choose(module)
     return module
 
 
@@ -41,8 +42,9 @@ def gradients(outputs, inputs):
 def test_sequence(name, backward):
     cell, x, mask = lively(CELLS[name](3, 4)), numbers(20, 3, 5, 3).requires_grad_(), lengths_mask(LENGTHS, 5)
     results = []
-    for run in (type(cell).sequence, Cell.sequence):
-        outputs, last = run(cell, x, mask, backward)
+    for fast in (True, False):
+        choose(cell, fast)
+        outputs, last = cell.sequence(x, mask, backward)
         # What stands on padding is nobody's business: the mask is the contract.
         outputs = outputs[mask]
         results.append((outputs, *last, *gradients((outputs, *last), (x, *cell.parameters()))))
@@ -57,9 +59,10 @@ def test_unroll_of_rnnsearch(wanted):
     words, annotations = numbers(21, 3, 4, 3).requires_grad_(), numbers(22, 3, 5, 6).requires_grad_()
     summary = numbers(23, 3, 2).requires_grad_()
     results = []
-    for unroll in (Bahdanau.unroll, Decoder.unroll):
+    for fast in (True, False):
+        choose(decoder, fast)
         memory = decoder.remember(Encoded(annotations, mask, summary, ()))
-        reading = unroll(decoder, decoder.inputs(words), decoder.start(memory), memory)
+        reading = decoder.unroll(decoder.inputs(words), decoder.start(memory), memory)
         read = [p for n, p in decoder.named_parameters() if not n.startswith("deep_output")]
         assert reading.expected is None
         results.append((*reading[:3], *gradients([reading[n] for n in wanted], (words, annotations, summary, *read))))
@@ -72,7 +75,7 @@ def test_twins_by_finite_differences():
 
     def read(words, annotations, summary):
         memory = decoder.remember(Encoded(annotations, mask, summary, ()))
-        return tuple(Bahdanau.unroll(decoder, decoder.inputs(words), decoder.start(memory), memory))[:3]
+        return tuple(decoder.unroll(decoder.inputs(words), decoder.start(memory), memory))[:3]
 
     inputs = [numbers(21, 2, 3, 3), numbers(22, 2, 3, 6), numbers(23, 2, 2)]
     assert torch.autograd.gradcheck(read, [x.requires_grad_() for x in inputs])
@@ -81,12 +84,13 @@ def test_twins_by_finite_differences():
 def test_twins_in_bf16_are_as_near_as_the_plain_step_is():
     exact, rounded = {}, {}
     for products in (torch.float32, torch.bfloat16):
-        for name, unroll in (("fast", Bahdanau.unroll), ("plain", Decoder.unroll)):
+        for name in ("fast", "plain"):
             decoder = bahdanau().float()
+            choose(decoder, name == "fast")
             x = [numbers(seed, *shape).float().requires_grad_() for seed, shape in ((1, (3, 4, 3)), (2, (3, 5, 6)))]
             with torch.autocast("cpu", products, enabled=products == torch.bfloat16):
                 memory = decoder.remember(Encoded(x[1], lengths_mask(LENGTHS, 5), numbers(3, 3, 2).float(), ()))
-                reading = unroll(decoder, decoder.inputs(x[0]), decoder.start(memory), memory)
+                reading = decoder.unroll(decoder.inputs(x[0]), decoder.start(memory), memory)
             assert reading.alpha.dtype == torch.float32
             found = torch.cat([g.flatten().float() for g in gradients([r.float() for r in reading[:3]], x)])
             (exact if products == torch.float32 else rounded)[name] = found
@@ -100,6 +104,7 @@ def test_a_class_derived_from_a_fused_one_is_not_taken_for_it(what):
     decoder = bahdanau()
     part = decoder.attention if what == "attention" else decoder.attention.score
     part.__class__ = type("Derived", (type(part),), {})
+    choose(decoder)
     calls = []
     part.register_forward_hook(lambda *_: calls.append(1))
     decoder.attention.score.register_forward_hook(lambda *_: calls.append(1))
@@ -112,5 +117,6 @@ def test_a_class_derived_from_a_fused_one_is_not_taken_for_it(what):
 def test_a_cell_derived_from_one_with_a_twin_takes_its_own_steps(name):
     cell, x, mask = lively(CELLS[name](3, 4)), numbers(20, 3, 5, 3), lengths_mask(LENGTHS, 5)
     cell.__class__ = type("Derived", (type(cell),), {"step": lambda *_: cell.start(torch.ones(3, 4).double())})
+    choose(cell)
     for outputs, _ in (cell.sequence(x, mask), cell.run(cell.inputs(x), mask)):
         assert (outputs[mask] == 1).all()

@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 
-from rnnsearch.kernels import bahdanau, gru_sequence, products
-from rnnsearch.models import outputs
+from rnnsearch.kernels import bahdanau, cross_entropy, gru_sequence, products
 from rnnsearch.models.draws import Draws
 from rnnsearch.objectives.build import penalties
 from rnnsearch.objectives.likelihood import likelihood
@@ -23,7 +22,7 @@ from rnnsearch.training.optimisers import clip
 def as_on_a_gpu(monkeypatch):
     monkeypatch.setattr(products, "own_product", lambda *_: False)
     monkeypatch.setattr(products, "_slow_default", lambda: False)
-    for module in (bahdanau, gru_sequence, outputs):
+    for module in (bahdanau, gru_sequence, cross_entropy):
         monkeypatch.setattr(module.native, "can_run", lambda *_: False)
 
 

@@ -12,6 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from rnnsearch.backend.twins import choose
+
 Array = NDArray[np.float64]
 Parameters = Mapping[str, Array]
 State = tuple[Array, ...]
@@ -227,13 +229,15 @@ def paper() -> type[Paper]:
 
 @pytest.fixture
 def drawn() -> Callable[[Any], tuple[Any, dict[str, Array]]]:
-    """Gives a module float64 parameters, biases too, large enough to bend every curve; returns it and them."""
+    """Gives a module float64 parameters, biases too, large enough to bend every curve, and its fast twins; returns it
+    and them."""
 
     def draw(module: nn.Module, seed: int = 0) -> tuple[nn.Module, dict[str, Array]]:
         generator = torch.Generator().manual_seed(seed)
         module.double()
         for parameter in module.parameters():
             parameter.data.normal_(std=0.7, generator=generator)
+        choose(module)
         return module, {name: value.detach().numpy().copy() for name, value in module.named_parameters()}
 
     return draw

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from rnnsearch.backend.twins import choose
 from rnnsearch.config import AttentionConfig, DropoutConfig
 from rnnsearch.models.attention.attention import Attention
 from rnnsearch.models.bridges import Copy, Zero
 from rnnsearch.models.cells import CELLS
-from rnnsearch.models.decoders.decoder import Decoder
 from rnnsearch.models.decoders.luong import Luong
 from rnnsearch.models.decoders.luong_input_feeding import LuongInputFeeding
 from rnnsearch.models.decoders.sutskever import Sutskever
@@ -139,15 +139,16 @@ def test_all_positions_at_once_are_the_step_repeated(kind, cell, seed, drawn, nu
         encoded = encoded._replace(finals=tuple(Hidden(state.h) for state in encoded.finals))
     dropout = None if seed is None else DROPOUT
     weights, results = numbers(2, T, D if kind == "sutskever" else R), []
-    for unroll in (Decoder.unroll, Luong.unroll if kind == "luong" else Sutskever.unroll):
+    for fast in (False, True):
         if kind == "luong":
             decoder, _ = drawn(luong(Luong, cell, 2, dropout))
         else:
             stack = stack_of(cell, 2, dropout)
             decoder, _ = drawn(Sutskever(stack, Copy(stack.shapes, stack.shapes)))
+        choose(decoder, fast)
         memory = decoder.remember(encoded)
         state = decoder.start(memory, None if seed is None else Draws(seed), T)
-        reading = unroll(decoder, decoder.inputs(words), state, memory)
+        reading = decoder.unroll(decoder.inputs(words), state, memory)
         readout = decoder.readout(words, reading)
         (readout * weights).sum().backward()
         results.append((readout, reading.alpha, {n: p.grad for n, p in decoder.named_parameters()}))
@@ -180,14 +181,15 @@ def test_all_positions_at_once_in_every_kind_of_attention(name, seed, drawn, num
     annotations = numbers(2, 3, D)
     encoded = encoded._replace(annotations=annotations)
     results = []
-    for unroll in (Decoder.unroll, Luong.unroll):
+    for fast in (False, True):
         stack = stack_of()
         attention = Attention.make(AttentionConfig(**ATTENTIONS[name]), D, D)
         decoder, _ = drawn(Luong(stack, Copy(stack.shapes, stack.shapes), attention, D, R))
         assert attention.merges == (name != "markov")
+        choose(decoder, fast)
         memory = decoder.remember(encoded)
         state = decoder.start(memory, None if seed is None else Draws(seed), T)
-        reading = unroll(decoder, decoder.inputs(words), state, memory)
+        reading = decoder.unroll(decoder.inputs(words), state, memory)
         readout = decoder.readout(words, reading)
         readout.square().sum().backward()
         gradients = {n: p.grad for n, p in decoder.named_parameters() if p.grad is not None}

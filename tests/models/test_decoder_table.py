@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
+from rnnsearch.backend.twins import choose
 from rnnsearch.config import resolve
 from rnnsearch.data.batches import make_batch
 from rnnsearch.models.build import check
-from rnnsearch.models.decoders.decoder import Decoder
 from rnnsearch.models.decoders.table import DECODERS
 from rnnsearch.models.draws import Draws
 from rnnsearch.objectives.likelihood import likelihood
@@ -83,14 +83,15 @@ def test_unroll_is_the_step_repeated_in_dropout_too(name):
     results = []
     for plain in (False, True):
         model = model_of(name, embedding=0.2, state=0.3, **layers).double()
+        choose(model, fast=not plain)
         memory = model.encode(batch.source.ids, batch.source.mask, Draws(1))
         y_prev = model.target_embedding(batch.target.previous())
         state = model.start(memory, Draws(2), batch.target.previous().shape[1])
         x = model.decoder.inputs(y_prev)
-        reading = (Decoder.unroll(model.decoder, x, state, memory)) if plain else model.decoder.unroll(x, state, memory)
+        reading = model.decoder.unroll(x, state, memory)
         readout = model.decoder.readout(y_prev, reading)
         assert readout.shape[-1] == model.decoder.readout_size
-        model.output.loss(readout[batch.target.mask], batch.target.ids[batch.target.mask])[0].backward()
+        model.output.losses(readout[batch.target.mask], batch.target.ids[batch.target.mask])[0].backward()
         results.append((readout, {n: p.grad for n, p in model.named_parameters()}))
     (readout, gradients), (again, gradients_again) = results
     torch.testing.assert_close(again, readout, rtol=1e-10, atol=1e-10)

@@ -161,7 +161,6 @@ def test_a_feature_that_remembers_nothing_lets_positions_merge(encoded, numbers,
     for name, kind in FEATURES.items():
         assert Attention.make(config(name), QUERY, ANNOTATION).merges == (not kind.remembers)
     attention, _ = drawn(Attention.make(config("position"), QUERY, ANNOTATION))
-    assert not attention.is_plain
     queries, memory = numbers(3, STEPS, QUERY), attention.on(encoded)
     merged, state = attention.attend_all(queries, attention.start(memory), memory), attention.start(memory)
     for t in range(STEPS):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.models.cell import Cell
+from rnnsearch.backend.twins import choose
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.layer_norm_cells import GateNormLSTM, LayerNormGRU, LayerNormLSTM, Norm
 from rnnsearch.models.memory import Hidden, HiddenAndCell
@@ -92,7 +92,7 @@ def test_a_state_mask_stands_where_h_is_multiplied_and_not_where_it_is_carried(n
 @pytest.mark.parametrize("masked", [False, True], ids=["all", "padded"])
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
 @pytest.mark.parametrize("given", ["nothing", "start", "start and keep"])
-def test_run_and_sequence_are_the_plain_loop(name, masked, backward, given, drawn, numbers):
+def test_sequence_is_the_plain_loop(name, masked, backward, given, drawn, numbers):
     """Outputs, last state and every gradient, from any first state and under any dropout mask."""
     cell, _ = drawn(CELLS[name](3, 4))
     x = numbers(3, 5, 3).requires_grad_()
@@ -103,7 +103,6 @@ def test_run_and_sequence_are_the_plain_loop(name, masked, backward, given, draw
     weights = [numbers(3, 5, 4), *(numbers(3, 4) for _ in cell.state._fields)]
     results = []
     for outputs, last in (
-        Cell.run(cell, cell.inputs(x), mask, backward, start, keep),
         cell.run(cell.inputs(x), mask, backward, start, keep),
         cell.sequence(x, mask, backward, start, keep),
     ):
@@ -139,7 +138,7 @@ def test_an_lstms_memory_passes_padding_unchanged_in_fp32(backward, training, dr
     with torch.set_grad_enabled(training):
         outputs, last = cell.sequence(x, mask, backward)
         for n, length in enumerate(LENGTHS):
-            alone, alone_last = Cell.sequence(cell, x[n : n + 1, :length], None, backward)
+            alone, alone_last = cell.run(cell.inputs(x[n : n + 1, :length]), None, backward)
             torch.testing.assert_close(outputs[n : n + 1, :length], alone, rtol=1e-5, atol=1e-6)
             torch.testing.assert_close(last.h[n : n + 1], alone_last.h, rtol=1e-5, atol=1e-6)
             torch.testing.assert_close(last.c[n : n + 1], alone_last.c, rtol=1e-5, atol=1e-6)
@@ -150,10 +149,11 @@ def test_under_bf16_autocast_the_twin_is_as_near_as_the_plain_loop(name, drawn, 
     cell, _ = drawn(CELLS[name](3, 4))
     cell.float()
     x, mask = numbers(3, 5, 3).float().requires_grad_(), lengths_mask(LENGTHS, 5)
-    exact, _ = Cell.sequence(cell, x, mask)
-    for read in (Cell.sequence, type(cell).sequence):
+    exact, _ = cell.run(cell.inputs(x), mask)
+    for fast in (False, True):
+        choose(cell, fast)
         with torch.autocast("cpu", torch.bfloat16):
-            outputs, last = read(cell, x, mask)
+            outputs, last = cell.sequence(x, mask)
         torch.testing.assert_close(outputs[mask].float(), exact[mask], rtol=0.05, atol=0.05)
         outputs.float().sum().backward()
         assert torch.isfinite(x.grad).all()

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from rnnsearch.backend.twins import choose
 from rnnsearch.config import resolve
 from rnnsearch.data.batches import make_batch
 from rnnsearch.models.build import check
@@ -70,14 +71,13 @@ def test_attended_source_words_speak_beside_the_decoder(tie, whole):
 def test_chunked_loss_is_the_plain_one_and_every_parameter_learns(tie, whole):
     batch = make_batch(PAIRS, range(len(PAIRS)))
     results = []
-    for name in ("loss", "plain_loss"):
+    for fast in (True, False):
         model, _ = whole(tie)
+        choose(model, fast)
         unrolled = model.unroll(
             batch.target.previous(), model.encode(batch.source.ids, batch.source.mask, Draws(1)), Draws(2)
         )
-        loss = getattr(model.output, name)(
-            unrolled.readout[batch.target.mask], batch.target.ids[batch.target.mask], 0.1
-        )
+        loss = model.output.losses(unrolled.readout[batch.target.mask], batch.target.ids[batch.target.mask], 0.1)
         loss[0].backward()
         results.append((loss[0], {n: p.grad for n, p in model.named_parameters()}))
     (total, gradients), (plain, gradients_plain) = results

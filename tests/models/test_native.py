@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from rnnsearch.kernels import bahdanau as fused_bahdanau
+from rnnsearch.kernels import cross_entropy
 from rnnsearch.kernels import gru_sequence as fused_gru
 from rnnsearch.kernels.native import bahdanau, gru_sequence, library, softmax_loss
 from rnnsearch.kernels.native import product as native_product
-from rnnsearch.models import outputs
 from rnnsearch.tensors import lengths_mask
 
 SIZES = [  # sentences, target and source positions, then D, A, H
@@ -64,7 +64,7 @@ def test_recurrence_of_rnnsearch(sizes, threads, kind, monkeypatch):
     B, I, J, D, A, H = sizes
     inputs = [numbers(n, *shape) for n, shape in enumerate(((B, I, 3 * D), (B, D), (B, J, H), (B, J, A)))]
     shapes = ((A, D), (A,), (3 * D, H), (2 * D, D), (D, D))
-    weights = fused_bahdanau.Weights(*(numbers(10 + n, *shape, scale=0.3) for n, shape in enumerate(shapes)))
+    weights = fused_bahdanau.Parameters(*(numbers(10 + n, *shape, scale=0.3) for n, shape in enumerate(shapes)))
     mask = lengths_mask(torch.arange(B) % J + 1, J)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -103,7 +103,7 @@ def test_softmax_and_its_gradient(V, eps, kind):
     logits, bias = numbers(1, M, V, scale=4.0).detach().to(kind), numbers(2, V).detach()
     logits[0, 0], logits[1] = 80.0, -80.0
     target, results = torch.arange(M) % V, []
-    for run in (softmax_loss.softmax_loss, outputs.softmax_loss):
+    for run in (softmax_loss.softmax_loss, cross_entropy.softmax_loss):
         changed, d_bias = logits.clone(), torch.ones(V)
         only_scored = run(logits.clone(), bias, target, eps, None)
         found = run(changed, bias, target, eps, d_bias)
@@ -208,7 +208,7 @@ def test_a_library_is_built_once(monkeypatch, tmp_path):
 def test_the_same_batch_gives_the_same_bits(kind):
     """Whichever thread ends first: a resumed run is the uninterrupted one."""
     inputs = [numbers(n, *shape) for n, shape in enumerate(((9, 6, 96), (9, 32), (9, 7, 32), (9, 7, 32)))]
-    weights = fused_bahdanau.Weights(
+    weights = fused_bahdanau.Parameters(
         *(numbers(10 + n, *shape) for n, shape in enumerate(((32, 32), (32,), (96, 32), (64, 32), (32, 32))))
     )
     mask = lengths_mask(torch.arange(9) % 7 + 1, 7)

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from rnnsearch.backend.twins import choose
 from rnnsearch.config import InitConfig
-from rnnsearch.models import outputs
+from rnnsearch.kernels import cross_entropy
 from rnnsearch.models.embeddings import Embedding
 from rnnsearch.models.initialise import Glorot, generator, initialise
 from rnnsearch.models.outputs import Output
@@ -28,7 +29,8 @@ def target():
 def losses_and_gradients(layer, readout, target, smoothing, plain):
     x = readout.detach().clone().requires_grad_()
     layer.zero_grad()
-    total, nll = (layer.plain_loss if plain else layer.loss)(x, target, smoothing)
+    choose(layer, fast=not plain)
+    total, nll = layer.losses(x, target, smoothing)
     # The scale is not 1, as the training loop divides by the sentences of an update.
     (total * 0.37).backward()
     return total.detach(), nll, x.grad, layer.weight.grad.clone(), layer.bias.grad.clone()
@@ -56,16 +58,17 @@ def test_plain_loss_is_its_definition(output, numbers, target, paper, smoothing)
         for v in range(V):
             wanted = smoothing / V + (1 - smoothing) * (v == y)
             expected -= wanted * np.log(probabilities[v])
-    total, without = layer.plain_loss(t, target, smoothing)
+    choose(layer, fast=False)
+    total, without = layer.losses(t, target, smoothing)
     assert total.item() == pytest.approx(expected, rel=1e-12)
-    assert without.item() == pytest.approx(nll, rel=1e-12)
+    assert without.sum().item() == pytest.approx(nll, rel=1e-12)
 
 
 @pytest.mark.parametrize("chunk", CHUNKS)
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize(("kind", "tolerance"), [(torch.float64, 1e-11), (torch.float32, 1e-4)])
 def test_chunked_loss_is_the_plain_loss(output, numbers, target, smoothing, chunk, kind, tolerance, monkeypatch):
-    monkeypatch.setattr(outputs, "CHUNK_BYTES", chunk)
+    monkeypatch.setattr(cross_entropy, "CHUNK_BYTES", chunk)
     layer, readout = output[0].to(kind), numbers(M, R).to(kind)
     plain = losses_and_gradients(layer, readout, target, smoothing, plain=True)
     chunked = losses_and_gradients(layer, readout, target, smoothing, plain=False)
@@ -76,7 +79,7 @@ def test_chunked_loss_is_the_plain_loss(output, numbers, target, smoothing, chun
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_chunked_loss_in_bf16_is_the_plain_one_within_rounding(output, numbers, target, smoothing, monkeypatch):
-    monkeypatch.setattr(outputs, "CHUNK_BYTES", 2 * 3 * V)
+    monkeypatch.setattr(cross_entropy, "CHUNK_BYTES", 2 * 3 * V)
     layer, readout = output[0].float(), numbers(M, R).float()
     exact = losses_and_gradients(layer, readout, target, smoothing, plain=True)
     with torch.autocast("cpu", torch.bfloat16):
@@ -91,7 +94,7 @@ def test_gradients_of_the_loss_by_finite_differences(output, numbers, target):
     layer, _ = output
 
     def total(readout, *_):
-        return layer.loss(readout, target, 0.1)[0]
+        return layer.losses(readout, target, 0.1)[0]
 
     assert torch.autograd.gradcheck(total, (numbers(M, R).requires_grad_(), layer.weight, layer.bias))
 
@@ -100,31 +103,33 @@ def test_without_gradients_none_are_formed(output, numbers, target, monkeypatch)
     """A dev set's loss must cost a forward pass alone."""
     layer, _ = output
     x = numbers(M, R).requires_grad_()
-    with_gradients = layer.loss(x, target, 0.1)
+    with_gradients = layer.losses(x, target, 0.1)
 
     products = []
     for name in ("product", "weight_gradient"):
-        inner = getattr(outputs, name)
-        monkeypatch.setattr(outputs, name, lambda x, y, inner=inner: products.append(1) or inner(x, y))
-    layer.loss(x, target, 0.1)
+        inner = getattr(cross_entropy, name)
+        monkeypatch.setattr(cross_entropy, name, lambda x, y, inner=inner: products.append(1) or inner(x, y))
+    layer.losses(x, target, 0.1)
     assert len(products) == 3  # the logits and two gradients
     with torch.no_grad():
-        assert layer.loss(x, target, 0.1) == with_gradients
+        again = layer.losses(x, target, 0.1)
+    assert all(torch.equal(a, b) for a, b in zip(again, with_gradients, strict=True))
     assert len(products) == 4
 
 
 def test_no_symbols_have_no_loss(output):
     layer, _ = output
-    total, nll = layer.loss(torch.empty(0, R, dtype=torch.float64, requires_grad=True), torch.empty(0).long(), 0.1)
-    assert (total.item(), nll.item()) == (0.0, 0.0)
+    total, nll = layer.losses(torch.empty(0, R, dtype=torch.float64, requires_grad=True), torch.empty(0).long(), 0.1)
+    assert (total.item(), nll.numel()) == (0.0, 0)
     total.backward()
     assert not layer.weight.grad.any()
 
 
 def test_the_nll_is_not_differentiable(output, numbers, target):
     layer, _ = output
-    for nll in (layer.loss(numbers(M, R), target, 0.1)[1], layer.plain_loss(numbers(M, R), target, 0.1)[1]):
-        assert not nll.requires_grad
+    for fast in (False, True):
+        choose(layer, fast)
+        assert not layer.losses(numbers(M, R), target, 0.1)[1].requires_grad
 
 
 def test_rows_are_drawn_like_the_embeddings_of_words_whatever_their_number():

@@ -28,7 +28,7 @@ def rnnsearch(seed, device="cpu", kind=torch.float64):
     """What the recurrence gives for numbers of a seed, and all gradients."""
     shapes = [(B, I, 3 * D), (B, D), (B, J, H), (B, J, A), (A, D), (A,), (3 * D, H), (2 * D, D), (D, D)]
     inputs = [(numbers(seed + n, *shape) * 0.5).to(device, kind).requires_grad_() for n, shape in enumerate(shapes)]
-    found = bahdanau.unroll(*inputs[:4], MASK.to(device), bahdanau.Weights(*inputs[4:]))
+    found = bahdanau.unroll(*inputs[:4], MASK.to(device), bahdanau.Parameters(*inputs[4:]))
     return with_gradients(found, inputs)
 
 

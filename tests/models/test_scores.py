@@ -6,7 +6,7 @@ import torch
 
 from rnnsearch.config import AttentionConfig, InitConfig
 from rnnsearch.errors import ModelError
-from rnnsearch.models.attention.attention import Attention
+from rnnsearch.models.attention.attention import Asked, Attention
 from rnnsearch.models.attention.scores import SCORES
 from rnnsearch.models.initialise import INITS, generator, initialise
 from rnnsearch.models.memory import Encoded
@@ -148,7 +148,7 @@ def test_contexts_of_several_heads(drawn, numbers, paper):
     attention, p = drawn(Attention.make(config("multi-head-additive"), QUERY, ANNOTATION))
     annotations, query, lengths = numbers(2, 5, ANNOTATION), numbers(2, 3, QUERY), [3, 5]
     memory = attention.on(Encoded(annotations, lengths_mask(torch.tensor(lengths), 5), annotations[:, 0], ()))
-    attended = attention.attend(query, memory)
+    attended = attention.attend(Asked(query), memory)
     score = {name.removeprefix("score."): value for name, value in p.items()}
     part = ANNOTATION // HEADS
     for b, length in enumerate(lengths):

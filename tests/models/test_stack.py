@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from rnnsearch.backend.twins import layer_by_layer
 from rnnsearch.config import DropoutConfig
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.draws import Draws
@@ -55,29 +56,26 @@ def test_step_is_the_loop_over_layers(name, residual_from, with_context, paper, 
 
 @cells
 @pytest.mark.parametrize("shares", [{}, {"layers": 0.5}, {"state": 0.5}, {"layers": 0.4, "state": 0.3}], ids=str)
-@pytest.mark.parametrize("context_size", [0, 2])
-def test_run_is_the_step_repeated(cell, shares, context_size, drawn, numbers):
+def test_layer_by_layer_is_the_step_repeated(cell, shares, drawn, numbers):
     """Outputs, states and gradients, under the same draws; also from the middle on."""
-    stack, _ = drawn(Stack(CELLS[cell], 3, 4, 3, 2, DropoutConfig(**shares), context_size))
+    stack, _ = drawn(Stack(CELLS[cell], 3, 4, 3, 2, DropoutConfig(**shares)))
     x = numbers(2, 5, 3).requires_grad_()
-    context = numbers(2, 5, 2).requires_grad_() if context_size else None
     first = first_states(stack, numbers)
     weight = numbers(2, 5, 4)
     results = []
     for way in ("steps", "run", "in two parts"):
         state = stack.start(first, Draws(3), 5)
         if way == "steps":
-            top, state = steps(stack, x, state, context)
+            top, state = steps(stack, x, state, None)
         elif way == "run":
-            top, state = stack.run(stack.inputs(x), state, context)
+            top, state = layer_by_layer(stack, stack.inputs(x), state)
         else:
-            parts = [None, None] if context is None else [context[:, :2], context[:, 2:]]
-            head, state = stack.run(stack.inputs(x[:, :2]), state, parts[0])
-            tail, state = stack.run(stack.inputs(x[:, 2:]), state, parts[1])
+            head, state = layer_by_layer(stack, stack.inputs(x[:, :2]), state)
+            tail, state = layer_by_layer(stack, stack.inputs(x[:, 2:]), state)
             top = torch.cat([head, tail], 1)
         leaves = []
         map_tree(lambda leaf, leaves=leaves: leaves.append(leaf) or leaf, state.cells)
-        wanted = [x, *stack.parameters(), *([] if context is None else [context])]
+        wanted = [x, *stack.parameters()]
         total = (top * weight).sum() + sum(leaf.sum() for leaf in leaves)
         results.append((top, *leaves, *torch.autograd.grad(total, wanted)))
     for found in results[1:]:

@@ -58,7 +58,7 @@ def negative_log_likelihood(paper, within, p, decoder, cell, zero_bos, source, t
 def test_a_batchs_nll_is_the_papers(decoder, cell, first, paper, drawn, within):
     model, p = drawn(build(config_of(decoder, cell, first), 11, 12, seed=None))
     expected = [negative_log_likelihood(paper, within, p, decoder, cell, first == "zero", *pair) for pair in PAIRS]
-    total, nll = likelihood()(model, make_batch(PAIRS, [0, 1, 2]), None)
+    total, nll, _ = likelihood()(model, make_batch(PAIRS, [0, 1, 2]), None)
     assert total.item() == nll.item() == pytest.approx(sum(expected), rel=1e-10)
     for pair, alone in zip(PAIRS, expected, strict=True):
         assert likelihood()(model, make_batch([pair], [0]), None).nll.item() == pytest.approx(alone, rel=1e-10)

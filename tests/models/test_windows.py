@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from rnnsearch.backend.local_windows import PRODUCTS_A_PICK, gathers, within
 from rnnsearch.config import AttentionConfig, InitConfig
-from rnnsearch.models.attention.attention import PRODUCTS_A_PICK, Attention, AttentionState
+from rnnsearch.models.attention.attention import Asked, Attention, AttentionState
 from rnnsearch.models.attention.compatibility import piece_faults
 from rnnsearch.models.attention.features import FEATURES
 from rnnsearch.models.attention.normalisers import NORMALISERS
@@ -57,6 +58,14 @@ def name_of(c):
     return " ".join([c.score, c.window, c.normaliser, *c.features[:1]])
 
 
+def everywhere(attention, _, asked, memory):
+    """The definition."""
+    return attention.weigh(asked.query, attention.see(asked, memory))
+
+
+WAYS = [everywhere, within]
+
+
 @pytest.fixture
 def encoded(numbers):
     annotations = numbers(3, max(LENGTHS), SIZE)
@@ -72,14 +81,14 @@ def centre_of(name, p, query, t, length):
 
 
 @pytest.mark.parametrize("window", LOCAL)
-@pytest.mark.parametrize("way", ["_everywhere", "_within"])
+@pytest.mark.parametrize("way", WAYS)
 def test_local_attention_is_the_papers(window, way, encoded, drawn, numbers, paper):
     """Eq. 7-10 with the general score: the window's softmax, then (local-p) the Gaussian, not renormalised."""
     attention, p = drawn(Attention.make(config(window=window), SIZE, SIZE))
     positions = torch.tensor([[0, 1, 2, 7, 30]]).expand(3, 5)
     query, memory = 2 * numbers(3, 5, SIZE), attention.on(encoded)
     centre = attention.window.centre(query, memory.mask, positions)
-    attended = getattr(attention, way)(query, centre, memory, positions, (), None)
+    attended = way(attention, centre, Asked(query, positions), memory)
     seen = set()
     for b, length in enumerate(LENGTHS):
         h = encoded.annotations[b, :length].numpy()
@@ -111,14 +120,14 @@ def test_the_fast_twin_is_the_plain_way(c, encoded, numbers, drawn):
     noise = Draws(1).uniform((3, 3, max(LENGTHS)), past) if c.normaliser == "hard" else None
     positions = torch.tensor([[0, 4, 11]]).expand(3, 3)
     results = []
-    for way in ("_everywhere", "_within"):
+    for way in WAYS:
         attention, _ = drawn(Attention.make(c, SIZE, SIZE))
         query, annotations = (x.clone().requires_grad_() for x in (queries, encoded.annotations))
         memory = attention.on(encoded._replace(annotations=annotations))
         start = select(attention.start(memory).features, torch.arange(3).repeat_interleave(3))
         states = tuple(state._replace(alpha=past) if hasattr(state, "alpha") else state for state in start)
         centre = attention.window.centre(query, memory.mask, positions)
-        attended = getattr(attention, way)(query, centre, memory, positions, states, noise)
+        attended = way(attention, centre, Asked(query, positions, states, noise), memory)
         loss = (attended.context * upstream).sum() + attended.alpha.square().sum()
         loss = loss if attended.expected is None else loss + attended.expected.square().sum()
         loss.backward()
@@ -168,11 +177,11 @@ def test_which_way_is_taken():
     additive, dot, everywhere = (
         Attention.make(c, SIZE, SIZE) for c in (config("additive"), config("dot"), config(window="global"))
     )
-    assert [additive._gathers(7, J) for J in (5, 6)] == [False, True]
-    assert [dot._gathers(1, J) for J in (10, 11)] == [False, True]
+    assert [gathers(additive, 7, J) for J in (5, 6)] == [False, True]
+    assert [gathers(dot, 1, J) for J in (10, 11)] == [False, True]
     most = 5 * PRODUCTS_A_PICK
-    assert [dot._gathers(1000, J) for J in (most, most + 1)] == [False, True]
-    assert not everywhere._gathers(1, 10_000)
+    assert [gathers(dot, 1000, J) for J in (most, most + 1)] == [False, True]
+    assert not gathers(everywhere, 1, 10_000)
 
 
 @pytest.mark.parametrize("c", ALL, ids=name_of)

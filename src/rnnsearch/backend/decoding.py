@@ -15,10 +15,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from rnnsearch.backend.twins import is_rnnsearch
 from rnnsearch.kernels.native.packed import UNIT, Kind, Matrix, Packed, at, decoding, threads
 from rnnsearch.models.attention.scores import Additive
 from rnnsearch.models.cells import GRU
-from rnnsearch.models.decoders.bahdanau import Bahdanau, BahdanauTanh
+from rnnsearch.models.decoders.bahdanau import Bahdanau
 from rnnsearch.models.decoders.deep_output import DeepOutput
 from rnnsearch.models.one_layer_encoders import Bidirectional
 from rnnsearch.models.translation_model import TranslationModel
@@ -143,12 +144,7 @@ class NativeRNNsearch:
         encoder, decoder = model.encoder, model.decoder
         if type(encoder) is not Bidirectional or type(encoder.forward_cell) is not GRU:
             return None
-        if not isinstance(decoder, Bahdanau) or type(decoder) not in (Bahdanau, BahdanauTanh):
-            return None
-        if type(decoder.cell) is not GRU or model.lexical is not None:
-            return None
-        attention = decoder.attention
-        if type(attention.score) is not Additive or not attention.is_plain:
+        if not is_rnnsearch(decoder) or model.lexical is not None:
             return None
         native = decoding() if model.output.weight.device.type == "cpu" else None
         return None if native is None else NativeRNNsearch(native, model, kind)

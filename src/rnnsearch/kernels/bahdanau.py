@@ -1,5 +1,5 @@
 """The whole recurrence of RNNsearch's decoder: the fast twin of `Bahdanau.unroll` with the papers' GRU, the additive
-score, global attention and softmax."""
+score, global attention and softmax. One backward pass, with two loops under it: C++ (`native/bahdanau.py`) and here."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from rnnsearch.kernels.native import bahdanau as native
-from rnnsearch.kernels.products import gru_backward, weight_gradient
+from rnnsearch.kernels.products import gru_backward, gru_weight_gradients, weight_gradient
 from rnnsearch.kernels.recorded import replayed
 from rnnsearch.tensors import product_type
 
 
-class Weights(NamedTuple):
+class Parameters(NamedTuple):
     """The recurrence's parameters, by the paper's letters.
 
     W_a: [A, D]; v_a: [A]; C: [3 D, H], of z, r and the candidate; U_gates: [2 D, D], U_z above U_r; U: [D, D].
@@ -41,7 +41,7 @@ class Trace(NamedTuple):
 
 
 def unroll(
-    x: Tensor, s_0: Tensor, annotations: Tensor, keys: Tensor, mask: Tensor, weights: Weights
+    x: Tensor, s_0: Tensor, annotations: Tensor, keys: Tensor, mask: Tensor, weights: Parameters
 ) -> tuple[Tensor, Tensor, Tensor]:
     """s_{i-1} [B, I, D], c_i [B, I, H] and alpha_i [B, I, J] of all target positions.
 
@@ -49,11 +49,10 @@ def unroll(
 
     In C++ where that can be had, else in PyTorch.
     """
-    if native.can_run(x, annotations, keys, weights.U):
-        return native.unroll(x, s_0, annotations, keys, mask, *weights)
     apply: Callable[..., tuple[Tensor, Tensor, Tensor]] = _Recurrence.apply
+    in_cpp = native.can_run(x, annotations, keys, weights.U)
     training = torch.is_grad_enabled()  # within `forward` it never is
-    return apply(training, x, s_0, annotations, keys, mask, *weights)
+    return apply(in_cpp, training, x, s_0, annotations, keys, mask, *weights)
 
 
 class _Recurrence(torch.autograd.Function):
@@ -62,42 +61,62 @@ class _Recurrence(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        training: bool,
-        x: Tensor,
-        s_0: Tensor,
-        annotations: Tensor,
-        keys: Tensor,
-        mask: Tensor,
-        *weights: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        kind, full = product_type(x), weights[-1].dtype
-        W_a, v_a, C, U_gates, U = (w.to(kind) for w in weights)
-        h, k = annotations.to(kind), keys.to(kind)
+        ctx: Any, in_cpp: bool, training: bool, x: Tensor, s_0: Tensor, h: Tensor, k: Tensor, mask: Tensor, *w: Tensor
+    ) -> tuple[Tensor, ...]:
+        ctx.in_cpp, kind = in_cpp, product_type(x)
+        W_a, _, C, U_gates, U = (weight.to(kind) for weight in w)
         fed_back = torch.cat([W_a, U_gates])  # both read s: one product
-        outside = torch.zeros(mask.shape, dtype=full, device=x.device).masked_fill_(~mask, -torch.inf)
-        inputs = (x.transpose(0, 1).to(full), s_0, h, k, outside, v_a, C, fed_back, U)
+        given = x, s_0, h.to(kind), k.to(kind), mask, w[1], fed_back, C, U
         with torch.autocast(x.device.type, enabled=False):
-            run = Trace(*(replayed(_onward, inputs) if training else _onward(*inputs)))
-        ctx.save_for_backward(*run, h, k, v_a, C, fed_back, U)
-        return run.states[:-1].transpose(0, 1), run.contexts.transpose(0, 1), run.alphas.transpose(0, 1)
+            outputs, saved = native.onward(*given) if in_cpp else _onward(training, *given)
+        ctx.save_for_backward(*saved)
+        return outputs
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        run = Trace(*ctx.saved_tensors[: len(Trace._fields)])
-        states, kind, D = run.states[:-1], run.contexts.dtype, run.states.shape[2]
-        with torch.autocast(states.device.type, enabled=False):
-            found = replayed(_back, (*(g.transpose(0, 1) for g in grads), *ctx.saved_tensors))
-            d_s, d_gates, d_queries, d_c, d_keys, d_v = found
-            before, reset = states.to(kind), (run.zr[..., D:] * states).to(kind)
-            d_W_a, d_C = weight_gradient(d_queries, before), weight_gradient(d_gates, run.contexts)
-            d_U_gates = weight_gradient(d_gates[..., : 2 * D], before)
-            d_U = weight_gradient(d_gates[..., 2 * D :], reset)
-            d_h = torch.bmm(run.alphas.permute(1, 2, 0).to(kind), d_c.transpose(0, 1))
-        return None, d_gates.transpose(0, 1), d_s, d_h, d_keys, None, d_W_a, d_v, d_C, d_U_gates, d_U
+        back = native.back if ctx.in_cpp else _back
+        with torch.autocast(grads[0].device.type, enabled=False):
+            found = back(grads, ctx.saved_tensors)
+            d_W_a = weight_gradient(found.d_queries, found.before)
+            d_C = weight_gradient(found.d_gates, found.contexts)
+            d_U_gates, d_U = gru_weight_gradients(found.d_gates, found.before, found.reset)
+        weights = d_W_a, found.d_v, d_C, d_U_gates, d_U
+        return None, None, found.d_x, found.d_s_0, found.d_h, found.d_keys, None, *weights
 
 
 def _onward(
+    training: bool,
+    x: Tensor,
+    s_0: Tensor,
+    h: Tensor,
+    k: Tensor,
+    mask: Tensor,
+    v_a: Tensor,
+    fed_back: Tensor,
+    C: Tensor,
+    U: Tensor,
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """The outputs, and what `_back` needs."""
+    full, v_a = v_a.dtype, v_a.to(U.dtype)
+    outside = torch.zeros(mask.shape, dtype=full, device=x.device).masked_fill_(~mask, -torch.inf)
+    inputs = (x.transpose(0, 1).to(full), s_0, h, k, outside, v_a, C, fed_back, U)
+    run = Trace(*(replayed(_positions, inputs) if training else _positions(*inputs)))
+    outputs = run.states[:-1].transpose(0, 1), run.contexts.transpose(0, 1), run.alphas.transpose(0, 1)
+    return outputs, (*run, h, k, v_a, C, fed_back, U)
+
+
+def _back(grads: tuple[Tensor, ...], saved: tuple[Tensor, ...]) -> native.Found:
+    run = Trace(*saved[: len(Trace._fields)])
+    states, kind, D = run.states[:-1], run.contexts.dtype, run.states.shape[2]
+    made = replayed(_positions_back, (*(g.transpose(0, 1) for g in grads), *saved))
+    d_s, d_gates, d_queries, d_c, d_keys, d_v = made
+    before, reset = states.to(kind), (run.zr[..., D:] * states).to(kind)
+    d_h = torch.bmm(run.alphas.permute(1, 2, 0).to(kind), d_c.transpose(0, 1))
+    rows = d_gates, d_queries, before, reset, run.contexts
+    return native.Found(*rows, d_gates.transpose(0, 1), d_s, d_h, d_keys, d_v)
+
+
+def _positions(
     xs: Tensor,
     s_0: Tensor,
     h: Tensor,
@@ -131,7 +150,7 @@ def _onward(
     return Trace(states, zr, candidates, queries, contexts, alphas)
 
 
-def _back(d_read: Tensor, d_contexts: Tensor, d_alphas: Tensor, *saved: Tensor) -> tuple[Tensor, ...]:
+def _positions_back(d_read: Tensor, d_contexts: Tensor, d_alphas: Tensor, *saved: Tensor) -> tuple[Tensor, ...]:
     """All positions in reverse: d of s_0, of the gates before their sigmoids, of W_a s_{i-1}, c_i, the keys and v_a."""
     states, zr, candidates, queries, contexts, alphas, h, k, v_a, C, fed_back, U = saved
     I, B, D = candidates.shape

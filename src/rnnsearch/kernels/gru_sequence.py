@@ -1,4 +1,5 @@
-"""The whole sequence of Bahdanau et al.'s GRU: the fast twin of `Cell.sequence` for `cells.GRU`."""
+"""The whole sequence of Bahdanau et al.'s GRU: the fast twin of `Cell.run` for `cells.GRU`. One backward pass, with two
+loops under it: C++ (`native/gru_sequence.py`) and here."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from rnnsearch.kernels.native import gru_sequence as native
-from rnnsearch.kernels.products import gru_backward, weight_gradient
+from rnnsearch.kernels.products import gru_backward, gru_weight_gradients
 from rnnsearch.kernels.recorded import replayed
 from rnnsearch.tensors import product_type
 
@@ -26,18 +27,16 @@ def gru_sequence(
     """All states and the last one, from the inputs' share of the gates x, U_z above U_r, and U.
 
     Without a mask every position is real; without `start` the state before the first is zero.
+
+    In C++ where that can be had, else in PyTorch.
     """
     if mask is None:
         mask = x.new_ones(x.shape[:2], dtype=torch.bool)
     if start is None:
         start = candidate.new_zeros(x.shape[0], candidate.shape[0])
-    # In C++ where that can be had, else in PyTorch.
-    if native.can_run(x, candidate):
-        outputs = native.gru_sequence(x, mask, gates, candidate, start, backward)
-    else:
-        apply: Callable[..., Tensor] = _GRUSequence.apply
-        training = torch.is_grad_enabled()  # within `forward` it never is
-        outputs = apply(training, x, mask, gates, candidate, start, backward)
+    apply: Callable[..., Tensor] = _GRUSequence.apply
+    training = torch.is_grad_enabled()  # within `forward` it never is
+    outputs = apply(native.can_run(x, candidate), training, backward, x, mask, start, gates, candidate)
     return outputs, outputs[:, 0] if backward else outputs[:, -1]
 
 
@@ -46,39 +45,56 @@ class _GRUSequence(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, training: bool, x: Tensor, mask: Tensor, U_gates: Tensor, U: Tensor, start: Tensor, backward: bool
+        ctx: Any,
+        in_cpp: bool,
+        training: bool,
+        backward: bool,
+        x: Tensor,
+        mask: Tensor,
+        start: Tensor,
+        U_gates: Tensor,
+        U: Tensor,
     ) -> Tensor:
         kind = product_type(x)
-        W_gates, W = U_gates.to(kind), U.to(kind)
-        xs, keep = x.transpose(0, 1).to(U.dtype), mask.t().unsqueeze(-1).to(U.dtype)
-        if backward:  # in the order of reading
-            xs, keep = xs.flip(0), keep.flip(0)
-        inputs = xs, keep, W_gates, W, start
+        ctx.in_cpp, ctx.backward, ctx.start_type = in_cpp, backward, start.dtype
+        given = backward, x, mask, start.to(U.dtype), U_gates.to(kind), U.to(kind)
         with torch.autocast(x.device.type, enabled=False):
-            made = replayed(_onward, inputs) if training else _onward(*inputs)
-        states = made[0]
-        ctx.save_for_backward(*made, keep, W_gates, W)
-        ctx.reads_backward = backward
-        ctx.start_type = start.dtype
-        outputs = states[1:].flip(0) if backward else states[1:]
-        return outputs.transpose(0, 1)
+            outputs, saved = native.onward(*given) if in_cpp else _onward(training, *given)
+        ctx.save_for_backward(*saved)
+        return outputs
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        states, zr, _, _, _, W = ctx.saved_tensors
-        kind, D = W.dtype, W.shape[0]
-        d_outputs = grads[0].transpose(0, 1)
-        if ctx.reads_backward:
-            d_outputs = d_outputs.flip(0)
-        with torch.autocast(states.device.type, enabled=False):
-            d_h, d_pre = replayed(_back, (d_outputs, *ctx.saved_tensors))
-            d_gates = weight_gradient(d_pre[..., : 2 * D], states[:-1].to(kind))
-            d_U = weight_gradient(d_pre[..., 2 * D :], (zr[..., D:] * states[:-1]).to(kind))
-        d_x = d_pre.flip(0) if ctx.reads_backward else d_pre
-        return None, d_x.transpose(0, 1), None, d_gates, d_U, d_h.to(ctx.start_type), None
+        back = native.back if ctx.in_cpp else _back
+        with torch.autocast(grads[0].device.type, enabled=False):
+            found = back(ctx.backward, grads[0], ctx.saved_tensors)
+            weights = gru_weight_gradients(found.d_gates, found.before, found.reset)
+        return None, None, None, found.d_x, None, found.d_start.to(ctx.start_type), *weights
 
 
-def _onward(xs: Tensor, keep: Tensor, W_gates: Tensor, W: Tensor, start: Tensor) -> tuple[Tensor, ...]:
+def _onward(
+    training: bool, backward: bool, x: Tensor, mask: Tensor, start: Tensor, W_gates: Tensor, W: Tensor
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """The outputs, and what `_back` needs."""
+    xs, keep = x.transpose(0, 1).to(start.dtype), mask.t().unsqueeze(-1).to(start.dtype)
+    if backward:  # in the order of reading
+        xs, keep = xs.flip(0), keep.flip(0)
+    inputs = xs, keep, W_gates, W, start
+    made = replayed(_positions, inputs) if training else _positions(*inputs)
+    outputs = made[0][1:].flip(0) if backward else made[0][1:]
+    return outputs.transpose(0, 1), (*made, keep, W_gates, W)
+
+
+def _back(backward: bool, d_outputs: Tensor, saved: tuple[Tensor, ...]) -> native.Found:
+    states, zr, _, _, _, W = saved
+    D, before = W.shape[0], states[:-1]
+    d_outputs = d_outputs.transpose(0, 1)
+    d_start, d_gates = replayed(_positions_back, (d_outputs.flip(0) if backward else d_outputs, *saved))
+    d_x = (d_gates.flip(0) if backward else d_gates).transpose(0, 1)
+    return native.Found(d_gates, before.to(W.dtype), (zr[..., D:] * before).to(W.dtype), d_x, d_start)
+
+
+def _positions(xs: Tensor, keep: Tensor, W_gates: Tensor, W: Tensor, start: Tensor) -> tuple[Tensor, ...]:
     """h_0..h_J, (z, r) and the candidates, positions first, in the order of reading. xs: [J, B, 3 D]; keep: m,
     [J, B, 1]."""
     J, B, G = xs.shape
@@ -94,7 +110,7 @@ def _onward(xs: Tensor, keep: Tensor, W_gates: Tensor, W: Tensor, start: Tensor)
     return states, zr, candidates
 
 
-def _back(d_outputs: Tensor, *saved: Tensor) -> tuple[Tensor, ...]:
+def _positions_back(d_outputs: Tensor, *saved: Tensor) -> tuple[Tensor, ...]:
     """d of h_0 and of the gates' pre-activations."""
     states, zr, candidates, keep, W_gates, W = saved
     J, B, D = candidates.shape

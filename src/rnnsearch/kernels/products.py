@@ -54,6 +54,13 @@ def _slow_default() -> bool:
         return "AMD" in platform.processor()
 
 
+def gru_weight_gradients(d_gates: Tensor, before: Tensor, reset: Tensor) -> tuple[Tensor, Tensor]:
+    """d of U_z above U_r, and of U, over all rows at once: from d of the pre-activations of z, r and the candidate, the
+    states h that the gates read, and r * h."""
+    D = before.shape[-1]
+    return weight_gradient(d_gates[..., : 2 * D], before), weight_gradient(d_gates[..., 2 * D :], reset)
+
+
 class GateGradients(NamedTuple):
     """gates: d of the pre-activations of z, r and the candidate, [N, 3 D], in the products' type.
 

@@ -7,6 +7,7 @@ A cell is split so that what depends on the inputs alone is one matrix product f
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import ClassVar
 
 import torch
@@ -27,6 +28,7 @@ class Cell(nn.Module, ABC):
     blocks: ClassVar[int]
     state: ClassVar[type[Hidden] | type[HiddenAndCell]] = Hidden
     """What it carries from one position to the next."""
+    twin: Callable[..., tuple[Tensor, CellState]] | None = None
 
     def __init__(self, inputs_size: int, size: int) -> None:
         super().__init__()
@@ -86,8 +88,10 @@ class Cell(nn.Module, ABC):
         start: CellState | None = None,
         keep: Float[Tensor, "B D"] | None = None,
     ) -> tuple[Float[Tensor, "B J D"], CellState]:
-        """`run` from the inputs themselves; here always the plain loop, the definition of every faster twin."""
-        return Cell.run(self, self.inputs(x), mask, backward, start, keep)
+        """`run` from the inputs themselves, or by a chosen twin (`backend/twins.py`)."""
+        if self.twin is not None:
+            return self.twin(self, x, mask, backward, start, keep)
+        return self.run(self.inputs(x), mask, backward, start, keep)
 
 
 def kept(h: Tensor, keep: Tensor | None) -> Tensor:

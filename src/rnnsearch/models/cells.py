@@ -14,11 +14,9 @@ Those with layer normalisation: `layer_norm_cells.py`.
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
-from rnnsearch.kernels import library_sequences
-from rnnsearch.kernels.gru_sequence import gru_sequence
 from rnnsearch.models.cell import Cell, kept
 from rnnsearch.models.layer_norm_cells import GateNormLSTM, LayerNormGRU, LayerNormLSTM
 from rnnsearch.models.linear import Linear
@@ -66,33 +64,6 @@ class GRU(Cell):
         z, candidate = self._gates(x, kept(state.h, keep))
         return Hidden((1 - z) * state.h + z * candidate)
 
-    def run(
-        self,
-        x: Float[Tensor, "B J G"],
-        mask: Bool[Tensor, "B J"] | None = None,
-        backward: bool = False,
-        start: CellState | None = None,
-        keep: Float[Tensor, "B D"] | None = None,
-    ) -> tuple[Float[Tensor, "B J D"], CellState]:
-        """The fast twin of the plain loop in `Cell.run`, which is run where there is a dropout mask, and in classes
-        derived from this one, whose step may be another."""
-        if keep is not None or type(self) is not GRU:
-            return Cell.run(self, x, mask, backward, start, keep)
-        weights = (self.recurrent_gates.weight, self.recurrent.weight)
-        outputs, last = gru_sequence(x, mask, *weights, backward, None if start is None else start.h)
-        return outputs, Hidden(last)
-
-    def sequence(
-        self,
-        x: Float[Tensor, "B J E"],
-        mask: Bool[Tensor, "B J"] | None = None,
-        backward: bool = False,
-        start: CellState | None = None,
-        keep: Float[Tensor, "B D"] | None = None,
-    ) -> tuple[Float[Tensor, "B J D"], CellState]:
-        """The fast twin of the plain loop in `Cell.sequence`."""
-        return self.run(self.inputs(x), mask, backward, start, keep)
-
 
 class ChoGRU(GRU):
     """The hidden unit of Cho et al. 2014 (eq. 5-8): as `gru`, but z carries the OLD state:
@@ -106,7 +77,7 @@ class ChoGRU(GRU):
 
 
 class TorchGRU(Cell):
-    """PyTorch's `nn.GRU`, whose whole sequence is one fused call; gates in its order r, z, candidate.
+    """PyTorch's `nn.GRU`; gates in its order r, z, candidate.
 
     r = sigma(W_r x + U_r h),  z = sigma(W_z x + U_z h),  h~ = tanh(W x + r * (U h + b_U)),
     h' = (1 - z) * h~ + z * h.
@@ -125,24 +96,6 @@ class TorchGRU(Cell):
         r, z = torch.sigmoid(x[:, : 2 * D] + fed_back[:, : 2 * D]).chunk(2, dim=-1)
         candidate = torch.tanh(x[:, 2 * D :] + r * fed_back[:, 2 * D :])
         return Hidden((1 - z) * candidate + z * state.h)
-
-    def sequence(
-        self,
-        x: Float[Tensor, "B J E"],
-        mask: Bool[Tensor, "B J"] | None = None,
-        backward: bool = False,
-        start: CellState | None = None,
-        keep: Float[Tensor, "B D"] | None = None,
-    ) -> tuple[Float[Tensor, "B J D"], CellState]:
-        """The library's fused recurrence: the twin of the plain loop in `Cell.sequence`, which is run where there is a
-        dropout mask, and in derived classes."""
-        if keep is not None or type(self) is not TorchGRU or not library_sequences.can_run(mask, start, backward):
-            return Cell.sequence(self, x, mask, backward, start, keep)
-        weights = (self.input.weight, self.recurrent.weight, self.input.bias, self.recurrent.bias)
-        outputs, h = library_sequences.torch_gru_sequence(
-            x, mask, weights, backward, None if start is None else start.h
-        )
-        return outputs, Hidden(h)
 
 
 class LSTM(Cell):
@@ -166,23 +119,6 @@ class LSTM(Cell):
         i, f, o, candidate = (x + self.recurrent(kept(state.h, keep))).chunk(4, dim=-1)
         c = torch.sigmoid(f) * state.c + torch.sigmoid(i) * torch.tanh(candidate)
         return HiddenAndCell(torch.sigmoid(o) * torch.tanh(c), c)
-
-    def sequence(
-        self,
-        x: Float[Tensor, "B J E"],
-        mask: Bool[Tensor, "B J"] | None = None,
-        backward: bool = False,
-        start: CellState | None = None,
-        keep: Float[Tensor, "B D"] | None = None,
-    ) -> tuple[Float[Tensor, "B J D"], CellState]:
-        """The library's fused recurrence: the twin of the plain loop in `Cell.sequence`, which is run where there is a
-        dropout mask, and in derived classes."""
-        if keep is not None or type(self) is not LSTM or not library_sequences.can_run(mask, start, backward):
-            return Cell.sequence(self, x, mask, backward, start, keep)
-        assert start is None or isinstance(start, HiddenAndCell)
-        weights = (self.input.weight, self.input.bias, self.recurrent.weight)
-        outputs, h, c = library_sequences.lstm_sequence(x, mask, *weights, backward, start)
-        return outputs, HiddenAndCell(h, c)
 
 
 CELLS: dict[str, type[Cell]] = {

@@ -1,4 +1,4 @@
-"""A stack of recurrent cells as one object: what deep decoders step, and what they run over all positions at once."""
+"""A stack of recurrent cells as one object: what deep decoders step."""
 
 from __future__ import annotations
 
@@ -109,43 +109,20 @@ class Stack(nn.Module):
             share = x
             if l > 0:
                 mask = None if noise is None or noise.layers is None else noise.layers[:, noise.position, l - 1]
-                share = cell.inputs(_read(below, mask, context))
+                share = cell.inputs(read(below, mask, context))
             keep = None if noise is None or noise.state is None else noise.state[:, l]
             new.append(cell.step(share, old, keep))
-            below = new[-1].h + below if self._adds(l) else new[-1].h
+            below = new[-1].h + below if self.adds(l) else new[-1].h
         if noise is not None:
             noise = noise._replace(position=noise.position + 1)
         return below, StackState(tuple(new), noise)
 
-    def run(
-        self, x: Float[Tensor, "N I G"], state: StackState, context: Float[Tensor, "N I H"] | None = None
-    ) -> tuple[Float[Tensor, "N I D"], StackState]:
-        """`step` over I positions, layer by layer: its fast twin, for a decoder into whose recurrence nothing else
-        feeds."""
-        noise, I = state.noise, x.shape[1]
-        new: list[CellState] = []
-        below = x
-        for l, (cell, old) in enumerate(zip(self.layers, state.cells, strict=True)):
-            keep = None if noise is None or noise.state is None else noise.state[:, l]
-            if l == 0:
-                outputs, last = cell.run(x, None, False, old, keep)
-            else:
-                mask = None
-                if noise is not None and noise.layers is not None:
-                    mask = noise.layers[:, noise.position : noise.position + I, l - 1]
-                outputs, last = cell.sequence(_read(below, mask, context), None, False, old, keep)
-            new.append(last)
-            below = outputs + below if self._adds(l) else outputs
-        if noise is not None:
-            noise = noise._replace(position=noise.position + I)
-        return below, StackState(tuple(new), noise)
-
-    def _adds(self, l: int) -> bool:
+    def adds(self, l: int) -> bool:
         """Whether layer l, counted from 0, adds what it read to what it gives."""
         return l > 0 and l + 1 >= self.first_residual
 
 
-def _read(below: Tensor, mask: Tensor | None, context: Tensor | None) -> Tensor:
+def read(below: Tensor, mask: Tensor | None, context: Tensor | None = None) -> Tensor:
     """What a layer reads of the one below: dropped out, with the context beside it."""
     below = below if mask is None else below * mask
     return below if context is None else torch.cat([below, context.to(below.dtype)], dim=-1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rnnsearch.backend.twins import choose
 from rnnsearch.config import ModelConfig, ObjectiveConfig
 from rnnsearch.errors import ConfigError
 from rnnsearch.models.auxiliary import Auxiliary
@@ -44,4 +45,5 @@ def build(
     built = TranslationModel(source, target, encoder, decoder, output, model.dropout, auxiliary, lexical)
     if seed is not None:
         initialise(built, INITS[model.init.type](model.init, generator(seed)))
+    choose(built)
     return built

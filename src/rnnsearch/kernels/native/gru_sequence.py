@@ -1,16 +1,25 @@
-"""The whole sequence of Bahdanau et al.'s GRU in C++ (`gru_sequence.cpp`): the twin of `fused/gru_sequence.py`."""
+"""The positions of Bahdanau et al.'s GRU in C++ (`gru_sequence.cpp`), in order and in reverse: see
+`kernels/gru_sequence.py`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from rnnsearch.kernels.native.library import function, serves
-from rnnsearch.kernels.products import weight_gradient
-from rnnsearch.tensors import product_type
+
+
+class Found(NamedTuple):
+    """What a loop's way back gives. Rows of all positions, in one order: d of the gates before their sigmoids [., 3 D],
+    the state before, and r times it. Then d of what the loop has read, in its shapes."""
+
+    d_gates: Tensor
+    before: Tensor
+    reset: Tensor
+    d_x: Tensor
+    d_start: Tensor
 
 
 def can_run(x: Tensor, U: Tensor) -> bool:
@@ -18,39 +27,26 @@ def can_run(x: Tensor, U: Tensor) -> bool:
     return serves("gru_forward", "gru_sequence", x, U, sizes=(U.shape[0],))
 
 
-def gru_sequence(x: Tensor, mask: Tensor, U_gates: Tensor, U: Tensor, start: Tensor, backward: bool) -> Tensor:
-    """The state after each position [B, J, D]; arguments as `fused.gru_sequence.gru_sequence`'s."""
-    apply: Callable[..., Tensor] = _GRUSequence.apply
-    return apply(x, mask, U_gates, U, start, backward)
+def onward(
+    backward: bool, x: Tensor, mask: Tensor, start: Tensor, W_gates: Tensor, W: Tensor
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """The state after each position [B, J, D], and what `back` needs."""
+    run = function("gru_forward", "gru_sequence", W.dtype)
+    assert run is not None
+    B, J, D = *x.shape[:2], W.shape[0]
+    x, mask, start, W_gates, W = (part.contiguous() for part in (x.to(W.dtype), mask, start, W_gates, W))
+    h, candidate, zr = (start.new_empty(B, J, n) for n in (D, D, 2 * D))
+    before, reset = W.new_empty(B, J, D), W.new_empty(B, J, D)
+    run(B, J, D, int(backward), x, mask, start, W_gates, W, h, before, zr, candidate, reset)
+    return h, (mask, start, W_gates, W, h, before, zr, candidate, reset)
 
 
-class _GRUSequence(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, mask: Tensor, U_gates: Tensor, U: Tensor, start: Tensor, backward: bool) -> Tensor:
-        kind = product_type(x)
-        run = function("gru_forward", "gru_sequence", kind)
-        assert run is not None
-        B, J, _ = x.shape
-        D = U.shape[0]
-        x, start = x.to(kind).contiguous(), start.to(U.dtype).contiguous()
-        mask, W_gates, W = mask.contiguous(), U_gates.to(kind).contiguous(), U.to(kind).contiguous()
-        h, candidate, zr = U.new_empty(B, J, D), U.new_empty(B, J, D), U.new_empty(B, J, 2 * D)
-        before, reset = W.new_empty(B, J, D), W.new_empty(B, J, D)
-        run(B, J, D, int(backward), x, mask, start, W_gates, W, h, before, zr, candidate, reset)
-        ctx.save_for_backward(mask, start, W_gates, W, h, before, zr, candidate, reset)
-        ctx.reads_backward = backward
-        return h
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        mask, start, W_gates, W, h, before, zr, candidate, reset = ctx.saved_tensors
-        B, J, D = h.shape
-        run = function("gru_backward", "gru_sequence", W.dtype)
-        assert run is not None
-        d_x, d_start = W.new_empty(B, J, 3 * D), torch.empty_like(start)
-        d_h = grads[0].to(h.dtype).contiguous()
-        run(B, J, D, int(ctx.reads_backward), mask, start, W_gates, W, h, zr, candidate, d_h, d_x, d_start)
-        with torch.autocast("cpu", enabled=False):
-            d_gates = weight_gradient(d_x[..., : 2 * D], before)
-            d_U = weight_gradient(d_x[..., 2 * D :], reset)
-        return d_x, None, d_gates, d_U, d_start, None
+def back(backward: bool, d_h: Tensor, saved: tuple[Tensor, ...]) -> Found:
+    """The positions in reverse."""
+    mask, start, W_gates, W, h, before, zr, candidate, reset = saved
+    B, J, D = h.shape
+    run = function("gru_backward", "gru_sequence", W.dtype)
+    assert run is not None
+    d_x, d_start, d_h = W.new_empty(B, J, 3 * D), torch.empty_like(start), d_h.to(h.dtype).contiguous()
+    run(B, J, D, int(backward), mask, start, W_gates, W, h, zr, candidate, d_h, d_x, d_start)
+    return Found(d_x, before, reset, d_x, d_start)

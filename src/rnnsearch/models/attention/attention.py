@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import embedding
 
 from rnnsearch.config import AttentionConfig
 from rnnsearch.models.attention.features import FEATURES, Feature
-from rnnsearch.models.attention.normalisers import NORMALISERS, Normaliser, Softmax
+from rnnsearch.models.attention.normalisers import NORMALISERS, Normaliser
 from rnnsearch.models.attention.scores import SCORES, Score
-from rnnsearch.models.attention.windows import WINDOWS, Global, Placement, Window
+from rnnsearch.models.attention.windows import WINDOWS, Placement, Window
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import Encoded, Memory
-
-PRODUCTS_A_PICK = 24
-"""How many products with a key in one matrix product take as long as one with a key picked by itself (measured)."""
+from rnnsearch.tensors import map_tree
 
 
 class AttentionState(NamedTuple):
@@ -42,8 +40,31 @@ class Attended(NamedTuple):
     expected: Tensor | None
 
 
+class Asked(NamedTuple):
+    """What Q queries a sentence ask with. query: [B, Q, D]; position: t of each [B, Q]; features: the features' states,
+    B * Q rows; noise: [B, Q, J]."""
+
+    query: Tensor
+    position: Tensor | None = None
+    features: tuple[Any, ...] = ()
+    noise: Tensor | None = None
+
+
+class Seen(NamedTuple):
+    """What queries see of P source positions. keys: [B, P, K]; values: [B, P, H]; extra: [B, Q, P, A], what
+    features add; placement, noise: [B, Q, P]."""
+
+    keys: Tensor
+    values: Tensor
+    extra: Tensor | None
+    placement: Placement
+    noise: Tensor | None
+
+
 class Attention(nn.Module):
     """Attention of a decoder over annotations. Holds parameters only: keys live in the `Memory`."""
+
+    twin: Callable[[Attention, Asked, Memory], Attended] | None = None
 
     def __init__(
         self, score: Score, window: Window, normaliser: Normaliser, features: tuple[Feature, ...] = ()
@@ -72,12 +93,6 @@ class Attention(nn.Module):
         return list(zip(features, weights, strict=True))
 
     @property
-    def is_plain(self) -> bool:
-        """Whether it is global with a softmax and without features: what fast twins of a recurrence need."""
-        plain = type(self) is Attention and not self.features
-        return plain and type(self.window) is Global and type(self.normaliser) is Softmax
-
-    @property
     def merges(self) -> bool:
         """Whether a position's weights need no other position's, so that all can be attended from at once."""
         return not any(feature.remembers for feature, _ in self._features())
@@ -104,32 +119,71 @@ class Attention(nn.Module):
             noise = draws.uniform((B, steps, J), memory.annotations)
         return AttentionState(memory.mask.new_zeros(B, dtype=torch.long) if counts else None, features, noise)
 
-    def attend(
-        self,
-        query: Float[Tensor, "B Q D"],
-        memory: Memory,
-        position: Int[Tensor, "B Q"] | None = None,
-        states: tuple[Any, ...] = (),
-        noise: Float[Tensor, "B Q J"] | None = None,
-    ) -> Attended:
-        """Weights alpha and contexts c of Q queries a sentence (Bahdanau et al., eq. 5-6; Luong et al., eq. 7-10);
-        `states`: those of the features."""
-        at = position
-        if position is not None and memory.origin is not None:  # annotations of several source positions each
-            source = memory.origin.position
-            at = source.gather(1, position.clamp(max=source.shape[1] - 1))
-        centre = self.window.centre(query, memory.mask, at)
-        if centre is not None and self._gathers(query.shape[1], memory.mask.shape[1]):
-            return self._within(query, centre, memory, position, states, noise)
-        return self._everywhere(query, centre, memory, position, states, noise)
+    def attend(self, asked: Asked, memory: Memory) -> Attended:
+        """Weights alpha and contexts c of Q queries a sentence, rows [B, Q, ...]: over all source positions, those
+        outside the window masked, or by a chosen twin (`backend/twins.py`)."""
+        if self.twin is not None:
+            return self.twin(self, asked, memory)
+        return self.weigh(asked.query, self.see(asked, memory))
 
-    def attend_all(self, query: Float[Tensor, "B I D"], state: AttentionState, memory: Memory) -> Attended:
-        """All target positions at once, for a decoder into whose recurrence nothing of this re-enters."""
+    def see(self, asked: Asked, memory: Memory) -> Seen:
+        """All source positions, in a window around p_t where the window has a centre."""
+        assert memory.keys is not None
+        positions = torch.arange(memory.mask.shape[1], device=asked.query.device)[None, None]
+        placement = self.window.place(self.centre(asked, memory), positions, memory.mask.unsqueeze(1))
+        values = memory.annotations if memory.values is None else memory.values
+        return Seen(memory.keys, values, self.extra(asked, memory), placement, asked.noise)
+
+    def weigh(self, query: Float[Tensor, "R q D"], seen: Seen) -> Attended:
+        """e_ij = a(s_{i-1}, h_j),  alpha_ij = softmax_j(e_ij),  c_i = sum_j alpha_ij h_j (Bahdanau et al., eq. 5-6;
+        Luong et al., eq. 7-10). The weights of several heads are given as their mean."""
+        heads = self.score.heads
+        allowed, factor = (_each_head(part, heads) for part in seen.placement)
+        assert allowed is not None
+        energy = self.score(query, seen.keys, seen.extra).masked_fill(~allowed, -torch.inf)
+        alpha, expected = self.normaliser(energy, seen.noise)
+        alpha = alpha if factor is None else alpha * factor
+        context = _context(alpha.to(seen.values.dtype), seen.values, heads)
+        if heads > 1:
+            alpha, expected = (
+                _mean_of_heads(alpha, heads),
+                None if expected is None else _mean_of_heads(expected, heads),
+            )
+        return Attended(alpha, context, expected)
+
+    def centre(self, asked: Asked, memory: Memory) -> Float[Tensor, "B Q"] | None:
+        """p_t of each query, in annotations, of which each may be of several source positions."""
+        at = asked.position
+        if at is not None and memory.origin is not None:
+            source = memory.origin.position
+            at = source.gather(1, at.clamp(max=source.shape[1] - 1))
+        centre: Tensor | None = self.window.centre(asked.query, memory.mask, at)
+        return centre
+
+    def extra(self, asked: Asked, memory: Memory, index: Tensor | None = None) -> Tensor | None:
+        """What all features together add inside the score's hidden layer [B, Q, J, A]; of positions `index` alone
+        [B, Q, P, A], where it is given."""
+        extra: Tensor | None = None
+        for (feature, weight), state, prepared in zip(self._features(), asked.features, memory.features, strict=True):
+            assert asked.position is not None
+            values = feature.values(state, prepared, memory, asked.position)
+            if index is not None:
+                values = values.gather(2, index.unsqueeze(3).expand(*index.shape, values.shape[3]))
+            share: Tensor = weight(values.to(weight.weight.dtype))
+            extra = share if extra is None else extra + share
+        return extra
+
+    def attend_all(self, query: Float[Tensor, "N I D"], state: AttentionState, memory: Memory) -> Attended:
+        """All I target positions of N = B * K hypotheses at once, for a decoder into whose recurrence nothing of this
+        re-enters: K * I queries a sentence."""
         assert self.merges
+        B, (N, I, _) = memory.mask.shape[0], query.shape
         position = None
         if state.position is not None:
-            position = state.position[:, None] + torch.arange(query.shape[1], device=query.device)
-        return self.attend(query, memory, position, state.features, state.noise)
+            position = (state.position[:, None] + torch.arange(I, device=query.device)).view(B, -1)
+        noise = None if state.noise is None else state.noise.reshape(B, -1, state.noise.shape[2])
+        attended = self.attend(Asked(query.reshape(B, -1, query.shape[2]), position, state.features, noise), memory)
+        return map_tree(lambda part: part.reshape(N, I, -1), attended)
 
     def step(
         self, query: Float[Tensor, "N D"], state: AttentionState, memory: Memory
@@ -137,123 +191,15 @@ class Attention(nn.Module):
         """One target position of N = B * K hypotheses, K consecutive rows for each of B sentences: rows [N, ...]."""
         B = memory.mask.shape[0]
         position = None if state.position is None else state.position.view(B, -1)
-        attended = self.attend(query.unflatten(0, (B, -1)), memory, position, state.features, self._noise(state, B))
-        alpha, context = attended.alpha.flatten(0, 1), attended.context.flatten(0, 1)
-        expected = None if attended.expected is None else attended.expected.flatten(0, 1)
+        asked = Asked(query.unflatten(0, (B, -1)), position, state.features, self._noise(state, B))
+        attended = map_tree(lambda part: part.flatten(0, 1), self.attend(asked, memory))
         if state.position is not None:
             features = tuple(
-                feature.after(s, prepared, memory, query, alpha)
+                feature.after(s, prepared, memory, query, attended.alpha)
                 for (feature, _), s, prepared in zip(self._features(), state.features, memory.features, strict=True)
             )
             state = AttentionState(state.position + 1, features, state.noise)
-        return Attended(alpha, context, expected), state
-
-    def _gathers(self, queries: int, width: int) -> bool:
-        """Whether looking at the windows' positions alone is less work than at all J and masking them.
-
-        Both are the same but for rounding. A score's hidden layer costs as much a position either way; a product of
-        all queries with all keys is so much quicker than products with keys picked one by one that these must be few.
-        """
-        if self.window.reach is None:
-            return False
-        reached = 2 * self.window.reach + 1
-        cost = min(2 * queries, PRODUCTS_A_PICK) if self.score.multiplies else 1
-        return reached * cost < width
-
-    def _everywhere(
-        self,
-        query: Tensor,
-        centre: Tensor | None,
-        memory: Memory,
-        position: Tensor | None,
-        states: tuple[Any, ...],
-        noise: Tensor | None,
-    ) -> Attended:
-        """All source positions, those outside the window masked: the definition."""
-        assert memory.keys is not None
-        positions = torch.arange(memory.mask.shape[1], device=query.device)[None, None]
-        placement = self.window.place(centre, positions, memory.mask.unsqueeze(1))
-        values = memory.annotations if memory.values is None else memory.values
-        extra = self._extra(states, memory, position, None)
-        return self._weigh(query, memory.keys, values, extra, placement, noise)
-
-    def _within(
-        self,
-        query: Tensor,
-        centre: Tensor,
-        memory: Memory,
-        position: Tensor | None,
-        states: tuple[Any, ...],
-        noise: Tensor | None,
-    ) -> Attended:
-        """The fast twin of `_everywhere` for local windows: the P = 2 D + 1 positions of each query alone.
-
-        Each query is then a sentence of its own, [B * Q, 1, P]; the weights are put back into J columns.
-        """
-        reach = self.window.reach
-        assert memory.keys is not None
-        assert reach is not None
-        (B, J), Q, P = memory.mask.shape, query.shape[1], 2 * reach + 1
-        first = (centre.detach() - reach).ceil().clamp(0, J - P).long()
-        index = first.unsqueeze(2) + torch.arange(P, device=query.device)
-        real = memory.mask.unsqueeze(1).expand(B, Q, J).gather(2, index)
-        placement = self.window.place(centre, index, real)
-        factor = None if placement.factor is None else placement.factor.view(B * Q, 1, P)
-        extra = self._extra(states, memory, position, index)
-        attended = self._weigh(
-            query.reshape(B * Q, 1, -1),
-            _pick(memory.keys, index),
-            _pick(memory.annotations if memory.values is None else memory.values, index),
-            None if extra is None else extra.view(B * Q, 1, P, -1),
-            Placement(placement.allowed.view(B * Q, 1, P), factor),
-            None if noise is None else noise.gather(2, index).view(B * Q, 1, P),
-        )
-        alpha, expected = (
-            None if w is None else w.new_zeros(B, Q, J).scatter(2, index, w.view(B, Q, P))
-            for w in (attended.alpha, attended.expected)
-        )
-        assert alpha is not None
-        return Attended(alpha, attended.context.view(B, Q, -1), expected)
-
-    def _weigh(
-        self,
-        query: Float[Tensor, "R q D"],
-        keys: Float[Tensor, "R P K"],
-        values: Float[Tensor, "R P H"],
-        extra: Float[Tensor, "R q P A"] | None,
-        placement: Placement,
-        noise: Float[Tensor, "R q P"] | None,
-    ) -> Attended:
-        """Score, mask, normaliser, the window's factor, context; the weights of several heads as their mean."""
-        M = self.score.heads
-        allowed, factor = placement
-        if M > 1:
-            allowed = allowed if allowed.shape[1] == 1 else allowed.repeat_interleave(M, dim=1)
-            factor = None if factor is None else factor.repeat_interleave(M, dim=1)
-        energy = self.score(query, keys, extra)
-        alpha, expected = self.normaliser(energy.masked_fill(~allowed, -torch.inf), noise)
-        alpha = alpha if factor is None else alpha * factor
-        if M == 1:
-            return Attended(alpha, torch.bmm(alpha.to(values.dtype), values), expected)
-        by_head = alpha.unflatten(1, (-1, M))  # [R, q, M, P]
-        parts = values.unflatten(2, (M, -1))  # [R, P, M, H / M]
-        context = torch.einsum("rqmp,rpmh->rqmh", by_head.to(values.dtype), parts).flatten(2)
-        return Attended(by_head.mean(2), context, None if expected is None else expected.unflatten(1, (-1, M)).mean(2))
-
-    def _extra(
-        self, states: tuple[Any, ...], memory: Memory, position: Tensor | None, index: Tensor | None
-    ) -> Tensor | None:
-        """What all features together add inside the score's hidden layer [B, Q, J, A]; of positions `index` alone
-        [B, Q, P, A], where it is given."""
-        extra: Tensor | None = None
-        for (feature, weight), s, prepared in zip(self._features(), states, memory.features, strict=True):
-            assert position is not None
-            values = feature.values(s, prepared, memory, position)
-            if index is not None:
-                values = values.gather(2, index.unsqueeze(3).expand(*index.shape, values.shape[3]))
-            share: Tensor = weight(values.to(weight.weight.dtype))
-            extra = share if extra is None else extra + share
-        return extra
+        return attended, state
 
     def _noise(self, state: AttentionState, sentences: int) -> Tensor | None:
         if state.noise is None or state.position is None:
@@ -263,8 +209,21 @@ class Attention(nn.Module):
         return rows.view(sentences, -1, J)
 
 
-def _pick(rows: Float[Tensor, "B J K"], index: Int[Tensor, "B Q P"]) -> Float[Tensor, "N P K"]:
-    """Rows of every sentence, N = B * Q; its gradient is summed in a fixed order on every device."""
-    B, J, K = rows.shape
-    offset = torch.arange(0, B * J, J, device=index.device)[:, None, None]
-    return embedding((index + offset).flatten(0, 1), rows.reshape(B * J, K))
+def _each_head(part: Tensor | None, heads: int) -> Tensor | None:
+    """[B, Q, P], the same for each head of a query, as [B, Q * heads, P]."""
+    if part is None or heads == 1 or part.shape[1] == 1:
+        return part
+    return part.repeat_interleave(heads, dim=1)
+
+
+def _mean_of_heads(alpha: Float[Tensor, "B E J"], heads: int) -> Float[Tensor, "B Q J"]:
+    mean: Tensor = alpha.unflatten(1, (-1, heads)).mean(2)
+    return mean
+
+
+def _context(alpha: Float[Tensor, "B E J"], values: Float[Tensor, "B J H"], heads: int) -> Float[Tensor, "B Q H"]:
+    """sum_j alpha_ij h_j; each head's of its own H / heads numbers, side by side."""
+    if heads == 1:
+        return torch.bmm(alpha, values)
+    own = values.unflatten(2, (heads, -1))
+    return torch.einsum("rqmp,rpmh->rqmh", alpha.unflatten(1, (-1, heads)), own).flatten(2)

@@ -9,10 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rnnsearch.config import ModelConfig
-from rnnsearch.kernels import bahdanau
 from rnnsearch.models.attention.attention import Attention, AttentionState
-from rnnsearch.models.attention.scores import Additive
-from rnnsearch.models.cells import CELLS, GRU, Cell
+from rnnsearch.models.cells import CELLS, Cell
 from rnnsearch.models.decoders.decoder import Decoder, Reading
 from rnnsearch.models.decoders.deep_output import DeepOutput
 from rnnsearch.models.decoders.tanh_output import TanhOutput
@@ -91,21 +89,8 @@ class Bahdanau(Decoder):
         s = state.cell.h
         attended, attention = self.attention.step(s, state.attention, memory)
         cell = self.cell.step(x + self.context(attended.context), state.cell, state.keep)
-        reading = Reading(s, attended.context, attended.alpha, attended.expected)
+        reading = Reading.of(s, attended)
         return BahdanauState(cell, attention, state.keep), reading
-
-    def unroll(self, x: Float[Tensor, "B I G"], state: BahdanauState, memory: Memory) -> Reading:
-        """The fast twin of the repeated step where there is one, else the step repeated."""
-        cell, score = self.cell, self.attention.score
-        if type(cell) is not GRU or state.keep is not None:
-            return super().unroll(x, state, memory)
-        if type(score) is not Additive or not self.attention.is_plain:
-            return super().unroll(x, state, memory)
-        assert memory.keys is not None
-        weights = bahdanau.Weights(
-            score.query.weight, score.vector, self.context.weight, cell.recurrent_gates.weight, cell.recurrent.weight
-        )
-        return Reading(*bahdanau.unroll(x, state.cell.h, memory.annotations, memory.keys, memory.mask, weights))
 
     def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
         t: Tensor = self.deep_output(reading.state, y_prev, reading.context)

@@ -125,7 +125,7 @@ class BiDeep(Decoder):
             w = new.h + w if r >= self.first_residual else new.h
             cells.append(new)
             first += layer.count
-        reading = Reading(w, attended.context, attended.alpha, attended.expected)
+        reading = Reading.of(w, attended)
         return BiDeepState(tuple(cells), attention, masks, state.up, state.position + 1), reading
 
     def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:

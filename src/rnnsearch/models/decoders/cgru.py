@@ -84,7 +84,7 @@ class ConditionalGRU(Decoder):
         self, x: Float[Tensor, "N G"], state: ConditionalState, memory: Memory
     ) -> tuple[ConditionalState, Reading]:
         cell, attended, attention = self.cell.step(x, state.cell, state.attention, memory, state.masks)
-        reading = Reading(cell.h, attended.context, attended.alpha, attended.expected)
+        reading = Reading.of(cell.h, attended)
         return ConditionalState(cell, attention, state.masks), reading
 
     def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:

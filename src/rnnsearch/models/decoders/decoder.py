@@ -7,6 +7,7 @@ runs position by position. Training, search and forced decoding all run these sa
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rnnsearch.config import ModelConfig
+from rnnsearch.models.attention.attention import Attended
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoder import Encoder
 from rnnsearch.models.memory import Encoded, Memory
@@ -37,6 +39,11 @@ class Reading(NamedTuple):
     alpha: Tensor | None
     expected: Tensor | None = None
 
+    @classmethod
+    def of(cls, state: Tensor, attended: Attended) -> Reading:
+        """The reading of a decoder with attention."""
+        return cls(state, attended.context, attended.alpha, attended.expected)
+
 
 class Decoder(nn.Module, ABC):
     """A decoder over embedded previous words. `readout_size` is R, what the output layer reads."""
@@ -55,6 +62,7 @@ class Decoder(nn.Module, ABC):
     readout_option: ClassVar[str | None] = "maxout"
     """The option of `[model.decoder]` that gives `readout_size`; None where no single one does."""
     readout_size: int
+    twin: Callable[[Any, Tensor, State, Memory], Reading] | None = None
 
     @classmethod
     @abstractmethod
@@ -90,7 +98,13 @@ class Decoder(nn.Module, ABC):
         """Everything after the recurrence, for any number of positions."""
 
     def unroll(self, x: Float[Tensor, "B I G"], state: State, memory: Memory) -> Reading:
-        """The step repeated over I target positions: the definition that every faster twin must equal."""
+        """All I target positions: the step repeated, or a chosen twin of it (`backend/twins.py`)."""
+        if self.twin is not None:
+            return self.twin(self, x, state, memory)
+        return self.repeat_step(x, state, memory)
+
+    def repeat_step(self, x: Float[Tensor, "N I G"], state: State, memory: Memory) -> Reading:
+        """What every twin of `unroll` must equal."""
         readings = []
         for x_i in x.unbind(1):
             state, reading = self.step(x_i, state, memory)

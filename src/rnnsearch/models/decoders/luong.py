@@ -30,8 +30,7 @@ class Luong(Stacked):
     """h_t = stack(E y_{t-1}, h_{t-1}), then a_t from the NEW h_t of the top layer, c_t = sum_s a_t(s) h-_s,
     h~_t = tanh(W_c [c_t; h_t]), p(y_t) = softmax(W_s h~_t) (Luong et al. 2015, section 3, eq. 5-7).
 
-    Nothing that attention makes re-enters the recurrence, so the stack runs layer by layer and attention and readout
-    run over all positions at once, unless attention itself carries something from position to position.
+    Nothing that attention makes re-enters the recurrence.
     """
 
     name = "luong"
@@ -54,15 +53,7 @@ class Luong(Stacked):
     def step(self, x: Float[Tensor, "N G"], state: LuongState, memory: Memory) -> tuple[LuongState, Reading]:
         h, stack = self.stack.step(x, state.stack)
         attended, attention = self.attention.step(h, state.attention, memory)
-        return LuongState(stack, attention), Reading(h, attended.context, attended.alpha, attended.expected)
-
-    def unroll(self, x: Float[Tensor, "B I G"], state: LuongState, memory: Memory) -> Reading:
-        """The fast twin of the repeated step where attention merges, else the step repeated."""
-        if not self.attention.merges:
-            return super().unroll(x, state, memory)
-        h, _ = self.stack.run(x, state.stack)
-        attended = self.attention.attend_all(h, state.attention, memory)
-        return Reading(h, attended.context, attended.alpha, attended.expected)
+        return LuongState(stack, attention), Reading.of(h, attended)
 
     def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
         t: Tensor = self.attentional(reading.context, reading.state)

@@ -63,7 +63,7 @@ class LuongInputFeeding(Stacked):
         h, stack = self.stack.step(x + self.feeding(state.fed), state.stack)
         attended, attention = self.attention.step(h, state.attention, memory)
         fed = self.attentional(attended.context, h)
-        reading = Reading(fed, attended.context, attended.alpha, attended.expected)
+        reading = Reading.of(fed, attended)
         return InputFeedingState(stack, fed, attention), reading
 
     def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:

@@ -148,7 +148,7 @@ class MemDec(Decoder):
         cell = self.cell.step(gates, state.cell._replace(h=between), mask_of(state.masks, 1))
         write = self.writer(state.buffer, cell.h, state.write)
         buffer = self._written(state.buffer, cell.h, write.unsqueeze(2))
-        reading = Reading(cell.h, attended.context, attended.alpha, attended.expected)
+        reading = Reading.of(cell.h, attended)
         return MemDecState(cell, buffer, read, write, attention, state.masks), reading
 
     def _written(self, buffer: Tensor, s: Tensor, weights: Tensor) -> Tensor:

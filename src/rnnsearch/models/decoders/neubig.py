@@ -59,7 +59,7 @@ class Neubig(Stacked):
     def step(self, x: Float[Tensor, "N G"], state: NeubigState, memory: Memory) -> tuple[NeubigState, Reading]:
         h, stack = self.stack.step(x + self.context(state.context), state.stack)
         attended, attention = self.attention.step(h, state.attention, memory)
-        reading = Reading(h, attended.context, attended.alpha, attended.expected)
+        reading = Reading.of(h, attended)
         return NeubigState(stack, attended.context, attention), reading
 
     def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:

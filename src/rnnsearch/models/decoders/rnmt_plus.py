@@ -64,7 +64,7 @@ class RNMTPlus(Stacked):
         bottom = state.stack.cells[0].h
         attended, attention = self.attention.step(bottom, state.attention, memory)
         top, stack = self.stack.step(x + self.context(attended.context), state.stack, attended.context)
-        reading = Reading(top, attended.context, attended.alpha, attended.expected)
+        reading = Reading.of(top, attended)
         return RNMTPlusState(stack, attention), reading
 
     def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:

@@ -17,8 +17,7 @@ from rnnsearch.models.stack import Stack, StackState
 
 class Sutskever(Decoder):
     """h^l_0 from the encoder's layer l;  h_t = stack(E y_{t-1}, h_{t-1});  p(y_t) = softmax(W h_t + b) with h_t of the
-    top layer (Sutskever et al. 2014, section 2 and 3.4). Nothing of the source enters after h_0, so all target
-    positions run layer by layer."""
+    top layer (Sutskever et al. 2014, section 2 and 3.4). Nothing of the source enters after h_0."""
 
     name = "sutskever"
     options = frozenset({"cell", "layers", "bridge"})
@@ -48,16 +47,12 @@ class Sutskever(Decoder):
 
     def step(self, x: Float[Tensor, "N G"], state: StackState, memory: Memory) -> tuple[StackState, Reading]:
         h, state = self.stack.step(x, state)
-        return state, _reading(h)
-
-    def unroll(self, x: Float[Tensor, "B I G"], state: StackState, memory: Memory) -> Reading:
-        """The fast twin of the repeated step: each layer over all positions."""
-        return _reading(self.stack.run(x, state)[0])
+        return state, reading_of(h)
 
     def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
         return reading.state
 
 
-def _reading(h: Tensor) -> Reading:
+def reading_of(h: Tensor) -> Reading:
     """A reading without a context: one of size 0."""
     return Reading(state=h, context=h.new_empty(*h.shape[:-1], 0), alpha=None)

@@ -1,0 +1,216 @@
+"""Which modules run a faster twin of their definition, and why the others do not.
+
+The definitions are in `models`: a cell's `sequence`, a decoder's `unroll`, attention's `attend`, the output layer's
+`losses`. Each has one hook, `module.twin`, which is set here alone, by the module's exact class: a derived class may
+have changed its equations, so it never meets its parent's twin. The laws hold each twin equal to its definition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from rnnsearch.backend import local_windows
+from rnnsearch.kernels import bahdanau, library_sequences
+from rnnsearch.kernels.cross_entropy import cross_entropy
+from rnnsearch.kernels.gru_sequence import gru_sequence
+from rnnsearch.models.attention.attention import Attention
+from rnnsearch.models.attention.normalisers import Softmax
+from rnnsearch.models.attention.scores import Additive
+from rnnsearch.models.attention.windows import Global
+from rnnsearch.models.cell import Cell
+from rnnsearch.models.cells import GRU, LSTM, TorchGRU
+from rnnsearch.models.decoders.bahdanau import Bahdanau, BahdanauState, BahdanauTanh
+from rnnsearch.models.decoders.decoder import Decoder, Reading
+from rnnsearch.models.decoders.luong import Luong, LuongState
+from rnnsearch.models.decoders.sutskever import Sutskever, reading_of
+from rnnsearch.models.memory import CellState, Hidden, HiddenAndCell, Memory
+from rnnsearch.models.outputs import Losses, Output
+from rnnsearch.models.stack import Stack, StackState, read
+
+Sequence = tuple[Tensor, CellState]
+
+
+class Twin(NamedTuple):
+    """what: in words. run: in the place of the definition, the module first. lacks: why a module of the class must do
+    without; None where it need not."""
+
+    what: str
+    run: Callable[..., Any]
+    lacks: Callable[[Any], str | None] = lambda _: None
+
+
+class Choice(NamedTuple):
+    """module: its name in the model. twin: what it runs in place of its definition; None: nothing, for the reason
+    `why`."""
+
+    module: str
+    twin: str | None
+    why: str = ""
+
+
+def choose(model: nn.Module, fast: bool = True) -> list[Choice]:
+    """Give each module its twin, where it has one; without `fast` all run their definitions."""
+    choices = []
+    for name, module in model.named_modules():
+        if isinstance(module, Cell | Decoder | Attention | Output):
+            twin = TWINS.get(type(module)) if fast else None
+            why = f"{type(module).__name__} has no twin" if twin is None else twin.lacks(module)
+            module.twin = None if twin is None or why else twin.run
+            choices.append(Choice(name, None if twin is None or why else twin.what, why or ""))
+    return choices
+
+
+def _gru(
+    cell: GRU,
+    x: Tensor,
+    mask: Tensor | None = None,
+    backward: bool = False,
+    start: CellState | None = None,
+    keep: Tensor | None = None,
+) -> Sequence:
+    return _gru_run(cell, cell.inputs(x), mask, backward, start, keep)
+
+
+def _gru_run(
+    cell: GRU, share: Tensor, mask: Tensor | None, backward: bool, start: CellState | None, keep: Tensor | None
+) -> Sequence:
+    """From the inputs' share. With a dropout mask the loop runs."""
+    if keep is not None:
+        return cell.run(share, mask, backward, start, keep)
+    weights = cell.recurrent_gates.weight, cell.recurrent.weight
+    outputs, last = gru_sequence(share, mask, *weights, backward, None if start is None else start.h)
+    return outputs, Hidden(last)
+
+
+def _torch_gru(
+    cell: TorchGRU,
+    x: Tensor,
+    mask: Tensor | None = None,
+    backward: bool = False,
+    start: CellState | None = None,
+    keep: Tensor | None = None,
+) -> Sequence:
+    if keep is not None or not library_sequences.can_run(mask, start, backward):
+        return cell.run(cell.inputs(x), mask, backward, start, keep)
+    weights = cell.input.weight, cell.recurrent.weight, cell.input.bias, cell.recurrent.bias
+    first = None if start is None else start.h
+    outputs, h = library_sequences.torch_gru_sequence(x, mask, weights, backward, first)
+    return outputs, Hidden(h)
+
+
+def _lstm(
+    cell: LSTM,
+    x: Tensor,
+    mask: Tensor | None = None,
+    backward: bool = False,
+    start: CellState | None = None,
+    keep: Tensor | None = None,
+) -> Sequence:
+    if keep is not None or not library_sequences.can_run(mask, start, backward):
+        return cell.run(cell.inputs(x), mask, backward, start, keep)
+    assert start is None or isinstance(start, HiddenAndCell)
+    weights = cell.input.weight, cell.input.bias, cell.recurrent.weight
+    outputs, h, c = library_sequences.lstm_sequence(x, mask, *weights, backward, start)
+    return outputs, HiddenAndCell(h, c)
+
+
+def layer_by_layer(stack: Stack, x: Tensor, state: StackState) -> tuple[Tensor, StackState]:
+    """`Stack.step` over I positions [N, I, .], for a decoder into whose recurrence nothing else feeds: each layer over
+    all positions. x: the bottom layer's share."""
+    noise, I = state.noise, x.shape[1]
+    new: list[CellState] = []
+    below = x
+    for l, (cell, old) in enumerate(zip(stack.layers, state.cells, strict=True)):
+        keep = None if noise is None or noise.state is None else noise.state[:, l]
+        if l == 0:
+            run = partial(_gru_run, cell) if type(cell) is GRU else cell.run
+            outputs, last = run(x, None, False, old, keep)
+        else:
+            mask = None
+            if noise is not None and noise.layers is not None:
+                mask = noise.layers[:, noise.position : noise.position + I, l - 1]
+            outputs, last = cell.sequence(read(below, mask), None, False, old, keep)
+        new.append(last)
+        below = outputs + below if stack.adds(l) else outputs
+    if noise is not None:
+        noise = noise._replace(position=noise.position + I)
+    return below, StackState(tuple(new), noise)
+
+
+def _sutskever(decoder: Sutskever, x: Tensor, state: StackState, _: Memory) -> Reading:
+    return reading_of(layer_by_layer(decoder.stack, x, state)[0])
+
+
+def _luong(decoder: Luong, x: Tensor, state: LuongState, memory: Memory) -> Reading:
+    h, _ = layer_by_layer(decoder.stack, x, state.stack)
+    return Reading.of(h, decoder.attention.attend_all(h, state.attention, memory))
+
+
+def _luong_lacks(decoder: Luong) -> str | None:
+    return _stack_lacks(decoder) or (None if decoder.attention.merges else "attention remembers its weights")
+
+
+def _stack_lacks(decoder: Luong | Sutskever) -> str | None:
+    return None if type(decoder.stack) is Stack else "its stack is of a derived class"
+
+
+def _bahdanau(decoder: Bahdanau, x: Tensor, state: BahdanauState, memory: Memory) -> Reading:
+    """With a dropout mask the step is repeated."""
+    cell, score = decoder.cell, decoder.attention.score
+    if state.keep is not None:
+        return decoder.repeat_step(x, state, memory)
+    assert isinstance(cell, GRU)
+    assert isinstance(score, Additive)
+    assert memory.keys is not None
+    weights = bahdanau.Parameters(
+        score.query.weight, score.vector, decoder.context.weight, cell.recurrent_gates.weight, cell.recurrent.weight
+    )
+    each = x.shape[0] // memory.mask.shape[0]
+    annotations, keys, mask = memory.annotations, memory.keys, memory.mask
+    if each > 1:
+        annotations, keys, mask = (part.repeat_interleave(each, dim=0) for part in (annotations, keys, mask))
+    return Reading(*bahdanau.unroll(x, state.cell.h, annotations, keys, mask, weights))
+
+
+def _bahdanau_lacks(decoder: Bahdanau) -> str | None:
+    attention = decoder.attention
+    parts = {"cell": (decoder.cell, GRU), "attention": (attention, Attention), "score": (attention.score, Additive)}
+    parts |= {"window": (attention.window, Global), "normaliser": (attention.normaliser, Softmax)}
+    for part, (own, wanted) in parts.items():
+        if type(own) is not wanted:
+            return f"its {part} is not {wanted.__name__}"
+    return "its attention has features" if attention.features else None
+
+
+def is_rnnsearch(decoder: Decoder) -> bool:
+    """Whether a decoder is that of Bahdanau et al. with the papers' parts, under either output."""
+    return isinstance(decoder, Bahdanau) and TWINS.get(type(decoder)) is RECURRENCE and _bahdanau_lacks(decoder) is None
+
+
+def _losses(output: Output, readout: Tensor, target: Tensor, smoothing: float) -> Losses:
+    weight: Tensor = output.weight if output.lexical is None else torch.cat([output.weight, output.lexical], dim=1)
+    return cross_entropy(readout, weight, output.bias, target, smoothing)
+
+
+RECURRENCE = Twin("the whole recurrence, its backward pass by hand", _bahdanau, _bahdanau_lacks)
+TWINS: dict[type[nn.Module], Twin] = {
+    GRU: Twin("the whole sequence, its backward pass by hand", _gru),
+    TorchGRU: Twin("the library's sequence", _torch_gru),
+    LSTM: Twin("the library's sequence", _lstm),
+    Attention: Twin(
+        "the window's positions alone",
+        local_windows.attend,
+        lambda attention: None if attention.window.reach is not None else "its window sees all positions",
+    ),
+    Bahdanau: RECURRENCE,
+    BahdanauTanh: RECURRENCE,
+    Luong: Twin("layer by layer, attention to all positions at once", _luong, _luong_lacks),
+    Sutskever: Twin("layer by layer", _sutskever, _stack_lacks),
+    Output: Twin("softmax and gradient in chunks", _losses),
+}
+"""By exact class."""
