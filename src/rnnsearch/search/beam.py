@@ -100,24 +100,25 @@ class BeamSearch:
         return hypotheses(self._history, self._finals, self._sources, self._options)
 
     def steps(self) -> Iterator[BeamStep]:
-        """The search, step by step; outside of these, gradients are what they are to the caller."""
+        """The search, step by step; between them, the caller's gradients are on or off as he left them."""
         numbers = np.arange(len(self.most))
-        live = self._start()
+        with torch.inference_mode():
+            live = self._start()
         for position in range(1, int(self.most.max()) + 2):
-            live, made = self._step(live, position, numbers)
+            with torch.inference_mode():
+                live, made = self._step(live, position, numbers)
+                going = self._finals.add(made)
+                if going.any():
+                    stay = None
+                    if not going.all() and np.mean(~going) >= self._options.compact_at:
+                        rows = np.flatnonzero(going)
+                        numbers, stay = numbers[rows], torch.from_numpy(rows).to(self._scorer.device)
+                    live = self._advance(live, made, stay)
             self._history.append(made)
-            going = self._finals.add(made)
             yield made
             if not going.any():
                 return
-            stay = None
-            if not going.all() and np.mean(~going) >= self._options.compact_at:
-                rows = np.flatnonzero(going)
-                numbers = numbers[rows]
-                stay = torch.from_numpy(rows).to(self._scorer.device)
-            live = self._advance(live, made, stay)
 
-    @torch.no_grad()
     def _start(self) -> _Live:
         """One empty hypothesis a sentence: the first step has nothing to tell several apart by."""
         memory, state = self._scorer.start(self._sources, self._columns.ids)
@@ -131,7 +132,6 @@ class BeamSearch:
             attended=Attended.start(self._sources) if self._covers else None,
         )
 
-    @torch.no_grad()
     def _step(self, live: _Live, position: int, numbers: Numbers) -> tuple[_Live, BeamStep]:
         """Score all continuations and choose; the hypotheses return with their next states."""
         step = self._scorer.step(live.memory, live.state, live.tokens)
@@ -146,16 +146,17 @@ class BeamSearch:
     def _chosen(self, live: _Live, scores: Tensor, step: Step, numbers: Numbers) -> BeamStep:
         """The best 2 * beam continuations, so that `beam` are left when as many end."""
         A, K = live.log_probs.shape
-        norm = None if step.norm is None else step.norm.view(A, K)
-        before = live.log_probs if norm is None else live.log_probs - norm
+        norm = torch.zeros((), device=scores.device) if step.norm is None else step.norm.view(A, K)
         count = 1 if self._alone else 2 * self._options.beam
-        index = self._choose(scores.reshape(A, K, -1), before, count)
-        parent = index // self._columns.count
-        token = self._columns.tokens(index % self._columns.count)
+        index = self._choose(scores.reshape(A, K, -1), live.log_probs - norm, count)
         score = scores.reshape(A, -1).gather(1, index)
-        if norm is not None:
-            score = score - norm.gather(1, parent)
-        log_prob = live.log_probs.gather(1, parent) + score
+        if K == 1:
+            parent, column, so_far = torch.zeros_like(index), index, live.log_probs
+        else:
+            parent, column = index // self._columns.count, index % self._columns.count
+            so_far, norm = live.log_probs.gather(1, parent), norm.expand(A, K).gather(1, parent)
+        token, score = self._columns.tokens(column), score - norm
+        log_prob = so_far + score
         ends = token == EOS
         alive = log_prob.masked_fill(ends, -torch.inf)
         if self._alone:
@@ -169,7 +170,6 @@ class BeamSearch:
             penalty = live.attended.penalty(self._options.ranking).gather(1, parent)
         return BeamStep(numbers, parent, token, score, log_prob, ends, keep, alive, step.attention, penalty)
 
-    @torch.no_grad()
     def _advance(self, live: _Live, made: BeamStep, stay: Tensor | None) -> _Live:
         """The beam after a step, of the sentences `stay` alone where these are given."""
         token, alive, memory, numbers = made.token, made.alive, live.memory, live.sentences

@@ -67,7 +67,8 @@ class Finals:
         self._options = options
         self._most = most
         self._ranking = options.ranking
-        self._normalised = normalised
+        # A sentence stops at its first ended hypothesis in a beam of one, and nowhere early without a bound.
+        self._bounded = normalised and options.beam > 1
         self._best = np.full((len(most), options.n_best), -np.inf)
         self._count = np.zeros(len(most), dtype=np.int64)
         self._going = np.ones(len(most), dtype=bool)
@@ -84,8 +85,9 @@ class Finals:
         cost = np.zeros_like(total) if made.penalty is None else fetched[2]
         going = self._going[sentences]
         self._steps += 1
-        for row in np.flatnonzero(np.isnan(total).any(1) & going)[:1].tolist():
-            raise not_a_number(int(sentences[row]), self._steps)
+        if not np.isfinite(total).all():
+            for row in np.flatnonzero(np.isnan(total).any(1) & going)[:1].tolist():
+                raise not_a_number(int(sentences[row]), self._steps)
         first = slice(self._options.beam)
         done = ended[:, first] & (total[:, first] > -np.inf) & going[:, None]
         if done.any():
@@ -93,10 +95,11 @@ class Finals:
         top = np.where(ended, -np.inf, total).max(1)
         long = self._steps > self._most[sentences]
         count = self._count[sentences]
-        for row in np.flatnonzero((top == -np.inf) & (count == 0) & going & ~long)[:1].tolist():
+        dead = top == -np.inf
+        for row in np.flatnonzero(dead & (count == 0) & going & ~long)[:1].tolist():
             raise nothing_allowed(int(sentences[row]), self._steps)
-        stops = long | (count >= self._options.beam) | (top == -np.inf)
-        if self._normalised:
+        stops = long | (count >= self._options.beam) | dead
+        if self._bounded:
             # A live hypothesis's score is highest under the norm of its greatest length, EOS counted.
             stops |= self._ranking.score(top, self._most[sentences] + 1.0) <= self._best[sentences, 0]
         cut = going & long & (count < self._options.n_best)
@@ -114,6 +117,8 @@ class Finals:
         finished = np.ones(len(row), dtype=bool)
         self._ends.append(Ends(sentences[row], step, place, total[row, place], finished, cost[row, place]))
         self._count[sentences] += done.sum(1)
+        if not self._bounded:
+            return
         score = self._ranking.score(np.where(done, total, -np.inf), self._steps, cost)
         both = np.concatenate((self._best[sentences], score), axis=1)
         self._best[sentences] = np.sort(both, axis=1)[:, -self._options.n_best :]
