@@ -62,7 +62,7 @@ class Gradients(Generic[Model]):
 
         Errors: TrainingError where one of them is not finite.
         """
-        sentences, tokens = whole(group)
+        sentences, tokens = size(group)
         self.total.begin()
         sums = self._passes(
             list(enumerate(group)), update, sentences if self.training.normalise == "sentences" else tokens
@@ -136,7 +136,7 @@ class Gradients(Generic[Model]):
         )
 
 
-def whole(group: list[Batch]) -> tuple[int, int]:
+def size(group: list[Batch]) -> tuple[int, int]:
     """Sentences and target symbols of a group of batches, other processes' rows among them."""
     shares = [batch.share for batch in group]
     sentences = sum(b.sentences if s is None else len(s.indices) for b, s in zip(group, shares, strict=True))

@@ -26,7 +26,7 @@ from rnnsearch.objectives.loss import Model, Objective
 from rnnsearch.processes import Processes
 from rnnsearch.systems.parameters import ParameterGroup
 from rnnsearch.systems.validation import Assessor
-from rnnsearch.training.gradients import Gradients, whole
+from rnnsearch.training.gradients import Gradients, size
 from rnnsearch.training.interrupt import interruptible
 from rnnsearch.training.optimisers import make_optimiser
 from rnnsearch.training.progress import Reporter
@@ -144,17 +144,35 @@ class Trainer(Generic[Model]):
         """Passes over the training data so far."""
         return self.state.epoch + self.state.batch / self.batches.count(self.state.epoch)
 
+    def _limits(self, updates: int) -> list[tuple[str, float]]:
+        """What ends the run after so many updates, in words, and which share of it is done."""
+        training = self.training
+        limits = [
+            ("updates", "max_updates", training.max_updates, float(updates)),
+            ("epochs", "max_epochs", training.max_epochs, self.epochs()),
+            ("minutes of training", "max_minutes", training.max_minutes, self.state.seconds / 60),
+        ]
+        return [
+            (f"{limit if isinstance(limit, int) else format(limit, 'g')} {what} done (training.{name})", used / limit)
+            for what, name, limit, used in limits
+            if limit is not None
+        ]
+
     def _finished(self) -> str | None:
-        limits, state = self.training, self.state
-        if limits.max_updates is not None and state.update >= limits.max_updates:
-            return f"{limits.max_updates} updates done (training.max_updates)"
-        if limits.max_epochs is not None and self.epochs() >= limits.max_epochs:
-            return f"{limits.max_epochs:g} epochs done (training.max_epochs)"
-        if limits.max_minutes is not None and state.seconds >= 60 * limits.max_minutes:
-            return f"{limits.max_minutes:g} minutes of training done (training.max_minutes)"
-        if limits.patience is not None and state.worse >= limits.patience:
-            return f"{state.worse} evaluations without a better dev score (training.patience)"
-        return None
+        reasons = [reason for reason, share in self._limits(self.state.update) if share >= 1]
+        if not reasons and self.training.patience is not None and self.state.worse >= self.training.patience:
+            return f"{self.state.worse} evaluations without a better dev score (training.patience)"
+        return reasons[0] if reasons else None
+
+    def _done(self) -> float:
+        """The share of the run that is done before this update, by the nearest of its limits; 0 where it has none."""
+        return min(1.0, max((share for _, share in self._limits(self.state.update - 1)), default=0.0))
+
+    def _seconds_left(self) -> float | None:
+        """Of training, by the nearest of the limits that can be foreseen."""
+        seconds = self.state.seconds
+        left = [seconds / share - seconds for _, share in self._limits(self.state.update)]
+        return max(0.0, min(left)) if left else None
 
     def _end(self, reason: str) -> str:
         if self.state.evaluated < self.state.update:
@@ -188,7 +206,7 @@ class Trainer(Generic[Model]):
         self.optimiser.step()
         with torch.no_grad():
             self.task.objective.after_update(self.model, parts)
-        sentences, tokens = whole(group)
+        sentences, tokens = size(group)
         seconds = time.monotonic() - begin + waited
         state.seconds += seconds
         state.waited += waited
@@ -212,30 +230,6 @@ class Trainer(Generic[Model]):
         every = training.checkpoint_every
         if every is not None and state.update % every == 0 and self.processes.first:
             save_weights(self.folder / f"update-{state.update}.safetensors", weights(self.model))
-
-    def _done(self) -> float:
-        """The share of the run that is done, by the nearest of its limits; 0 where it has none."""
-        limits, state = self.training, self.state
-        shares = [0.0]
-        if limits.max_minutes is not None:
-            shares.append(state.seconds / (60 * limits.max_minutes))
-        if limits.max_updates is not None:
-            shares.append((state.update - 1) / limits.max_updates)
-        if limits.max_epochs is not None:
-            shares.append(self.epochs() / limits.max_epochs)
-        return min(1.0, max(shares))
-
-    def _seconds_left(self) -> float | None:
-        """Of training, by the nearest of the limits that can be foreseen."""
-        limits, state = self.training, self.state
-        left = []
-        if limits.max_minutes is not None:
-            left.append(60 * limits.max_minutes - state.seconds)
-        if limits.max_updates is not None:
-            left.append(state.seconds / state.update * (limits.max_updates - state.update))
-        if limits.max_epochs is not None:
-            left.append(state.seconds / self.epochs() * (limits.max_epochs - self.epochs()))
-        return max(0.0, min(left)) if left else None
 
     def _due_for_evaluation(self) -> bool:
         every = self.training.evaluate_every
