@@ -64,6 +64,16 @@ class Translator:
         return self.search.scorer.device
 
     @property
+    def languages(self) -> tuple[str, str]:
+        """The codes of source and target."""
+        return self.config.data.source, self.config.data.target
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers training found."""
+        return sum(p.numel() for p in self.model.parameters())
+
+    @property
     def aligns(self) -> bool:
         """Whether the model has attention, and so alignments."""
         return self.model.decoder.attends

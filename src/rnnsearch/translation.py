@@ -14,6 +14,7 @@ from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.search.hypothesis import Hypothesis
 from rnnsearch.text.alignments import attention_of_symbols, links_from_attention, symbols_to_words
 from rnnsearch.text.spans import NO_WORD, word_of_symbol, word_spans
+from rnnsearch.text.spans import words as words_of
 from rnnsearch.text.tokenizer import Segmented
 from rnnsearch.text.vocabulary import EOS, SPECIALS
 
@@ -102,14 +103,17 @@ def in_words(source: Segmented, target: Segmented, hypothesis: Hypothesis, read:
     """Put a hypothesis into words: raw text, symbols, and attention over both. read: as `attention_of_symbols`'."""
     attention = hypothesis.attention.get("source")
     word_attention, links, token_links = None, set[tuple[int, int]](), set[tuple[int, int]]()
+    source_words, target_words = tuple(words_of(source.text)), tuple(words_of(target.text))
     rows = word_of_symbol(target.text, target.offsets)
     if attention is not None:
         # EOS has its own row and column
         inner = attention_of_symbols(attention, len(target.ids), read)[:, : len(source.ids)]
         columns = word_of_symbol(source.text, source.offsets)
         pieces, words = _pieces(target, rows)
-        word_attention = symbols_to_words(inner[pieces], columns, words)
-        links, token_links = links_from_attention(word_attention), links_from_attention(inner)
+        found = symbols_to_words(inner[pieces], columns, words)
+        links, token_links = links_from_attention(found), links_from_attention(inner)
+        word_attention = np.zeros((len(target_words), len(source_words)), dtype=found.dtype)
+        word_attention[: len(found), : found.shape[1]] = found  # a last word may have no symbol of its own
     end = (SPECIALS[EOS],) if len(hypothesis.token_scores) > len(target.ids) else ()
     return Translation(
         source=source.text,
@@ -121,8 +125,8 @@ def in_words(source: Segmented, target: Segmented, hypothesis: Hypothesis, read:
         token_scores=hypothesis.token_scores,
         source_tokens=(*source.symbols, SPECIALS[EOS]),
         attention=attention,
-        source_words=tuple(source.text[a:b] for a, b in word_spans(source.text)),
-        words=tuple(target.text[a:b] for a, b in word_spans(target.text)),
+        source_words=source_words,
+        words=target_words,
         word_attention=word_attention,
         alignment=tuple(sorted(links)),
         token_alignment=tuple(sorted(token_links)),

@@ -6,6 +6,7 @@ import itertools
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from html.parser import HTMLParser
 from importlib import resources
 from pathlib import Path
@@ -14,14 +15,15 @@ import numpy as np
 import pytest
 
 from rnnsearch.errors import DataError, RnnsearchError
-from rnnsearch.evaluate.corpus_scores import NoUnknown, evaluate
+from rnnsearch.evaluate.corpus_scores import evaluate
 from rnnsearch.evaluate.examples import Example, choose
 from rnnsearch.evaluate.page import Report, to_html, write_report
 from rnnsearch.evaluate.projection import Grouped, project
-from rnnsearch.evaluate.scatter import COLOURS, plane
+from rnnsearch.evaluate.scatter import scatter
 from rnnsearch.metrics.alignment_error import AlignmentScores
 from rnnsearch.plots.figures import DARK, LIGHT
 from rnnsearch.systems.card import LearningStatistics
+from rnnsearch.translation import Translation
 
 EVIL = "<script>alert('x')</script> & \"co\""
 VOID = {"meta", "img", "source", "link", "br"}
@@ -59,6 +61,19 @@ class Page(HTMLParser):
         return [attributes["id"] or "" for tag, attributes in self.tags if tag == "section"]
 
 
+def translation(
+    source: Sequence[str],
+    target: Sequence[str],
+    attention: np.ndarray | None = None,
+    links: tuple[tuple[int, int], ...] = (),
+) -> Translation:
+    """As much of a translation as is shown."""
+    return Translation(
+        " ".join(source), " ".join(target), 0.0, 0.0, True, (), (), (), None, tuple(source), tuple(target),
+        attention, links, (), (),
+    )  # fmt: skip
+
+
 def full_report() -> Report:
     references = [f"the man number {n} sits on the red bench {EVIL}" for n in range(24)]
     hypotheses = [r.replace("red", "old") if n % 3 else r for n, r in enumerate(references)]
@@ -68,16 +83,15 @@ def full_report() -> Report:
         references,
         name=f"RNNsearch {EVIL}",
         sources=sources,
-        no_unk=NoUnknown([True] * 24, references),
+        no_unk=references,
         baseline=(f"rival {EVIL}", references),
         samples=40,
         alignment=AlignmentScores(0.25, 0.75, 0.8, 1200),
         counts={"the": 2000, "sits": 3},
     )
-    words = (EVIL, "b", "c")
-    attention = np.array([[0.8, 0.1, 0.1], [0.0, 0.0, 1.0]])
-    links = frozenset({(0, 0), (2, 1), (1, 1)})
-    example = Example("best", 61.2, EVIL, f"T {EVIL}", f"R {EVIL}", words, (EVIL, "y"), attention, links)
+    attention = np.array([[0.8, 0.1, 0.1], [0.0, 0.0, 1.0]], dtype=np.float32)
+    shown = translation((EVIL, "b", "c"), (EVIL, "y"), attention, ((0, 0), (1, 1), (2, 1)))
+    example = Example("best", 61.2, shown, f"R {EVIL}")
     return Report(
         title=f"A run {EVIL}",
         source_language="de",
@@ -182,7 +196,7 @@ def test_missing_parts_are_left_out() -> None:
     alone = Page(to_html(Report("Facts", facts={"Pair": "de-en"})))
     assert alone.headings() == ["model"]
     assert Page(to_html(Report("Log", log=[{"update": 1, "train_nll": 1.0}]))).headings() == []
-    plain = Report("Plain", examples=[Example("best", 1.0, "Quelle", "target", "")])
+    plain = Report("Plain", examples=[Example("best", 1.0, translation(["Quelle"], ["target"]), "")])
     text = Page(to_html(plain)).text
     assert "Reference" not in text
     assert '<table class="heat' not in to_html(plain)
@@ -214,7 +228,7 @@ def test_contrast_is_enough_in_both_themes() -> None:
             assert min(contrast(theme[text], theme[back]) for back in ("back", "panel")) >= 4.5
         assert contrast(theme["link"], "#000000") >= 3
         assert contrast(theme["text"], theme["lit"]) >= 4.5
-        for n in range(COLOURS):
+        for n in range(6):
             assert min(contrast(theme[f"c{n}"], theme[back]) for back in ("back", "panel")) >= 4.5
     for plot in (LIGHT, DARK):
         assert min(contrast(c, plot.background) for c in (plot.text, plot.muted, *plot.series)) >= 4.5
@@ -232,24 +246,29 @@ def test_write_report(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["report"]
 
 
-def test_choice_of_examples() -> None:
-    references = ["a b c d", "yes", "the red dog runs", "a cat", "one two three four five six"]
-    hypotheses = ["a b c d", "yes", "the red cat runs", "zzz", "one two three for fife six"]
-    sources = ["w w w w", "w", "w w w w", "w w", "w w w w w w"]
-    chosen = {choice.kind: choice.index for choice in choose(sources, hypotheses, references)}
-    assert chosen == {"best": 0, "median": 4, "worst": 3, "longest": 2}
-
-
-def test_choice_of_examples_at_the_edges() -> None:
-    assert [c.kind for c in choose(["w", ""], ["x", ""], ["x", ""])] == ["best"]
-    assert choose([""], [""], [""]) == []
-    with pytest.raises(DataError, match="got 1 and 2"):
-        choose(["a"], ["a", "b"], ["a", "b"])
-
-
-def test_an_example_whose_attention_does_not_fit() -> None:
-    with pytest.raises(RnnsearchError, match=r"\[1, 2\]; got \[2, 1\]"):
-        Example("best", 1.0, "zwei Worte", "one", "one", attention=np.zeros((2, 1)))
+@pytest.mark.parametrize(
+    ("rows", "chosen"),
+    [
+        (
+            [
+                ("w w w w", "a b c d", "a b c d"),
+                ("w", "yes", "yes"),
+                ("w w w w", "the red cat runs", "the red dog runs"),
+                ("w w", "zzz", "a cat"),
+                ("w w w w w w", "one two three for fife six", "one two three four five six"),
+            ],
+            {"best": 0, "median": 4, "worst": 3, "longest": 2},
+        ),
+        ([("w", "x", "x"), ("", "", "")], {"best": 0}),
+        ([("", "", "")], {}),
+    ],
+)
+def test_choice_of_examples(rows: list[tuple[str, str, str]], chosen: dict[str, int]) -> None:
+    translations = [translation(source.split(), text.split()) for source, text, _ in rows]
+    references = [reference for *_, reference in rows]
+    assert {one.kind: translations.index(one.translation) for one in choose(translations, references)} == chosen
+    with pytest.raises(DataError, match=f"got {len(rows)} and {len(rows) + 1}"):
+        choose(translations, [*references, "more"])
 
 
 def test_no_global_plotting_state() -> None:
@@ -259,14 +278,14 @@ def test_no_global_plotting_state() -> None:
 
 def test_sentences_beside_their_dots_cover_nothing() -> None:
     draw = np.random.default_rng(2)
-    spread = plane(project([Grouped(f"sentence {n}") for n in range(6)], draw.normal(size=(6, 5))))
-    assert all(dot.beside for dot in spread.dots)
+    spread = scatter(project([Grouped(f"sentence {n}") for n in range(6)], draw.normal(size=(6, 5))))
+    assert all(dot.beside for dot in spread)
     near = draw.normal(size=(12, 5)) * 0.01
     near[0] += 10.0
-    crowded = plane(project([Grouped(f"a crowd, number {n}") for n in range(12)], near)).dots
+    crowded = scatter(project([Grouped(f"a crowd, number {n}") for n in range(12)], near))
     beside = [dot for dot in crowded if dot.beside]
     assert 1 < len(beside) < 12, "some have no room"
     heights = sorted(dot.y + dot.beside.down for dot in beside if dot.beside and dot.x < 320)
     assert all(b - a >= 15 for a, b in itertools.pairwise(heights))
-    many = plane(project([Grouped(f"{n}") for n in range(13)], draw.normal(size=(13, 5))))
-    assert not any(dot.beside for dot in many.dots), "the tooltips tell"
+    many = scatter(project([Grouped(f"{n}") for n in range(13)], draw.normal(size=(13, 5))))
+    assert not any(dot.beside for dot in many), "the tooltips tell"

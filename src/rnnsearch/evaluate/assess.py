@@ -10,10 +10,10 @@ from typing import Any
 
 from rnnsearch.data.corpus import read_lines
 from rnnsearch.data.word_counts import COUNTS, read_counts
-from rnnsearch.evaluate.corpus_scores import Evaluation, NoUnknown, evaluate
+from rnnsearch.evaluate.corpus_scores import Evaluation, evaluate
 from rnnsearch.metrics.alignment_error import AlignmentScores, alignment_error, check_range
 from rnnsearch.search.constraints import SearchOptions
-from rnnsearch.systems.card import add_scores
+from rnnsearch.systems.card import add_scores, training_facts
 from rnnsearch.text.alignments import Links
 from rnnsearch.text.words import count_words
 from rnnsearch.translate import Translator
@@ -70,7 +70,7 @@ def assess(
         [t.text for t in translations],
         references,
         name=name,
-        language=translator.config.data.target,
+        language=translator.languages[1],
         sources=sources,
         no_unk=_no_unknown(translator, sources, references, options),
         baseline=baseline,
@@ -82,13 +82,15 @@ def assess(
 
 def _no_unknown(
     translator: Translator, sources: Sequence[str], references: Sequence[str], options: SearchOptions
-) -> NoUnknown | None:
+) -> list[str | None] | None:
+    """Translations with UNK banned, None where a pair has an unknown word; none at all where no pair has one."""
     unknown = translator.has_unknown(sources, references)
     if not any(unknown):
         return None
     known = [source for source, without in zip(sources, unknown, strict=True) if not without]
     banning = translator.options(options.beam, 1, options.length_penalty, ban_unknown=True)
-    return NoUnknown([not u for u in unknown], [t.text for t in translator.translate(known, banning)])
+    texts = iter(t.text for t in translator.translate(known, banning))
+    return [None if without else next(texts) for without in unknown]
 
 
 def _aligned(
@@ -118,7 +120,7 @@ def record(model: Path, assessment: Assessment, set_name: str) -> bool:
 
     Errors: RnnsearchError where the folder cannot be written.
     """
-    if not (model / "training.json").is_file():
+    if not training_facts(model):
         return False
     add_scores(model, assessment.scores(set_name))
     return True

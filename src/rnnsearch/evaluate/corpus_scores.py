@@ -8,7 +8,7 @@ from typing import Any
 
 from rnnsearch.errors import DataError
 from rnnsearch.metrics.alignment_error import AlignmentScores
-from rnnsearch.metrics.bleu_chrf_ter import Score, check_lines, corpus_scores, looks_tokenised, spaced
+from rnnsearch.metrics.bleu_chrf_ter import Score, corpus_scores, looks_tokenised, spaced
 from rnnsearch.metrics.by_length import Bucket, bleu_by_length
 from rnnsearch.metrics.rare_words import FrequencyClass, accuracy_by_frequency, shown
 from rnnsearch.metrics.significance import Comparison, paired_bootstrap
@@ -17,20 +17,6 @@ from rnnsearch.text.columns import columns
 _TOKENISED = (
     "The references look tokenised (most full stops stand alone): do not compare these scores with those of plain text."
 )
-
-
-@dataclass(frozen=True)
-class NoUnknown:
-    """Translations for the table's second column, "No UNK".
-
-    It scores only the sentences without unknown words in source and reference, translated with UNK banned
-    in search.
-    """
-
-    mask: Sequence[bool]
-    """One a sentence of the test set: True where neither source nor reference has an unknown word."""
-    hypotheses: Sequence[str]
-    """The translations of those sentences alone, in order, made with UNK banned."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +116,7 @@ def evaluate(
     language: str = "",
     sources: Sequence[str] | None = None,
     width: int | None = None,
-    no_unk: NoUnknown | None = None,
+    no_unk: Sequence[str | None] | None = None,
     baseline: tuple[str, Sequence[str]] | None = None,
     samples: int = 1000,
     seed: int = 12345,
@@ -140,9 +126,11 @@ def evaluate(
     """Score a system's translations; each further part only where its input is given.
 
     `language`: the target's code, which chooses BLEU's tokeniser. `sources`: raw source sentences, for BLEU
-    by length in buckets of `width` words. `baseline`: another system's name and translations, compared by a
-    paired bootstrap of `samples` resamples. `alignment`: what `alignment_error` found. `counts`: how often each target
-    word occurs in the training text, for the accuracy of rare words; without effect where words have no spaces between.
+    by length in buckets of `width` words. `no_unk`: for the table's second column, the translations, made with UNK
+    banned, of the sentences without unknown words in source and reference, and None for the others. `baseline`: another
+    system's name and translations, compared by a paired bootstrap of `samples` resamples. `alignment`: what
+    `alignment_error` found. `counts`: how often each target word occurs in the training text, for the accuracy of rare
+    words; without effect where words have no spaces between.
     Errors: DataError where the numbers of lines differ, or there are none.
     """
     scores = tuple(corpus_scores(hypotheses, references, language))
@@ -168,17 +156,17 @@ def evaluate(
     )
 
 
-def _no_unk_scores(no_unk: NoUnknown, references: Sequence[str], language: str) -> tuple[int, tuple[Score, ...]]:
-    if len(no_unk.mask) != len(references):
+def _no_unk_scores(
+    no_unk: Sequence[str | None], references: Sequence[str], language: str
+) -> tuple[int, tuple[Score, ...]]:
+    if len(no_unk) != len(references):
         raise DataError(
-            "the mask of sentences without unknown words must have one entry a reference; "
-            f"got {len(no_unk.mask)} for {len(references)}"
+            "translations without unknown words must have one entry a reference; "
+            f"got {len(no_unk)} for {len(references)}"
         )
-    kept = [reference for reference, keep in zip(references, no_unk.mask, strict=True) if keep]
-    if not kept and not no_unk.hypotheses:
-        return 0, ()
-    check_lines(no_unk.hypotheses, kept, "translations of sentences without unknown words")
-    return len(kept), tuple(corpus_scores(no_unk.hypotheses, kept, language))
+    kept = [(text, reference) for text, reference in zip(no_unk, references, strict=True) if text is not None]
+    scores = corpus_scores([text for text, _ in kept], [reference for _, reference in kept], language) if kept else ()
+    return len(kept), tuple(scores)
 
 
 def paper_table(evaluations: Sequence[Evaluation]) -> list[list[str]]:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from rnnsearch.evaluate.corpus_scores import Evaluation, comparison_table, paper_table, rare_words_table
 from rnnsearch.evaluate.examples import Example
 from rnnsearch.evaluate.projection import Projection
-from rnnsearch.evaluate.scatter import plane
+from rnnsearch.evaluate.scatter import scatter
 from rnnsearch.files import write_bytes
 from rnnsearch.metrics.alignment_error import AlignmentScores
 from rnnsearch.metrics.rare_words import shown
@@ -85,7 +85,7 @@ def to_html(report: Report) -> str:
         papers=_papers(report.evaluations),
         by_length=_lengths(report.evaluations),
         rare_words=_rare_words(report.evaluations),
-        map=None if report.projection is None else plane(report.projection),
+        dots=None if report.projection is None else scatter(report.projection),
         curves=_plot(lambda theme: learning.curves(report.log, theme)),
         cleaning=_cleaning(report),
         style=Markup(style),

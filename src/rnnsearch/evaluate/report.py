@@ -12,15 +12,15 @@ from rnnsearch.data.corpus import read_lines
 from rnnsearch.errors import DataError, ModelError
 from rnnsearch.evaluate.assess import Assessment
 from rnnsearch.evaluate.corpus_scores import Evaluation
-from rnnsearch.evaluate.examples import Example, choose
+from rnnsearch.evaluate.examples import choose
 from rnnsearch.evaluate.page import Report, write_report
-from rnnsearch.evaluate.projection import LEAST, Grouped, Projection, project, similar_sentences
+from rnnsearch.evaluate.projection import LEAST, Grouped, project, similar_sentences
 from rnnsearch.files import write_text
 from rnnsearch.metrics.bleu_chrf_ter import Score
 from rnnsearch.plots.by_length import write_plot
-from rnnsearch.systems.card import SCORES, measured, statistics
+from rnnsearch.systems.card import SCORES, measured, statistics, training_facts
 from rnnsearch.translate import Translator
-from rnnsearch.translation import Translation, one_line
+from rnnsearch.translation import one_line
 
 
 def write_assessment(
@@ -40,16 +40,22 @@ def write_assessment(
     write_text(folder / SCORES, f"{scores}\n")
     if assessment.evaluation.lengths:
         write_plot({assessment.evaluation.name: assessment.evaluation.lengths}, folder)
-    examples = _examples(assessment)
-    for example, translation in examples:
-        if translation.word_attention is not None and translation.words and translation.source_words:
-            translation.plot(folder / f"attention-{example.kind}.png")
-    page = folder / "report.html"
+    examples = choose(assessment.translations, assessment.references)
+    for example in examples:
+        if example.drawn:
+            example.translation.plot(folder / f"attention-{example.kind}.png")
     chosen = similar_sentences(assessment.sources) if shown is None else shown
     projection = None
     if shown is not None or len(chosen) >= LEAST:
         projection = project(chosen, translator.states([s.sentence for s in chosen]))
-    write_report(page, _report(translator, model, assessment, [example for example, _ in examples], projection))
+    facts = {
+        "Parameters": f"{translator.parameters:,}",
+        "Vocabulary": f"{len(translator.source):,} source and {len(translator.target):,} target symbols",
+        "Search": assessment.search,
+    }
+    report = _of_run(training_facts(model), model, translator.languages, facts, [assessment.evaluation])
+    page = folder / "report.html"
+    write_report(page, replace(report, examples=examples, projection=projection))
     return page
 
 
@@ -58,17 +64,16 @@ def write_run_report(model: Path, page: Path) -> None:
 
     Errors: ModelError for a folder without a run.
     """
-    if not (model / "training.json").is_file():
+    training = training_facts(model)
+    if not training:
         raise ModelError(f"{model}: must be the folder of a run that has evaluated its dev set; got none")
-    training = json.loads((model / "training.json").read_text(encoding="utf-8"))
-    source, target = training["pair"]
     sizes = "{:,} source and {:,} target symbols".format(*training["vocabulary"])
     facts = {"Parameters": f"{training['parameters']:,}", "Vocabulary": sizes}
     evaluations = [
         Evaluation(f"{row['set']}, {row['search']}", row["sentences"], tuple(Score(**score) for score in row["scores"]))
         for row in measured(model)
     ]
-    write_report(page, _of_run(training, model, source, target, facts, evaluations))
+    write_report(page, _of_run(training, model, tuple(training["pair"]), facts, evaluations))
 
 
 def read_grouped(path: Path) -> list[Grouped]:
@@ -83,56 +88,15 @@ def read_grouped(path: Path) -> list[Grouped]:
     return sentences
 
 
-def _examples(assessment: Assessment) -> list[tuple[Example, Translation]]:
-    hypotheses = [t.text for t in assessment.translations]
-    shown = []
-    for chosen in choose(assessment.sources, hypotheses, assessment.references):
-        t = assessment.translations[chosen.index]
-        example = Example(
-            kind=chosen.kind,
-            chrf=chosen.chrf,
-            source=t.source,
-            hypothesis=t.text,
-            reference=assessment.references[chosen.index],
-            source_words=t.source_words,
-            target_words=t.words,
-            attention=t.word_attention,
-            links=set(t.alignment) if t.word_attention is not None else None,
-        )
-        shown.append((example, t))
-    return shown
-
-
-def _report(
-    translator: Translator,
-    model: Path,
-    assessment: Assessment,
-    examples: list[Example],
-    projection: Projection | None,
-) -> Report:
-    data = translator.config.data
-    training: dict[str, Any] = {}
-    if (model / "training.json").is_file():
-        training = json.loads((model / "training.json").read_text(encoding="utf-8"))
-    facts = {
-        "Parameters": f"{sum(p.numel() for p in translator.model.parameters()):,}",
-        "Vocabulary": f"{len(translator.source):,} source and {len(translator.target):,} target symbols",
-        "Search": assessment.search,
-    }
-    page = _of_run(training, model, data.source, data.target, facts, [assessment.evaluation])
-    return replace(page, examples=examples, projection=projection)
-
-
 def _of_run(
     training: dict[str, Any],
     model: Path,
-    source: str,
-    target: str,
+    pair: tuple[str, str],
     facts: dict[str, str],
     evaluations: Sequence[Evaluation],
 ) -> Report:
     """What the page says of a run, from its `training.json` (empty: it was not trained here)."""
-    data, name = training.get("data", {}), model.resolve().name
+    (source, target), data, name = pair, training.get("data", {}), model.resolve().name
     origin = {key.capitalize(): str(data[key]) for key in ("corpus", "licence", "attribution") if data.get(key)}
     return Report(
         title=f"{source} → {target}: {name}",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
 
@@ -12,32 +11,13 @@ from numpy.typing import NDArray
 
 from rnnsearch.evaluate.projection import Projection
 
-COLOURS = 6
-"""The style sheet's colours `--c0`, `--c1`, ...; more groups use them again with another mark."""
-_MARKS = 6
 _WIDTH, _HEIGHT, _EDGE = 640, 400, 26
+"""The template's frame, and how far from it dots stay."""
 _NAMED = 12
 """Up to this many sentences, each stands beside its dot, as in the paper's figure."""
 _SHORT = 42
 _LETTER, _LINE = 6.6, 15
 """About how wide a letter and how high a line of a sentence beside its dot is."""
-
-
-class Group(NamedTuple):
-    """A group of sentences: its colour and its mark."""
-
-    number: int
-    name: str
-
-    @property
-    def colour(self) -> int:
-        """Which of the style sheet's colours."""
-        return self.number % COLOURS
-
-    @property
-    def mark(self) -> int:
-        """Which of the template's marks."""
-        return (self.number + self.number // COLOURS) % _MARKS
 
 
 class Beside(NamedTuple):
@@ -49,44 +29,22 @@ class Beside(NamedTuple):
 
 
 class Dot(NamedTuple):
-    """A sentence's place."""
+    """A sentence's place; `group` is the number of its group."""
 
     x: float
     y: float
     sentence: str
-    group: Group
+    group: int
     beside: Beside | None
 
 
-@dataclass(frozen=True)
-class Plane:
-    """The whole picture."""
-
-    dots: list[Dot]
-    groups: list[Group]
-    explained: tuple[float, float]
-    """The share of the variance along each axis."""
-    width: int = _WIDTH
-    height: int = _HEIGHT
-
-    @property
-    def grouped(self) -> bool:
-        """Whether any group has a name, so that the colours need a key."""
-        return any(group.name for group in self.groups)
-
-
-def plane(projection: Projection) -> Plane:
-    """The picture of a projection."""
-    places = _places(projection.points)
-    groups = [Group(n, name) for n, name in enumerate(projection.groups)]
-    of = {group.name: group for group in groups}
-    sentences = projection.sentences
-    beside = _beside([s.sentence for s in sentences], places) if len(places) <= _NAMED else [None] * len(places)
-    dots = [
-        Dot(x, y, one.sentence, of[one.group], text)
-        for one, (x, y), text in zip(sentences, places, beside, strict=True)
-    ]
-    return Plane(dots, groups, projection.explained)
+def scatter(projection: Projection) -> list[Dot]:
+    """The dots of a projection."""
+    places, sentences = _places(projection.points), [s.sentence for s in projection.sentences]
+    beside = _beside(sentences, places) if len(places) <= _NAMED else [None] * len(places)
+    groups = [projection.groups.index(s.group) for s in projection.sentences]
+    rows = zip(places, sentences, groups, beside, strict=True)
+    return [Dot(x, y, sentence, group, text) for (x, y), sentence, group, text in rows]
 
 
 def _places(points: NDArray[np.float64]) -> list[tuple[float, float]]:

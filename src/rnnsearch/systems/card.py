@@ -13,17 +13,23 @@ from rnnsearch.errors import ModelError
 from rnnsearch.files import write_text
 from rnnsearch.text.columns import as_markdown
 
+TRAINING = "training.json"
 SCORES = "scores.json"
 """What `rnnsearch evaluate` measured, kept beside the model: a list, one entry a test set and search."""
 _SAME = ("set", "text", "search")
 """What tells two measurements of the same weights apart."""
 
 
+def training_facts(folder: Path) -> dict[str, Any]:
+    """What training wrote of a run into `training.json`; empty for a model that was not trained here."""
+    path = folder / TRAINING
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+
+
 def write_card(folder: Path) -> None:
     """Write `card.md` from `training.json`, the weights and what was measured of them."""
-    facts = json.loads((folder / "training.json").read_text(encoding="utf-8"))
     digest = sha256_of(folder / "model.safetensors")
-    write_text(folder / "card.md", card(facts, digest, measured(folder, digest)))
+    write_text(folder / "card.md", card(training_facts(folder), digest, measured(folder, digest)))
 
 
 def add_scores(folder: Path, scores: dict[str, Any]) -> None:
@@ -59,11 +65,8 @@ def measured(folder: Path, digest: str | None = None) -> list[dict[str, Any]]:
 
 def sha256_of(path: Path) -> str:
     """The SHA-256 of a file, in hexadecimal digits."""
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @dataclass(frozen=True)

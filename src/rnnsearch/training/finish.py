@@ -15,11 +15,10 @@ from rnnsearch.data.prepared import Prepared
 from rnnsearch.device import describe
 from rnnsearch.files import write_text
 from rnnsearch.processes import Processes
-from rnnsearch.systems.card import write_card
+from rnnsearch.systems.card import TRAINING, write_card
 from rnnsearch.systems.folder import WEIGHTS
 from rnnsearch.training.averaging import average
 from rnnsearch.training.loop import Trainer
-from rnnsearch.training.run_folder import TRAINING
 from rnnsearch.training.systems import Direction
 from rnnsearch.weights import fill, weights
 

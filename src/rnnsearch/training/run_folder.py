@@ -12,13 +12,13 @@ from rnnsearch.data.prepared import Prepared, dotted
 from rnnsearch.errors import TrainingError
 from rnnsearch.files import write_text
 from rnnsearch.search.unknown_words import DICTIONARY, read_dictionary
+from rnnsearch.systems.card import TRAINING
 from rnnsearch.systems.folder import CONFIG, WEIGHTS
 from rnnsearch.training.systems import reverse_folder
 
 FREE = {"max_epochs", "max_updates", "max_minutes", "patience", "threads", "save_minutes", "tensorboard", "all_reduce"}
 """Options of `[training]` that a resumed run may change."""
 CHECKPOINTS = "checkpoints"
-TRAINING = "training.json"
 
 
 def open_folder(config: RunConfig, prepared: Prepared, folder: Path, resume: bool) -> None:
