@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from rnnsearch.config import ConfigError, ModelConfig, ScheduleConfig, preset_names, resolve
+from rnnsearch.config import ModelConfig, ScheduleConfig, preset_names, resolve
 from rnnsearch.data.batches import make_batch
+from rnnsearch.errors import ConfigError
 from rnnsearch.models.draws import Draws
 from rnnsearch.objectives.likelihood import likelihood
 from rnnsearch.systems.build import build

@@ -12,10 +12,10 @@ import pytest
 from rnnsearch.config import SearchConfig
 from rnnsearch.data.corpus import Pair
 from rnnsearch.processes import Processes
+from rnnsearch.systems import dev_set
 from rnnsearch.systems.build import build
 from rnnsearch.systems.dev_set import Bleu, DevSet
 from rnnsearch.text.tokenizer import Tokenizer
-from rnnsearch.training import dev_set
 
 
 class Characters(Tokenizer):
