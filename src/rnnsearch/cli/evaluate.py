@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rnnsearch.cli.io import Device, both_lines, output, say
+from rnnsearch.cli.io import Device, both_lines, output, same_lines, say
 
 if TYPE_CHECKING:
     from rnnsearch.evaluate.assess import Assessment
     from rnnsearch.text.alignments import Links
+    from rnnsearch.translate import Translator
 
 
 def evaluate(
@@ -51,9 +52,7 @@ def evaluate(
     translator = load(model, device)
     sources, references = both_lines(source, reference)
     other = (baseline.name, both_lines(reference, baseline)[1]) if baseline else None
-    if alignments:
-        translator.require_attention()
-    gold = _gold(alignments, source, len(sources)) if alignments else None
+    gold = _gold(translator, alignments, source, len(sources)) if alignments else None
     shown = read_grouped(sentences) if sentences is not None else None
     counts = training_counts(model, training_text)
     assessment = assess(
@@ -61,7 +60,8 @@ def evaluate(
     )
     typer.echo(assessment.evaluation.to_text())
     if output_file is not None:
-        _write_scores(assessment, output_file)
+        with output(output_file) as out:
+            out.write(json.dumps(assessment.evaluation.as_dict(), indent=1, ensure_ascii=False) + "\n")
     if report is not None:
         page = write_assessment(report, translator, model, assessment, source.name, shown)
         typer.echo(f"report: {page}")
@@ -69,24 +69,18 @@ def evaluate(
         _record(model, assessment, source.name)
 
 
-def _gold(alignments: Path, source: Path, sentences: int) -> tuple[str, list[Links]]:
-    """The name of a file of gold word alignments, and what it holds. Errors: DataError where it is not line by line
-    that of the source's `sentences`."""
-    from rnnsearch.errors import DataError
+def _gold(translator: Translator, alignments: Path, source: Path, sentences: int) -> tuple[str, list[Links]]:
+    """The name of a file of gold word alignments, and what it holds.
+
+    Errors: ModelError for a model that cannot align; DataError where the file is not line by line that of the source's
+    `sentences`.
+    """
     from rnnsearch.text.alignments import read_pharaoh
 
+    translator.require_attention()
     links = read_pharaoh(alignments)
-    if len(links) != sentences:
-        raise DataError(
-            f"{source} and {alignments} must have the same number of lines; got {sentences:,} and {len(links):,}"
-        )
+    same_lines(source, sentences, alignments, len(links))
     return str(alignments), links
-
-
-def _write_scores(assessment: Assessment, file: Path) -> None:
-    """As JSON."""
-    with output(file) as out:
-        out.write(json.dumps(assessment.evaluation.as_dict(), indent=1, ensure_ascii=False) + "\n")
 
 
 def _record(model: Path, assessment: Assessment, test_set: str) -> None:

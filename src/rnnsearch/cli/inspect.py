@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,7 +23,7 @@ def inspect(
     from rich.console import Console
     from rich.text import Text
 
-    from rnnsearch.systems.card import measured
+    from rnnsearch.systems.card import measured, training_facts
     from rnnsearch.systems.folder import load_model
 
     loaded = load_model(model)
@@ -33,9 +32,8 @@ def inspect(
         out = Console(width=200)  # no line of a file or a pipe is broken
     out.print(Text(str(model), "bold"), soft_wrap=True)
     out.print(_facts("Model", _model(loaded, model)))
-    trained = model / "training.json"
-    if trained.is_file():
-        out.print(_facts("Training", _training(json.loads(trained.read_text(encoding="utf-8")))))
+    if trained := training_facts(model):
+        out.print(_facts("Training", _training(trained)))
     if scores := measured(model):
         out.print(_scores(scores))
     out.print(_parts(loaded))

@@ -115,11 +115,14 @@ def both_lines(source: Path, target: Path) -> tuple[list[str], list[str]]:
     from rnnsearch.data.corpus import read_lines
 
     left, right = list(read_lines(source)), list(read_lines(target))
-    if len(left) != len(right):
-        raise DataError(
-            f"{source} and {target} must have the same number of lines; got {len(left):,} and {len(right):,}"
-        )
+    same_lines(source, len(left), target, len(right))
     return left, right
+
+
+def same_lines(one: Path, count: int, other: Path, others: int) -> None:
+    """Errors: DataError where two files have different numbers of lines."""
+    if count != others:
+        raise DataError(f"{one} and {other} must have the same number of lines; got {count:,} and {others:,}")
 
 
 @contextmanager
