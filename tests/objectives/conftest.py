@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +12,9 @@ from rnnsearch import config as run_config
 from rnnsearch.config import BatchConfig, ModelConfig, ObjectiveConfig, RunConfig
 from rnnsearch.data.batches import Batch, Batches
 from rnnsearch.data.links import SymbolLinks
-from rnnsearch.data.prepare import prepare
-from rnnsearch.data.prepared import ParallelIds, Prepared
+from rnnsearch.data.prepared import ParallelIds
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.systems.build import build
-from rnnsearch.training.run import train
 
 SOURCE = [[5, 6, 7, 4], [7, 5], [6]]
 TARGET = [[4, 5], [6, 7, 5, 4], [8, 4]]
@@ -78,25 +74,6 @@ def batches() -> Callable[[list[int]], Batch]:
     return batch_of
 
 
-class Recorder:
-    """A reporter that keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.updates: list[dict[str, Any]] = []
-        self.evaluations: list[dict[str, Any]] = []
-        self.messages: list[str] = []
-
-    def update(self, row: dict[str, Any]) -> None:
-        self.updates.append(row)
-
-    def evaluated(self, row: dict[str, Any]) -> None:
-        self.evaluations.append(row)
-
-    def message(self, text: str) -> None:
-        self.messages.append(text)
-
-
-WORDS = ["ba", "ce", "di", "fo", "gu", "ha", "je", "ki"]
 RUN = {
     "data": {
         "source": "aa", "target": "bb", "train": ["train.aa|train.bb"], "alignments": ["train.align"],
@@ -118,41 +95,11 @@ RUN = {
 
 
 @pytest.fixture(scope="session")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Sentences whose translation is the reversed source in capitals, and their links."""
-    folder = tmp_path_factory.mktemp("corpus")
-    rng = random.Random(1)
-    rows = sorted({tuple(rng.choices(WORDS, k=rng.randint(2, 5))) for _ in range(60)})
-    rng.shuffle(rows)
-    for part, mine in (("train", rows[:32]), ("dev", rows[32:42])):
-        (folder / f"{part}.aa").write_text("".join(f"{' '.join(row)}\n" for row in mine))
-        (folder / f"{part}.bb").write_text("".join(f"{' '.join(reversed(row)).upper()}\n" for row in mine))
-        lines = (" ".join(f"{i}-{len(row) - 1 - i}" for i in range(len(row))) for row in mine)
-        (folder / f"{part}.align").write_text("".join(f"{line}\n" for line in lines))
-    return folder
-
-
-@pytest.fixture(scope="session")
-def configure(corpus: Path) -> Callable[..., RunConfig]:
+def configure() -> Callable[..., RunConfig]:
     """Makes a run's config: an `[objective]`, `[training]` by keywords, `tables` over the whole."""
 
     def made(objective: dict[str, Any], tables: dict[str, Any] | None = None, **training: Any) -> RunConfig:
         whole = run_config.merge(RUN, {"objective": objective, "training": training})
-        return run_config.resolve(run_config.merge(whole, tables or {}), base=corpus)
-
-    return made
-
-
-@pytest.fixture(scope="session")
-def prepared(configure: Callable[..., RunConfig], tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    return prepare(configure({}, max_updates=1), tmp_path_factory.mktemp("prepared") / "data")
-
-
-@pytest.fixture
-def trainable(configure: Callable[..., RunConfig], prepared: Prepared) -> Callable[..., Any]:
-    """(config, prepared, reporter, train) of an `[objective]`; arguments as `configure`'s."""
-
-    def made(objective: dict[str, Any], tables: dict[str, Any] | None = None, **training: Any) -> Any:
-        return configure(objective, tables, **training), prepared, Recorder(), train
+        return run_config.resolve(run_config.merge(whole, tables or {}))
 
     return made

@@ -47,7 +47,7 @@ class Positions(Draws):
 
 
 def hard_model(make, baseline):
-    model = make(reinforce=REINFORCE[baseline])
+    model = make({"normaliser": "hard"}, reinforce=REINFORCE[baseline])
     model.decoder.attention.normaliser = Chosen()
     return model
 

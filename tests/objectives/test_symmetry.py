@@ -1,8 +1,6 @@
-"""Two directions trained together: the agreement, the folders they leave, and what resumption keeps."""
+"""Two directions trained together: the agreement."""
 
 from __future__ import annotations
-
-import json
 
 import numpy as np
 import pytest
@@ -11,7 +9,6 @@ import torch
 from rnnsearch.models.translation_pair import TranslationPair
 from rnnsearch.objectives.likelihood import likelihood
 from rnnsearch.objectives.symmetry import Symmetric, agreement
-from rnnsearch.systems.folder import load_model
 
 
 def test_the_agreement_is_a_trace(make, batches):
@@ -53,48 +50,3 @@ def test_the_bonus_makes_them_agree(make, batches):
         return agreement(one, two).item()
 
     assert agreed(3.0) > agreed(1e-9) + 1.0
-
-
-def test_a_run_leaves_two_models(trainable, tmp_path):
-    config, prepared, reporter, train = trainable({"symmetry": 0.5}, max_updates=4)
-    train(config, prepared, tmp_path / "run", reporter)
-    there, back = load_model(tmp_path / "run"), load_model(tmp_path / "run-reverse")
-    assert (back.config.data.source, back.config.data.target) == ("bb", "aa")
-    assert back.source.fingerprint() == there.target.fingerprint() != there.source.fingerprint()
-    assert back.config.data.train == ["train.bb|train.aa"]
-    for folder, pair in (("run", ["aa", "bb"]), ("run-reverse", ["bb", "aa"])):
-        facts = json.loads((tmp_path / folder / "training.json").read_text())
-        assert facts["pair"] == pair and facts["updates"] == 4
-        assert facts["parameters"] == sum(p.numel() for p in there.model.parameters())
-        assert (tmp_path / folder / "card.md").is_file()
-    assert len(reporter.evaluations) == 1
-
-
-def test_resumed_is_uninterrupted(trainable, tmp_path):
-    """Bit for bit, in both folders."""
-    for name, ends in (("whole", [6]), ("parts", [3, 6])):
-        for end in ends:
-            config, prepared, reporter, train = trainable({"symmetry": 0.5}, max_updates=end, evaluate_every=3)
-            train(config, prepared, tmp_path / name, reporter, resume=True)
-    for suffix in ("", "-reverse"):
-        one, two = (load_model(tmp_path / f"{name}{suffix}").model for name in ("whole", "parts"))
-        for (name, a), (_, b) in zip(one.named_parameters(), two.named_parameters(), strict=True):
-            assert torch.equal(a, b), name
-
-
-def test_a_reverse_model_in_the_way_is_kept(trainable, tmp_path):
-    from rnnsearch.errors import TrainingError
-
-    (tmp_path / "run-reverse").mkdir()
-    (tmp_path / "run-reverse" / "model.safetensors").write_bytes(b"precious")
-    config, prepared, reporter, train = trainable({"symmetry": 0.5}, max_updates=2)
-    with pytest.raises(TrainingError, match="run-reverse: holds a model without a checkpoint"):
-        train(config, prepared, tmp_path / "run", reporter)
-    assert (tmp_path / "run-reverse" / "model.safetensors").read_bytes() == b"precious"
-
-
-def test_averages_of_both_directions_can_be_kept(trainable, tmp_path):
-    config, prepared, reporter, train = trainable({"symmetry": 0.5}, max_updates=6, evaluate_every=2, average=2)
-    train(config, prepared, tmp_path / "run", reporter)
-    assert any("mean of the last 2" in message for message in reporter.messages)
-    assert load_model(tmp_path / "run-reverse")

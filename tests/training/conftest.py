@@ -55,13 +55,15 @@ class Recorder:
 
 
 def write_corpus(folder: Path) -> None:
-    """44 training pairs (6 batches of 8) and 12 dev pairs; the target is the source reversed."""
+    """44 training pairs (6 batches of 8) and 12 dev pairs; the target is the source reversed, as their links say."""
     rng = random.Random(1)
     seen = sorted({tuple(rng.choices(WORDS, k=rng.randint(2, 6))) for _ in range(100)})
     rng.shuffle(seen)
     for part, rows in (("train", seen[:44]), ("dev", seen[44:56])):
         (folder / f"{part}.aa").write_text("".join(f"{' '.join(row)}\n" for row in rows))
         (folder / f"{part}.bb").write_text("".join(f"{' '.join(reversed(row))}\n" for row in rows))
+        links = [" ".join(f"{i}-{len(row) - 1 - i}" for i in range(len(row))) for row in rows]
+        (folder / f"{part}.align").write_text("".join(f"{line}\n" for line in links))
 
 
 @pytest.fixture(autouse=True)
@@ -105,6 +107,13 @@ def configure(corpus: Path) -> Configure:
 @pytest.fixture(scope="session")
 def prepared(configure: Configure, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     return prepare(configure(max_updates=1), tmp_path_factory.mktemp("prepared") / "data")
+
+
+@pytest.fixture(scope="session")
+def aligned(configure: Configure, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    """The same corpus with its word alignments."""
+    alignments = {"data": {"alignments": ["train.align"], "dev_alignments": "dev.align"}}
+    return prepare(configure(alignments, max_updates=1), tmp_path_factory.mktemp("aligned") / "data")
 
 
 @pytest.fixture(scope="session")

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from rnnsearch import config as run_config
-from rnnsearch.data.prepare import prepare
 from rnnsearch.systems.dev_set import AlignmentErrorRate
 from rnnsearch.systems.validation import DevScore
 from rnnsearch.text.alignments import parse_pharaoh
@@ -18,19 +15,7 @@ ADAM = {"optimiser": {"type": "adam", "learning_rate": 0.02}}
 ALIGNED = {"data": {"alignments": ["train.align"], "dev_alignments": "dev.align"}}
 
 
-pytestmark = pytest.mark.usefixtures("aligned")
-
-
-@pytest.fixture
-def aligned(corpus: Path) -> None:
-    """Alignments of the reversed sentences; each target word to one source word."""
-    for part in ("train", "dev"):
-        lines = (corpus / f"{part}.aa").read_text().splitlines()
-        rows = [" ".join(f"{i}-{len(line.split()) - 1 - i}" for i in range(len(line.split()))) for line in lines]
-        (corpus / f"{part}.align").write_text("".join(f"{row}\n" for row in rows))
-
-
-def test_the_best_weights_are_those_of_the_lowest_error(configure, recorder, tmp_path, monkeypatch):
+def test_the_best_weights_are_those_of_the_lowest_error(configure, aligned, recorder, tmp_path, monkeypatch):
     errors = [0.5, 0.3, 0.4, 0.2]
     given = iter(errors)
     monkeypatch.setattr(AlignmentErrorRate, "__call__", lambda *_: next(given))
@@ -38,20 +23,20 @@ def test_the_best_weights_are_those_of_the_lowest_error(configure, recorder, tmp
     config = configure(run_config.merge(ALIGNED, objective), max_updates=8, evaluate_every=2, metric="aer", **ADAM)
     assert check(config) == []
     reporter = recorder()
-    train(config, prepare(config, tmp_path / "data"), tmp_path / "run", reporter)
+    train(config, aligned, tmp_path / "run", reporter)
     assert [row["dev_aer"] for row in reporter.evaluations] == errors
     assert [row["best"] for row in reporter.evaluations] == [True, True, False, True]
 
 
-def test_the_error_is_that_of_align(configure, recorder, tmp_path):
+def test_the_error_is_that_of_align(configure, aligned, recorder, tmp_path):
     """What the loop measures is what `rnnsearch align` would give."""
     from rnnsearch.metrics.alignment_error import alignment_error
 
     config = configure(ALIGNED, max_updates=3, metric="aer", **ADAM)
-    prepared, reporter = prepare(config, tmp_path / "data"), recorder()
-    train(config, prepared, tmp_path / "run", reporter)
-    found = load(tmp_path / "run").score([p.source for p in prepared.dev], [p.target for p in prepared.dev])
-    expected = alignment_error([set(t.alignment) for t in found], prepared.links("dev") or []).aer
+    reporter = recorder()
+    train(config, aligned, tmp_path / "run", reporter)
+    found = load(tmp_path / "run").score([p.source for p in aligned.dev], [p.target for p in aligned.dev])
+    expected = alignment_error([set(t.alignment) for t in found], aligned.links("dev") or []).aer
     assert reporter.evaluations[-1]["dev_aer"] == pytest.approx(expected)
 
 

@@ -19,7 +19,6 @@ import torch.distributed as dist
 
 from rnnsearch import processes as several
 from rnnsearch.data.batches import Batch
-from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import ConfigError, DataError, Interrupted, RnnsearchError, TrainingError
 from rnnsearch.models.draws import Draws
@@ -307,20 +306,10 @@ def test_processes_that_see_other_data_are_refused(
 
 
 def test_the_alignment_metric_is_of_all_processes(
-    together: Any, configure: Any, recorder: Any, corpus: Path, tmp_path: Path
+    together: Any, configure: Any, aligned: Prepared, recorder: Any, tmp_path: Path
 ) -> None:
-    for part in ("train", "dev"):
-        lines = (corpus / f"{part}.aa").read_text().splitlines()
-        links = [" ".join(f"{i}-{len(line.split()) - 1 - i}" for i in range(len(line.split()))) for line in lines]
-        (tmp_path / f"{part}.align").write_text("".join(f"{line}\n" for line in links))
-    data = {
-        "train": [f"{corpus}/train.aa|{corpus}/train.bb"],
-        "dev": f"{corpus}/dev.aa|{corpus}/dev.bb",
-        "alignments": [str(tmp_path / "train.align")],
-        "dev_alignments": str(tmp_path / "dev.align"),
-    }
+    data = {"alignments": ["train.align"], "dev_alignments": "dev.align"}
     config = configure({"data": data}, optimiser=MOMENTUM, max_updates=2, metric="aer")
-    aligned = prepare(config, tmp_path / "data")
     train(config, aligned, tmp_path / "alone", recorder())
     together(lambda p: train(config, aligned, tmp_path / "together", recorder(), processes=p))
     one, two = (json.loads((tmp_path / name / "training.json").read_text()) for name in ("alone", "together"))
