@@ -24,7 +24,6 @@ Interrupted, it goes on where it stopped; a system with a result is not trained 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Sequence
@@ -33,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import add_run, listed, prepared_once, trained
+from common import add_run, kept, listed, prepared_once, resolved, trained, write_json
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -43,9 +42,9 @@ from rnnsearch.data.catalog import CORPORA, get
 from rnnsearch.files import write_text
 from rnnsearch.metrics.alignment_error import AlignmentScores, alignment_error
 from rnnsearch.plots.figures import save
+from rnnsearch.systems.card import training_facts
 from rnnsearch.text.alignments import Link, Links, links_from_attention, read_pharaoh, symmetrise
 from rnnsearch.text.columns import as_markdown
-from rnnsearch.training.run import check
 from rnnsearch.training.systems import reverse_folder
 from rnnsearch.translate import Translator, load
 
@@ -181,22 +180,13 @@ def system_config(args: argparse.Namespace, system: str) -> RunConfig:
         tables = run_config.merge(tables, over)
         for part in over.get("model", {}):  # as a whole: another score or decoder has other options
             tables["model"][part] = over["model"][part]
-    config = run_config.resolve(tables, args.set, Path.cwd())
-    if faults := check(config):
-        sys.exit("\n".join(f"{system}: {fault}" for fault in faults))
-    return config
+    return resolved(system, tables, args.set)
 
 
 def word_weights(translator: Translator, pairs: Sequence[tuple[str, str]], posterior: bool) -> list[Weights]:
     """Attention over words [target words, source words] of each pair, forced."""
-    found = []
-    for translation in translator.score([s for s, _ in pairs], [t for _, t in pairs], posterior):
-        assert translation.word_attention is not None
-        words = np.zeros((len(translation.words), len(translation.source_words)), dtype=np.float32)
-        rows, columns = translation.word_attention.shape  # a last word without symbols of its own has no row
-        words[:rows, :columns] = translation.word_attention
-        found.append(words)
-    return found
+    scored = translator.score([s for s, _ in pairs], [t for _, t in pairs], posterior)
+    return [t.word_attention for t in scored if t.word_attention is not None]
 
 
 def above(weights: Weights, threshold: float) -> set[Link]:
@@ -240,38 +230,39 @@ def _add_tuned(scores: dict[str, AlignmentScores], name: str, of: dict[str, list
 def run_system(args: argparse.Namespace, system: str) -> list[Result]:
     """Train (or go on with) one system and align the test verses."""
     config, folder = system_config(args, system), args.output / system
-    results: list[Result] = []
-    for posterior in (False, True) if system in args.posterior else (False,):
-        kept = folder / ("posterior.json" if posterior else "alignment.json")
-        if not kept.is_file():
-            prepared = prepared_once(config, args.output)
-            trained(config, prepared, folder, system)
-            parts: Parts = {
-                "dev": ([(p.source, p.target) for p in prepared.dev], prepared.links("dev") or []),
-                "test": ([(p.source, p.target) for p in prepared.test], prepared.links("test") or []),
-            }
-            minutes = 60 * json.loads((folder / "training.json").read_text(encoding="utf-8"))["hours"]
-            found = [_result(system, *way, minutes) for way in ways(folder, parts, posterior).items()]
-            write_text(kept, json.dumps([asdict(result) for result in found], indent=1) + "\n")
-        results += [Result(**row) for row in json.loads(kept.read_text(encoding="utf-8"))]
-    return results
+
+    def found(posterior: bool) -> list[dict[str, Any]]:
+        prepared = prepared_once(config, args.output)
+        trained(config, prepared, folder, system)
+        parts: Parts = {
+            "dev": ([(p.source, p.target) for p in prepared.dev], prepared.links("dev") or []),
+            "test": ([(p.source, p.target) for p in prepared.test], prepared.links("test") or []),
+        }
+        minutes = 60 * training_facts(folder)["hours"]
+        return [_row(system, *way, minutes) for way in ways(folder, parts, posterior).items()]
+
+    rows = kept(folder / "alignment.json", lambda: found(posterior=False))
+    if system in args.posterior:
+        rows += kept(folder / "posterior.json", lambda: found(posterior=True))
+    return [Result(**row) for row in rows]
 
 
-def _result(system: str, how: str, score: AlignmentScores, minutes: float) -> Result:
-    return Result(system, how, score.aer, score.precision, score.recall, score.links, minutes)
+def _row(system: str, how: str, score: AlignmentScores, minutes: float) -> dict[str, Any]:
+    return asdict(Result(system, how, score.aer, score.precision, score.recall, score.links, minutes))
 
 
 def run_aligner(args: argparse.Namespace) -> list[Result]:
     """eflomal on train, dev and test verses together, scored on the test verses."""
     folder = args.output / ALIGNER
-    kept = folder / "alignment.json"
-    if kept.is_file():
-        return [Result(**row) for row in json.loads(kept.read_text(encoding="utf-8"))]
+    return [Result(**row) for row in kept(folder / "alignment.json", lambda: _aligner(args.corpus, folder))]
+
+
+def _aligner(name: str, folder: Path) -> list[dict[str, Any]]:
     try:
         from eflomal import Aligner
     except ImportError:
         sys.exit("the aligner must be installed: pip install eflomal (or leave it out with --systems)")
-    place, corpus = get(args.corpus), CORPORA[args.corpus]
+    place, corpus = get(name), CORPORA[name]
     sides = [
         [line for part in ("train", "dev", "test") for line in _lines(place / f"{part}.{language}")]
         for language in (corpus.source, corpus.target)
@@ -286,9 +277,7 @@ def run_aligner(args: argparse.Namespace) -> list[Result]:
     for method in ("intersection", "union", "grow-diag"):
         pairs = zip(links["forward"], links["backward"], strict=True)
         links[method] = [symmetrise(forward, backward, method) for forward, backward in pairs]
-    results = [_result(ALIGNER, name, alignment_error(found, gold), minutes) for name, found in links.items()]
-    write_text(kept, json.dumps([asdict(result) for result in results], indent=1) + "\n")
-    return results
+    return [_row(ALIGNER, method, alignment_error(found, gold), minutes) for method, found in links.items()]
 
 
 def _lines(path: Path) -> list[str]:
@@ -354,7 +343,7 @@ def main() -> None:
     for system in args.systems:
         results += run_aligner(args) if system == ALIGNER else run_system(args, system)
         write_text(args.output / "table.md", as_markdown(table(results)))
-        write_text(args.output / "alignment.json", json.dumps([asdict(r) for r in results], indent=1) + "\n")
+        write_json(args.output / "alignment.json", [asdict(r) for r in results])
     if trained:
         save(heat_maps(args, trained), args.output / "attention.png")
     sys.stdout.write(f"{as_markdown(table(results))}\n")

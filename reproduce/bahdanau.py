@@ -14,13 +14,11 @@ on where it stopped.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
-from common import add_data, add_run, data_tables, prepared_once, trained
+from common import add_data, add_run, data_tables, prepared_once, resolved, sides, trained, write_json
 
-from rnnsearch import config as run_config
 from rnnsearch.config import RunConfig
 from rnnsearch.evaluate.assess import Assessment, assess
 from rnnsearch.evaluate.corpus_scores import paper_table
@@ -28,7 +26,7 @@ from rnnsearch.evaluate.report import write_assessment
 from rnnsearch.files import write_text
 from rnnsearch.metrics.by_length import bleu_by_length
 from rnnsearch.plots.by_length import write_plot
-from rnnsearch.systems.card import statistics, statistics_table
+from rnnsearch.systems.card import statistics, statistics_table, training_facts
 from rnnsearch.text.columns import as_markdown
 from rnnsearch.translate import load
 
@@ -49,7 +47,7 @@ def system_config(args: argparse.Namespace, system: str, length: int) -> RunConf
     """One system's resolved config: its preset, the same data for all."""
     preset = f"{system.lower()}-{'small' if args.size == 'small' else length}"
     tables = {"preset": preset, "data": data_tables(args), "training": {"max_length": length}}
-    return run_config.resolve(tables, args.set, Path.cwd())
+    return resolved(f"{system}-{length}", tables, args.set)
 
 
 def run_system(args: argparse.Namespace, system: str, length: int) -> tuple[str, Assessment, Path]:
@@ -60,8 +58,7 @@ def run_system(args: argparse.Namespace, system: str, length: int) -> tuple[str,
     folder = args.output / name
     trained(config, prepared, folder, name)
     translator = load(folder)
-    sources, references = [p.source for p in prepared.test], [p.target for p in prepared.test]
-    assessment = assess(translator, sources, references, name)
+    assessment = assess(translator, *sides(prepared.test), name)
     write_assessment(folder / "evaluation", translator, folder, assessment, "the test split")
     return name, assessment, folder
 
@@ -70,20 +67,17 @@ def write_results(output: Path, results: list[tuple[str, Assessment, Path]]) -> 
     """The two tables, the figure and the scores."""
     evaluations = [assessment.evaluation for _, assessment, _ in results]
     table = as_markdown(paper_table(evaluations))
-    learned = [
-        statistics(json.loads((folder / "training.json").read_text(encoding="utf-8")), name)
-        for name, _, folder in results
-    ]
+    learned = as_markdown(statistics_table([statistics(training_facts(folder), name) for name, _, folder in results]))
     write_text(output / "table.md", table)
-    write_text(output / "statistics.md", as_markdown(statistics_table(learned)))
-    write_text(output / "scores.json", json.dumps([e.as_dict() for e in evaluations], indent=1) + "\n")
+    write_text(output / "statistics.md", learned)
+    write_json(output / "scores.json", [e.as_dict() for e in evaluations])
     first = results[0][1]
     buckets = {
         name: bleu_by_length(a.sources, [t.text for t in a.translations], a.references, width=10)
         for name, a, _ in results
     }
     write_plot(buckets, output, title=f"BLEU by source length, {len(first.sources)} test sentences")
-    sys.stdout.write(f"{table}\n{as_markdown(statistics_table(learned))}\n")
+    sys.stdout.write(f"{table}\n{learned}\n")
     for evaluation in evaluations:
         sys.stdout.write(f"{evaluation.name}\n{evaluation.to_text()}\n\n")
 

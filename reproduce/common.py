@@ -1,19 +1,25 @@
-"""What the scripts have in common: the options of their data, the corpus prepared once, a system trained."""
+"""What the scripts have in common: their options, the corpus prepared once, a system trained, results kept."""
 
 from __future__ import annotations
 
 import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from rnnsearch import config as run_config
 from rnnsearch.config import RunConfig
 from rnnsearch.data.catalog import CORPORA
+from rnnsearch.data.corpus import Pair
 from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import FACTS, Prepared
+from rnnsearch.files import write_text
 from rnnsearch.training.progress import Screen
-from rnnsearch.training.run import train
+from rnnsearch.training.run import check, train
 
 
 def add_data(parser: argparse.ArgumentParser, corpus: str) -> None:
@@ -46,6 +52,14 @@ def listed(name: str) -> dict[str, Any]:
     return {"source": corpus.source, "target": corpus.target, "corpus": corpus.name}
 
 
+def resolved(name: str, tables: dict[str, Any], settings: Sequence[str]) -> RunConfig:
+    """A system's config with the command line's `--set`; a faulty one ends the script."""
+    config = run_config.resolve(tables, settings, Path.cwd())
+    if faults := check(config):
+        sys.exit("\n".join(f"{name}: {fault}" for fault in faults))
+    return config
+
+
 def prepared_once(config: RunConfig, output: Path) -> Prepared:
     """The corpus, prepared once for all systems of a script, whose results go into `output`."""
     folder = output / "data"
@@ -57,3 +71,20 @@ def trained(config: RunConfig, prepared: Prepared, folder: Path, name: str) -> N
     with Screen(Console(stderr=True)) as screen:
         screen.message(f"== {name}")
         train(config, prepared, folder, screen, resume=True)
+
+
+def sides(pairs: Sequence[Pair]) -> tuple[list[str], list[str]]:
+    """Sources and references."""
+    return [pair.source for pair in pairs], [pair.target for pair in pairs]
+
+
+def kept(path: Path, make: Callable[[], Any]) -> Any:
+    """What an earlier run of the script has written, or what `make` gives, written."""
+    if not path.is_file():
+        write_json(path, make())
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def write_json(path: Path, values: Any) -> None:
+    """Results that scripts and people read."""
+    write_text(path, json.dumps(values, ensure_ascii=False, indent=1) + "\n")

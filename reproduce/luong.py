@@ -17,7 +17,6 @@ Interrupted, it goes on where it stopped; a step with a result is not trained ag
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 from collections.abc import Sequence
@@ -25,7 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from common import add_data, add_run, data_tables, prepared_once, trained
+from common import add_data, add_run, data_tables, kept, prepared_once, resolved, sides, trained, write_json
 from matplotlib.figure import Figure
 
 from rnnsearch import config as run_config
@@ -37,8 +36,8 @@ from rnnsearch.metrics.significance import paired_bootstrap
 from rnnsearch.plots.by_length import write_plot
 from rnnsearch.plots.figures import LIGHT, legend, paint, save
 from rnnsearch.plots.learning import points
+from rnnsearch.systems.card import training_facts
 from rnnsearch.text.columns import as_markdown
-from rnnsearch.training.run import check
 from rnnsearch.translate import load
 
 PRESETS = {"small": "luong-base-small", "paper": "luong-base"}
@@ -122,34 +121,32 @@ def rung_config(args: argparse.Namespace, rung: Rung) -> RunConfig:
     if args.size == "paper" and rung.dropout:
         limits = run_config.merge(RATES_WITH_DROPOUT, limits)
     tables = run_config.merge(tables, {"data": data_tables(args), "training": limits})
-    config = run_config.resolve(tables, args.set, Path.cwd())
-    if faults := check(config):
-        sys.exit("\n".join(f"{rung.name}: {fault}" for fault in faults))
-    return config
+    return resolved(rung.name, tables, args.set)
 
 
 def run_rung(args: argparse.Namespace, rung: Rung) -> Result:
     """Train (or go on with) one step, translate and score the test set."""
-    config, folder = rung_config(args, rung), args.output / SLUGS[rung.name]
-    kept = folder / "luong.json"
-    if kept.is_file():
-        return Result(**json.loads(kept.read_text(encoding="utf-8")))
+    folder = args.output / SLUGS[rung.name]
+    return Result(**kept(folder / "luong.json", lambda: asdict(_scored(args, rung, folder))))
+
+
+def _scored(args: argparse.Namespace, rung: Rung, model: Path) -> Result:
+    config = rung_config(args, rung)
     prepared = prepared_once(config, args.output)
-    model = folder
     if rung.replace_unknown:
         before = LADDER[LADDER.index(rung) - 1]
         model = args.output / SLUGS[before.name]
         run_rung(args, before)
     else:
-        trained(config, prepared, folder, rung.name)
+        trained(config, prepared, model, rung.name)
     translator = load(model, replace_unknown="copy" if rung.replace_unknown else None)
-    sources, references = [p.source for p in prepared.test], [p.target for p in prepared.test]
+    sources, references = sides(prepared.test)
     found = tuple(t.text for t in translator.translate(sources))
     forced = translator.score(sources, references)
     per_symbol = -sum(t.log_prob for t in forced) / sum(len(t.token_scores) for t in forced)
-    facts = json.loads((model / "training.json").read_text(encoding="utf-8"))
+    facts = training_facts(model)
     history = [] if rung.replace_unknown else facts["history"]
-    result = Result(
+    return Result(
         name=rung.name,
         parameters=facts["parameters"],
         updates=facts["updates"],
@@ -159,8 +156,6 @@ def run_rung(args: argparse.Namespace, rung: Rung) -> Result:
         translations=found,
         curve=(tuple(row["seconds"] / 60 for row in history), tuple(points(history, "dev_perplexity")[1])),
     )
-    write_text(kept, json.dumps(asdict(result), ensure_ascii=False, indent=1) + "\n")
-    return result
 
 
 def table(results: Sequence[Result], references: Sequence[str], language: str) -> list[list[str]]:
@@ -203,8 +198,7 @@ def learning_curves(results: Sequence[Result]) -> Figure:
 def write_results(args: argparse.Namespace, results: Sequence[Result]) -> str:
     """The table, the two figures and the numbers; returns the table."""
     config = rung_config(args, LADDER[0])
-    test = prepared_once(config, args.output).test
-    sources, references = [p.source for p in test], [p.target for p in test]
+    sources, references = sides(prepared_once(config, args.output).test)
     text = as_markdown(table(results, references, config.data.target))
     write_text(args.output / "table.md", text)
     save(learning_curves(results), args.output / "learning-curves.png")
@@ -212,7 +206,7 @@ def write_results(args: argparse.Namespace, results: Sequence[Result]) -> str:
     buckets = {r.name: bleu_by_length(sources, list(r.translations), references, language=language) for r in results}
     write_plot(buckets, args.output, title=f"BLEU by source length, {len(sources)} test sentences")
     numbers = [{k: v for k, v in asdict(r).items() if k != "translations"} for r in results]
-    write_text(args.output / "luong.json", json.dumps(numbers, indent=1) + "\n")
+    write_json(args.output / "luong.json", numbers)
     return text
 
 
