@@ -10,14 +10,21 @@ percentile). Text is split into symbols before the clock starts, and joined afte
 
 from __future__ import annotations
 
-import argparse
-import time
-from collections.abc import Callable
+from argparse import Namespace
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
-import numpy as np
-import torch
+from harness import (
+    machine_line,
+    milliseconds_of_each,
+    number,
+    parsed,
+    parser,
+    publish,
+    spread,
+    table,
+    timed,
+)
 
 from rnnsearch.metrics.bleu_chrf_ter import corpus_bleu
 from rnnsearch.search.candidates import FILE, read
@@ -31,19 +38,6 @@ from rnnsearch.systems.folder import Loaded, load_model
 
 WARM = 64
 """Sentences translated before the clock starts."""
-
-
-class Run(NamedTuple):
-    """One decoding of all sentences: the best round's wall and processor seconds, and what was found."""
-
-    wall: float
-    cpu: float
-    found: list[Hypothesis]
-
-    @property
-    def tokens(self) -> int:
-        """Target symbols, end symbols left out."""
-        return sum(len(hypothesis.ids) for hypothesis in self.found)
 
 
 Way = tuple[Scorer, ColumnChooser | None]
@@ -65,81 +59,61 @@ def paths(loaded: Loaded, folder: Path, candidates: list[int]) -> dict[str, Call
     return made
 
 
-def decode(way: Way, sources: list[list[int]], beam: int, batch: int, rounds: int) -> Run:
-    """The best round."""
-    (scorer, columns), options = way, SearchOptions(beam=beam)
-    decode_all(scorer, sources[:WARM], options, batch, columns=columns)
-    runs = []
-    for _ in range(rounds):
-        wall, cpu = time.perf_counter(), time.process_time()
-        found = decode_all(scorer, sources, options, batch, columns=columns)
-        runs.append(Run(time.perf_counter() - wall, time.process_time() - cpu, [best[0] for best in found]))
-    return min(runs, key=lambda run: run.wall)
+def decode(way: Way, sources: list[list[int]], beam: int, batch: int) -> list[Hypothesis]:
+    """The best translation of each."""
+    scorer, columns = way
+    found = decode_all(scorer, sources, SearchOptions(beam=beam), batch, columns=columns)
+    return [best[0] for best in found]
 
 
-def latencies(way: Way, sources: list[list[int]]) -> np.ndarray:
-    """Milliseconds of greedy search of each sentence by itself."""
-    (scorer, columns), options, times = way, SearchOptions(beam=1), []
-    decode_all(scorer, sources[:5], options, 1, columns=columns)
-    for source in sources:
-        begin = time.perf_counter()
-        decode_all(scorer, [source], options, 1, columns=columns)
-        times.append(1e3 * (time.perf_counter() - begin))
-    return np.array(times)
-
-
-def table(arguments: argparse.Namespace) -> list[str]:
-    """The results in Markdown."""
-    loaded = load_model(arguments.model)
-    lines = arguments.source.read_text(encoding="utf-8").splitlines()[: arguments.sentences]
-    references = arguments.reference.read_text(encoding="utf-8").splitlines()[: arguments.sentences]
-    sources = loaded.source.ids(lines)
-    made = paths(loaded, arguments.model, arguments.candidates)
-    wanted = {name: make() for name, make in made.items() if not arguments.paths or name in arguments.paths}
-    rows = ["| search | batch | path | wall s | cpu s | sentences/s | tokens/s | x plain | BLEU |"]
-    rows += ["|---|---|---|---|---|---|---|---|---|"]
-    for beam in arguments.beams:
-        for batch in arguments.batches:
-            first = None
-            for name, way in wanted.items():
-                run = decode(way, sources, beam, batch, arguments.rounds)
-                speed = run.tokens / run.wall
-                first = first or speed
-                bleu = corpus_bleu([loaded.target.join(h.ids) for h in run.found], references)
+def batched(given: Namespace, loaded: Loaded, ways: dict[str, Way], sources: list[list[int]]) -> Iterator[list[str]]:
+    """A row for each beam, size of batch and path: the best of the rounds."""
+    references = given.reference.read_text(encoding="utf-8").splitlines()[: len(sources)]
+    for beam in given.beams:
+        for batch in given.batches:
+            plain = None
+            for name, way in ways.items():
+                decode(way, sources[:WARM], beam, batch)
+                rounds = [timed(lambda w=way: decode(w, sources, beam, batch)) for _ in range(given.rounds)]  # noqa: B023
+                found, wall, cpu = min(rounds, key=lambda one: one[1])
+                speed = sum(len(hypothesis.ids) for hypothesis in found) / wall
+                plain = plain or speed
+                bleu = corpus_bleu([loaded.target.join(h.ids) for h in found], references)
+                numbers = [number(wall, 2), number(cpu, 2), number(len(sources) / wall), number(speed)]
                 search = "greedy" if beam == 1 else f"beam {beam}"
-                cells = (f"{run.wall:.2f}", f"{run.cpu:.2f}", f"{len(lines) / run.wall:,.0f}", f"{speed:,.0f}")
-                rows.append(f"| {search} | {batch} | {name} | {' | '.join(cells)} | {speed / first:.2f} | {bleu:.2f} |")
-                print(rows[-1], flush=True)
-    rows += ["", "| path | greedy, one sentence at a time: mean ms | p50 | p99 |", "|---|---|---|---|"]
-    for name, way in wanted.items():
-        times = latencies(way, sources[: arguments.alone])
-        p50, p99 = np.percentile(times, [50, 99])
-        rows.append(f"| {name} | {times.mean():.2f} | {p50:.2f} | {p99:.2f} |")
-        print(rows[-1], flush=True)
-    return rows
+                yield [search, str(batch), name, *numbers, number(speed / plain, 2), number(bleu, 2)]
+
+
+def alone(ways: dict[str, Way], sources: list[list[int]]) -> Iterator[list[str]]:
+    """A row for each path: greedy search of one sentence at a time."""
+    for name, way in ways.items():
+        decode(way, sources[:5], 1, 1)
+        times = spread(milliseconds_of_each(lambda source, w=way: decode(w, [source], 1, 1), sources))  # type: ignore[misc]
+        yield [name, *(number(value, 2) for value in times.values())]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", type=Path, required=True)
-    parser.add_argument("--source", type=Path, required=True, help="Source text, one sentence a line.")
-    parser.add_argument("--reference", type=Path, required=True, help="Its translations.")
-    parser.add_argument("--paths", nargs="*", default=[], help="Some paths alone, by name.")
-    parser.add_argument("--batches", type=int, nargs="*", default=[64, 256])
-    parser.add_argument("--beams", type=int, nargs="*", default=[1, 5])
-    parser.add_argument("--candidates", type=int, nargs="*", default=[20, 50])
-    parser.add_argument("--sentences", type=int, default=1000)
-    parser.add_argument("--alone", type=int, default=200, help="Sentences translated one at a time.")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int)
-    parser.add_argument("--output", type=Path)
-    arguments = parser.parse_args()
-    if arguments.threads:
-        torch.set_num_threads(arguments.threads)
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads", flush=True)
-    rows = table(arguments)
-    if arguments.output:
-        arguments.output.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    """Measure and print."""
+    made = parser(__doc__)
+    made.add_argument("--model", type=Path, required=True)
+    made.add_argument("--source", type=Path, required=True, help="Source text, one sentence a line.")
+    made.add_argument("--reference", type=Path, required=True, help="Its translations.")
+    made.add_argument("--paths", nargs="*", default=[], help="Some paths alone, by name.")
+    made.add_argument("--batches", type=int, nargs="*", default=[64, 256])
+    made.add_argument("--beams", type=int, nargs="*", default=[1, 5])
+    made.add_argument("--candidates", type=int, nargs="*", default=[20, 50])
+    made.add_argument("--sentences", type=int, default=1000)
+    made.add_argument("--alone", type=int, default=200, help="Sentences translated one at a time.")
+    made.add_argument("--rounds", type=int, default=3)
+    given = parsed(made)
+    loaded = load_model(given.model)
+    sources = loaded.source.ids(given.source.read_text(encoding="utf-8").splitlines()[: given.sentences])
+    known = paths(loaded, given.model, given.candidates)
+    ways = {name: make() for name, make in known.items() if not given.paths or name in given.paths}
+    head = ["search", "batch", "path", "wall s", "cpu s", "sentences/s", "tokens/s", "x plain", "BLEU"]
+    lines = [machine_line(), "", *table(head, batched(given, loaded, ways, sources))]
+    head = ["path", "greedy, one sentence at a time: mean ms", "p50", "p99"]
+    publish([*lines, *table(head, alone(ways, sources[: given.alone]))], given.output)
 
 
 if __name__ == "__main__":

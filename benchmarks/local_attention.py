@@ -7,13 +7,11 @@ of a whole decoder (RNNsearch's, without the output layer, whose cost does not d
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from timing import seconds_of
+from harness import machine_line, number, parsed, parser, publish, seconds_of, table
 
 from rnnsearch.config import AttentionConfig, resolve
 from rnnsearch.models.attention.attention import Attention
@@ -81,48 +79,35 @@ def decoder_step(model: TranslationModel, J: int, beam: int) -> float:
     return milliseconds(lambda: model.step(y, state, memory))
 
 
-def table(lengths: list[int], beam: int, size: int, width: int) -> str:
-    """All times, as Markdown."""
+def rows(lengths: list[int], beam: int, size: int, width: int) -> Iterator[list[str]]:
+    """For each length the times of both windows and their ratio: of either attention alone, and of the decoder."""
     models = {window: model_of(window, size, width) for window in ("global", "local-p")}
-    lines = [
-        f"Milliseconds a step of {beam} hypotheses, {size} units, D = {width}, "
-        f"{torch.get_num_threads()} thread(s), fp32, torch {torch.__version__}.",
-        "",
-        "| source symbols | general, global | general, local-p | ratio | additive, global | additive, local-p | ratio "
-        "| decoder, global | decoder, local-p | ratio |",
-        "|---:|" + "---:|" * 9,
-    ]
     for J in lengths:
-        cells = []
-        for measure in ("general", "additive", "decoder"):
-            pair = [
-                decoder_step(models[window], J, beam)
-                if measure == "decoder"
-                else attention_step(measure, window, J, beam, size, width)
-                for window in ("global", "local-p")
-            ]
-            cells += [f"{pair[0]:.2f}", f"{pair[1]:.2f}", f"{pair[0] / pair[1]:.1f}"]
-        lines.append(f"| {J} | " + " | ".join(cells) + " |")
-        print(lines[-1], flush=True)
-    return "\n".join(lines) + "\n"
+        pairs = [
+            [attention_step(score, window, J, beam, size, width) for window in models]
+            for score in ("general", "additive")
+        ]
+        pairs.append([decoder_step(model, J, beam) for model in models.values()])
+        cells = [(number(wide, 2), number(local, 2), number(wide / local, 1)) for wide, local in pairs]
+        yield [str(J), *(cell for three in cells for cell in three)]
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--lengths", type=int, nargs="+", default=[50, 100, 200, 500, 1000, 2000, 3000])
-    parser.add_argument("--beam", type=int, default=5)
-    parser.add_argument("--size", type=int, default=512)
-    parser.add_argument("--width", type=int, default=10, help="D: the window is [p_t - D, p_t + D]")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--output", type=Path, help="also write the table here, as Markdown")
-    given = parser.parse_args()
-    torch.set_num_threads(given.threads)
+    made = parser(__doc__)
+    made.add_argument("--lengths", type=int, nargs="+", default=[50, 100, 200, 500, 1000, 2000, 3000])
+    made.add_argument("--beam", type=int, default=5)
+    made.add_argument("--size", type=int, default=512)
+    made.add_argument("--width", type=int, default=10, help="D: the window is [p_t - D, p_t + D]")
+    made.set_defaults(threads=1)
+    given = parsed(made)
+    head = ["source symbols"]
+    for name in ("general", "additive", "decoder"):
+        head += [f"{name}, global", f"{name}, local-p", "ratio"]
+    title = f"Milliseconds a step of {given.beam} hypotheses, {given.size} units, D = {given.width}, fp32."
     with torch.inference_mode():
-        result = table(given.lengths, given.beam, given.size, given.width)
-    print(f"\n{result}")
-    if given.output is not None:
-        given.output.write_text(result, encoding="utf-8")
+        measured = table(head, rows(given.lengths, given.beam, given.size, given.width))
+    publish([f"{title} {machine_line()}", "", *measured], given.output)
 
 
 if __name__ == "__main__":

@@ -9,21 +9,19 @@ page.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import platform
-import resource
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+
+from benchmarks.harness import Ended, machine_line, parsed, parser, publish, run, table
 
 CHANGED, NUMBERS = 0.2, 0.02
 """Shares of words that are exchanged, and of these that become numbers."""
@@ -112,8 +110,8 @@ def make_corpus(folder: Path, source: Path, target: Path, pairs: int) -> int:
     return sum((folder / name).stat().st_size for name in ("train.en", "train.de"))
 
 
-def memory(root: int) -> int:
-    """Bytes of memory that a process and those it started hold, without files they have mapped."""
+def memory() -> int:
+    """Bytes of memory that the processes we started, and those they started, hold, without files they have mapped."""
     anonymous, parents = {}, {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -123,48 +121,29 @@ def memory(root: int) -> int:
         if "RssAnon" in status:
             anonymous[int(entry.name)] = 1024 * int(status["RssAnon"].split()[0])
             parents[int(entry.name)] = int(status["PPid"])
-    family = {root}
+    family = {os.getpid()}
     while more := {child for child, parent in parents.items() if parent in family} - family:
         family |= more
-    return sum(anonymous.get(process, 0) for process in family)
+    return sum(anonymous.get(process, 0) for process in family - {os.getpid()})
 
 
-class Measured(NamedTuple):
-    """Of a command: seconds, seconds of cores (of all its processes), peak memory (see `memory`), standard output."""
+def measured(command: list[str], folder: Path) -> tuple[Ended, int]:
+    """Run a command; also the most memory that it and what it started held together."""
+    peak, ended = 0, threading.Event()
 
-    seconds: float
-    core_seconds: float
-    peak: int
-    out: str
+    def watch() -> None:
+        nonlocal peak
+        while not ended.wait(0.05):
+            peak = max(peak, memory())
 
-
-def core_seconds() -> float:
-    """Of all commands that have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-def measured(command: list[str], folder: Path) -> Measured:
-    """Run a command and measure it."""
-    begin, before = time.monotonic(), core_seconds()
-    with tempfile.TemporaryFile("w+") as said:
-        process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=said, text=True)
-        peak, ended = [0], threading.Event()
-
-        def watch() -> None:
-            while not ended.wait(0.05):
-                peak[0] = max(peak[0], memory(process.pid))
-
-        watcher = threading.Thread(target=watch)
-        watcher.start()
-        out, _ = process.communicate()
-        seconds = time.monotonic() - begin
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        found = run(command, folder / "log", cwd=folder)
+    finally:
         ended.set()
         watcher.join()
-        said.seek(0)
-        if process.returncode:
-            raise SystemExit(f"{' '.join(command)} failed:\n{said.read()}")
-    return Measured(seconds, core_seconds() - before, peak[0], out)
+    return found, peak
 
 
 def tokenizer_alone(folder: Path, pairs: int) -> tuple[float, float]:
@@ -188,20 +167,19 @@ def tokenizer_alone(folder: Path, pairs: int) -> tuple[float, float]:
 def row(folder: Path, source: Path, target: Path, pairs: int) -> dict[str, Any]:
     """Everything measured of a corpus of one size."""
     size = make_corpus(folder, source, target, pairs)
-    found = measured([sys.executable, "-m", "rnnsearch", "prepare", "run.toml"], folder)
+    prepared, peak = measured([sys.executable, "-m", "rnnsearch", "prepare", "run.toml"], folder)
     alone, alone_core = tokenizer_alone(folder, min(pairs, 500_000))
-    began = time.time()
-    command = [sys.executable, "-c", FIRST_UPDATE, "run.toml", str(began)]
-    first, memories, waiting = measured(command, folder).out.splitlines()
+    command = [sys.executable, "-c", FIRST_UPDATE, "run.toml", str(time.time())]
+    first, memories, waiting = measured(command, folder)[0].output.splitlines()
     facts = json.loads((folder / "run" / "data" / "prepared.json").read_text(encoding="utf-8"))
     return {
         "pairs": pairs,
         "text_bytes": size,
         "kept": facts["pairs"],
-        "seconds": found.seconds,
-        "pairs_per_second": pairs / found.seconds,
-        "pairs_per_core_second": pairs / found.core_seconds,
-        "peak_bytes": found.peak,
+        "seconds": prepared.seconds,
+        "pairs_per_second": pairs / prepared.seconds,
+        "pairs_per_core_second": pairs / prepared.core_seconds,
+        "peak_bytes": peak,
         "tokenizer_pairs_per_second": alone,
         "tokenizer_pairs_per_core_second": alone_core,
         "first_update_seconds": float(first),
@@ -225,45 +203,23 @@ COLUMNS = {
 }
 
 
-def table(rows: list[dict[str, Any]]) -> list[str]:
-    """The page's table."""
-    lines = [" | ".join(cells) for cells in (COLUMNS, *([cell(r) for cell in COLUMNS.values()] for r in rows))]
-    return [f"| {lines[0]} |", f"|{'---:|' * len(COLUMNS)}", *(f"| {line} |" for line in lines[1:])]
-
-
-def machine() -> str:
-    """Processor, cores and versions."""
-    import tokenizers
-    import torch
-
-    with Path("/proc/cpuinfo").open(encoding="utf-8") as file:
-        name = next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), "")
-    cores = len(os.sched_getaffinity(0))
-    versions = f"Python {platform.python_version()}, torch {torch.__version__}, tokenizers {tokenizers.__version__}"
-    return f"{cores} cores of {name or platform.machine()}; {versions}"
-
-
 def main() -> None:
     """Measure sizes up to `--pairs`, each a tenth of the next, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--source", type=Path, required=True)
-    parser.add_argument("--target", type=Path, required=True)
-    parser.add_argument("--pairs", type=int, default=1_000_000)
-    parser.add_argument("--folder", type=Path, help="where the corpora go for the while (6 GB for 10 million pairs)")
-    parser.add_argument("--output", type=Path)
-    arguments = parser.parse_args()
-    sizes = [n for n in (arguments.pairs // 100, arguments.pairs // 10, arguments.pairs) if n >= 10_000]
+    made = parser(__doc__)
+    made.add_argument("--source", type=Path, required=True)
+    made.add_argument("--target", type=Path, required=True)
+    made.add_argument("--pairs", type=int, default=1_000_000)
+    made.add_argument("--folder", type=Path, help="where the corpora go for the while (6 GB for 10 million pairs)")
+    given = parsed(made)
+    sizes = [n for n in (given.pairs // 100, given.pairs // 10, given.pairs) if n >= 10_000]
     rows, before = [], os.getloadavg()[0]
     for pairs in sizes:
-        with tempfile.TemporaryDirectory(dir=arguments.folder) as place:
-            rows.append(row(Path(place) / "corpus", arguments.source, arguments.target, pairs))
+        with tempfile.TemporaryDirectory(dir=given.folder) as place:
+            rows.append(row(Path(place) / "corpus", given.source, given.target, pairs))
         print(json.dumps(rows[-1]), flush=True)
-    load = f"load average {before:.1f} before, {os.getloadavg()[0]:.1f} after"
-    page = [f"{machine()}; {load}", "", *table(rows)]
-    print("\n".join(page))
-    if arguments.output is not None:
-        arguments.output.write_text("\n".join(page) + "\n", encoding="utf-8")
-        arguments.output.with_suffix(".json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    load = f"Load average {before:.1f} before, {os.getloadavg()[0]:.1f} after."
+    cells = [[cell(found) for cell in COLUMNS.values()] for found in rows]
+    publish([f"{machine_line()} {load}", "", *table([*COLUMNS], cells)], given.output, rows)
 
 
 if __name__ == "__main__":

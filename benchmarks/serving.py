@@ -11,11 +11,8 @@ within 10% of that after the warm-up, and a signal loses nothing.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
-import os
-import platform
 import re
 import signal
 import statistics
@@ -24,34 +21,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.request import urlopen
 
+from harness import machine_line, milliseconds_of_each, number, parsed, parser, publish, spread, table, timed
 from serving_load import Soak, measure
-
-OFFLINE = """
-import json, sys, time
-import torch, rnnsearch
-folder, threads, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-torch.set_num_threads(threads)
-translator = rnnsearch.load(folder)
-lines = json.load(sys.stdin)
-translator.n_best(lines[: 2 * size], batch_sentences=size)
-rates = []
-for _ in range(3):
-    begin = time.perf_counter()
-    translator.n_best(lines, batch_sentences=size)
-    rates.append(len(lines) / (time.perf_counter() - begin))
-alone = []
-for line in lines[:200]:
-    begin = time.perf_counter()
-    translator.n_best([line])
-    alone.append(time.perf_counter() - begin)
-print(json.dumps({"rate": max(rates), "rates": rates, "alone": alone, "search": translator.search.what}))
-"""
-"""Runs in a process of its own: the plain Translator, all sentences in batches, and then one by one."""
 
 
 class Served(NamedTuple):
@@ -103,6 +81,21 @@ class Row(NamedTuple):
     client: float
     """The same of all clients, which are this process."""
 
+    def cells(self, offline: float) -> list[str]:
+        """As the table has them; `offline`: sentences a second."""
+        shown = [number(self.rate, 1), f"{self.rate / offline:.0%}"]
+        shown += [number(value, 1) for value in (self.p50, self.p99, self.batch)]
+        shown += [str(self.largest), number(self.memory), number(self.server, 1), number(self.client, 2)]
+        return [str(self.clients), *shown]
+
+
+HEAD = (
+    *("clients", "requests/s", "of offline", "p50 ms", "p99 ms", "mean batch", "99% of batches up to", "memory MiB"),
+    *("server's CPU ms a request", "clients'"),
+)
+OFFLINE_BATCH = 64
+"""Sentences of a batch of the plain Translator."""
+
 
 def row(port: int, sentences: Sequence[str], clients: int, seconds: float) -> tuple[Row, list[tuple[float, int]]]:
     """Measure so many concurrent clients."""
@@ -114,12 +107,12 @@ def row(port: int, sentences: Sequence[str], clients: int, seconds: float) -> tu
     total = next(v for n, v in grown.items() if n.startswith("rnnsearch_batch_sentences_sum"))
     bounds = {n: v for n, v in grown.items() if n.startswith("rnnsearch_batch_sentences_bucket")}
     full = [int(float(m[1])) for n, v in bounds.items() if (m := re.search(r'le="([\d.]+)"', n)) and v >= 0.99 * count]
-    latency = sorted(seconds for seconds, _ in times)
+    latency = spread([1000 * seconds for seconds, _ in times])
     made = Row(
         clients,
         len(times) / seconds,
-        1000 * statistics.median(latency),
-        1000 * latency[min(len(latency) - 1, int(0.99 * len(latency)))],
+        latency["p50_ms"],
+        latency["p99_ms"],
         total / count,
         min(full, default=0),
         after["process_resident_memory_bytes"] / 2**20,
@@ -129,19 +122,30 @@ def row(port: int, sentences: Sequence[str], clients: int, seconds: float) -> tu
     return made, times
 
 
-def offline(model: Path, sentences: Sequence[str], threads: int, size: int) -> dict[str, Any]:
-    """The plain Translator on the same sentences."""
-    arguments = [sys.executable, "-c", OFFLINE, str(model), str(threads), str(size)]
-    done = subprocess.run(arguments, input=json.dumps(list(sentences)).encode(), capture_output=True, check=False)
-    if done.returncode:
-        sys.exit(done.stderr.decode())
-    result: dict[str, Any] = json.loads(done.stdout)
-    return result
+def translated(model: Path, sentences: Sequence[str], threads: int) -> dict[str, Any]:
+    """The plain Translator: sentences a second in batches, milliseconds of the first 200 one by one, and its search."""
+    import torch
+
+    import rnnsearch
+
+    torch.set_num_threads(threads)
+    translator = rnnsearch.load(model)
+    lines = list(sentences)
+    translator.n_best(lines[: 2 * OFFLINE_BATCH], batch_sentences=OFFLINE_BATCH)
+    rounds = [timed(lambda: translator.n_best(lines, batch_sentences=OFFLINE_BATCH))[1] for _ in range(3)]
+    alone = milliseconds_of_each(lambda line: translator.n_best([line]), lines[:200])
+    return {"rate": len(lines) / min(rounds), "alone": alone, "search": translator.search.what}
 
 
-def compare(model: Path, sentences: Sequence[str], threads: int, seconds: float) -> str:
+def offline(model: Path, sentences: Sequence[str], threads: int) -> dict[str, Any]:
+    """The same in a process of its own."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(translated, model, sentences, threads).result()
+
+
+def compare(model: Path, sentences: Sequence[str], threads: int, seconds: float) -> list[str]:
     """The whole benchmark; returns the report in Markdown."""
-    plain = offline(model, sentences, threads, 64)
+    plain = offline(model, sentences, threads)
     print(f"offline: {plain['rate']:.1f} sentences/s ({plain['search']})", flush=True)
     rows = []
     overhead = 0.0
@@ -153,57 +157,28 @@ def compare(model: Path, sentences: Sequence[str], threads: int, seconds: float)
             rows.append(made)
             print(made, flush=True)
             if clients == 1:
-                overhead = 1000 * statistics.median(spent - plain["alone"][n] for spent, n in times)
-    again = offline(model, sentences, threads, 64)
-    rate = (plain["rate"] + again["rate"]) / 2
-    return report(rows, rate, [plain["rate"], again["rate"]], plain, overhead, threads, seconds, len(sentences))
-
-
-def report(
-    rows: list[Row], rate: float, rates: list[float], plain: dict[str, Any], overhead: float,
-    threads: int, seconds: float, count: int,
-) -> str:  # fmt: skip
-    """The results page."""
-    import torch
-
-    machine = f"{os.cpu_count()} cores, {_cpu()}, torch {torch.__version__.partition('+')[0]}, {threads} threads"
-    table = [
-        f"| {r.clients} | {r.rate:.1f} | {r.rate / rate:.0%} | {r.p50:.1f} | {r.p99:.1f} | {r.batch:.1f} | {r.largest} "
-        f"| {r.memory:.0f} | {r.server:.1f} | {r.client:.2f} |"
-        for r in rows
+                overhead = statistics.median(1000 * spent - plain["alone"][n] for spent, n in times)
+    rates = [plain["rate"], offline(model, sentences, threads)["rate"]]
+    rate = statistics.fmean(rates)
+    return [
+        "# The server under load",
+        "",
+        "Closed-loop clients, one sentence a request (`POST /v1/translate`, alignments and scores in the answer), "
+        "the model's own beam. All clients are one process of their own, which shares the machine with the server.",
+        "",
+        "```text",
+        "python benchmarks/serving.py MODEL SENTENCES --output docs/results/serving.md",
+        "```",
+        "",
+        f"Machine: {machine_line()} {len(sentences):,} sentences, {seconds:g} s for each row after a warm-up. "
+        f"Search: {plain['search']}.",
+        "",
+        *table(HEAD, [made.cells(rate) for made in rows]),
+        f"Offline, the same sentences through the Translator in batches of {OFFLINE_BATCH}: {rate:.1f} sentences/s, "
+        f"the mean of a run before ({rates[0]:.1f}) and one after ({rates[1]:.1f}).",
+        f"One sentence alone: {statistics.median(plain['alone']):.1f} ms by the Translator; through the server a lone "
+        f"client waits {overhead:.1f} ms longer (median of the differences, sentence by sentence).",
     ]
-    alone = 1000 * statistics.median(plain["alone"])
-    return "\n".join(
-        [
-            "# The server under load",
-            "",
-            "Closed-loop clients, one sentence a request (`POST /v1/translate`, alignments and scores in the answer), "
-            "the model's own beam. All clients are one process of their own, which shares the machine with the server.",
-            "",
-            "```text",
-            "python benchmarks/serving.py MODEL SENTENCES --output docs/results/serving.md",
-            "```",
-            "",
-            f"Machine: {machine}. {count:,} sentences, {seconds:g} s for each row after a warm-up. "
-            f"Search: {plain['search']}.",
-            "",
-            "| clients | requests/s | of offline | p50 ms | p99 ms | mean batch | 99% of batches up to | memory MiB "
-            "| server's CPU ms a request | clients' |",
-            "|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
-            *table,
-            "",
-            f"Offline, the same sentences through the Translator in batches of 64: {rate:.1f} sentences/s, the mean of "
-            f"a run before ({rates[0]:.1f}) and one after ({rates[1]:.1f}).",
-            f"One sentence alone: {alone:.1f} ms by the Translator; through the server a lone client waits "
-            f"{overhead:.1f} ms longer (median of the differences, sentence by sentence).",
-            "",
-        ]
-    )
-
-
-def _cpu() -> str:
-    names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
-    return names[0].partition(":")[2].strip() if names else platform.machine()
 
 
 def soak(model: Path, sentences: Sequence[str], threads: int, minutes: float) -> None:
@@ -246,24 +221,19 @@ async def _watched(load: Soak, port: int, minutes: float) -> list[float]:
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path)
-    parser.add_argument("sentences", type=Path)
-    parser.add_argument("--output", type=Path, help="write the report here, too")
-    parser.add_argument("--seconds", type=float, default=30.0, help="measured for each number of clients")
-    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="CPU threads of the model")
-    parser.add_argument("--limit", type=int, default=1000, help="sentences used, at most")
-    parser.add_argument("--soak", type=float, metavar="MINUTES", help="mixed load instead of the measurements")
-    options = parser.parse_args()
-    lines = [line for line in options.sentences.read_text(encoding="utf-8").splitlines() if line.strip()]
-    sentences = list(dict.fromkeys(lines))[: options.limit]
-    if options.soak:
-        soak(options.model, sentences, options.threads, options.soak)
-        return
-    text = compare(options.model, sentences, options.threads, options.seconds)
-    print(text)
-    if options.output:
-        options.output.write_text(text, encoding="utf-8")
+    made = parser(__doc__)
+    made.add_argument("model", type=Path)
+    made.add_argument("sentences", type=Path)
+    made.add_argument("--seconds", type=float, default=30.0, help="measured for each number of clients")
+    made.add_argument("--limit", type=int, default=1000, help="sentences used, at most")
+    made.add_argument("--soak", type=float, metavar="MINUTES", help="mixed load instead of the measurements")
+    given = parsed(made)
+    lines = [line for line in given.sentences.read_text(encoding="utf-8").splitlines() if line.strip()]
+    sentences = list(dict.fromkeys(lines))[: given.limit]
+    if given.soak:
+        soak(given.model, sentences, given.threads, given.soak)
+    else:
+        publish(compare(given.model, sentences, given.threads, given.seconds), given.output)
 
 
 if __name__ == "__main__":

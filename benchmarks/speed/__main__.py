@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from benchmarks.harness import say
 from benchmarks.speed import rivals as others
 from benchmarks.speed.ours import ROOT, TRAININGS, WAYS, Setting, Way
 from benchmarks.speed.plan import Plan, measure
-from benchmarks.speed.rows import say
 from benchmarks.speed.table import markdown
 
 Named = TypeVar("Named", Setting, Way)

@@ -4,14 +4,13 @@ in a JSON file, what it found as JSON on standard output."""
 from __future__ import annotations
 
 import json
-import statistics
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.speed.rows import Row
+from benchmarks.harness import Row, milliseconds_of_each, spread, timed
 
 
 class Clock:
@@ -123,11 +122,8 @@ def decode(spec: dict[str, Any]) -> Row:
             return [best[0].text for best in translator.n_best(lines, options, batch)]
 
         translator.n_best(lines[:1], options, case["batch"])
-        seconds, found = [], []
-        for _ in range(1 + spec["passes"]):
-            began = time.perf_counter()
-            found = once()
-            seconds.append(time.perf_counter() - began)
+        passes = [timed(once) for _ in range(1 + spec["passes"])]
+        found, seconds = passes[-1][0], [wall for _, wall, _ in passes]
         (Path(spec["output"]) / case["name"]).write_text("".join(f"{t}\n" for t in found), encoding="utf-8")
         tokens = sum(len(text.split()) for text in found)
         best = min(seconds[1:] or seconds)
@@ -151,13 +147,8 @@ def one_by_one(spec: dict[str, Any]) -> Row:
     options = translator.options(beam=1)
     for line in lines[: spec["warm"]]:
         translator.n_best([line], options, 1)
-    times = []
-    for line in lines:
-        began = time.perf_counter()
-        translator.n_best([line], options, 1)
-        times.append(1000 * (time.perf_counter() - began))
-    parts = statistics.quantiles(times, n=100, method="inclusive")
-    return {"mean_ms": statistics.fmean(times), "p50_ms": parts[49], "p99_ms": parts[98], "sentences": len(times)}
+    times = milliseconds_of_each(lambda line: translator.n_best([line], options, 1), lines)
+    return {**spread(times), "sentences": len(times)}
 
 
 def _translator(spec: dict[str, Any]) -> tuple[Any, list[str]]:

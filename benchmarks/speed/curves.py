@@ -5,16 +5,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from matplotlib.figure import Figure
 
+from benchmarks.harness import Row, say, seconds_of
 from benchmarks.speed.model import RIVALS_SIZE, Sizes, model
-from benchmarks.speed.rows import Row, say
 from rnnsearch.config import resolve
 from rnnsearch.data.batches import make_batch
 from rnnsearch.device import precision
@@ -117,7 +116,7 @@ def update_seconds(case: Case, kind: str) -> float:
             loss = objective(network_, batch, Draws(1, device))
         loss.total.backward()  # type: ignore[no-untyped-call]
 
-    return best_of(once, 3)
+    return seconds_of(once, 3)
 
 
 def search_seconds(network_: TranslationModel, ids: list[list[int]], beam: int, batch: int) -> float:
@@ -125,18 +124,7 @@ def search_seconds(network_: TranslationModel, ids: list[list[int]], beam: int, 
     length = len(ids[0])
     options = SearchOptions(beam=beam, min_length=length, max_ratio=1.0, max_extra=0)
     scorer = fastest(network_).scorer
-    return best_of(lambda: decode_all(scorer, ids, options, batch), 2)
-
-
-def best_of(work: Callable[[], Any], rounds: int) -> float:
-    """The shortest of a few, after one to warm up."""
-    work()
-    spent = []
-    for _ in range(rounds):
-        began = time.perf_counter()
-        work()
-        spent.append(time.perf_counter() - began)
-    return min(spent)
+    return seconds_of(lambda: decode_all(scorer, ids, options, batch), 2)
 
 
 def update_curves(scale: int) -> list[Curve]:

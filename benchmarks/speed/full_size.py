@@ -7,10 +7,11 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.harness import Row, say
 from benchmarks.speed import toy
 from benchmarks.speed.model import Sizes
 from benchmarks.speed.ours import Ours, Setting
-from benchmarks.speed.rows import Row, Rows, say
+from benchmarks.speed.rows import Rows
 
 PAPER = Sizes(embedding=620, encoder=1000, decoder=1000, attention=1000, readout=500, batch=80, pool=2)
 """Bahdanau et al. 2015, appendix B; their minibatches have 80 sentences."""

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from benchmarks.harness import Row, seconds_of
 from benchmarks.speed.model import Sizes
-from benchmarks.speed.rows import Row
-from benchmarks.timing import seconds_of
 
 
 class Counts(NamedTuple):

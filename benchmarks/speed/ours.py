@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness import Ended, Row, peak_mib, run
 from benchmarks.speed import model
 from benchmarks.speed.child import KINDS
 from benchmarks.speed.limit import Counts
 from benchmarks.speed.model import Sizes
-from benchmarks.speed.rows import Ended, Row, peak_mib, run
 from benchmarks.speed.tokens import Tokens
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.speed.rows import Row
+from benchmarks.harness import Row
 from rnnsearch import config as run_config
 from rnnsearch.config import RunConfig
 from rnnsearch.data.batches import Batch, Batches

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from benchmarks.harness import Row, machine, say
 from benchmarks.speed import full_size, quality
 from benchmarks.speed import rivals as others
 from benchmarks.speed.model import Sizes
 from benchmarks.speed.ours import BF16, ROOT, TRAININGS, WAYS, Ours, Setting, Way
 from benchmarks.speed.rivals import Rival
-from benchmarks.speed.rows import Row, Rows, machine, say
+from benchmarks.speed.rows import Rows
 from benchmarks.speed.table import Found
 from benchmarks.speed.tokens import Tokens
 

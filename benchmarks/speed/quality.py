@@ -6,8 +6,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
+from benchmarks.harness import Row
 from benchmarks.speed.ours import Ours, Setting
-from benchmarks.speed.rows import Row, Rows
+from benchmarks.speed.rows import Rows
 
 SEEDS = (1, 2, 3)
 REFERENCE = "fp32, without native code"

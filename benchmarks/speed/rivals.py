@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.speed.rows import Row, run
+from benchmarks.harness import Row, run
 from benchmarks.speed.tokens import Tokens
 
 

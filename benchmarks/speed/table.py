@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from benchmarks.harness import Row, machine_line, number, table
 from benchmarks.speed.quality import REFERENCE
-from benchmarks.speed.rows import Row
 
 
 @dataclass(frozen=True)
@@ -49,17 +49,6 @@ def times(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}x"
 
 
-def number(value: float | None, digits: int = 0) -> str:
-    """`12,345`."""
-    return "" if value is None else f"{value:,.{digits}f}"
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """A Markdown table; all columns but the first are numbers."""
-    lines = [f"| {' | '.join(head)} |", f"|---|{'---:|' * (len(head) - 1)}"]
-    return [*lines, *(f"| {' | '.join(row)} |" for row in rows), ""]
-
-
 def markdown(found: Found) -> str:
     """The whole report."""
     parts: list[Callable[[Found], list[str]]] = [
@@ -73,8 +62,7 @@ def _head(found: Found) -> list[str]:
     lines = [
         "# Speed",
         "",
-        f"{machine['cores']} cores of {machine['processor']}, {machine['threads']} threads, torch {machine['torch']}, "
-        f"Python {machine['python']}, {machine['date']}. {machine.get('data', '')}",
+        f"{machine_line(machine)} {machine.get('data', '')}",
         f"Command: `{machine.get('command', '')}`. What is measured and how: [speed.md](../speed.md).",
         "",
     ]
