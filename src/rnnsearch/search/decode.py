@@ -1,6 +1,8 @@
 """Search and forced decoding of any number of sentences: sorted by length, in batches, in the order given."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Generic, TypeVar
 
 import torch
 
@@ -12,6 +14,7 @@ from rnnsearch.search.constraints import SearchOptions, batch_options, check_pre
 from rnnsearch.search.forced import forced
 from rnnsearch.search.greedy import greedy
 from rnnsearch.search.hypothesis import EMPTY, Hypothesis, SentenceError
+from rnnsearch.search.plan import Plan
 from rnnsearch.search.scorer import SOURCE, Scorer, Sources
 from rnnsearch.search.workers import FEWEST, one_thread_each
 from rnnsearch.text.vocabulary import EOS, PAD
@@ -21,6 +24,7 @@ MakeSources = Callable[[Sequence[Ids], torch.device], Sources]
 """Makes a batch on a device from the sentences' ids (without EOS)."""
 Progress = Callable[[int], None]
 """Is told the sentences done so far."""
+Result = TypeVar("Result")
 
 
 def make_sources(sentences: Sequence[Ids], device: torch.device) -> Sources:
@@ -37,6 +41,7 @@ def decode_all(
     batch_sentences: int = 64,
     *,
     columns: ColumnChooser | None = None,
+    plan: Plan | None = None,
     make: MakeSources = make_sources,
     progress: Progress | None = None,
 ) -> list[list[Hypothesis]]:
@@ -44,29 +49,29 @@ def decode_all(
 
     An empty sentence has one empty translation, and the scorer is not asked. A beam of one is greedy search.
     `columns` says which symbols a batch's translations are made of; all without it.
-    `options.prefix` and `options.spelling` have one entry a sentence.
+    `options.prefix` and `options.spelling` have one entry a sentence. `plan` says which sentences wait for others, and
+    what they are then in place of what is given here; without it all are searched together.
     Errors: SentenceError, with the number among `sentences`.
     """
     check_prefix(options, len(sentences))
-    found = [[EMPTY] for _ in sentences]
-    done = sum(not ids for ids in sentences)
-    _tell(progress, done)
+    found, rows = _Found([[EMPTY] for _ in sentences], progress), list(sentences)
 
     def search(batch: list[int]) -> list[list[Hypothesis]]:
-        sources = make([sentences[i] for i in batch], scorer.device)
+        sources = make([rows[i] for i in batch], scorer.device)
         mine = batch_options(options, batch)
-        try:
+        with _renumbered(batch):
             return (greedy if options.beam == 1 else beam)(scorer, sources, mine, columns)
-        except SentenceError as error:
-            raise error.renumbered(batch[error.sentence]) from None
 
-    batches = _spread(list(_batches([len(ids) for ids in sentences], batch_sentences)), _threads(scorer.device))
-    for batch, results in zip(batches, _each(search, batches, scorer.device), strict=True):
-        for i, result in zip(batch, results, strict=True):
-            found[i] = result
-        done += len(batch)
-        _tell(progress, done)
-    return found
+    for wave in [range(len(rows))] if plan is None else plan.waves(len(rows)):
+        if plan is not None:
+            for i in plan.waits.keys() & wave:
+                rows[i] = plan.source(i, [found.results[j][0] for j in plan.waits[i]])
+        work = {i: len(rows[i]) for i in wave}
+        batches = _spread(list(_batches(work, batch_sentences)), _threads(scorer.device))
+        found.tell(list(work.values()).count(0))
+        for batch, results in zip(batches, _each(search, batches, scorer.device), strict=True):
+            found.add(batch, results)
+    return found.results
 
 
 def forced_all(
@@ -88,29 +93,52 @@ def forced_all(
     """
     if len(sentences) != len(targets):
         raise RnnsearchError(f"targets must be as many as the sources ({len(sentences)}); got {len(targets)}")
-    found = [EMPTY for _ in sentences]
-    work = [len(x) + len(y) for x, y in zip(sentences, targets, strict=True)]
-    done = work.count(0)
-    _tell(progress, done)
+    found = _Found([EMPTY for _ in sentences], progress)
+    work = {i: len(x) + len(y) for i, (x, y) in enumerate(zip(sentences, targets, strict=True))}
+    found.tell(list(work.values()).count(0))
     for batch in _batches(work, batch_sentences):
         sources = make([sentences[i] for i in batch], scorer.device)
-        try:
-            mine = [targets[i] for i in batch]
-            results = forced(scorer, sources, mine, length_penalty, length_norm, coverage_penalty)
-        except SentenceError as error:
-            raise error.renumbered(batch[error.sentence]) from None
+        mine = [targets[i] for i in batch]
+        with _renumbered(batch):
+            found.add(batch, forced(scorer, sources, mine, length_penalty, length_norm, coverage_penalty))
+    return found.results
+
+
+class _Found(Generic[Result]):
+    """The results so far, in the order of the sentences."""
+
+    def __init__(self, results: list[Result], progress: Progress | None) -> None:
+        self.results = results
+        self._progress = progress
+        self._done = 0
+
+    def add(self, batch: Sequence[int], results: Sequence[Result]) -> None:
+        """Those of some sentences."""
         for i, result in zip(batch, results, strict=True):
-            found[i] = result
-        done += len(batch)
-        _tell(progress, done)
-    return found
+            self.results[i] = result
+        self.tell(len(batch))
+
+    def tell(self, more: int) -> None:
+        """So many more sentences are done."""
+        self._done += more
+        if self._progress is not None:
+            self._progress(self._done)
 
 
-def _batches(lengths: Sequence[int], size: int) -> Iterator[list[int]]:
+@contextmanager
+def _renumbered(batch: Sequence[int]) -> Iterator[None]:
+    """Errors in it are of sentences by their numbers in the call."""
+    try:
+        yield
+    except SentenceError as error:
+        raise error.renumbered(batch[error.sentence]) from None
+
+
+def _batches(work: Mapping[int, int], size: int) -> Iterator[list[int]]:
     """The numbers of the sentences that are not empty, the longest first: what does not fit fails at once."""
     if size < 1:
         raise RnnsearchError(f"batch_sentences must be at least 1; got {size}")
-    order = sorted((i for i, length in enumerate(lengths) if length), key=lambda i: -lengths[i])
+    order = sorted((i for i, length in work.items() if length), key=lambda i: -work[i])
     for begin in range(0, len(order), size):
         yield order[begin : begin + size]
 
@@ -143,8 +171,3 @@ def _each(
         finally:
             for waiting in work:
                 waiting.cancel()
-
-
-def _tell(progress: Progress | None, done: int) -> None:
-    if progress is not None:
-        progress(done)

@@ -1,0 +1,117 @@
+"""Several scorers as one: a weighted sum of what they say (an ensemble, shallow fusion), which is not normalised.
+
+Full scorers are summed over all columns. Partial ones (after ESPnet) score the best of these columns alone: the first
+cut, after which no other column is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from rnnsearch.errors import RnnsearchError
+from rnnsearch.search.columns import Columns
+from rnnsearch.search.scorer import PartialScorer, Scorer, Sources, Step
+
+
+class Weighted(NamedTuple):
+    """A full scorer and the factor of its log-probabilities."""
+
+    scorer: Scorer
+    weight: float = 1.0
+
+
+class WeightedPartial(NamedTuple):
+    """A partial scorer and the factor of its scores."""
+
+    scorer: PartialScorer
+    weight: float = 1.0
+
+
+class _Memory(NamedTuple):
+    full: tuple[Any, ...]
+    partial: tuple[Any, ...]
+    columns: Columns
+
+
+class _State(NamedTuple):
+    full: tuple[Any, ...]
+    partial: tuple[Any, ...]
+
+
+class Combined:
+    """The Scorer whose scores are sum_m weight_m log p_m(y), and whose attention is the mean of its full members'.
+
+    survivors: M, the columns a row that partial members score. A symbol that a search forces must be among them.
+    Errors: RnnsearchError without a full member, or for members over different vocabularies.
+    """
+
+    def __init__(self, full: Sequence[Weighted], partial: Sequence[WeightedPartial] = (), survivors: int = 50) -> None:
+        sizes = sorted({member.scorer.vocabulary for member in full})
+        if len(sizes) != 1:
+            raise RnnsearchError(f"scorers that are combined must share one vocabulary; got sizes {sizes}")
+        self._full, self._partial = tuple(full), tuple(partial)
+        self._survivors = survivors
+        self.vocabulary = sizes[0]
+
+    @property
+    def normalised(self) -> bool:
+        """A sum is no log-distribution, but that of one member."""
+        (first, *others) = self._full
+        return not others and not self._partial and first.weight == 1.0 and first.scorer.normalised
+
+    @property
+    def device(self) -> torch.device:
+        """The first member's; the others must be there, too."""
+        return self._full[0].scorer.device
+
+    def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
+        """Every member's."""
+        full = [member.scorer.start(sources, columns) for member in self._full]
+        partial = [member.scorer.start(sources) for member in self._partial]
+        (memories, states), (more, more_states) = ([[p[n] for p in pairs] for n in (0, 1)] for pairs in (full, partial))
+        memory = _Memory(tuple(memories), tuple(more), Columns(columns, self.vocabulary))
+        return memory, _State(tuple(states), tuple(more_states))
+
+    def step(self, memory: _Memory, state: _State, y: Tensor) -> Step:
+        """The sum over all columns, then, where there are partial members, over the survivors alone."""
+        members = zip(self._full, memory.full, state.full, strict=True)
+        steps = [member.scorer.step(m, s, y) for member, m, s in members]
+        weights = [member.weight for member in self._full]
+        scores = _sum([w * step.scores.float() for w, step in zip(weights, steps, strict=True)])
+        norms = [w * step.norm for w, step in zip(weights, steps, strict=True) if step.norm is not None]
+        states, partial = tuple(step.state for step in steps), state.partial
+        if self._partial:
+            kept = scores.topk(min(self._survivors, scores.shape[1]), dim=1).indices
+            best, partial = self._rescored(memory, state, y, kept, scores.gather(1, kept))
+            scores = torch.full_like(scores, -torch.inf).scatter_(1, kept, best)
+        return Step(scores, _State(states, partial), _mean_attention(steps), _sum(norms) if norms else None)
+
+    def _rescored(
+        self, memory: _Memory, state: _State, y: Tensor, kept: Tensor, scores: Tensor
+    ) -> tuple[Tensor, tuple[Any, ...]]:
+        """`scores` of the columns `kept` [N, M] with what partial members say of them, and these members' states."""
+        symbols, states = memory.columns.tokens(kept), []
+        for member, m, s in zip(self._partial, memory.partial, state.partial, strict=True):
+            step = member.scorer.step(m, s, y, symbols)
+            scores = scores + member.weight * step.scores.float()
+            states.append(step.state)
+        return scores, tuple(states)
+
+
+def _sum(parts: Sequence[Tensor]) -> Tensor:
+    """Not Python's, which begins with a 0 of its own."""
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+def _mean_attention(steps: Sequence[Step]) -> dict[str, Tensor]:
+    """By source name, of the members that attend to it."""
+    names = {name for step in steps for name in step.attention}
+    found = {name: [step.attention[name] for step in steps if name in step.attention] for name in sorted(names)}
+    return {name: torch.stack(each).mean(0) if len(each) > 1 else each[0] for name, each in found.items()}

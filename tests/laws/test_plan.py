@@ -1,0 +1,56 @@
+"""A document whose second sentence waits for the first: its source then holds the first one's translation."""
+
+import pytest
+
+from rnnsearch.errors import RnnsearchError
+from rnnsearch.search.constraints import SearchOptions
+from rnnsearch.search.decode import decode_all
+from rnnsearch.search.model_scorer import ModelScorer
+from rnnsearch.search.plan import Plan
+
+OPTIONS = SearchOptions(beam=2, max_ratio=1.0, max_extra=3)
+DOCUMENTS = [[5, 6, 7], [8, 9], [10, 4, 11], [7, 7, 5, 6], [9, 9], [11]]
+"""Three of two sentences each."""
+WAITS = {1: [0], 3: [2], 5: [4]}
+
+
+def joined(number, before):
+    """The translation before, and the sentence."""
+    return [*(y for hypothesis in before for y in hypothesis.ids), *DOCUMENTS[number]]
+
+
+def test_a_waiting_sentence_has_the_translation_that_it_waits_for_in_its_source(system, make):
+    scorer, made, told = ModelScorer(make(system)), [], []
+
+    class Counting(ModelScorer):
+        def start(self, sources, columns):
+            made.append(len(sources["source"].ids))
+            return super().start(sources, columns)
+
+    plan = Plan(WAITS, joined)
+    found = decode_all(Counting(make(system)), DOCUMENTS, OPTIONS, plan=plan, progress=told.append)
+    for first, second in ((0, 1), (2, 3), (4, 5)):
+        [alone] = decode_all(scorer, [DOCUMENTS[first]], OPTIONS)
+        [after] = decode_all(scorer, [[*alone[0].ids, *DOCUMENTS[second]]], OPTIONS)
+        assert [h.ids for h in found[first]] == [h.ids for h in alone]
+        assert [h.ids for h in found[second]] == [h.ids for h in after]
+    assert made == [3, 3], "batches of all documents, one a wave"
+    assert told == [0, 3, 3, 6]
+
+
+def test_a_sentence_may_wait_for_several_and_for_an_empty_one():
+    plan = Plan({2: [1, 0], 0: [1]}, joined)
+    assert list(plan.waves(4)) == [[1, 3], [0], [2]]
+    assert list(Plan({}, joined).waves(2)) == [[0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("waits", "message"),
+    [
+        ({0: [1], 1: [0]}, "a plan's sentences must not wait for themselves; got the ring"),
+        ({0: [2]}, r"a plan must be of the 2 sentences \(counting from 0\); got 2"),
+    ],
+)
+def test_a_plan_that_cannot_be_followed_is_refused(waits, message):
+    with pytest.raises(RnnsearchError, match=message):
+        list(Plan(waits, joined).waves(2))
