@@ -23,6 +23,7 @@ from rnnsearch.backend import twins
 from rnnsearch.config import resolve
 from rnnsearch.data.batches import make_batch
 from rnnsearch.data.prepare import prepare
+from rnnsearch.models.decoders.decoder import Decoder
 from rnnsearch.models.draws import Draws
 from rnnsearch.objectives.likelihood import likelihood
 from rnnsearch.systems.build import build
