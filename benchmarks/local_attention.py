@@ -14,6 +14,7 @@ import torch
 from harness import machine_line, number, parsed, parser, publish, seconds_of, table
 
 from rnnsearch.config import AttentionConfig, resolve
+from rnnsearch.data.sides import Side
 from rnnsearch.models.attention.attention import Attention
 from rnnsearch.models.memory import Encoded
 from rnnsearch.models.translation_model import TranslationModel
@@ -73,7 +74,7 @@ def decoder_step(model: TranslationModel, J: int, beam: int) -> float:
     """One step of the decoder, up to its readout."""
     generator = torch.Generator().manual_seed(1)
     source = torch.randint(4, SYMBOLS, (1, J), generator=generator)
-    memory = model.encode(source, torch.ones(1, J, dtype=torch.bool))
+    memory = model.encode({"source": Side.of(source)})
     state = select(model.start(memory), torch.zeros(beam, dtype=torch.long))
     y = torch.randint(4, SYMBOLS, (beam,), generator=generator)
     return milliseconds(lambda: model.step(y, state, memory))

@@ -12,8 +12,10 @@ import torch
 
 import rnnsearch
 from rnnsearch.config import resolve
+from rnnsearch.data.sides import Side
 from rnnsearch.errors import ConfigError, ModelError, RnnsearchError
 from rnnsearch.kernels.native.packed import decoding
+from rnnsearch.models.translation_model import only
 from rnnsearch.systems.build import build
 from rnnsearch.systems.folder import save_model
 from rnnsearch.text.subwords import train_bpe
@@ -272,7 +274,7 @@ def test_states_are_the_encoders_last(translator: Translator) -> None:
     for n in (1, 2):
         ids = torch.tensor([[*translator.source.segment([texts[n]])[0].ids, 3]])
         with torch.inference_mode():
-            memory = translator.model.encode(ids, torch.ones_like(ids, dtype=torch.bool))
+            memory = only(translator.model.encode({"source": Side.of(ids)}))
         forward, backward = memory.annotations[0, -1, :10], memory.annotations[0, 0, 10:]
         np.testing.assert_allclose(states[n], torch.cat([forward, backward]).numpy(), atol=1e-5)
     assert translator.states([]).shape == (0, 20)

@@ -38,5 +38,5 @@ class Spelling:
 class Symbols(NamedTuple):
     """Symbols as an embedding takes them."""
 
-    ids: Int[Tensor, "B J"]
+    ids: Int[Tensor, "*rows"]
     spelling: Spelling | None = None

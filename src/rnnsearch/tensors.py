@@ -1,8 +1,8 @@
-"""Small tools on trees of tensors: nested named tuples whose leaves are batch-first tensors or None."""
+"""Small tools on trees of tensors: nested named tuples and dicts whose leaves are batch-first tensors or None."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -12,7 +12,7 @@ Tree = TypeVar("Tree")
 
 
 def map_tree(function: Callable[[Tensor], Tensor], tree: Tree) -> Tree:
-    """`function` of every tensor in nested (named) tuples; other leaves (None, numbers) stay."""
+    """`function` of every tensor in nested (named) tuples and dicts; other leaves (None, numbers) stay."""
     mapped: Tree = _map(function, tree)
     return mapped
 
@@ -23,7 +23,22 @@ def _map(function: Callable[[Tensor], Tensor], tree: Any) -> Any:
     if isinstance(tree, tuple):
         parts = [_map(function, part) for part in tree]
         return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
+    if isinstance(tree, dict):
+        return {name: _map(function, part) for name, part in tree.items()}
     return tree
+
+
+def leaves(tree: Any) -> list[Tensor]:
+    """Every tensor of a tree, in order."""
+    found: list[Tensor] = []
+    map_tree(lambda leaf: found.append(leaf) or leaf, tree)  # type: ignore[func-returns-value]
+    return found
+
+
+def stack(trees: Sequence[Tree], dim: int) -> Tree:
+    """Trees of one shape as one tree, their tensors side by side on a new axis."""
+    columns = iter(list(zip(*(leaves(tree) for tree in trees), strict=True)))
+    return map_tree(lambda _: torch.stack(next(columns), dim), trees[0])
 
 
 def select(tree: Tree, index: Tensor) -> Tree:

@@ -14,6 +14,7 @@ import torch
 from rnnsearch.config import RunConfig, SearchConfig, SearchPrecision
 from rnnsearch.device import choose_device
 from rnnsearch.errors import ConfigError, ModelError, RnnsearchError, did_you_mean
+from rnnsearch.models.translation_model import only
 from rnnsearch.search.candidates import Candidates
 from rnnsearch.search.candidates import read as read_candidates
 from rnnsearch.search.constraints import SearchOptions
@@ -237,7 +238,7 @@ class Translator:
         for begin in range(0, len(texts), size):
             batch = make_sources([s.ids for s in self.source.segment(texts[begin : begin + size])], device)
             with torch.inference_mode():
-                memory = self.model.encode(batch[SOURCE].ids, batch[SOURCE].mask)
+                memory = only(self.model.encode(batch))
             rows.append(memory.finals[-1].h.float().cpu().numpy())
         return np.concatenate([np.zeros((0, self.model.encoder.shapes[-1].size), dtype=np.float32), *rows])
 

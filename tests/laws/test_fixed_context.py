@@ -6,7 +6,7 @@ import torch
 from rnnsearch.config import AttentionConfig, DecoderConfig, EncoderConfig, ModelConfig
 from rnnsearch.models.attention.attention import Attended, Attention
 from rnnsearch.models.cells import CELLS
-from rnnsearch.models.translation_model import TranslationModel
+from rnnsearch.models.translation_model import TranslationModel, only
 from rnnsearch.systems.build import build
 
 SIZE, DIRECTION = 5, 4
@@ -57,11 +57,11 @@ def test_rnnsearch_with_its_context_fixed_is_rnnencdec(cell, batch):
     plain, search = twins(cell)
     results = []
     for model in (plain, search):
-        memory = model.encode(batch.source.ids, batch.source.mask)
+        memory = model.encode(batch.sources)
         if model is search:
             # s_0 shared: from the forward h_Tx in both.
-            forward = model.decoder.attention.step(None, None, memory)[0].context[:, :DIRECTION]
-            memory = memory._replace(summary=forward)
+            forward = model.decoder.attention.step(None, None, only(memory))[0].context[:, :DIRECTION]
+            memory = {"source": only(memory)._replace(summary=forward)}
         readout = model.unroll(batch.target.previous(), memory).readout[batch.target.mask]
         loss, _ = model.output.losses(readout, batch.target.ids[batch.target.mask])
         loss.backward()

@@ -11,15 +11,16 @@ from rnnsearch.data.sides import Side
 from rnnsearch.models.attention.normalisers import NORMALISERS, Softmax
 from rnnsearch.models.attention.windows import WINDOWS, Global
 from rnnsearch.models.draws import Draws
+from rnnsearch.models.translation_model import only
 from rnnsearch.objectives.likelihood import likelihood
-from rnnsearch.tensors import map_tree, select
+from rnnsearch.tensors import leaves, select, stack
 from rnnsearch.text.vocabulary import PAD
 
 
 def scores(model, batch):
     """log p(y|x) of each sentence."""
     with torch.no_grad():
-        unrolled = model.unroll(batch.target.previous(), model.encode(batch.source.ids, batch.source.mask))
+        unrolled = model.unroll(batch.target.previous(), model.encode(batch.sources))
         log_p = model.output.log_probs(unrolled.readout).gather(2, batch.target.ids[:, :, None])[:, :, 0]
     return (log_p * batch.target.mask).sum(1)
 
@@ -50,8 +51,8 @@ def test_weights_sum_to_one_and_are_zero_on_padding(system, make, batch):
     """Over annotations, and over the source positions behind them. A window that weighs takes some of the sum away; a
     window with ends, and a normaliser that is not the softmax, leave positions out."""
     model = make(system).double()
-    memory = model.encode(batch.source.ids, batch.source.mask)
-    alpha = model.unroll(batch.target.previous(), memory).reading.alpha
+    memories = model.encode(batch.sources)
+    memory, alpha = only(memories), model.unroll(batch.target.previous(), memories).reading.alpha
     if system.model.attention is None:
         assert alpha is None
         return
@@ -106,7 +107,7 @@ def test_unroll_is_the_step_repeated(system, make, batch):
     results = []
     for step_by_step in (False, True):
         model = make(system).double()
-        memory = model.encode(batch.source.ids, batch.source.mask)
+        memory = model.encode(batch.sources)
         if step_by_step:
             state, readouts, alphas = model.start(memory), [], []
             for y in batch.target.previous().unbind(1):
@@ -114,11 +115,11 @@ def test_unroll_is_the_step_repeated(system, make, batch):
                 readouts.append(readout)
                 alphas.append(alpha)
             readout = torch.stack(readouts, 1)
-            alpha = None if alphas[0] is None else torch.stack(alphas, 1)
+            alpha = None if not alphas[0] else stack(alphas, 1)["source"]
         else:
             unrolled = model.unroll(batch.target.previous(), memory)
             readout, alpha = unrolled.readout, unrolled.reading.alpha
-            alpha = None if alpha is None else memory.on_source(alpha)
+            alpha = None if alpha is None else only(memory).on_source(alpha)
         model.output.losses(readout[batch.target.mask], batch.target.ids[batch.target.mask])[0].backward()
         learning = {name: p.grad for name, p in model.named_parameters() if learns(system, name)}
         assert all(p.grad is None for name, p in model.named_parameters() if name not in learning)
@@ -154,7 +155,7 @@ def test_every_twin_is_its_definition_under_the_same_draws(system, make, batch):
 def test_hypotheses_of_a_sentence_go_together(system, make, batch):
     """N = B * K rows over B memory rows: each hypothesis as if it were alone with its sentence."""
     model = make(system).double()
-    memory = model.encode(batch.source.ids, batch.source.mask)
+    memory = model.encode(batch.sources)
     rows = torch.arange(len(batch.source.ids)).repeat_interleave(3)
     y = torch.randint(4, 12, (len(rows),), generator=torch.Generator().manual_seed(2))
     one_each = select(memory, rows)
@@ -163,16 +164,35 @@ def test_hypotheses_of_a_sentence_go_together(system, make, batch):
         readout, together, alpha = model.step(y, together, memory)
         expected, alone, expected_alpha = model.step(y, alone, one_each)
         close(readout, expected)
-        if alpha is not None:
-            close(alpha, expected_alpha)
+        assert alpha.keys() == expected_alpha.keys()
+        for name, weights in alpha.items():
+            close(weights, expected_alpha[name])
         y = y.roll(1)
+
+
+def test_several_rows_of_a_sentence_are_unrolled_with_gradients(system, make, batch):
+    """N = 3 B sampled rows over B memory rows are those of each sentence three times, gradients too."""
+    B, K = len(batch.source.ids), 3
+    sampled = torch.randint(4, 12, (B * K, 5), generator=torch.Generator().manual_seed(4))
+    results = []
+    for times in (1, K):
+        model = make(system).double()
+        repeated = batch.source.ids.repeat_interleave(times, dim=0)
+        unrolled = model.unroll(sampled, model.encode({"source": Side.of(repeated)}))
+        weight = torch.linspace(-1, 1, unrolled.readout.numel(), dtype=torch.float64).view_as(unrolled.readout)
+        (unrolled.readout * weight).sum().backward()
+        gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+        results.append((gradients, [*leaves(unrolled)]))
+    (gradients, found), (expected_gradients, expected) = results
+    assert gradients.keys() == expected_gradients.keys()
+    for own, other in zip([*found, *gradients.values()], [*expected, *expected_gradients.values()], strict=True):
+        close(own, other)
 
 
 def test_states_and_memories_are_batch_first_trees(system, make, batch):
     model = make(system)
-    memory = model.encode(batch.source.ids, batch.source.mask)
-    leaves = []
-    map_tree(lambda leaf: leaves.append(leaf) or leaf, (memory, model.start(memory)))
-    assert len(leaves) >= 4
-    assert {len(leaf) for leaf in leaves} == {len(batch.source.ids)}
+    memory = model.encode(batch.sources)
+    found = leaves((memory, model.start(memory)))
+    assert len(found) >= 4
+    assert {len(leaf) for leaf in found} == {len(batch.source.ids)}
     assert not list(model.buffers())

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from rnnsearch.data.sides import Side
 from rnnsearch.models.decoders.table import DECODERS
-from rnnsearch.models.translation_model import TranslationModel
+from rnnsearch.models.translation_model import TranslationModel, only
 from rnnsearch.search.posterior import LEAST, posterior_attention
+from rnnsearch.symbols import Symbols
 from rnnsearch.text.vocabulary import BOS, EOS
 
 SOURCE, TARGET = [5, 9, 7, 6], [8, 5, 10]
@@ -15,9 +17,10 @@ SOURCE, TARGET = [5, 9, 7, 6], [8, 5, 10]
 def plain_posterior(model: TranslationModel) -> np.ndarray:
     """p(a = j | y) by asking, for each position, a memory whose every context is h_j."""
     x = torch.tensor([[*SOURCE, EOS]])
-    memory = model.encode(x, torch.ones_like(x, dtype=torch.bool))
+    memories = model.encode({"source": Side.of(x)})
+    memory = only(memories)
     previous, y = [BOS, *TARGET], [*TARGET, EOS]
-    reading = model.unroll(torch.tensor([previous]), memory).reading
+    reading = model.unroll(torch.tensor([previous]), memories).reading
     values = memory.annotations if memory.values is None else memory.values
     rows = []
     for i, (word, before) in enumerate(zip(y, previous, strict=True)):
@@ -29,7 +32,7 @@ def plain_posterior(model: TranslationModel) -> np.ndarray:
                 alpha=torch.eye(values.shape[1], dtype=values.dtype)[j][None],
                 expected=None,
             )
-            readout = model._readout(model.target_embedding(torch.tensor([before])), here, memory)
+            readout = model._readout(model.target_embedding(Symbols(torch.tensor([before]))), here, memory)
             weight = max(float(reading.alpha[0, i, j]), LEAST)
             row.append(weight * float(model.log_probs(readout)[0, word].exp()))
         rows.append(np.array(row) / sum(row))

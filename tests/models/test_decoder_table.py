@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 
-from rnnsearch.backend.twins import choose
 from rnnsearch.config import resolve
 from rnnsearch.data.batches import make_batch
 from rnnsearch.models.build import check
@@ -17,7 +16,6 @@ from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import make_sources
 from rnnsearch.search.model_scorer import ModelScorer
 from rnnsearch.systems.build import build
-from rnnsearch.tensors import select
 
 OPTIONS = {
     "cell": "gru",
@@ -57,64 +55,6 @@ def model_of(name, over=None, **dropout):
     for parameter in model.parameters():
         parameter.data.add_(torch.randn(parameter.shape, generator=generator), alpha=0.4)
     return model
-
-
-def log_probs(model, pairs):
-    """log p(y|x) of each sentence, in one batch."""
-    batch = make_batch(pairs, range(len(pairs)))
-    unrolled = model.unroll(batch.target.previous(), model.encode(batch.source.ids, batch.source.mask))
-    log_p = model.output.log_probs(unrolled.readout).gather(2, batch.target.ids[:, :, None])[:, :, 0]
-    return (log_p * batch.target.mask).sum(1)
-
-
-@pytest.mark.parametrize("name", DECODERS)
-def test_company_and_padding_make_no_difference(name):
-    model = model_of(name).double()
-    expected = torch.cat([log_probs(model, [pair]) for pair in PAIRS])
-    torch.testing.assert_close(log_probs(model, PAIRS), expected, rtol=1e-10, atol=1e-10)
-    assert expected.unique().numel() == len(PAIRS)
-
-
-@pytest.mark.parametrize("name", DECODERS)
-def test_unroll_is_the_step_repeated_in_dropout_too(name):
-    """The decoder's own unroll against the contract's, with every kind of dropout that it takes."""
-    layers = {"layers": 0.3} if "layers" in DECODERS[name].options else {}
-    batch = make_batch(PAIRS, range(len(PAIRS)))
-    results = []
-    for plain in (False, True):
-        model = model_of(name, embedding=0.2, state=0.3, **layers).double()
-        choose(model, fast=not plain)
-        memory = model.encode(batch.source.ids, batch.source.mask, Draws(1))
-        y_prev = model.target_embedding(batch.target.previous())
-        state = model.start(memory, Draws(2), batch.target.previous().shape[1])
-        x = model.decoder.inputs(y_prev)
-        reading = model.decoder.unroll(x, state, memory)
-        readout = model.decoder.readout(y_prev, reading)
-        assert readout.shape[-1] == model.decoder.readout_size
-        model.output.losses(readout[batch.target.mask], batch.target.ids[batch.target.mask])[0].backward()
-        results.append((readout, {n: p.grad for n, p in model.named_parameters()}))
-    (readout, gradients), (again, gradients_again) = results
-    torch.testing.assert_close(again, readout, rtol=1e-10, atol=1e-10)
-    for parameter, gradient in gradients.items():
-        assert gradient.any(), parameter
-        torch.testing.assert_close(gradients_again[parameter], gradient, rtol=1e-9, atol=1e-10)
-
-
-@pytest.mark.parametrize("name", DECODERS)
-def test_several_hypotheses_a_sentence(name):
-    """Rows of a state in any order, three a sentence, go on as each would alone."""
-    model = model_of(name).double()
-    batch = make_batch(PAIRS, range(len(PAIRS)))
-    memory = model.encode(batch.source.ids, batch.source.mask)
-    _, state, _ = model.step(torch.tensor([2, 2, 2, 2]), model.start(memory), memory)
-    words = torch.tensor([5, 8, 11] * 4)
-    readout, _, alpha = model.step(words, select(state, torch.arange(4).repeat_interleave(3)), memory)
-    for n in range(12):
-        one = torch.tensor([n // 3])
-        alone, _, alpha_alone = model.step(words[n : n + 1], select(state, one), select(memory, one))
-        torch.testing.assert_close(readout[n], alone[0], rtol=1e-10, atol=1e-10)
-        if alpha is not None:
-            torch.testing.assert_close(alpha[n], alpha_alone[0], rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", DECODERS)

@@ -3,19 +3,20 @@
 import torch
 
 from rnnsearch.models.embeddings import Embedding
+from rnnsearch.symbols import Symbols
 from rnnsearch.text.vocabulary import BOS, EOS
 
 
 def test_rows_of_the_table(drawn):
     table, p = drawn(Embedding(7, 3))
     ids = torch.tensor([[5, BOS], [EOS, 6]])
-    assert torch.equal(table(ids), torch.from_numpy(p["weight"])[ids])
+    assert torch.equal(table(Symbols(ids)), torch.from_numpy(p["weight"])[ids])
 
 
 def test_zero_bos_is_zero_and_learns_nothing(drawn):
     table, p = drawn(Embedding(7, 3, zero_bos=True))
     ids = torch.tensor([[BOS, 5]])
-    x = table(ids)
+    x = table(Symbols(ids))
     assert not x[0, 0].any()
     assert torch.equal(x[0, 1], torch.from_numpy(p["weight"])[5])
     x.sum().backward()

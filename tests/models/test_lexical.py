@@ -9,6 +9,7 @@ from rnnsearch.config import resolve
 from rnnsearch.data.batches import make_batch
 from rnnsearch.models.build import check
 from rnnsearch.models.draws import Draws
+from rnnsearch.symbols import Symbols
 from rnnsearch.systems.build import build
 
 PAIRS = [([5, 6, 7, 8], [4, 5]), ([9], [6, 7, 8, 9]), ([10, 4], [11])]
@@ -46,11 +47,15 @@ def whole(drawn):
 def test_attended_source_words_speak_beside_the_decoder(tie, whole):
     model, p = whole(tie)
     batch = make_batch(PAIRS, range(len(PAIRS)))
-    memory = model.encode(batch.source.ids, batch.source.mask)
+    memory = model.encode(batch.sources)
     unrolled = model.unroll(batch.target.previous(), memory)
     log_p = model.output.log_probs(unrolled.readout).detach().numpy()
     alpha = unrolled.reading.alpha.detach().numpy()
-    decoder = model.decoder.readout(model.target_embedding(batch.target.previous()), unrolled.reading).detach().numpy()
+    decoder = (
+        model.decoder.readout(model.target_embedding(Symbols(batch.target.previous())), unrolled.reading)
+        .detach()
+        .numpy()
+    )
     W_o = p["target_embedding.weight"] if tie == "target" else p["output.weight"]
     for row, (source, target) in enumerate(PAIRS):
         words = [*source, 3]
@@ -74,9 +79,7 @@ def test_chunked_loss_is_the_plain_one_and_every_parameter_learns(tie, whole):
     for fast in (True, False):
         model, _ = whole(tie)
         choose(model, fast)
-        unrolled = model.unroll(
-            batch.target.previous(), model.encode(batch.source.ids, batch.source.mask, Draws(1)), Draws(2)
-        )
+        unrolled = model.unroll(batch.target.previous(), model.encode(batch.sources, Draws(1)), Draws(2))
         loss = model.output.losses(unrolled.readout[batch.target.mask], batch.target.ids[batch.target.mask], 0.1)
         loss[0].backward()
         results.append((loss[0], {n: p.grad for n, p in model.named_parameters()}))
@@ -91,13 +94,13 @@ def test_chunked_loss_is_the_plain_one_and_every_parameter_learns(tie, whole):
 def test_step_is_unroll_for_several_hypotheses(encoder, whole):
     model, _ = whole(**encoder)
     batch = make_batch(PAIRS, range(len(PAIRS)))
-    memory = model.encode(batch.source.ids, batch.source.mask)
+    memory = model.encode(batch.sources)
     expected = model.unroll(batch.target.previous(), memory).readout
     state = model.start(memory)
     for i, y in enumerate(batch.target.previous().unbind(1)):
         readout, state, alpha = model.step(y, state, memory)
         torch.testing.assert_close(readout, expected[:, i], rtol=1e-10, atol=1e-10)
-        assert alpha.shape == batch.source.ids.shape
+        assert alpha["source"].shape == batch.source.ids.shape
         rows = torch.tensor([6, 11])
         some = model.log_probs(readout, rows)
         whole_rows = model.output.logits(readout)[:, rows]

@@ -10,6 +10,7 @@ from rnnsearch.models.build import check
 from rnnsearch.models.encoders import ENCODERS
 from rnnsearch.models.memory import Memory
 from rnnsearch.models.pyramid import merged, origin
+from rnnsearch.models.translation_model import only
 from rnnsearch.objectives.likelihood import likelihood
 from rnnsearch.search.beam import beam
 from rnnsearch.search.constraints import SearchOptions
@@ -123,11 +124,11 @@ def test_search_and_training_agree_and_attention_has_the_sources_width(model):
 
 def test_training_sees_the_annotations_weights(model):
     batch = make_batch(PAIRS, range(3))
-    memory = model.encode(batch.source.ids, batch.source.mask)
+    memory = model.encode(batch.sources)
     unrolled = model.unroll(batch.target.previous(), memory)
     assert unrolled.reading.alpha.shape == (3, batch.target.ids.shape[1], 2)
     state, alphas = model.start(memory), []
     for y in batch.target.previous().unbind(1):
         _, state, alpha = model.step(y, state, memory)
-        alphas.append(alpha)
-    torch.testing.assert_close(torch.stack(alphas, 1), memory.on_source(unrolled.reading.alpha))
+        alphas.append(alpha["source"])
+    torch.testing.assert_close(torch.stack(alphas, 1), only(memory).on_source(unrolled.reading.alpha))

@@ -7,6 +7,7 @@ import torch
 from rnnsearch.config import AttentionConfig, DecoderConfig, EncoderConfig, InitConfig, ModelConfig
 from rnnsearch.data.batches import make_batch
 from rnnsearch.models.draws import Draws
+from rnnsearch.models.translation_model import only
 from rnnsearch.objectives.likelihood import likelihood
 from rnnsearch.systems.build import build
 from rnnsearch.text.vocabulary import BOS, EOS
@@ -80,9 +81,9 @@ def test_dropout_works_in_the_four_places_and_only_with_draws():
 def test_words_are_dropped_on_both_sides(place):
     batch = make_batch(PAIRS, [0, 1, 2])
     model = build(config_of("bahdanau", "gru", "bos", {place: 0.5}), 11, 12, seed=1)
-    memory = model.encode(batch.source.ids, batch.source.mask)
-    dropped = model.encode(batch.source.ids, batch.source.mask, Draws(1))
-    assert not torch.equal(dropped.annotations, memory.annotations)
+    memory = model.encode(batch.sources)
+    dropped = model.encode(batch.sources, Draws(1))
+    assert not torch.equal(only(dropped).annotations, only(memory).annotations)
     one, other = (model.unroll(batch.target.previous(), memory, draws).readout for draws in (None, Draws(1)))
     assert not torch.equal(one, other)
 

@@ -7,6 +7,7 @@ import torch
 
 from rnnsearch.config import AttentionConfig, DecoderConfig, EncoderConfig, ModelConfig
 from rnnsearch.data.batches import make_batch
+from rnnsearch.data.sides import Side
 from rnnsearch.objectives.likelihood import likelihood
 from rnnsearch.systems.build import build
 from rnnsearch.text.vocabulary import BOS, EOS
@@ -36,7 +37,7 @@ def batch():
 
 def log_p(model, source, target):
     """log p of all symbols at each position of one sentence, position by position."""
-    memory = model.encode(torch.tensor([[*source, EOS]]), torch.ones(1, len(source) + 1, dtype=torch.bool))
+    memory = model.encode({"source": Side.of(torch.tensor([[*source, EOS]]))})
     state, rows = model.start(memory), []
     for y in [BOS, *target]:
         readout, state, _ = model.step(torch.tensor([y]), state, memory)

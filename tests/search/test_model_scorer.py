@@ -20,7 +20,7 @@ def test_forced_scores_and_attention_are_those_of_unroll(model):
     [found] = forced_all(ModelScorer(model), [[7, 8, 9]], [target])
     source = make_sources([[7, 8, 9]], CPU)["source"]
     with torch.no_grad():
-        unrolled = model.unroll(torch.tensor([[BOS, *target]]), model.encode(source.ids, source.mask))
+        unrolled = model.unroll(torch.tensor([[BOS, *target]]), model.encode({"source": source}))
         log_probs = model.log_probs(unrolled.readout[0])
     expected = log_probs.gather(1, torch.tensor([[*target, EOS]]).T)[:, 0]
     assert found.token_scores == pytest.approx(expected.tolist(), rel=1e-5)

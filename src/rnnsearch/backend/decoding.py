@@ -23,6 +23,7 @@ from rnnsearch.models.decoders.bahdanau import Bahdanau
 from rnnsearch.models.decoders.deep_output import DeepOutput
 from rnnsearch.models.one_layer_encoders import Bidirectional
 from rnnsearch.models.translation_model import TranslationModel
+from rnnsearch.symbols import Symbols
 from rnnsearch.text.vocabulary import UNK
 
 TABLE_BYTES = 64 << 20
@@ -124,7 +125,7 @@ class NativeRNNsearch:
         )
         self._vector = _tall(score.vector).float().contiguous()
         table = model.target_embedding
-        self._embeddings = table(torch.arange(table.weight.shape[0])).float().contiguous()
+        self._embeddings = table(Symbols(torch.arange(table.weight.shape[0]))).float().contiguous()
         small = len(self._embeddings) * from_word.shape[0] * 4 <= TABLE_BYTES
         self._words = self._parts[3](self._embeddings) if small else None
         state, context, candidate, word = (part.matrix for part in self._parts)
@@ -160,7 +161,7 @@ class NativeRNNsearch:
         if bool((lengths[1:] > lengths[:-1]).any()):
             order = lengths.argsort(descending=True, stable=True)
             ids, lengths = ids[order], lengths[order]
-        x = self._embed(ids).float().contiguous()
+        x = self._embed(Symbols(ids)).float().contiguous()
         B, J = ids.shape
         D = self._encode.size
         annotations, summary = x.new_empty(B, J, 2 * D), x.new_empty(B, D)

@@ -160,9 +160,9 @@ def _stack_lacks(decoder: Luong | Sutskever) -> str | None:
 
 
 def _bahdanau(decoder: Bahdanau, x: Tensor, state: BahdanauState, memory: Memory) -> Reading:
-    """With a dropout mask the step is repeated."""
+    """With a dropout mask, or a part put in the place of another since the choice, the step is repeated."""
     cell, score = decoder.cell, decoder.attention.score
-    if state.keep is not None:
+    if state.keep is not None or _bahdanau_lacks(decoder) is not None:
         return decoder.repeat_step(x, state, memory)
     assert isinstance(cell, GRU)
     assert isinstance(score, Additive)

@@ -49,6 +49,11 @@ class Batch:
     """Of the batches of an epoch: what others have of it."""
 
     @property
+    def sources(self) -> dict[str, Side]:
+        """The sides that it is translated from, by name."""
+        return {name: self.sides[name] for name in self.direction.sources}
+
+    @property
     def source(self) -> Side:
         """The one source."""
         (name,) = self.direction.sources

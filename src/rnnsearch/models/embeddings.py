@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from rnnsearch.models.initialise import parameter
+from rnnsearch.symbols import Symbols
 from rnnsearch.text.vocabulary import BOS
 
 
@@ -17,7 +18,7 @@ class Embedding(nn.Module):
         self.weight = parameter("embedding", vocabulary, size)
         self.zero_bos = zero_bos
 
-    def forward(self, ids: Int[Tensor, "*rows"]) -> Float[Tensor, "*rows E"]:
-        """The vectors of ids."""
-        x = nn.functional.embedding(ids, self.weight)
-        return x.masked_fill((ids == BOS).unsqueeze(-1), 0.0) if self.zero_bos else x
+    def forward(self, symbols: Symbols) -> Float[Tensor, "*rows E"]:
+        """The vectors of symbols."""
+        x = nn.functional.embedding(symbols.ids, self.weight)
+        return x.masked_fill((symbols.ids == BOS).unsqueeze(-1), 0.0) if self.zero_bos else x

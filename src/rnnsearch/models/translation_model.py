@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from rnnsearch.config import DropoutConfig
+from rnnsearch.data.sides import Side
 from rnnsearch.models.auxiliary import Auxiliary
 from rnnsearch.models.decoders.decoder import Decoder, Reading, State
 from rnnsearch.models.draws import Draws, dropout, word_dropout
@@ -17,10 +19,21 @@ from rnnsearch.models.encoder import Encoder
 from rnnsearch.models.lexical import Lexical
 from rnnsearch.models.memory import Encoded, Memory
 from rnnsearch.models.outputs import Output
+from rnnsearch.symbols import Symbols
+from rnnsearch.tensors import select
+
+Memories = Mapping[str, Memory]
+"""By the source's name. A tree for `tensors.select`."""
+
+
+def only(memories: Memories) -> Memory:
+    """The one memory of a system with one source."""
+    (memory,) = memories.values()
+    return memory
 
 
 class Unrolled(NamedTuple):
-    """All target positions of a batch: readout [B, I, R] for the output layer, and the decoder's readings."""
+    """All target positions of N rows: readout [N, I, R] for the output layer, and the decoder's readings."""
 
     readout: Tensor
     reading: Reading
@@ -29,6 +42,7 @@ class Unrolled(NamedTuple):
 class TranslationModel(nn.Module):
     """p(y_i | y_1..y_{i-1}, x), from source ids that end with EOS.
 
+    Memory has one row for each of B sentences; what is asked of it has N = B * K rows, K consecutive ones a sentence.
     Without `draws` nothing is random; with them dropout applies, as in training.
     """
 
@@ -54,36 +68,49 @@ class TranslationModel(nn.Module):
         """What only training uses."""
         self.lexical = lexical
 
-    def encode(self, source: Int[Tensor, "B J"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Memory:
-        """What the decoder remembers of B source sentences; mask is True on real symbols."""
-        x = self._embed(self.source_embedding, source, draws)
-        encoded: Encoded = self.encoder(x, mask, draws)
+    def encode(self, sources: Mapping[str, Side], draws: Draws | None = None) -> dict[str, Memory]:
+        """What the decoder remembers of B sentences, by the source's name."""
+        return {name: self._remember(side, draws) for name, side in sources.items()}
+
+    def _remember(self, source: Side, draws: Draws | None) -> Memory:
+        x = self._embed(self.source_embedding, source.symbols, draws)
+        encoded: Encoded = self.encoder(x, source.mask, draws)
         annotations = dropout(encoded.annotations, self.dropout.annotations, draws)
         memory = self.decoder.remember(encoded._replace(annotations=annotations))
         return memory if self.lexical is None else memory._replace(words=x)
 
-    def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> State:
+    def start(self, memories: Memories, draws: Draws | None = None, steps: int = 0) -> State:
         """The decoder's state before the first target word, one row a sentence; `steps`: as in `Decoder.start`."""
-        return self.decoder.start(memory, draws, steps)
+        return self.decoder.start(only(memories), draws, steps)
 
-    def unroll(self, previous: Int[Tensor, "B I"], memory: Memory, draws: Draws | None = None) -> Unrolled:
-        """All target positions at once, given the previous words y_{i-1} (BOS first)."""
-        y_prev = self._embed(self.target_embedding, previous, draws)
-        state = self.start(memory, draws, previous.shape[1])
+    def unroll(self, previous: Int[Tensor, "N I"], memories: Memories, draws: Draws | None = None) -> Unrolled:
+        """All target positions at once, given the previous words y_{i-1} (BOS first). The K rows of a sentence share
+        what is drawn once a sentence."""
+        memory = only(memories)
+        B, (N, I) = memory.mask.shape[0], previous.shape
+        state = self.start(memories, draws, I)
+        if N > B:
+            state = select(state, torch.arange(B, device=previous.device).repeat_interleave(N // B))
+        by_sentence = previous.unflatten(0, (B, -1))  # random numbers are drawn a sentence
+        y_prev = self._embed(self.target_embedding, Symbols(by_sentence), draws).flatten(0, 1)
         reading = self.decoder.unroll(self.decoder.inputs(y_prev), state, memory)
         readout = self._readout(y_prev, reading, memory)
-        return Unrolled(dropout(readout, self.dropout.readout, draws), reading)
+        dropped = dropout(readout.unflatten(0, (B, -1)), self.dropout.readout, draws)
+        return Unrolled(dropped.flatten(0, 1), reading)
 
     def step(
-        self, y: Int[Tensor, "N"], state: State, memory: Memory
-    ) -> tuple[Float[Tensor, "N R"], State, Float[Tensor, "N J"] | None]:
-        """One target position of N = B * K hypotheses: readout, next state and attention. Nothing is random.
+        self, y: Int[Tensor, "N"], state: State, memories: Memories
+    ) -> tuple[Float[Tensor, "N R"], State, dict[str, Float[Tensor, "N J"]]]:
+        """One target position: readout, next state, and attention by the source's name, empty without. Nothing is
+        random.
 
         The attention is over source positions, whatever the encoder made of them; `unroll`'s is over annotations.
         """
-        y_prev = self.target_embedding(y)
+        y_prev = self.target_embedding(Symbols(y))
+        memory = only(memories)
         state, reading = self.decoder.step(self.decoder.inputs(y_prev), state, memory)
-        alpha = None if reading.alpha is None else memory.on_source(reading.alpha)
+        (name,) = memories
+        alpha = {} if reading.alpha is None else {name: memory.on_source(reading.alpha)}
         return self._readout(y_prev, reading, memory), state, alpha
 
     def readout_from_each(
@@ -94,7 +121,7 @@ class TranslationModel(nn.Module):
         (I, J), pairs = (previous.shape[1], values.shape[1]), previous.shape[1] * values.shape[1]
         alone = torch.eye(J, dtype=values.dtype, device=values.device).repeat(I, 1)[None]
         state = reading.state.repeat_interleave(J, dim=1)
-        y_prev = self.target_embedding(previous).repeat_interleave(J, dim=1)
+        y_prev = self.target_embedding(Symbols(previous)).repeat_interleave(J, dim=1)
         at_each = Reading(state, values.repeat(1, I, 1), alone)
         readout = self._readout(y_prev, at_each, memory)
         assert readout.shape[:2] == (1, pairs)
@@ -112,6 +139,6 @@ class TranslationModel(nn.Module):
         assert reading.alpha is not None
         return torch.cat([readout, self.lexical(reading.alpha, memory).to(readout.dtype)], dim=-1)
 
-    def _embed(self, table: Embedding, ids: Tensor, draws: Draws | None) -> Tensor:
-        x = word_dropout(table(ids), self.dropout.word, draws)
+    def _embed(self, table: Embedding, symbols: Symbols, draws: Draws | None) -> Tensor:
+        x = word_dropout(table(symbols), self.dropout.word, draws)
         return dropout(x, self.dropout.embedding, draws)

@@ -47,8 +47,7 @@ class ModelScorer:
 
     def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
         """The encoded sources and the decoder's first state."""
-        source = sources[self._name]
-        memory = self._model.encode(source.ids, source.mask)
+        memory = self._model.encode({self._name: sources[self._name]})
         return _Memory(memory, self._model.output.over(columns)), self._model.start(memory)
 
     def step(self, memory: Any, state: Any, y: Tensor) -> Step:
@@ -57,7 +56,7 @@ class ModelScorer:
         readout, state, alpha = self._model.step(y, state, memory.encoded)
         logits = memory.logits(readout).float().contiguous()
         norm = rows.norms(logits) if rows.serves(logits) else logits.logsumexp(1)
-        return Step(logits, state, {} if alpha is None else {self._name: alpha}, norm)
+        return Step(logits, state, alpha, norm)
 
 
 class _NativeMemory(NamedTuple):

@@ -16,7 +16,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rnnsearch.models.translation_model import TranslationModel
+from rnnsearch.data.sides import Side
+from rnnsearch.models.translation_model import TranslationModel, only
+from rnnsearch.search.scorer import SOURCE
 from rnnsearch.text.vocabulary import BOS, EOS
 
 LEAST = 1e-9
@@ -37,10 +39,10 @@ def posterior_attention(
 
 def _of_pair(model: TranslationModel, source: Sequence[int], target: Sequence[int]) -> NDArray[np.float32]:
     device = model.output.bias.device
-    x = torch.tensor([[*source, EOS]], device=device)
-    memory = model.encode(x, torch.ones_like(x, dtype=torch.bool))
+    memories = model.encode({SOURCE: Side.of(torch.tensor([[*source, EOS]], device=device))})
+    memory = only(memories)
     previous, y = torch.tensor([[BOS, *target]], device=device), torch.tensor([*target, EOS], device=device)
-    reading = model.unroll(previous, memory).reading
+    reading = model.unroll(previous, memories).reading
     assert reading.alpha is not None
     alpha = reading.alpha[0].float()
     log_p = model.log_probs(model.readout_from_each(previous, reading, memory).flatten(0, 1))

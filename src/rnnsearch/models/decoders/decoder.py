@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -19,6 +18,7 @@ from rnnsearch.models.attention.attention import Attended
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoder import Encoder
 from rnnsearch.models.memory import Encoded, Memory
+from rnnsearch.tensors import stack
 
 State = Any
 """A named tuple of batch-first tensors, one row a hypothesis; each decoder has its own."""
@@ -32,12 +32,14 @@ class Reading(NamedTuple):
     context: [N, H], c_i.
     alpha: [N, J], the attention weights; None for a decoder without attention.
     expected: [N, J], the distribution a hard alpha was drawn from; None where alpha is soft.
+    extras: [N, ...] each, what a decoder adds for an objective or another pass, by name.
     """
 
     state: Tensor
     context: Tensor
     alpha: Tensor | None
     expected: Tensor | None = None
+    extras: dict[str, Tensor] = {}  # noqa: RUF012 (nobody writes into it)
 
     @classmethod
     def of(cls, state: Tensor, attended: Attended) -> Reading:
@@ -97,8 +99,8 @@ class Decoder(nn.Module, ABC):
     def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
         """Everything after the recurrence, for any number of positions."""
 
-    def unroll(self, x: Float[Tensor, "B I G"], state: State, memory: Memory) -> Reading:
-        """All I target positions: the step repeated, or a chosen twin of it (`backend/twins.py`)."""
+    def unroll(self, x: Float[Tensor, "N I G"], state: State, memory: Memory) -> Reading:
+        """All I target positions of N = B * K rows: the step repeated, or a chosen twin of it (`backend/twins.py`)."""
         if self.twin is not None:
             return self.twin(self, x, state, memory)
         return self.repeat_step(x, state, memory)
@@ -109,19 +111,4 @@ class Decoder(nn.Module, ABC):
         for x_i in x.unbind(1):
             state, reading = self.step(x_i, state, memory)
             readings.append(reading)
-        return stack(readings)
-
-
-def stack(readings: list[Reading]) -> Reading:
-    """The readings of all positions as one, [B, I, ...]."""
-
-    def column(parts: list[Tensor | None]) -> Tensor | None:
-        given = [part for part in parts if part is not None]
-        return torch.stack(given, dim=1) if given else None
-
-    return Reading(
-        state=torch.stack([r.state for r in readings], dim=1),
-        context=torch.stack([r.context for r in readings], dim=1),
-        alpha=column([r.alpha for r in readings]),
-        expected=column([r.expected for r in readings]),
-    )
+        return stack(readings, dim=1)
