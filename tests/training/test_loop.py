@@ -304,8 +304,8 @@ def test_a_loss_that_is_not_finite_names_and_saves_its_batch(
     assert f"is saved in {path} and the weights were not changed by it; lower the learning rate" in message
     tensors = read_weights(path)
     batch = list(Batches(prepared.train, config.training.batch, None, config.training.seed).epoch(0))[3]
-    assert torch.equal(tensors["0.source"], batch.source.ids)
-    assert torch.equal(tensors["0.target"], batch.target.ids)
+    assert torch.equal(tensors["0.aa"], batch.sides["aa"].ids)
+    assert torch.equal(tensors["0.bb"], batch.sides["bb"].ids)
     assert tensors["0.indices"].tolist() == list(batch.indices)
     assert f"(training pairs {', '.join(str(i + 1) for i in batch.indices)}, ...)" in message
     assert len(told.updates) == 3

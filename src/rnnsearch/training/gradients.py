@@ -107,9 +107,9 @@ class Gradients(Generic[Model]):
 
     def _halved(self, batch: Batch, update: int) -> tuple[Batch, Batch]:
         if batch.sentences == 1:
-            sizes = f"{batch.source.ids.shape[1]} and {batch.target.ids.shape[1]} symbols"
+            sizes = " and ".join(str(side.ids.shape[1]) for side in batch.sides.values())
             raise TrainingError(
-                f"training pair {batch.indices[0] + 1} ({sizes}) "
+                f"training pair {batch.indices[0] + 1} ({sizes} symbols) "
                 f"alone does not fit into the memory of {self.device}; lower training.max_length or the model's sizes"
             )
         torch.cuda.empty_cache()
@@ -124,7 +124,7 @@ class Gradients(Generic[Model]):
         wholes = [batch if batch.share is None else self.batches.of(batch.share.indices) for batch in group]
         tensors: dict[str, Tensor] = {}
         for number, batch in enumerate(wholes):
-            tensors |= {f"{number}.source": batch.source.ids, f"{number}.target": batch.target.ids}
+            tensors |= {f"{number}.{name}": side.ids for name, side in batch.sides.items()}
             tensors[f"{number}.indices"] = torch.tensor(batch.indices)
         if self.processes.first:
             save_weights(path, tensors)
