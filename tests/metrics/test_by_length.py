@@ -32,21 +32,21 @@ def test_ranges_share_out_all_sentences(seed: int, width: int | None) -> None:
     check_ranges(lengths, length_ranges(lengths, width))
 
 
-def test_width_follows_the_corpus() -> None:
-    assert length_ranges(list(range(1, 81)) * 10)[:2] == [(1, 10), (11, 20)]
-    assert length_ranges(list(range(1, 31)) * 10)[:2] == [(1, 5), (6, 10)]
-    assert length_ranges(list(range(1, 13)) * 20)[:2] == [(1, 2), (3, 4)]
-    assert length_ranges(list(range(1, 31)) * 10, width=10) == [(1, 10), (11, 20), (21, 30)]
-
-
-def test_few_sentences_are_shared_out_evenly() -> None:
-    assert length_ranges(list(range(1, 41))) == [(1, 10), (11, 20), (21, 30), (31, 40)]
-    assert length_ranges([7, 9, 300]) == [(1, 300)]
-    assert length_ranges([]) == []
-
-
-def test_an_outlier_gets_no_bucket_of_its_own() -> None:
-    assert length_ranges([5] * 100 + [15] * 100 + [300], width=10) == [(1, 10), (11, 300)]
+@pytest.mark.parametrize(
+    ("lengths", "width", "first"),
+    [
+        (list(range(1, 81)) * 10, None, [(1, 10), (11, 20)]),
+        (list(range(1, 31)) * 10, None, [(1, 5), (6, 10)]),
+        (list(range(1, 13)) * 20, None, [(1, 2), (3, 4)]),
+        (list(range(1, 31)) * 10, 10, [(1, 10), (11, 20), (21, 30)]),
+        (list(range(1, 41)), None, [(1, 10), (11, 20), (21, 30), (31, 40)]),  # few: shared out evenly
+        ([5] * 100 + [15] * 100 + [300], 10, [(1, 10), (11, 300)]),  # an outlier gets no bucket of its own
+        ([7, 9, 300], None, [(1, 300)]),
+        ([], None, []),
+    ],
+)
+def test_widths_follow_the_corpus(lengths: list[int], width: int | None, first: list[tuple[int, int]]) -> None:
+    assert length_ranges(lengths, width)[: len(first)] == first
 
 
 def test_bleu_of_each_bucket() -> None:

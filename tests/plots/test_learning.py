@@ -2,6 +2,8 @@
 
 import math
 
+import pytest
+
 from rnnsearch.plots.learning import curves, points
 from rnnsearch.systems.card import LearningStatistics, statistics_table
 
@@ -28,16 +30,18 @@ def test_curves() -> None:
     assert [line.get_ydata().tolist() for line in below.get_lines()] == [[3.0, 9.0]]
 
 
-def test_one_panel_without_bleu() -> None:
-    figure = curves([{"update": n, "train_nll": 1.0} for n in range(3)])
-    assert figure is not None
-    assert len(figure.axes) == 1
-
-
-def test_nothing_to_draw() -> None:
-    assert curves([]) is None
-    assert curves(LOG[:1]) is None
-    assert curves([{"update": 1}, {"update": 2}]) is None
+@pytest.mark.parametrize(
+    ("log", "panels"),
+    [
+        ([{"update": n, "train_nll": 1.0} for n in range(3)], 1),
+        (LOG[:1], 0),
+        ([{"update": 1}, {"update": 2}], 0),
+        ([], 0),
+    ],
+)
+def test_what_the_log_has_not_is_not_drawn(log: list[dict[str, float]], panels: int) -> None:
+    figure = curves(log)
+    assert (0 if figure is None else len(figure.axes)) == panels
 
 
 def test_statistics_table() -> None:

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from rnnsearch.errors import RnnsearchError
 from rnnsearch.plots.terminal import SCALE, draw
 
 
@@ -59,8 +58,3 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
 def test_empty_sides() -> None:
     assert draw(np.zeros((0, 2)), ["a", "b"], []) == ""
     assert draw(np.zeros((1, 0)), [], ["x"]) == "x"
-
-
-def test_a_wrong_shape() -> None:
-    with pytest.raises(RnnsearchError, match="transpose"):
-        draw(np.zeros((2, 3)), ["a", "b"], ["x", "y", "z"])
