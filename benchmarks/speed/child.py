@@ -104,9 +104,9 @@ def by_definition() -> None:
     """From here on this process repeats the step wherever a faster twin would run."""
     from rnnsearch.backend.twins import TWINS
     from rnnsearch.models.cells import GRU
-    from rnnsearch.models.decoders.bahdanau import Bahdanau
+    from rnnsearch.models.decoders.bahdanau import Bahdanau, BahdanauTanh
 
-    for kind in (Bahdanau, GRU):
+    for kind in (Bahdanau, BahdanauTanh, GRU):
         TWINS.pop(kind, None)
 
 
