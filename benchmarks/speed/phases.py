@@ -23,7 +23,6 @@ from rnnsearch.data.prepared import Prepared
 from rnnsearch.device import choose_device, precision
 from rnnsearch.models.decoders.decoder import Reading
 from rnnsearch.models.draws import Draws
-from rnnsearch.models.memory import Memories
 from rnnsearch.models.translation_model import Memories, TranslationModel, only
 from rnnsearch.objectives.likelihood import likelihood
 from rnnsearch.systems.build import build
