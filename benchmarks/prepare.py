@@ -149,9 +149,9 @@ def measured(command: list[str], folder: Path) -> tuple[Ended, int]:
 def tokenizer_alone(folder: Path, pairs: int) -> tuple[float, float]:
     """Pairs a second, and a second of a core, of the tokenizer's library alone, on all cores, over the corpus's first
     lines."""
-    from rnnsearch.text.tokenizer import Tokenizer
+    from rnnsearch.data.prepared import Prepared
 
-    tokenizers = [Tokenizer.load(folder / "run" / "data" / f"{side}.json") for side in ("source", "target")]
+    tokenizers = Prepared.open(folder / "run" / "data").tokenizers.values()
     seconds = used = 0.0
     for tokenizer, name in zip(tokenizers, ("train.en", "train.de"), strict=True):
         with (folder / name).open(encoding="utf-8") as file:

@@ -214,9 +214,9 @@ def test_tokens_reach_the_model_symbol_for_symbol(tmp_path):
     assert tokens.units_of(written) == tokens.lines("test", "de")
     config = resolve(model.tables(tokens, tmp_path / "text", Sizes(4, 4, 4, 4, 4, 2)))
     prepared = prepare(config, tmp_path / "prepared")
-    assert [len(side) for side in prepared.train.pair(0)] == [10, 10]
-    assert len(set(prepared.train.pair(0)[1].tolist())) == 10
-    assert prepared.facts["unknown"] == {"source": 0.0, "target": 0.0}
+    assert [len(side) for side in prepared.train.row(0)] == [10, 10]
+    assert len(set(prepared.train.row(0)[1].tolist())) == 10
+    assert prepared.facts["unknown"] == dict.fromkeys(prepared.facts["sides"], 0.0)
 
 
 def test_marks_change_nothing_and_leave_the_class_as_it_is():

@@ -11,10 +11,11 @@ import torch
 
 from rnnsearch.config import RunConfig, resolve
 from rnnsearch.data.batches import Batches, make_batch
-from rnnsearch.data.corpus import read_pairs
-from rnnsearch.data.links import SymbolLinks, of_stripped, symbol_links
+from rnnsearch.data.corpus import read_rows
+from rnnsearch.data.links import links_matrix, of_stripped, ragged_links, symbol_links
+from rnnsearch.data.parallel import ParallelIds
 from rnnsearch.data.prepare import prepare
-from rnnsearch.data.prepared import ParallelIds, Prepared
+from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import ConfigError, DataError
 from rnnsearch.text.alignments import Links, format_pharaoh, parse_pharaoh
 from rnnsearch.text.subwords import train_bpe
@@ -41,11 +42,11 @@ def write(folder: Path, part: str, rows: list[tuple[str, str, str]]) -> None:
 
 def words_of(prepared: Prepared, index: int) -> list[tuple[str, str]]:
     """The linked symbols of a training pair."""
-    source, target = prepared.train.pair(index)
+    source, target = prepared.train.row(index)
     assert prepared.train.links is not None
     return [
         (prepared.source.symbol(int(source[s])), prepared.target.symbol(int(target[t])))
-        for s, t in prepared.train.links.pair(index)
+        for s, t in prepared.train.links.row(index)
     ]
 
 
@@ -59,9 +60,8 @@ def test_links_stay_in_step_with_cleaning(tmp_path: Path) -> None:
         assert words_of(prepared, index) == [("▁the", "▁la"), (f"▁{a}", f"▁{b}"), ("▁house", "▁maison")]
     assert words_of(prepared, 2) == []
     assert {path.name for path in prepared.folder.iterdir()} == {
-        "source.json", "target.json", "prepared.json", "cleaning.json", "train.links", "train.links.ends",
-        "train.source.ids", "train.source.ends", "train.target.ids", "train.target.ends",
-            "train.target.words.tsv",
+        "tokenizer.en.json", "tokenizer.fr.json", "prepared.json", "cleaning.json", "train.links", "train.links.ends",
+        "train.en.ids", "train.en.ids.ends", "train.fr.ids", "train.fr.ids.ends", "train.target.words.tsv",
     }  # fmt: skip
 
 
@@ -171,10 +171,10 @@ def test_links_count_the_words_that_strip_leaves(source: str, target: str, befor
 
 def test_links_are_stored_and_made_into_matrices() -> None:
     rows = [{(0, 0), (2, 1)}, set(), {(1, 1)}, {(0, 2), (1, 2), (1, 0)}]
-    links = SymbolLinks.of(rows)
-    assert len(links) == 4 and [set(map(tuple, links.pair(n).tolist())) for n in range(4)] == rows
+    links = ragged_links(rows)
+    assert len(links) == 4 and [set(map(tuple, links.row(n).tolist())) for n in range(4)] == rows
     indices = np.array([3, 1, 0, 2])
-    dense = links.dense(indices, 4, 3)
+    dense = links_matrix(links, indices, 4, 3)
     for row, index in enumerate(indices):
         assert {(int(s), int(t)) for t, s in zip(*np.nonzero(dense[row]), strict=True)} == rows[index]
 
@@ -182,7 +182,7 @@ def test_links_are_stored_and_made_into_matrices() -> None:
 def test_batches_carry_links() -> None:
     source, target = [[5, 6], [7], [8, 9, 5], [5]], [[5], [6, 7], [8, 9, 9], [4]]
     rows = [{(0, 0), (1, 0)}, {(0, 1)}, {(2, 2)}, set()]
-    ids = ParallelIds.of(source, target, SymbolLinks.of(rows))
+    ids = ParallelIds.of({"en": source, "fr": target}, ragged_links(rows))
     from rnnsearch.config import BatchConfig
 
     for batch in Batches(ids, BatchConfig(sentences=3), None, 1).epoch(0):
@@ -201,6 +201,6 @@ def test_batches_carry_links() -> None:
 def test_pairs_with_a_fault_need_no_fitting_links(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_bytes(b"a b\tc\nbad \xff\td\n")
     (tmp_path / "a.align").write_text("1-0\n7-7\n")
-    first, second = read_pairs(["a.tsv"], tmp_path, ["a.align"])
+    first, second = read_rows(["a.tsv"], tmp_path, alignments=["a.align"])
     assert first.links == Links(frozenset({(1, 0)}), frozenset({(1, 0)}))
     assert second.links is None and second.fault == "invalid UTF-8"

@@ -10,7 +10,9 @@ import torch
 
 from rnnsearch.config import BatchConfig
 from rnnsearch.data.batches import Batch, Batches, make_batch
-from rnnsearch.data.prepared import ParallelIds
+from rnnsearch.data.direction import Direction
+from rnnsearch.data.parallel import ParallelIds
+from rnnsearch.data.ragged import Ragged
 from rnnsearch.errors import ConfigError, DataError
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 
@@ -25,8 +27,11 @@ BUDGETS = [
 
 def corpus(pairs: int = 203, longest: int = 20, seed: int = 0) -> ParallelIds:
     rng = np.random.default_rng(seed)
-    sides = [[rng.integers(4, 99, rng.integers(0, longest + 1)).tolist() for _ in range(pairs)] for _ in "st"]
-    return ParallelIds.of(*sides)
+    return pairs_of(*([rng.integers(4, 99, rng.integers(0, longest + 1)).tolist() for _ in range(pairs)] for _ in "st"))
+
+
+def pairs_of(sources: list[list[int]], targets: list[list[int]]) -> ParallelIds:
+    return ParallelIds.of({"en": sources, "de": targets})
 
 
 def seen(batches: list[Batch]) -> Counter[int]:
@@ -46,7 +51,7 @@ def test_every_pair_comes_exactly_once_an_epoch_whole_and_within_the_budget(budg
     assert batches.count(2) == len(epoch)
     for batch in epoch:
         for row, index in enumerate(batch.indices):
-            source, target = ids.pair(index)
+            source, target = ids.row(index)
             assert batch.source.ids[row][batch.source.mask[row]].tolist() == [*source, EOS]
             assert batch.target.ids[row][batch.target.mask[row]].tolist() == [*target, EOS]
         assert (batch.source.ids[~batch.source.mask] == PAD).all()
@@ -77,7 +82,7 @@ def test_both_sides_are_padded_up_to_a_multiple(world: int) -> None:
     )
     for one, other in zip(narrow, wide, strict=True):
         assert (one.indices, one.share) == (other.indices, other.share)
-        for side in ("source", "target"):
+        for side in ("en", "de"):
             before, now = one.sides[side].ids, other.sides[side].ids
             assert now.shape[1] == min(-(-before.shape[1] // 8) * 8, longest)
             assert torch.equal(now[:, : before.shape[1]], before)
@@ -147,16 +152,16 @@ def test_any_pairs_make_a_batch() -> None:
 
 
 def test_long_pairs_are_left_out_and_counted() -> None:
-    ids = ParallelIds.of([[4] * 5, [4] * 6, [4], []], [[5] * 5, [5], [5] * 6, []])
+    ids = pairs_of([[4] * 5, [4] * 6, [4], []], [[5] * 5, [5], [5] * 6, []])
     batches = Batches(ids, BatchConfig(sentences=2), max_length=5, seed=0)
     assert batches.left_out == 2
     assert seen(list(batches.epoch(0))) == Counter([0, 3])
     with pytest.raises(DataError, match="no training pair has at most 3 symbols"):
-        Batches(ParallelIds.of([[4] * 4], [[4]]), BatchConfig(sentences=2), max_length=3, seed=0)
+        Batches(pairs_of([[4] * 4], [[4]]), BatchConfig(sentences=2), max_length=3, seed=0)
 
 
 def test_a_budget_smaller_than_a_pair_is_refused() -> None:
-    ids = ParallelIds.of([[4] * 5], [[5] * 30])
+    ids = pairs_of([[4] * 5], [[5] * 30])
     with pytest.raises(ConfigError, match=r"training.batch.tokens: must be at least 31.*got 30"):
         Batches(ids, BatchConfig(tokens=30), None, seed=0)
     assert Batches(ids, BatchConfig(tokens=31), None, seed=0).count(0) == 1
@@ -194,20 +199,40 @@ def test_halves_hold_the_same_pairs_as_wide_as_the_whole() -> None:
 
 
 def test_ids_of_any_width_give_the_same_pairs() -> None:
-    ids = ParallelIds(
-        np.array([5, 6, 7], dtype=np.uint16),
-        np.array([2, 2, 3], dtype=np.uint64),
-        np.array([8, 9], dtype=np.uint32),
-        np.array([0, 1, 2], dtype=np.uint64),
-    )
+    sides = {
+        "en": Ragged(np.array([5, 6, 7], dtype=np.uint16), np.array([2, 2, 3], dtype=np.uint64)),
+        "de": Ragged(np.array([8, 9], dtype=np.uint32), np.array([0, 1, 2], dtype=np.uint64)),
+    }
+    ids = ParallelIds(sides)
     assert len(ids) == 3
-    assert [tuple(side.tolist() for side in ids.pair(i)) for i in range(3)] == [
+    assert [tuple(side.tolist() for side in ids.row(i)) for i in range(3)] == [
         ([5, 6], []),
         ([], [8]),
         ([7], [9]),
     ]
     assert ids.lengths(np.arange(3)).tolist() == [[3, 1, 2], [1, 2, 2]]
-    assert ids.padded(np.array([1]), (2, 4))[1].tolist() == [[8, EOS, PAD, PAD]]
-    assert ids.padded(np.array([2, 0]))[0].tolist() == [[7, EOS, PAD], [5, 6, EOS]]
+    assert ids.padded("de", np.array([1]), 4).tolist() == [[8, EOS, PAD, PAD]]
+    assert ids.padded("en", np.array([2, 0])).tolist() == [[7, EOS, PAD], [5, 6, EOS]]
     with pytest.raises(IndexError):
-        ids.pair(3)
+        ids.row(3)
+
+
+def test_a_batch_holds_the_rows_that_have_all_sides_of_its_direction() -> None:
+    ids = ParallelIds.of({
+        "en": [[5], [6, 6], None, [7]],
+        "fr": [[15], None, [16, 16, 16], [17]],
+        "de": [[25], [26], [27], None],
+    })  # fmt: skip
+    budget = BatchConfig(sentences=9)
+    for sources, target, rows in ((("en", "fr"), "de", [0]), (("fr",), "de", [0, 2]), ((), "en", [0, 1, 3])):
+        batches = Batches(ids, budget, None, seed=0, direction=Direction(sources, target))
+        [batch] = batches.epoch(0)
+        assert sorted(batch.indices) == rows and batches.left_out == 0
+        assert set(batch.sides) == {*sources, target} and batch.target is batch.sides[target]
+        assert all(side.present.all() for side in batch.sides.values())
+    with pytest.raises(ValueError, match="unpack"):
+        _ = batch.source
+    assert Batches(ids, budget, 2, seed=0, direction=Direction(("fr",), "de")).left_out == 1
+    lacking = ids.padded("en", np.array([2, 1]), 4)
+    assert lacking.tolist() == [[PAD] * 4, [6, 6, EOS, PAD]]
+    assert ids.lengths(np.arange(4)).tolist() == [[2, 3, 0, 2], [2, 0, 4, 2], [2, 2, 2, 0]]

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 
 from rnnsearch.config import CleaningConfig
-from rnnsearch.data.cleaning import DUPLICATE, Tally, fault, first_of_each, pair_key
-from rnnsearch.data.corpus import Pair
+from rnnsearch.data.cleaning import DUPLICATE, Tally, fault, first_of_each, row_key
+from rnnsearch.data.corpus import Row
 
 FILE = Path("corpus.tsv")
+EN_DE = ("en", "de")
 
 
-def pair(source: str, target: str, line: int = 1, fault: str | None = None) -> Pair:
-    return Pair(source, target, FILE, line, fault)
+def pair(source: str, target: str, line: int = 1, fault: str | None = None) -> Row:
+    return Row((source, target), FILE, line, fault)
 
 
 @pytest.mark.parametrize(
@@ -37,22 +38,22 @@ def pair(source: str, target: str, line: int = 1, fault: str | None = None) -> P
     ],
 )
 def test_reasons(source: str, target: str, reason: str | None) -> None:
-    assert fault(pair(source, target), CleaningConfig(max_words=10, max_ratio=2.0)) == reason
+    assert fault(pair(source, target), CleaningConfig(max_words=10, max_ratio=2.0), EN_DE) == reason
 
 
 def test_the_limits_are_the_configs() -> None:
     config = CleaningConfig(min_words=2, drop_identical=False)
-    assert fault(pair("one", "two words"), config) == "too short"
-    assert fault(pair("the same", "the same"), config) is None
+    assert fault(pair("one", "two words"), config, EN_DE) == "too short"
+    assert fault(pair("the same", "the same"), config, EN_DE) is None
 
 
 def test_faults_of_reading_are_reasons() -> None:
-    assert fault(pair("bad \ufffd", "b", fault="invalid UTF-8"), CleaningConfig()) == "invalid UTF-8"
+    assert fault(pair("bad \ufffd", "b", fault="invalid UTF-8"), CleaningConfig(), EN_DE) == "invalid UTF-8"
 
 
 def test_a_duplicate_is_the_same_pair_and_the_first_one_stays() -> None:
     texts = [("a", "b"), ("a", "c"), ("d", "b"), ("a ", "b"), ("a\tb", "c"), ("a", "b\tc"), ("a", "c")]
-    keys = np.frombuffer(b"".join(pair_key(*text) for text in texts), dtype="<u8")
+    keys = np.frombuffer(b"".join(row_key(text) for text in texts), dtype="<u8")
     assert first_of_each(keys).tolist() == [True, True, True, False, True, True, False]
 
 
@@ -88,3 +89,59 @@ def test_chunks_are_tallied_one_after_the_other_and_the_first_three_shown() -> N
     }
     assert report["rejected"]["control characters"]["examples"] == [f"corpus.tsv:7: {'x' * 59}… | a\\x00b"]
     assert whole.summary() == "9 of 10 pairs left out: 6 empty, 2 duplicate, 1 control characters"
+
+
+TRANSLATIONS = {
+    "ja": [
+        ("I went to the library yesterday to return two books.", "昨日、本を二冊返すために図書館へ行きました。"),
+        ("The government announced a new plan for the economy.", "政府は経済に関する新しい計画を発表した。"),
+        ("PyTorch 2.0 runs on the GPU.", "PyTorch 2.0はGPUで動作します。"),
+        ("Yes.", "はい。"),
+    ],
+    "zh": [
+        ("The committee will meet again next week to discuss the budget.", "委员会下周将再次开会讨论预算问题。"),
+        ("She has lived in Beijing with her parents for more than ten years.", "她和父母在北京住了十多年了。"),
+    ],
+    "th": [
+        ("He works at a hospital in Bangkok and goes home every weekend.",
+         "เขาทำงานที่โรงพยาบาลในกรุงเทพฯ และกลับบ้านทุกสุดสัปดาห์"),
+        ("The children are playing football in the field behind the school.",
+         "เด็ก ๆ กำลังเล่นฟุตบอลอยู่ในสนามหลังโรงเรียน"),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("language", TRANSLATIONS)
+def test_text_without_spaces_is_measured_by_its_characters(language: str) -> None:
+    """With a ratio that leaves no room for chance; a translation cut short, or doubled, is still found."""
+    config, languages = CleaningConfig(max_ratio=1.5), ("en", language)
+    for english, foreign in TRANSLATIONS[language]:
+        assert fault(pair(english, foreign), config, languages) is None
+        assert fault(pair(english, foreign * 8), config, languages) == "ratio"
+    english, foreign = TRANSLATIONS[language][0]
+    assert fault(pair(english * 4, foreign[:2]), config, languages) == "ratio"
+    assert fault(pair(english, foreign * 30), CleaningConfig(), languages) == "too long"
+    assert fault(pair(english, "\u3000"), config, languages) == "empty"
+
+
+def test_rows_of_several_sides() -> None:
+    languages, config = ("en", "fr", "de"), CleaningConfig(max_ratio=1.0)
+
+    def reason(*texts: str, needed: int = 2) -> str | None:
+        return fault(Row(texts, FILE, 1), config, languages, needed)
+
+    assert reason("a b", "", "c") is None
+    assert reason("a b", "", "") == "empty"
+    assert reason("a b", "", "", needed=1) is None
+    assert reason("a", "w " * 7, "c") == "ratio"
+    assert reason("a b", "x y", "a  b") == "identical"
+
+
+def test_a_reason_that_takes_more_than_a_fifth_is_warned_of() -> None:
+    tally = Tally()
+    tally.read = 10
+    for line in range(2):
+        tally.reject("empty", pair("", "x", line))
+    assert tally.warnings() == []
+    tally.reject("empty", pair("", "x", 3))
+    assert tally.warnings() == ['30% of the corpus (3 pairs) is left out for one reason: "empty"']

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from rnnsearch.data.corpus import Pair, read_lines, read_pairs
+from rnnsearch.data.corpus import Row, read_lines, read_rows
 from rnnsearch.errors import DataError
 
 
 def texts(specs: list[str], base: Path) -> list[tuple[str, str]]:
-    return [(pair.source, pair.target) for pair in read_pairs(specs, base)]
+    return [(pair.source, pair.target) for pair in read_rows(specs, base)]
 
 
 def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_pairs_come_from_text_files_and_tsv_compressed_or_not_one_after_the_othe
     compress = zstandard.ZstdCompressor().compress
     (tmp_path / "b.de.zst").write_bytes(compress(b"drei\n") + compress(b"vier"))
     (tmp_path / "c.tsv").write_text("five\tfünf\tnote\n\nsix\t\n", encoding="utf-8")
-    pairs = list(read_pairs(["a.en | a.de", "b.en.gz|b.de.zst", "c.tsv"], tmp_path))
+    pairs = list(read_rows(["a.en | a.de", "b.en.gz|b.de.zst", "c.tsv"], tmp_path))
     assert [(pair.source, pair.target) for pair in pairs] == [
         ("one", "eins"),
         ("", "zwei"),
@@ -71,33 +71,33 @@ def test_different_line_counts_are_refused_with_both(tmp_path: Path, sources: in
     (tmp_path / "s").write_text("x\n" * sources, encoding="utf-8")
     (tmp_path / "t").write_text("y\n" * targets, encoding="utf-8")
     with pytest.raises(DataError) as error:
-        list(read_pairs(["s|t"], tmp_path))
+        list(read_rows(["s|t"], tmp_path))
     files = f"{tmp_path / 's'} and {tmp_path / 't'}"
     assert str(error.value) == f"{files} must have the same number of lines; got {sources} and {targets}"
 
 
 def test_pairs_with_faults_come_with_their_reason(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_bytes(b"good\tgut\nonly one\nbad \xff\tschlecht\n")
-    assert [pair.fault for pair in read_pairs(["a.tsv"], tmp_path)] == [None, "one column", "invalid UTF-8"]
-    last = list(read_pairs(["a.tsv"], tmp_path))[-1]
-    assert last == Pair("bad \ufffd", "schlecht", tmp_path / "a.tsv", 3, "invalid UTF-8")
+    assert [pair.fault for pair in read_rows(["a.tsv"], tmp_path)] == [None, "one column", "invalid UTF-8"]
+    last = list(read_rows(["a.tsv"], tmp_path))[-1]
+    assert last == Row(("bad \ufffd", "schlecht"), tmp_path / "a.tsv", 3, "invalid UTF-8")
 
 
 def test_a_file_without_tabs_is_no_tsv(tmp_path: Path) -> None:
     (tmp_path / "a.en").write_text("one\ntwo\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"a.en:1: must have a source and a target with a tab between.*got no tab"):
-        list(read_pairs(["a.en"], tmp_path))
+        list(read_rows(["a.en"], tmp_path))
 
 
 @pytest.mark.parametrize("spec", ["a|b|c", "a|", "|b"])
 def test_a_malformed_pair_of_files_is_refused(tmp_path: Path, spec: str) -> None:
     with pytest.raises(DataError, match=r"must be written source_file\|target_file"):
-        list(read_pairs([spec], tmp_path))
+        list(read_rows([spec], tmp_path))
 
 
 def test_missing_files_and_folders_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"nowhere\.tsv: no such file"):
-        list(read_pairs(["nowhere.tsv"], tmp_path))
+        list(read_rows(["nowhere.tsv"], tmp_path))
     with pytest.raises(DataError, match="is a folder, not a file"):
         list(read_lines(tmp_path))
 
@@ -111,3 +111,22 @@ def test_damaged_compressed_files_are_refused(tmp_path: Path, suffix: str, damag
     path.write_bytes(whole[: len(whole) // 2] if damage == "cut" else b"plain text, not compressed at all")
     with pytest.raises(DataError, match=r"text\.(gz|zst):\d+: the compressed file is damaged"):
         list(read_lines(path))
+
+
+def test_rows_of_any_number_of_sides_may_lack_some(tmp_path: Path) -> None:
+    (tmp_path / "a.en").write_text("one\ntwo\n", encoding="utf-8")
+    (tmp_path / "a.de").write_text("eins\nzwei\n", encoding="utf-8")
+    (tmp_path / "b.tsv").write_text("three\ttrois\tdrei\n\t quatre\n", encoding="utf-8")
+    rows = list(read_rows(["a.en||a.de", "b.tsv"], tmp_path, sides=3))
+    texts = [("one", "", "eins"), ("two", "", "zwei"), ("three", "trois", "drei"), ("", " quatre", "")]
+    assert [row.texts for row in rows] == texts and not any(row.fault for row in rows)
+    assert [row.texts for row in read_rows(["b.tsv"], tmp_path, sides=1)][1] == ("\t quatre",)
+    with pytest.raises(DataError, match=r'must be written file\|file\|file; got "a.en\|a.de"'):
+        list(read_rows(["a.en|a.de"], tmp_path, sides=3))
+
+
+def test_an_empty_line_or_the_end_of_a_file_ends_a_document(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("a\tb\n\nc\td\n\t \n \t\ne\t\n", encoding="utf-8")
+    rows = list(read_rows(["a.tsv", "a.tsv"], tmp_path, documents=True))
+    assert [row.source for row in rows] == ["a", "c", "e"] * 2, "what is empty on one side alone is no end"
+    assert len({row.document for row in rows}) == 6 and rows == sorted(rows, key=lambda row: row.document)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 
-from rnnsearch.data.partitions import Part, Partition, split
+from rnnsearch.data.partitions import PARTS, Keys, Part, split, split_documents
 from rnnsearch.errors import DataError
 
 Texts = tuple[str, str]
@@ -18,17 +19,18 @@ def corpus(seed: int, pairs: int = 400, sentences: int = 300) -> list[Texts]:
     return [(f"s {rng.randrange(sentences)}", f"t {rng.randrange(sentences)}") for _ in range(pairs)]
 
 
-def parts(pairs: list[Texts], partition: Partition) -> dict[Part | None, list[Texts]]:
+def parts(pairs: list[Texts], dev: int, test: int) -> dict[Part | None, list[Texts]]:
+    """The pairs dealt out to dev, test and train; None: left out."""
     dealt: dict[Part | None, list[Texts]] = {"train": [], "dev": [], "test": [], None: []}
-    for number, pair in enumerate(pairs):
-        dealt[partition.part(number, *pair)].append(pair)
+    for pair, part in zip(pairs, split(Keys.of_texts(pairs), dev, test).tolist(), strict=True):
+        dealt[PARTS[part]].append(pair)
     return dealt
 
 
 @pytest.mark.parametrize("seed", range(25))
 def test_no_sentence_is_shared_and_the_sizes_are_exact(seed: int) -> None:
     pairs = corpus(seed)
-    dealt = parts(pairs, split(lambda: pairs, 20, 15))
+    dealt = parts(pairs, 20, 15)
     assert (len(dealt["dev"]), len(dealt["test"])) == (20, 15)
     assert len(dealt["train"]) > 200
     for side in (0, 1):
@@ -43,14 +45,14 @@ def test_no_sentence_is_shared_and_the_sizes_are_exact(seed: int) -> None:
 def test_the_split_depends_on_the_text_alone() -> None:
     pairs = list(dict.fromkeys(corpus(1)))
     shuffled = random.Random(2).sample(pairs, len(pairs))
-    one, two = (parts(p, split(lambda p=p: p, 20, 15)) for p in (pairs, shuffled))
+    one, two = (parts(p, 20, 15) for p in (pairs, shuffled))
     assert {part: sorted(ps) for part, ps in one.items()} == {part: sorted(ps) for part, ps in two.items()}
 
 
 def test_a_corpus_that_grows_keeps_most_of_its_split() -> None:
     pairs = [(f"s {n}", f"t {n}") for n in range(2000)]
-    small = parts(pairs[:1900], split(lambda: pairs[:1900], 100, 100))
-    large = parts(pairs, split(lambda: pairs, 100, 100))
+    small = parts(pairs[:1900], 100, 100)
+    large = parts(pairs, 100, 100)
     for part, other in (("dev", "test"), ("test", "dev")):
         assert len(set(small[part]) & set(large[part])) >= 85
         assert not set(small[part]) & set(large[other])
@@ -59,7 +61,7 @@ def test_a_corpus_that_grows_keeps_most_of_its_split() -> None:
 def test_sentences_that_differ_in_case_and_punctuation_count_as_shared() -> None:
     pairs = [(f"Tom left {n}.", f"Tom ging {n}.") for n in range(50)]
     pairs += [(f"tom LEFT {n}!", f"Da ging Tom, der {n}te") for n in range(50)]
-    dealt = parts(pairs, split(lambda: pairs, 5, 5))
+    dealt = parts(pairs, 5, 5)
     assert len(dealt[None]) == 10
     numbers = {part: {"".join(filter(str.isdigit, s)) for s, _ in dealt[part]} for part in ("train", "dev", "test")}
     assert not numbers["train"] & (numbers["dev"] | numbers["test"])
@@ -67,18 +69,18 @@ def test_sentences_that_differ_in_case_and_punctuation_count_as_shared() -> None
 
 def test_punctuation_alone_is_told_apart() -> None:
     pairs = [("?" * n, "!" * n) for n in range(1, 30)]
-    assert len(parts(pairs, split(lambda: pairs, 3, 3))["train"]) == 23
+    assert len(parts(pairs, 3, 3)["train"]) == 23
 
 
 def test_a_corpus_where_one_sentence_prevails_is_still_split() -> None:
     pairs = [(f"s {n}", "yes") for n in range(3000)] + [(f"q {n}", f"a {n}") for n in range(60)]
-    dealt = parts(pairs, split(lambda: pairs, 20, 20))
+    dealt = parts(pairs, 20, 20)
     assert (len(dealt["dev"]), len(dealt["test"])) == (20, 20)
 
 
 def test_a_part_may_be_empty() -> None:
     pairs = corpus(3)
-    dealt = parts(pairs, split(lambda: pairs, 0, 10))
+    dealt = parts(pairs, 0, 10)
     assert (len(dealt["dev"]), len(dealt["test"])) == (0, 10)
 
 
@@ -86,6 +88,30 @@ def test_a_part_may_be_empty() -> None:
 def test_a_corpus_too_small_to_split_is_refused(pairs: int, sizes: tuple[int, int]) -> None:
     text = [(f"s {n}", f"t {n}") for n in range(pairs)]
     with pytest.raises(DataError) as error:
-        split(lambda: text, *sizes)
+        split(Keys.of_texts(text), *sizes)
     wanted = f"enough distinct sentences for {sizes[0]} dev, {sizes[1]} test and some training pairs"
     assert f"must have {wanted}; got {pairs} pairs (lower data.dev_size" in str(error.value)
+
+
+def test_rows_that_lack_a_side_are_never_held_out_and_share_the_others() -> None:
+    pairs = [(f"s {n}", f"t {n}", "") for n in range(40)] + [(f"s {n % 40}", "", f"u {n}") for n in range(80)]
+    pairs += [(f"s {n}", f"t {n}", f"u {n}") for n in range(100, 130)]
+    found = split(Keys.of_texts(pairs), 4, 3)
+    assert all(number >= 120 for number in np.flatnonzero(found > 1))
+    assert (found == 0).sum() == 0, "an empty text is no sentence in common"
+
+
+def test_documents_are_dealt_out_whole_whatever_their_order() -> None:
+    lengths = [3, 1, 5, 2, 4, 2, 6, 1, 3, 3, 2, 5]
+    numbers = np.repeat(np.arange(len(lengths), dtype=np.uint32), lengths)
+    rows = [(f"s {n} {place}", f"t {n}") for place, n in enumerate(numbers.tolist())]
+    found = split_documents(Keys.of_texts(rows), numbers, 4, 3)
+    for part, size in (("dev", 4), ("test", 3)):
+        held = np.unique(numbers[found == PARTS.index(part)])
+        sizes = [lengths[n] for n in held]
+        assert sum(sizes) >= size > sum(sizes) - max(sizes)
+        assert (found == PARTS.index(part)).sum() == sum(sizes), "no document is broken"
+    turned = split_documents(Keys.of_texts(rows[21:] + rows[:21]), np.roll(numbers, -21), 4, 3)
+    assert np.array_equal(np.roll(turned, 21), found)
+    with pytest.raises(DataError, match="enough documents for 30 dev, 3 test"):
+        split_documents(Keys.of_texts(rows), numbers, 30, 3)

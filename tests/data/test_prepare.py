@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rnnsearch.config import RunConfig, resolve
+from rnnsearch.config import BatchConfig, RunConfig, resolve
 from rnnsearch.data import catalog, cleaned
+from rnnsearch.data.batches import Batches
 from rnnsearch.data.cleaned import CleanedText
+from rnnsearch.data.direction import Direction
 from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.data.word_counts import COUNTS, read_counts
@@ -59,7 +61,7 @@ def given(tmp_path: Path) -> RunConfig:
 
 def texts(prepared: Prepared) -> list[tuple[str, str]]:
     """The training text that the ids give back."""
-    pairs = [prepared.train.pair(i) for i in range(len(prepared.train))]
+    pairs = [prepared.train.row(i) for i in range(len(prepared.train))]
     return [(prepared.source.join(s.tolist()), prepared.target.join(t.tolist())) for s, t in pairs]
 
 
@@ -93,12 +95,12 @@ def test_ids_give_the_text_back(
     assert sorted(texts(prepared) + held) == sorted(PAIRS)
     facts = prepared.facts
     assert facts["pairs"] == len(prepared.train) == 78
-    assert facts["symbols"]["source"] == sum(len(prepared.train.pair(i)[0]) for i in range(78))
-    assert facts["unknown"] == {"source": 0.0, "target": 0.0}
-    assert facts["vocabulary"] == {"source": len(prepared.source), "target": len(prepared.target)}
-    same = (tmp_path / "prepared/source.json").read_bytes() == (tmp_path / "prepared/target.json").read_bytes()
-    assert same is bool(text.get("joint"))
-    assert prepared.train.lengths(np.arange(78))[0].tolist() == [len(prepared.train.pair(i)[0]) + 1 for i in range(78)]
+    assert facts["symbols"]["en"] == sum(len(prepared.train.row(i)[0]) for i in range(78))
+    assert facts["unknown"] == {"en": 0.0, "de": 0.0}
+    assert facts["vocabulary"] == {"en": len(prepared.source), "de": len(prepared.target)}
+    english, german = ((prepared.folder / f"tokenizer.{side}.json").read_bytes() for side in ("en", "de"))
+    assert (english == german) is bool(text.get("joint"))
+    assert prepared.train.lengths(np.arange(78))[0].tolist() == [len(prepared.train.row(i)[0]) + 1 for i in range(78)]
     targets = [target for _, target in texts(prepared)]
     assert read_counts(prepared.folder / COUNTS) == count_words(targets)
     assert beside(prepared.folder) == []
@@ -184,6 +186,75 @@ def test_without_a_split_there_is_no_dev(tmp_path: Path) -> None:
     assert (prepared.dev, prepared.test, len(prepared.train)) == ([], [], 100)
 
 
+def test_a_corpus_of_three_languages_keeps_the_rows_that_lack_one(tmp_path: Path) -> None:
+    """Bilingual text, rows with all three, text of one language alone; a split has all languages."""
+    spanish = [f"El {number} y el otro {n}." for n, number in enumerate(NUMBERS * 10)]
+    write(tmp_path, "two", PAIRS[:40])
+    (tmp_path / "three.tsv").write_text(
+        "".join(f"{en}\t{es}\t{de}\n" for (en, de), es in zip(PAIRS[40:], spanish, strict=False)), encoding="utf-8"
+    )
+    (tmp_path / "one.es").write_text("Solo esto.\n\n", encoding="utf-8")
+    train = ["two.en||two.de", "three.tsv", "|one.es|"]
+    run = config(tmp_path, source=["en", "es"], train=train, dev_size=6, test_size=0)
+    one, two = (prepare(run, tmp_path / str(n), processes=n) for n in (1, 2))
+    assert contents(one.folder) == contents(two.folder)
+    assert (one.facts["sides"], one.facts["lacking"]) == (["en", "es", "de"], {"en": 1, "es": 40, "de": 1})
+    assert all(all(row.texts) for row in one.dev) and len(one.dev) == 6
+    assert one.report["rejected"]["empty"]["count"] == 1
+    everything = Batches(one.train, BatchConfig(sentences=200), None, seed=1)
+    assert everything.count(0) == 1 and sorted(next(everything.epoch(0)).sides) == ["de", "en", "es"]
+    pair = Batches(one.train, BatchConfig(sentences=200), None, seed=1, direction=Direction(("en",), "de"))
+    [batch] = pair.epoch(0)
+    found = [tuple(one.tokenizers[name].join(batch.sides[name].ids[n].tolist()) for name in ("en", "de"))
+             for n in range(batch.sentences)]  # fmt: skip
+    assert sorted(found) == sorted({*PAIRS} - {(row.source, row.target) for row in one.dev})
+
+
+def test_a_corpus_of_one_language(tmp_path: Path) -> None:
+    (tmp_path / "mono.de").write_text("".join(f"{german}\n" for _, german in PAIRS), encoding="utf-8")
+    run = config(tmp_path, source=None, train=["mono.de"], dev_size=5, test_size=5)
+    prepared = prepare(run, tmp_path / "prepared")
+    [batch] = Batches(prepared.train, BatchConfig(sentences=200), None, seed=1).epoch(0)
+    assert batch.direction == prepared.direction == Direction((), "de")
+    assert batch.sentences == 90 and list(batch.sides) == ["de"]
+
+
+DOCUMENTS = [[(f"The {a} in {n}.", f"Die {b} in {n}.") for a, b in zip(NUMBERS, ZAHLEN, strict=True)][: 1 + n % 5]
+             for n in range(30)]  # fmt: skip
+
+
+@pytest.mark.parametrize("chunk", [3, 1000])
+def test_documents_stay_whole_and_every_row_knows_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    """A repeated sentence stays in another document, a repeated document goes, a rejected row leaves a gap."""
+    monkeypatch.setattr(cleaned, "CHUNK", chunk)
+    long = ("w " * 200, "v")
+    documents = [*DOCUMENTS, DOCUMENTS[7], [DOCUMENTS[0][0], long, ("new", "neu")]]
+    rows = [row for document in documents for row in [*document, ("", "")]]
+    given = [row for document in DOCUMENTS[2:4] for row in [*document, ("", "")]]
+    run = config(tmp_path, train=[write(tmp_path, "train", rows)], documents=True, dev_size=9,
+                 test=write(tmp_path, "test", given))  # fmt: skip
+    one, two = (prepare(run, tmp_path / str(n), processes=n) for n in (1, 2))
+    assert contents(one.folder) == contents(two.folder)
+    assert (one.report["read"], one.report["rejected"]["duplicate"]["count"]) == (96, 3)
+    found: dict[int, dict[int, tuple[str, str]]] = {}
+    assert one.train.documents is not None
+    for row, number, place in zip(texts(one), *one.train.documents, strict=True):
+        found.setdefault(int(number), {})[int(place)] = row
+    assert list(found) == list(range(len(found)))
+    dev: dict[int, list[tuple[str, ...]]] = {}
+    for held in one.dev:
+        dev.setdefault(held.document, []).append(held.texts)
+    whole = [[row for row in document if row is not long] for document in (*DOCUMENTS, documents[-1])]
+    assert sorted([[*d.values()] for d in found.values()] + [*dev.values()]) == sorted(whole)
+    assert len(one.dev) >= 9
+    last = next((d for d in found.values() if ("new", "neu") in d.values()), {0: (), 2: ()})
+    assert list(last) == [0, 2], "the place of what was left out stays free"
+    assert [row.texts for row in one.test] == DOCUMENTS[2] + DOCUMENTS[3]
+    assert (prepare(run, tmp_path / "1").folder / "test.en").read_text().split("\n")[3] == ""
+
+
 def test_the_vocabulary_comes_from_the_cleaned_training_text_alone(tmp_path: Path) -> None:
     rejected = [("rejected " * 200, "abgelehnt")]
     run = config(
@@ -204,7 +275,7 @@ def test_the_vocabulary_comes_from_the_cleaned_training_text_alone(tmp_path: Pat
 def test_the_share_of_unknown_words_is_told(tmp_path: Path) -> None:
     train = write(tmp_path, "train", [("a a a a a", "x"), ("a a a b", "x x")])
     run = config(tmp_path, {"type": "words", "vocabulary": 10, "min_count": 2}, train=[train], dev_size=0, test_size=0)
-    assert prepare(run, tmp_path / "prepared").facts["unknown"] == {"source": 1 / 9, "target": 0.0}
+    assert prepare(run, tmp_path / "prepared").facts["unknown"] == {"en": 1 / 9, "de": 0.0}
 
 
 def test_a_listed_corpus_brings_split_licence_and_alignments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,18 +394,18 @@ def test_opening_refuses_missing_foreign_and_truncated_folders(tmp_path: Path, g
         Prepared.open(tmp_path)
     folder = prepare(given, tmp_path / "prepared").folder
     facts = folder / "prepared.json"
-    whole, ids = facts.read_text(encoding="utf-8"), folder / "train.source.ids"
+    whole, ids = facts.read_text(encoding="utf-8"), folder / "train.en.ids"
     for broken in (whole[:50], "[1]", "{}", '{"format": 1}'):
         facts.write_text(broken, encoding="utf-8")
         with pytest.raises(DataError, match="must describe prepared data; got a truncated or foreign file"):
             Prepared.open(folder)
     facts.write_text(json.dumps(json.loads(whole) | {"format": 99}), encoding="utf-8")
-    with pytest.raises(DataError, match=r"must have format 1.*got 99"):
+    with pytest.raises(DataError, match=r"must have format 2.*got 99"):
         Prepared.open(folder)
     facts.write_text(whole, encoding="utf-8")
     size = ids.stat().st_size
     ids.write_bytes(ids.read_bytes()[:-2])
-    with pytest.raises(DataError, match=rf"train\.source\.ids: must have {size} bytes; got {size - 2}"):
+    with pytest.raises(DataError, match=rf"train\.en\.ids: must have {size} bytes; got {size - 2}"):
         Prepared.open(folder)
     ids.unlink()
     with pytest.raises(DataError, match="got no such file"):
@@ -361,5 +432,5 @@ def test_opening_with_other_settings_or_changed_files_is_refused(tmp_path: Path,
 
 def test_ids_are_read_from_disk_not_held(tmp_path: Path, given: RunConfig) -> None:
     prepared = prepare(given, tmp_path / "prepared")
-    assert isinstance(prepared.train._flat[0], np.memmap)
-    assert prepared.facts["dtypes"] == {"source": "<u2", "target": "<u2"}
+    assert isinstance(prepared.train._sides["en"].flat, np.memmap)
+    assert prepared.facts["dtypes"] == {"en": "<u2", "de": "<u2"}

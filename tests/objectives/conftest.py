@@ -11,8 +11,8 @@ import torch
 from rnnsearch import config as run_config
 from rnnsearch.config import BatchConfig, ModelConfig, ObjectiveConfig, RunConfig
 from rnnsearch.data.batches import Batch, Batches
-from rnnsearch.data.links import SymbolLinks
-from rnnsearch.data.prepared import ParallelIds
+from rnnsearch.data.links import ragged_links
+from rnnsearch.data.parallel import ParallelIds
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.systems.build import build
 
@@ -61,9 +61,8 @@ def make() -> Make:
 
 
 def batch_of(numbers: list[int]) -> Batch:
-    ids = ParallelIds.of(
-        [SOURCE[n] for n in numbers], [TARGET[n] for n in numbers], SymbolLinks.of([LINKS[n] for n in numbers])
-    )
+    sides = {"en": [SOURCE[n] for n in numbers], "de": [TARGET[n] for n in numbers]}
+    ids = ParallelIds.of(sides, ragged_links(LINKS[n] for n in numbers))
     [batch] = Batches(ids, BatchConfig(sentences=len(numbers)), None, 1).epoch(0)
     return batch
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rnnsearch.config import SearchConfig
-from rnnsearch.data.corpus import Pair
+from rnnsearch.data.corpus import Row
 from rnnsearch.processes import Processes
 from rnnsearch.systems import dev_set
 from rnnsearch.systems.build import build
@@ -36,7 +36,9 @@ def test_bleu_is_of_text_as_the_target_language_is_written(
 ) -> None:
     """Without spaces between words a whole sentence would be one word, right or wrong."""
     references = [f"这个句子的第{n}个部分没有空格" for n in "一二三四五六七八九"]
-    dev = DevSet([Pair("a", reference, Path(), 1) for reference in references], Characters(), Characters(), Processes())
+    dev = DevSet(
+        [Row(("a", reference), Path(), 1) for reference in references], Characters(), Characters(), Processes()
+    )
     found = [[SimpleNamespace(ids=dev.target_ids[n][:-1])] for n in dev.own]
     monkeypatch.setattr(dev_set, "decode_all", lambda *_: found)
     monkeypatch.setattr(dev_set, "fastest", lambda *_: SimpleNamespace(scorer=None))

@@ -110,9 +110,10 @@ def report(prepared: Prepared) -> None:
         say(f"  {facts['left_out_by_split']:,} left out: they share a sentence with the dev or test set")
     for warning in prepared.warnings:
         say(f"warning: {warning}")
-    for side in ("source", "target"):
+    for side in facts["sides"]:
         unknown, symbols = facts["unknown"][side], facts["symbols"][side]
-        say(f"{side}: {symbols:,} symbols of {facts['vocabulary'][side]:,} kinds, {unknown:.2%} unknown")
+        role = "target" if side == prepared.direction.target else "source" if len(facts["sides"]) == 2 else side
+        say(f"{role}: {symbols:,} symbols of {facts['vocabulary'][side]:,} kinds, {unknown:.2%} unknown")
 
 
 def run(config: RunConfig, folder: Path, resume: bool, processes: Processes | None = None) -> str:

@@ -6,7 +6,7 @@ from rnnsearch.config.objective import FertilityConfig, ObjectiveConfig, Reinfor
 from rnnsearch.config.run import RunConfig
 from rnnsearch.config.run_file import dump, load, merge, parse_setting, preset, preset_names, resolve
 from rnnsearch.config.search import SearchConfig, SearchPrecision
-from rnnsearch.config.table import Table
+from rnnsearch.config.table import Table, dotted
 from rnnsearch.config.training import BatchConfig, OptimiserConfig, ScheduleConfig, TrainingConfig
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "Table",
     "TextConfig",
     "TrainingConfig",
+    "dotted",
     "dump",
     "load",
     "merge",

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from rnnsearch.config.table import Count, Language, Size, Table
+from rnnsearch.config.table import Count, Language, Languages, Size, Table
 
 
 class CleaningConfig(Table):
@@ -24,12 +24,16 @@ class CleaningConfig(Table):
 class DataConfig(Table):
     """`[data]`: the corpus. Paths are relative to the run file."""
 
-    source: Language
+    source: Languages = None
+    """The language translated from; several, or none, for models that read so many."""
     target: Language
     corpus: str | None = None
     """A corpus of `rnnsearch data list`."""
     train: list[str] | None = None
-    """Files of training pairs: TSV files, or pairs of text files written `source_file|target_file`."""
+    """Files of training pairs: TSV files, or pairs of text files written `source_file|target_file`. Of three languages
+    and more, a file or a column each, where an empty one means that these rows lack it."""
+    documents: bool = False
+    """A line that is empty in all languages ends a document; documents are split off, and left out, as wholes."""
     dev: str | None = None
     test: str | None = None
     dev_size: Count = 1000
@@ -58,9 +62,28 @@ class DataConfig(Table):
         for part, text, links in (("dev", self.dev, self.dev_alignments), ("test", self.test, self.test_alignments)):
             if links is not None and text is None:
                 raise ValueError(f"`{part}_alignments` have no effect without `{part}`")
-        if self.source == self.target:
-            raise ValueError(f"source and target must be two languages; got {self.source} twice")
+        if self.corpus is not None and self.documents:
+            raise ValueError("`documents` has no effect with `corpus`: a listed corpus does not say where they end")
+        for number, side in enumerate(self.sides):
+            if side in self.sides[:number]:
+                raise ValueError(f"source and target must be two languages; got {side} twice")
         return self
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The languages translated from."""
+        return () if self.source is None else (self.source,) if isinstance(self.source, str) else tuple(self.source)
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """All languages, the target last."""
+        return (*self.sources, self.target)
+
+    @property
+    def one_source(self) -> str:
+        """The source, where there is one."""
+        (source,) = self.sources
+        return source
 
 
 class TextConfig(Table):

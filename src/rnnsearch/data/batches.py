@@ -14,9 +14,10 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from rnnsearch.config import BatchConfig
-from rnnsearch.data.epochs import Epoch, Widths, longer_sides, plan
-from rnnsearch.data.prepared import ParallelIds
-from rnnsearch.data.sides import Direction, Side
+from rnnsearch.data.direction import PAIR, Direction
+from rnnsearch.data.epochs import Epoch, Widths, blocks, plan
+from rnnsearch.data.parallel import ParallelIds
+from rnnsearch.data.sides import Side
 from rnnsearch.errors import ConfigError, DataError
 
 Indices = npt.NDArray[np.int64]
@@ -98,27 +99,34 @@ class Batch:
         return replace(self, sides=sides, indices=self.indices[start:stop], links=links, share=share)
 
 
-def make_batch(pairs: Sequence[tuple[Sequence[int], Sequence[int]]], indices: Sequence[int]) -> Batch:
+def make_batch(
+    pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+    indices: Sequence[int],
+    direction: Direction = PAIR,
+) -> Batch:
     """The batch of (source ids, target ids) pairs, given without BOS and EOS; `indices` are their numbers."""
     assert len(pairs) == len(indices) > 0
-    ids = ParallelIds.of([source for source, _ in pairs], [target for _, target in pairs])
-    return _batch(ids, np.arange(len(pairs)), tuple(indices))
+    columns = [list(column) for column in zip(*pairs, strict=True)]
+    ids = ParallelIds.of(dict(zip((*direction.sources, direction.target), columns, strict=True)))
+    return _batch(ids, np.arange(len(pairs)), tuple(indices), direction)
 
 
 def _batch(
     ids: ParallelIds,
     rows: Indices,
     indices: tuple[int, ...],
+    direction: Direction,
     share: Share | None = None,
-    widths: tuple[int, ...] | None = None,
+    widths: Sequence[int] | None = None,
 ) -> Batch:
-    source, target = (torch.from_numpy(side) for side in ids.padded(rows, widths))
-    links = None
-    if ids.links is not None:
-        links = torch.from_numpy(ids.links.dense(rows, target.shape[1], source.shape[1]))
-    first, second = ids.names
-    sides = {first: Side.of(source), second: Side.of(target)}
-    return Batch(sides, Direction((first,), second), indices, links, share)
+    """The batch of rows of a direction's `ids`; `widths`: of its sides, where they are to be wider than the rows."""
+    wide = zip(ids.names, widths or [0] * len(ids.names), strict=True)
+    sides = {name: Side.of(torch.from_numpy(ids.padded(name, rows, width))) for name, width in wide}
+    batch = Batch(sides, direction, indices, share=share)
+    if ids.links is None:
+        return batch
+    links = ids.linked(rows, batch.target.ids.shape[1], batch.source.ids.shape[1])
+    return replace(batch, links=torch.from_numpy(links))
 
 
 class Batches:
@@ -126,8 +134,11 @@ class Batches:
 
     Of each batch, process `rank` of `world` has rows rank, rank + world, ...; they are as wide as the whole batch, so
     that random numbers drawn for the whole fit. So the batches, and what is learned from them, are the same whatever
-    the number of processes, and the budget is that of all processes together. Both sides are padded up to a `multiple`
-    where few different shapes are wanted.
+    the number of processes, and the budget is that of all processes together. Sides are padded up to a `multiple` where
+    few different shapes are wanted.
+
+    They are of one `direction` (without one: from all sides but the last to the last), and hold the rows that have all
+    of its sides.
 
     Errors: DataError if no pair is within `max_length`; ConfigError if a pair alone is over the budget.
     """
@@ -142,13 +153,15 @@ class Batches:
         rank: int = 0,
         world: int = 1,
         multiple: int = 1,
+        direction: Direction | None = None,
     ) -> None:
         assert 0 <= rank < world
+        self.direction = direction or Direction(ids.names[:-1], ids.names[-1])
+        ids = ids.only((*self.direction.sources, self.direction.target))
         self._ids, self._config, self._seed, self._rank, self._world = ids, batch, seed, rank, world
-        self._kept, longest = _fitting(ids, max_length)
+        self._kept, longest, self.left_out = _fitting(ids, max_length)
+        """`left_out`: rows with more than `max_length` symbols (without EOS) on some side."""
         self._widths = Widths(multiple, longest)
-        self.left_out = 0 if self._kept is None else len(ids) - len(self._kept)
-        """Pairs with more than `max_length` symbols (without EOS) on either side."""
         if self._kept is not None and len(self._kept) == 0:
             raise DataError(f"no training pair has at most {max_length} symbols a side (training.max_length)")
         if batch.tokens is not None and longest > batch.tokens:
@@ -173,11 +186,11 @@ class Batches:
 
     def of(self, indices: Sequence[int]) -> Batch:
         """The whole batch of some pairs."""
-        return _batch(self._ids, np.asarray(indices, dtype=np.int64), tuple(indices))
+        return _batch(self._ids, np.asarray(indices, dtype=np.int64), tuple(indices), self.direction)
 
     @property
     def padding_waste(self) -> float:
-        """The share of padding among all positions of both sides, over the last epoch planned."""
+        """The share of padding among all positions of all sides, over the last epoch planned."""
         with self._lock:
             return (self._plan[1] if self._plan else self._planned(0)).waste
 
@@ -193,18 +206,22 @@ class Batches:
         counts = self._rank < len(pairs)
         rows = np.arange(self._rank, len(pairs), self._world) if counts else np.array([0])
         own = pairs[rows]
-        share = Share(tuple(rows.tolist()), tuple(pairs.tolist()), int(lengths[1].sum()), counts)
-        return _batch(self._ids, own, tuple(own.tolist()), share, tuple(self._widths.of(lengths.max(1)).tolist()))
+        share = Share(tuple(rows.tolist()), tuple(pairs.tolist()), int(lengths[-1].sum()), counts)
+        widths = self._widths.of(lengths.max(1)).tolist()
+        return _batch(self._ids, own, tuple(own.tolist()), self.direction, share, widths)
 
 
-def _fitting(ids: ParallelIds, max_length: int | None) -> tuple[npt.NDArray[np.uint32] | None, int]:
-    """The pairs that are short enough (None: all), and the longest side among them."""
+def _fitting(ids: ParallelIds, max_length: int | None) -> tuple[npt.NDArray[np.uint32] | None, int, int]:
+    """The rows that have all sides and are short enough (None: all rows), the longest side among them, and how many
+    are too long."""
     limit = np.iinfo(np.int64).max if max_length is None else max_length + 1
-    parts, longest, begin = [], 0, 0
-    for block in longer_sides(ids):
-        fits = np.flatnonzero(block <= limit)
+    parts, longest, begin, long = [], 0, 0, 0
+    for lengths in blocks(ids):
+        whole, longer = lengths.min(0) > 0, lengths.max(0)
+        fits = np.flatnonzero(whole & (longer <= limit))
         parts.append((fits + begin).astype(np.uint32))
-        longest = max(longest, int(block[fits].max(initial=0)))
-        begin += len(block)
+        longest = max(longest, int(longer[fits].max(initial=0)))
+        long += int(whole.sum()) - len(fits)
+        begin += lengths.shape[1]
     kept = np.concatenate([np.zeros(0, dtype=np.uint32), *parts])
-    return (None if len(kept) == len(ids) > 0 else kept), longest
+    return (None if len(kept) == len(ids) > 0 else kept), longest, long

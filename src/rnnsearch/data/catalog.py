@@ -13,7 +13,7 @@ from typing import Any
 
 from rnnsearch.data.bible import BibleFiles, read_verses
 from rnnsearch.data.download import Archive, Progress, fetch
-from rnnsearch.data.partitions import Partition, split
+from rnnsearch.data.partitions import PARTS, Keys, Parts, split
 from rnnsearch.errors import DataError, did_you_mean
 from rnnsearch.files import atomic_folder, default_cache
 from rnnsearch.text.alignments import format_pharaoh
@@ -186,18 +186,16 @@ def _build(corpus: Corpus, archive: Path, folder: Path) -> None:
     mirrored = corpus.target == "en" and not corpus.aligned
     rows = list(_read_bible(archive, corpus.bible) if corpus.bible else _read_tatoeba(archive, corpus))
     texts = [(row.target, row.source) if mirrored else (row.source, row.target) for row in rows]
-    partition = split(lambda: texts, corpus.held_out, corpus.held_out)
+    parts = split(Keys.of_texts(texts), corpus.held_out, corpus.held_out)
     with atomic_folder(folder) as temporary:
-        counts = _write_parts(corpus, rows, texts, partition, temporary)
+        counts = _write_parts(corpus, rows, parts, temporary)
         files = {file.name: file.stat().st_size for file in sorted(temporary.iterdir())}
         facts = _facts(corpus) | {"pairs": counts, "files": files}
         text = json.dumps(facts, ensure_ascii=False, indent=1)
         (temporary / "corpus.json").write_text(f"{text}\n", encoding="utf-8")
 
 
-def _write_parts(
-    corpus: Corpus, rows: list[_Row], texts: list[tuple[str, str]], partition: Partition, folder: Path
-) -> dict[str, int]:
+def _write_parts(corpus: Corpus, rows: list[_Row], parts: Parts, folder: Path) -> dict[str, int]:
     suffixes = (corpus.source, corpus.target, *(["align"] if corpus.aligned else []))
     counts = {"train": 0, "dev": 0, "test": 0, "left_out": 0}
     with ExitStack() as stack:
@@ -206,8 +204,7 @@ def _write_parts(
             for part in ("train", "dev", "test")
             for suffix in suffixes
         }
-        for number, (row, pair) in enumerate(zip(rows, texts, strict=True)):
-            part = partition.part(number, *pair)
+        for row, part in zip(rows, (PARTS[place] for place in parts.tolist()), strict=True):
             counts[part or "left_out"] += 1
             if part:
                 for suffix, text in zip(suffixes, (row.source, row.target, row.links), strict=False):

@@ -1,19 +1,24 @@
-"""Which sentence pairs are left out of training, with a count and examples a reason."""
+"""Which rows of a corpus are left out of training, with a count and examples a reason."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from hashlib import blake2b
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from rnnsearch.config import CleaningConfig
-from rnnsearch.data.corpus import Pair
+from rnnsearch.data.corpus import Row
+from rnnsearch.text.languages import length
 
 EXAMPLES = 3
 DUPLICATE = "duplicate"
+MOST = 0.2
+"""The share of a corpus that one reason may take without a warning."""
 _SHOWN = 60
 _SLACK = 5
 """Words that the longer side may have beyond the ratio, so that short sentences are not judged by it."""
@@ -22,37 +27,47 @@ _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 _SHARDS = 16
 
 
-def fault(pair: Pair, config: CleaningConfig) -> str | None:
-    """Why a pair is unfit for training by itself, or None. Lengths are whitespace-separated words.
+def fault(row: Row, config: CleaningConfig, languages: Sequence[str], needed: int = 2) -> str | None:
+    """Why a row is unfit for training by itself, or None. Lengths are words (see `languages.length`); sides that the
+    row lacks do not count, as long as it has as many as are `needed`.
 
     Reasons, in the order they are looked for: invalid UTF-8, one column, control characters, empty, too short, too
     long, ratio, identical.
     """
-    if pair.fault:
-        return pair.fault
-    if _CONTROL.search(pair.source) or _CONTROL.search(pair.target):
+    if row.fault:
+        return row.fault
+    if any(map(_CONTROL.search, row.texts)):
         return "control characters"
-    source, target = pair.source.split(), pair.target.split()
-    shorter, longer = sorted((len(source), len(target)))
-    if shorter == 0:
+    lengths = [n for n in map(length, row.texts, languages) if n]
+    if len(lengths) < needed:
         return "empty"
+    shorter, longer = min(lengths), max(lengths)
     if shorter < config.min_words:
         return "too short"
     if longer > config.max_words:
         return "too long"
     if longer > config.max_ratio * shorter + _SLACK:
         return "ratio"
-    if config.drop_identical and shorter > 1 and source == target:
+    if config.drop_identical and shorter > 1 and _identical(row.texts):
         return "identical"
     return None
 
 
-def pair_key(source: str, target: str) -> bytes:
-    """8 bytes, equal for pairs with the same words on either side, spacing aside.
+def _identical(texts: Sequence[str]) -> bool:
+    """Whether two sides have the same words."""
+    first = [text.lstrip()[:1] for text in texts if text]
+    if len(set(first)) == len(first):
+        return False
+    words = [text.split() for text in texts if text]
+    return any(one == other for one, other in combinations(words, 2))
 
-    Among ten million pairs the chance that even two others are given the same is about one in 400,000.
+
+def row_key(texts: Sequence[str]) -> bytes:
+    """8 bytes, equal for rows with the same words on every side, spacing aside.
+
+    Among ten million rows the chance that even two others are given the same is about one in 400,000.
     """
-    return blake2b(f"{' '.join(source.split())}\t{' '.join(target.split())}".encode(), digest_size=8).digest()
+    return blake2b("\t".join([" ".join(text.split()) for text in texts]).encode(), digest_size=8).digest()
 
 
 def first_of_each(keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
@@ -72,11 +87,11 @@ class Tally:
         self.read = 0
         self._rejected: dict[str, tuple[int, list[str]]] = {}
 
-    def reject(self, reason: str, pair: Pair) -> None:
-        """Count a rejected pair."""
+    def reject(self, reason: str, row: Row) -> None:
+        """Count a rejected row."""
         count, examples = self._rejected.get(reason, (0, []))
         if count < EXAMPLES:
-            examples = [*examples, f"{pair.where}: {_shown(pair.source)} | {_shown(pair.target)}"]
+            examples = [*examples, f"{row.where}: {' | '.join(map(_shown, row.texts))}"]
         self._rejected[reason] = (count + 1, examples)
 
     def reject_more(self, reason: str, count: int) -> None:
@@ -98,6 +113,14 @@ class Tally:
             for reason, (count, shown) in sorted(self._rejected.items(), key=lambda item: (-item[1][0], item[0]))
         }
         return {"read": self.read, "kept": self.read - self._left_out(), "rejected": rejected}
+
+    def warnings(self) -> list[str]:
+        """A sentence for each reason that takes more than `MOST` of the corpus."""
+        many = [(count, reason) for reason, (count, _) in self._rejected.items() if count > MOST * self.read]
+        return [
+            f'{count / self.read:.0%} of the corpus ({count:,} pairs) is left out for one reason: "{reason}"'
+            for count, reason in sorted(many, reverse=True)
+        ]
 
     def summary(self) -> str:
         """One line: how many pairs were left out, and for which reasons."""

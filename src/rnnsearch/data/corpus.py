@@ -1,4 +1,4 @@
-"""Reading text: lines and sentence pairs, as streams, from plain, .gz and .zst files.
+"""Reading text: lines, and rows of sentences with their translations, as streams, from plain, .gz and .zst files.
 
 Only "\\n" ends a line (one sentence a line, always); a "\\r" before it belongs to the line end. Other
 characters that Python would break lines at (U+2028, U+0085, form feed) stay inside the sentence.
@@ -27,21 +27,38 @@ ONE_COLUMN = "one column"
 _BOM = b"\xef\xbb\xbf"
 
 
-class Pair(NamedTuple):
-    """A sentence and its translation, with where they stand. `fault` says why it cannot be used, if so."""
+class Row(NamedTuple):
+    """A sentence and its translations, with where they stand; an empty text where the row lacks a side."""
 
-    source: str
-    target: str
+    texts: tuple[str, ...]
     path: Path
     line: int
     fault: str | None = None
+    """Why it cannot be used, if so."""
     links: Links | None = None
     """The word alignment, where the corpus has one."""
+    document: int = 0
+    """Of a corpus that says where documents end: which one it is of."""
+
+    @property
+    def source(self) -> str:
+        """The first side."""
+        return self.texts[0]
+
+    @property
+    def target(self) -> str:
+        """The last side."""
+        return self.texts[-1]
 
     @property
     def where(self) -> str:
         """`file:line`, counted from 1."""
         return f"{self.path}:{self.line}"
+
+    @property
+    def ends_document(self) -> bool:
+        """Whether it is an empty line on all sides."""
+        return not any(map(str.strip, self.texts))
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -60,77 +77,103 @@ def read_lines(path: Path) -> Iterator[str]:
 class Chunk(NamedTuple):
     """Lines of a corpus as they stand in its files, without their ends, one below the other."""
 
-    source: bytes
-    """Of a TSV file, whole lines."""
-    target: bytes | None
+    texts: tuple[bytes | None, ...]
+    """Of each side, None where these lines lack it; of a TSV file, whole lines."""
+    sides: int
     links: bytes | None
     path: Path
-    """The source's file."""
+    """The first file."""
     links_path: Path | None
     first: int
     """The number of the first line, from 1."""
 
-    def pairs(self) -> Iterator[Pair]:
+    @property
+    def given(self) -> int:
+        """How many sides there are files of."""
+        return self.sides if self._is_table else sum(text is not None for text in self.texts)
+
+    @property
+    def _is_table(self) -> bool:
+        return len(self.texts) < self.sides
+
+    def rows(self) -> Iterator[Row]:
         """Errors: DataError for a file that is no TSV, a link that is none or points past its sentences."""
-        pairs = self._tsv() if self.target is None else self._two_files(self.target)
-        if self.links is None:
-            return pairs
-        return map(self._aligned, pairs, self.links.split(b"\n"))
+        rows = self._of_table() if self._is_table else self._of_files()
+        return rows if self.links is None else map(self._aligned, rows, self.links.split(b"\n"))
 
-    def _two_files(self, target: bytes) -> Iterator[Pair]:
+    def _of_files(self) -> Iterator[Row]:
         try:
-            sides = [side.decode("utf-8").split("\n") for side in (self.source, target)]
+            sides = [repeat("") if text is None else text.decode("utf-8").split("\n") for text in self.texts]
         except UnicodeDecodeError:
-            lines = zip(self.source.split(b"\n"), target.split(b"\n"), strict=True)
-            return (_pair(left, right, self.path, number) for number, (left, right) in enumerate(lines, self.first))
-        return map(Pair, *sides, repeat(self.path), count(self.first))
+            raw = zip(*(repeat(b"") if text is None else text.split(b"\n") for text in self.texts), strict=False)
+            return (_row(cells, self.path, number) for number, cells in enumerate(raw, self.first))
+        return map(Row, zip(*sides, strict=False), repeat(self.path), count(self.first))
 
-    def _tsv(self) -> Iterator[Pair]:
-        for number, line in enumerate(self.source.split(b"\n"), self.first):
-            source, *columns = line.split(b"\t")
-            if number == 1 and line and not columns:
-                advice = "two text files are written source_file|target_file"
-                wanted = "must have a source and a target with a tab between"
-                raise DataError(f"{self.path}:1: {wanted} ({advice}); got no tab")
-            pair = _pair(source, columns[0] if columns else b"", self.path, number)
-            yield pair if columns or not line else pair._replace(fault=pair.fault or ONE_COLUMN)
+    def _of_table(self) -> Iterator[Row]:
+        assert self.texts[0] is not None
+        for number, line in enumerate(self.texts[0].split(b"\n"), self.first):
+            cells = line.split(b"\t")[: self.sides]
+            if number == 1 and line and len(cells) == 1:
+                what, wanted = "two text files", "a source and a target with a tab between"
+                if self.sides != 2:
+                    what, wanted = "text files", f"{self.sides} columns with tabs between"
+                advice = f"{what} are written {written(self.sides)}"
+                raise DataError(f"{self.path}:1: must have {wanted} ({advice}); got no tab")
+            row = _row((*cells, *[b""] * (self.sides - len(cells))), self.path, number)
+            yield row._replace(fault=row.fault or ONE_COLUMN) if line and len(cells) == 1 else row
 
-    def _aligned(self, pair: Pair, line: bytes) -> Pair:
-        where = f"{self.links_path}:{pair.line}"
+    def _aligned(self, row: Row, line: bytes) -> Row:
+        where = f"{self.links_path}:{row.line}"
         links = parse_pharaoh(line.decode("utf-8", errors="replace"), where)
-        if pair.fault is not None:
-            return pair
-        check_range(links.possible, len(words(pair.source)), len(words(pair.target)), where)
-        return pair._replace(links=links)
+        if row.fault is not None:
+            return row
+        check_range(links.possible, len(words(row.source)), len(words(row.target)), where)
+        return row._replace(links=links)
 
 
-def read_pairs(specs: Sequence[str], base: Path, alignments: Sequence[str] | None = None) -> Iterator[Pair]:
-    """The pairs of several files one after the other; paths are relative to `base`.
+def written(sides: int) -> str:
+    """How files of so many sides are written."""
+    return "source_file|target_file" if sides == 2 else "|".join(["file"] * sides)
 
-    A spec is `source_file|target_file` or one TSV file, whose first two columns count. Pairs with
-    invalid UTF-8 or a missing column come too, with their fault. `alignments` are files in the Pharaoh format, one
-    for each spec.
+
+def read_rows(
+    specs: Sequence[str], base: Path, sides: int = 2, alignments: Sequence[str] | None = None, documents: bool = False
+) -> Iterator[Row]:
+    """The rows of several files one after the other; paths are relative to `base`.
+
+    A spec is a text file a side, `source_file|target_file`, or one TSV file, whose first columns count. Of three sides
+    and more, an empty part means that these rows lack that side, and so does an empty cell. Rows with invalid UTF-8 or
+    a missing column come too, with their fault. `alignments` are files in the Pharaoh format, one for each spec.
+    With `documents`, lines that are empty on all sides end a document and are no rows; a file ends one, too.
     Errors: DataError for a missing or damaged file, different line counts, a file that is no TSV, a link that is none
     or points past its sentences.
     """
-    for chunk in read_chunks(specs, base, alignments):
-        yield from chunk.pairs()
+    document = 0
+    for chunk in read_chunks(specs, base, sides, alignments):
+        document += chunk.first == 1
+        for row in chunk.rows():
+            if documents and row.ends_document:
+                document += 1
+            else:
+                yield row._replace(document=document) if documents else row
 
 
 def read_chunks(
-    specs: Sequence[str], base: Path, alignments: Sequence[str] | None = None, size: int = 1000
+    specs: Sequence[str], base: Path, sides: int = 2, alignments: Sequence[str] | None = None, size: int = 1000
 ) -> Iterator[Chunk]:
-    """The lines of `read_pairs`, `size` at a time, not yet looked at. Errors: as there, but for faults of lines."""
+    """The lines of `read_rows`, `size` at a time, not yet looked at. Errors: as there, but for faults of lines."""
     for number, spec in enumerate(specs):
-        source, bar, target = (part.strip() for part in spec.partition("|"))
-        if bar and not (source and target and "|" not in target):
-            raise DataError(f'a pair of text files must be written source_file|target_file; got "{spec}"')
+        parts = [part.strip() for part in spec.split("|")]
+        wrong = len(parts) not in (1, sides) or not any(parts) or (sides == 2 and not all(parts))
+        if wrong:
+            what = "a pair of text files" if sides == 2 else f"text files of {sides} sides"
+            raise DataError(f'{what} must be written {written(sides)}; got "{spec}"')
         links = None if alignments is None else base / alignments[number]
-        yield from _chunks(base / source, base / target if bar else None, links, size)
+        yield from _chunks([base / part if part else None for part in parts], sides, links, size)
 
 
-def _chunks(source: Path, target: Path | None, links: Path | None, size: int) -> Iterator[Chunk]:
-    paths = [path for path in (source, target, links) if path is not None]
+def _chunks(sides: list[Path | None], count: int, links: Path | None, size: int) -> Iterator[Chunk]:
+    paths = [path for path in (*sides, links) if path is not None]
     check_files(paths)
     with ExitStack() as stack:
         files = [stack.enter_context(closing(_raw_lines(path))) for path in paths]
@@ -141,25 +184,18 @@ def _chunks(source: Path, target: Path | None, links: Path | None, size: int) ->
                 if len(column) != len(columns[0]):
                     here = first - 1 + len(columns[0]) + sum(1 for _ in files[0])
                     there = first - 1 + len(column) + sum(1 for _ in file)
-                    raise _lengths(source, here, path, there)
+                    raise _lengths(paths[0], here, path, there)
             if not columns[0]:
                 return
-            texts = [b"\n".join(column) for column in columns]
-            below = iter(texts[1:])
-            yield Chunk(
-                texts[0],
-                None if target is None else next(below),
-                None if links is None else next(below),
-                source,
-                links,
-                first,
-            )
+            below = iter([b"\n".join(column) for column in columns])
+            texts = tuple(None if path is None else next(below) for path in sides)
+            yield Chunk(texts, count, next(below, None), paths[0], links, first)
             first += len(columns[0])
 
 
 def files_of(specs: Sequence[str], base: Path) -> list[Path]:
     """All files that the specs name."""
-    return [base / part.strip() for spec in specs for part in spec.split("|")]
+    return [base / part.strip() for spec in specs for part in spec.split("|") if part.strip()]
 
 
 def check_files(paths: Sequence[Path]) -> None:
@@ -173,12 +209,11 @@ def _lengths(source: Path, sources: int, target: Path, targets: int) -> DataErro
     return DataError(f"{source} and {target} must have the same number of lines; got {sources} and {targets}")
 
 
-def _pair(source: bytes, target: bytes, path: Path, line: int) -> Pair:
+def _row(cells: Sequence[bytes], path: Path, line: int) -> Row:
     try:
-        return Pair(source.decode("utf-8"), target.decode("utf-8"), path, line)
+        return Row(tuple(cell.decode("utf-8") for cell in cells), path, line)
     except UnicodeDecodeError:
-        sides = (side.decode("utf-8", errors="replace") for side in (source, target))
-        return Pair(next(sides), next(sides), path, line, INVALID)
+        return Row(tuple(cell.decode("utf-8", errors="replace") for cell in cells), path, line, INVALID)
 
 
 def _raw_lines(path: Path) -> Generator[bytes, None, None]:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rnnsearch.config import BatchConfig
-from rnnsearch.data.prepared import ParallelIds
+from rnnsearch.data.parallel import ParallelIds
 
 Integers = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.uint32]
@@ -77,10 +77,10 @@ def plan(ids: ParallelIds, kept: Numbers | None, batch: BatchConfig, seed: int, 
     return Epoch(order, begins[turn], ends[turn], 1.0 - real / positions)
 
 
-def longer_sides(ids: ParallelIds) -> Iterator[Integers]:
-    """The longer side of each pair, EOS included, in the corpus's order, block by block."""
+def blocks(ids: ParallelIds) -> Iterator[Integers]:
+    """The lengths [sides, rows] of all rows, EOS included, in the corpus's order, block by block."""
     for begin in range(0, len(ids), _BLOCK):
-        yield ids.lengths(np.arange(begin, min(begin + _BLOCK, len(ids)))).max(0)
+        yield ids.lengths(np.arange(begin, min(begin + _BLOCK, len(ids))))
 
 
 def _chunks(ids: ParallelIds, order: Numbers, batch: BatchConfig) -> Iterator[tuple[int, int]]:
@@ -103,10 +103,10 @@ def _chunks(ids: ParallelIds, order: Numbers, batch: BatchConfig) -> Iterator[tu
 
 
 def _sorted(ids: ParallelIds, chunk: Numbers) -> tuple[Numbers, Integers]:
-    """A chunk by the longer side, then by the sides' difference to and fro, so that neighbours are alike on both sides;
-    and the lengths [2, pairs] of what it then holds."""
+    """A chunk by the longest side, then by the difference of the first and the last to and fro, so that neighbours are
+    alike on both; and the lengths [sides, pairs] of what it then holds."""
     lengths = ids.lengths(chunk)
-    longer, difference = lengths.max(0), lengths[0] - lengths[1]
+    longer, difference = lengths.max(0), lengths[0] - lengths[-1]
     by_length = np.lexsort((np.where(longer % 2 == 0, difference, -difference), longer))
     return chunk[by_length], lengths[:, by_length]
 

@@ -1,4 +1,4 @@
-"""Word alignments as links between symbols, kept on disk beside the ids they belong to.
+"""Word alignments as links between symbols, kept beside the ids they belong to.
 
 A link between two words becomes links between all their symbols: every symbol of the target word to every symbol of
 the source word. Symbols in no word (EOS, mere spaces) have none.
@@ -7,68 +7,30 @@ the source word. Symbols in no word (EOS, mere spaces) have none.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from rnnsearch.data.ragged import Integers, Ragged
 from rnnsearch.text.alignments import Link, Links, parse_pharaoh
 from rnnsearch.text.spans import word_of_symbol, word_spans
 from rnnsearch.text.tokenizer import Segmented
 
-Places = npt.NDArray[np.int64]
-_DTYPE = np.dtype("<u4")
+LINK_TYPE = "<u4"
+"""What the places of linked symbols are kept as."""
 
 
-class SymbolLinks:
-    """The links of sentence pairs: one flat array of (source symbol, target symbol) and the end of each pair in it.
+def ragged_links(rows: Iterable[Iterable[Link]]) -> Ragged:
+    """The symbol links of pairs, each row of (source symbol, target symbol)."""
+    return Ragged.of([sorted(links) for links in rows], columns=2)
 
-    The arrays may be memory-mapped: only the pairs asked for are read.
-    """
 
-    def __init__(self, flat: npt.NDArray[Any], ends: npt.NDArray[Any]) -> None:
-        assert flat.ndim == 2 and flat.shape[1] == 2
-        self._flat = flat
-        self._ends = ends
-
-    @classmethod
-    def of(cls, links: Sequence[Iterable[Link]]) -> SymbolLinks:
-        """From the links of each pair, in memory."""
-        rows = [sorted(pair) for pair in links]
-        flat = np.array([link for row in rows for link in row], dtype=np.int64).reshape(-1, 2)
-        return cls(flat, np.cumsum([len(row) for row in rows], dtype=np.int64))
-
-    @classmethod
-    def open(cls, folder: Path, part: str) -> SymbolLinks:
-        """What `prepare` wrote."""
-        path = folder / f"{part}.links"
-        empty = path.stat().st_size == 0  # which cannot be mapped
-        flat: npt.NDArray[Any] = np.zeros(0, _DTYPE) if empty else np.memmap(path, dtype=_DTYPE, mode="r")
-        return cls(flat.reshape(-1, 2), np.memmap(folder / f"{part}.links.ends", dtype="<u8", mode="r"))
-
-    def __len__(self) -> int:
-        return len(self._ends)
-
-    def pair(self, index: int) -> Places:
-        """The links of one pair, [n, 2] (source symbol, target symbol)."""
-        return self._places(np.array([index]))[1]
-
-    def dense(self, indices: Places, height: int, width: int) -> npt.NDArray[np.bool_]:
-        """The links of pairs as matrices [B, I, J] of I = `height` target and J = `width` source symbols."""
-        rows, links = self._places(indices)
-        matrix = np.zeros((len(indices), height, width), dtype=bool)
-        matrix[rows, links[:, 1], links[:, 0]] = True
-        return matrix
-
-    def _places(self, indices: Places) -> tuple[Places, Places]:
-        """The row of `indices` that each link belongs to [n], and the links [n, 2]."""
-        ends = self._ends[indices].astype(np.int64)
-        starts = np.where(indices > 0, self._ends[indices - 1], 0).astype(np.int64)
-        counts = ends - starts
-        rows = np.repeat(np.arange(len(indices)), counts)
-        within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return rows, np.asarray(self._flat[np.repeat(starts, counts) + within], dtype=np.int64)
+def links_matrix(links: Ragged, indices: Integers, height: int, width: int) -> npt.NDArray[np.bool_]:
+    """The links of pairs as matrices [B, I, J] of I = `height` target and J = `width` source symbols."""
+    values, rows, _ = links.values(indices)
+    matrix = np.zeros((len(indices), height, width), dtype=bool)
+    matrix[rows, values[:, 1], values[:, 0]] = True
+    return matrix
 
 
 def symbol_links(links: Links, source: Segmented, target: Segmented) -> set[Link]:
@@ -105,14 +67,7 @@ def _kept_words(text: str) -> range:
     return range(sum(end <= first for _, end in spans), sum(start < last for start, _ in spans))
 
 
-def links_of_rows(
-    sources: Sequence[Segmented], targets: Sequence[Segmented], lines: Sequence[str]
-) -> tuple[npt.NDArray[Any], list[int]]:
-    """The symbol links of pairs, [n, 2] one pair after the other, and how many each has; `lines` are word links in the
-    Pharaoh format."""
-    rows = [
-        sorted(symbol_links(parse_pharaoh(line, "links"), source, target))
-        for source, target, line in zip(sources, targets, lines, strict=True)
-    ]
-    flat = np.array([link for row in rows for link in row], dtype=_DTYPE).reshape(-1, 2)
-    return flat, [len(row) for row in rows]
+def links_of_rows(sources: Sequence[Segmented], targets: Sequence[Segmented], lines: Sequence[str]) -> Ragged:
+    """The symbol links of pairs; `lines` are word links in the Pharaoh format."""
+    pairs = zip(sources, targets, lines, strict=True)
+    return ragged_links(symbol_links(parse_pharaoh(line, "links"), source, target) for source, target, line in pairs)

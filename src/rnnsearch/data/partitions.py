@@ -1,21 +1,23 @@
 """A deterministic train / dev / test split that shares no sentence between its parts.
 
-Which pairs are held out depends on hashes of their text alone: the split is the same on every machine,
-and a corpus that grows keeps nearly all of it (no pair ever moves between dev and test). Held-out
-sentences are all different, and a training pair that has a source or target sentence in common with
-dev or test is left out. Sentences are compared by their letters and digits alone, so that "Tom left!"
-does not stand in train where "Tom left." is tested.
+Which rows are held out depends on hashes of their text alone: the split is the same on every machine, and a corpus
+that grows keeps nearly all of it (no row ever moves between dev and test). Held-out sentences are all different, and a
+training row that has a sentence of any side in common with dev or test is left out. Sentences are compared by their
+letters and digits alone, so that "Tom left!" does not stand in train where "Tom left." is tested.
 
-The choice is made by arrays of hashes, 24 bytes a pair, which may be memory-mapped.
+A corpus of documents is split by whole documents, and training documents stay whole: sentences that also stand in dev
+or test are counted, not left out.
+
+The choice is made by arrays of hashes, eight bytes a sentence and as many a row, which may be memory-mapped.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +25,10 @@ import numpy.typing as npt
 from rnnsearch.errors import DataError
 
 Part = Literal["train", "dev", "test"]
-Texts = tuple[str, str]
 
 PARTS: tuple[Part | None, ...] = (None, "train", "dev", "test")
+Parts = npt.NDArray[np.uint8]
+"""The part of each row, as its place in `PARTS`."""
 Numbers = npt.NDArray[np.uint64]
 
 _NOT_WORD = re.compile(r"[\W_]+")
@@ -41,114 +44,127 @@ def sentence_key(text: str) -> bytes:
     return blake2b(core.encode(), digest_size=8).digest()
 
 
-@dataclass(frozen=True)
-class Partition:
-    """Which part each pair of one corpus belongs to; `number` counts the corpus's pairs from 0."""
+def split_key(texts: Sequence[str]) -> bytes:
+    """What a row is split by, a row of `key_fields`: the keys of its sentences (0 for a side it lacks), and the hash of
+    them all, by which rows are chosen."""
+    keys = b"".join([sentence_key(text) if text else bytes(8) for text in texts])
+    return keys + blake2b(keys, digest_size=8).digest()
 
-    dev: frozenset[int]
-    test: frozenset[int]
-    sources: frozenset[int]
-    """Keys of all held-out source sentences."""
-    targets: frozenset[int]
 
-    def part(self, number: int, source: str, target: str) -> Part | None:
-        """The pair's part; None where it shares a sentence with a held-out pair and is left out."""
-        if number in self.dev:
-            return "dev"
-        if number in self.test:
-            return "test"
-        keys = (int.from_bytes(sentence_key(text), "big") for text in (source, target))
-        return None if next(keys) in self.sources or next(keys) in self.targets else "train"
-
-    def parts(self, keys: Keys) -> npt.NDArray[np.uint8]:
-        """The part of each pair of the corpus with these keys, as its place in `PARTS`."""
-        shared = np.isin(keys.source, np.array([*self.sources], dtype=np.uint64))
-        shared |= np.isin(keys.target, np.array([*self.targets], dtype=np.uint64))
-        parts = np.where(shared, PARTS.index(None), PARTS.index("train")).astype(np.uint8)
-        parts[[*self.dev]] = PARTS.index("dev")
-        parts[[*self.test]] = PARTS.index("test")
-        return parts
+def key_fields(sides: int) -> list[tuple[Any, ...]]:
+    """The fields of a table of keys; as numbers they have the order of their bytes."""
+    return [("sentences", ">u8", (sides,)), ("rank", ">u8")]
 
 
 class Keys(NamedTuple):
-    """Of each pair, the keys of its sentences and the hash of both, by which pairs are chosen."""
+    """The keys of rows: of their sentences [rows, sides], and their ranks [rows]."""
 
-    source: Numbers
-    target: Numbers
+    sentences: Numbers
     rank: Numbers
 
     @classmethod
-    def of(cls, pairs: Iterable[Texts]) -> Keys:
-        """The keys of some pairs."""
-        digests = bytearray()
-        for source, target in pairs:
-            keys = sentence_key(source) + sentence_key(target)
-            digests += keys + blake2b(keys, digest_size=8).digest()
-        # as numbers they have the order of their bytes
-        table = np.frombuffer(bytes(digests), dtype=">u8").reshape(-1, 3).astype(np.uint64)
-        return cls(table[:, 0], table[:, 1], table[:, 2])
+    def of(cls, table: npt.NDArray[Any]) -> Keys:
+        """From a table with `key_fields`."""
+        return cls(table["sentences"].astype(np.uint64), table["rank"].astype(np.uint64))
+
+    @classmethod
+    def of_texts(cls, rows: Sequence[Sequence[str]]) -> Keys:
+        """Of rows in memory."""
+        sides = len(rows[0]) if rows else 1
+        return cls.of(np.frombuffer(b"".join(map(split_key, rows)), dtype=key_fields(sides)))
+
+    def shared(self, held: Numbers) -> npt.NDArray[np.bool_]:
+        """Which rows have a sentence in common with those of these keys [held rows, sides]."""
+        columns = zip(self.sentences.T, held.T, strict=True)
+        found = np.zeros(len(self.rank), dtype=bool)
+        for own, others in columns:
+            found |= np.isin(own, others[others > 0])
+        return found
 
 
-@dataclass(frozen=True, order=True)
-class _Candidate:
-    rank: int
-    number: int
-    source: int
-    target: int
-
-    @property
-    def is_test(self) -> bool:
-        return bool(self.rank & 1)
-
-
-def split(pairs: Callable[[], Iterable[Texts]], dev_size: int, test_size: int) -> Partition:
-    """Choose the held-out pairs of a corpus (`pairs` begins a reading of it). Errors: as in `split_keys`."""
-    return split_keys(Keys.of(pairs()), dev_size, test_size)
-
-
-def split_keys(keys: Keys, dev_size: int, test_size: int) -> Partition:
-    """Choose the held-out pairs by their keys.
+def split(keys: Keys, dev_size: int, test_size: int) -> Parts:
+    """The part of each row.
 
     Errors: DataError where the corpus has too few distinct sentences.
     """
     capacity, total = 2 * max(dev_size, test_size) + 64, len(keys.rank)
     while True:
         chosen = _choose(_candidates(keys, capacity), dev_size, test_size)
-        dev = frozenset(c.number for c in chosen if not c.is_test)
-        test = frozenset(c.number for c in chosen if c.is_test)
-        if len(dev) == dev_size and len(test) == test_size and total > len(chosen):
-            return Partition(dev, test, frozenset(c.source for c in chosen), frozenset(c.target for c in chosen))
+        if len(chosen) == dev_size + test_size < total:
+            break
         if capacity >= total:
             wanted = f"enough distinct sentences for {dev_size} dev, {test_size} test and some training pairs"
             advice = "lower data.dev_size and data.test_size, or give data.dev and data.test"
             raise DataError(f"the corpus must have {wanted}; got {total} pairs ({advice})")
         capacity *= 8
+    held = np.array([candidate.number for candidate in chosen], dtype=np.int64)
+    parts = np.where(keys.shared(keys.sentences[held]), PARTS.index(None), PARTS.index("train")).astype(np.uint8)
+    parts[held] = [PARTS.index("test" if candidate.is_test else "dev") for candidate in chosen]
+    return parts
+
+
+@dataclass(frozen=True, order=True)
+class _Candidate:
+    rank: int
+    number: int
+    sentences: tuple[int, ...]
+
+    @property
+    def is_test(self) -> bool:
+        return bool(self.rank & 1)
 
 
 def _candidates(keys: Keys, capacity: int) -> list[_Candidate]:
-    """The `capacity` pairs of lowest hash for dev and as many for test, sorted."""
+    """The `capacity` whole rows of lowest hash for dev and as many for test, sorted."""
     found: list[_Candidate] = []
     for is_test in (0, 1):
-        places = np.flatnonzero((keys.rank & np.uint64(1)) == is_test)
+        places = np.flatnonzero(((keys.rank & np.uint64(1)) == is_test) & keys.sentences.all(1))
         ranks = keys.rank[places]
         if len(places) > capacity:
             places = places[ranks <= np.partition(ranks, capacity - 1)[capacity - 1]]
         by_rank = places[np.argsort(keys.rank[places], kind="stable")][:capacity]
-        ranks, sources, targets = (c[by_rank].tolist() for c in (keys.rank, keys.source, keys.target))
-        found += map(_Candidate, ranks, by_rank.tolist(), sources, targets)
+        sentences = map(tuple, keys.sentences[by_rank].tolist())
+        found += map(_Candidate, keys.rank[by_rank].tolist(), by_rank.tolist(), sentences)
     return sorted(found)
 
 
 def _choose(candidates: list[_Candidate], dev_size: int, test_size: int) -> list[_Candidate]:
-    """In the order of hashes, every pair both of whose sentences are new, until both parts are full."""
+    """In the order of hashes, every row whose sentences are all new, until both parts are full."""
     chosen: list[_Candidate] = []
     room = [dev_size, test_size]
-    sources: set[int] = set()
-    targets: set[int] = set()
+    seen: set[tuple[int, int]] = set()
     for candidate in candidates:
-        if room[candidate.is_test] and candidate.source not in sources and candidate.target not in targets:
+        sentences = set(enumerate(candidate.sentences))
+        if room[candidate.is_test] and not sentences & seen:
             room[candidate.is_test] -= 1
-            sources.add(candidate.source)
-            targets.add(candidate.target)
+            seen |= sentences
             chosen.append(candidate)
     return chosen
+
+
+def document_keys(keys: Numbers, documents: npt.NDArray[np.uint32]) -> tuple[Numbers, npt.NDArray[np.int64]]:
+    """A key for each document, of those of its rows, and where each document begins; `documents`: each row's number."""
+    begins = np.flatnonzero(np.diff(documents, prepend=documents[:1] + 1))
+    pieces = np.split(keys.astype("<u8"), begins[1:])
+    digests = b"".join(blake2b(piece.tobytes(), digest_size=8).digest() for piece in pieces if len(piece))
+    return np.frombuffer(digests, dtype=">u8").astype(np.uint64), begins
+
+
+def split_documents(keys: Keys, documents: npt.NDArray[np.uint32], dev_size: int, test_size: int) -> Parts:
+    """The part of each row, by whole documents: in the order of their hashes, until dev and test have rows enough.
+
+    Errors: DataError where there are too few documents.
+    """
+    ranks, begins = document_keys(keys.rank, documents)
+    ends = np.append(begins[1:], len(documents))
+    parts = np.full(len(documents), PARTS.index("train"), dtype=np.uint8)
+    room = [dev_size, test_size]
+    for number in np.argsort(ranks, kind="stable").tolist():
+        is_test = int(ranks[number]) & 1
+        if room[is_test] > 0:
+            parts[begins[number] : ends[number]] = PARTS.index("test" if is_test else "dev")
+            room[is_test] -= int(ends[number] - begins[number])
+    if max(room) > 0 or not (parts == PARTS.index("train")).any():
+        wanted = f"enough documents for {dev_size} dev, {test_size} test and some training pairs"
+        raise DataError(f"the corpus must have {wanted}; got {len(begins)} documents of {len(documents)} pairs")
+    return parts

@@ -1,6 +1,6 @@
 """What is done to a corpus chunk by chunk, in any process: cleaning, counting, segmentation.
 
-The cleaned text lies on disk between the passes, as columns (source, target and, if they are aligned, links), so that a
+The cleaned text lies on disk between the passes, as columns (a side each and, if they are aligned, links), so that a
 task names where its lines are and does not carry them.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import lru_cache
-from hashlib import blake2b
 from itertools import compress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,64 +16,83 @@ import numpy as np
 import numpy.typing as npt
 
 from rnnsearch.config import CleaningConfig
-from rnnsearch.data.cleaning import Tally, fault, pair_key
-from rnnsearch.data.corpus import Chunk, Pair
-from rnnsearch.data.links import links_of_rows, of_stripped
-from rnnsearch.data.partitions import PARTS, sentence_key
+from rnnsearch.data.cleaning import Tally, fault, row_key
+from rnnsearch.data.corpus import Chunk, Row
+from rnnsearch.data.links import LINK_TYPE, links_of_rows, of_stripped
+from rnnsearch.data.partitions import PARTS, Parts, key_fields, split_key
 from rnnsearch.text.alignments import format_pharaoh
 from rnnsearch.text.stretches import StretchIds
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.vocabulary import UNK
 from rnnsearch.text.words import count_chunks
 
-Row = tuple[str, ...]
-"""Source, target and, of an aligned corpus, links in the Pharaoh format."""
-Parts = npt.NDArray[np.uint8]
-"""The part of each pair, as its place in `PARTS`."""
-KEYS = np.dtype([("pair", "<u8"), ("source", ">u8"), ("target", ">u8"), ("rank", ">u8"), ("line", "<u8")])
-"""Of a cleaned pair: what duplicates and a split are told by (see `partitions.Keys`), and its line."""
+Cells = tuple[str, ...]
+"""The text of each side and, of an aligned corpus, links in the Pharaoh format."""
+
+
+def key_type(sides: int) -> np.dtype[Any]:
+    """Of a cleaned row: what duplicates and a split are told by, its line, and its document and place there."""
+    return np.dtype([("row", "<u8"), *key_fields(sides), ("line", "<u8"), ("document", "<u4"), ("place", "<u4")])
+
+
+class Rules(NamedTuple):
+    """How a corpus is cleaned."""
+
+    languages: tuple[str, ...]
+    config: CleaningConfig
+    to_split: bool
+    """Without it the keys of sentences are 0."""
+    documents: bool
 
 
 class Cleaned(NamedTuple):
-    """The pairs of a chunk that are fit for training by themselves."""
+    """The rows of a chunk that are fit for training by themselves."""
 
     columns: list[bytes]
     keys: npt.NDArray[Any]
-    """KEYS, [pairs]."""
+    """Of `key_type`; documents are counted from the chunk's beginning."""
     tally: Tally
     origin: Path
+    begins_file: bool
+    ended: int
+    """Documents that end in it."""
+    place: int
+    """Rows since the last end of a document, those left out among them."""
 
 
-def clean(chunk: Chunk, config: CleaningConfig, to_split: bool) -> Cleaned:
-    """Clean a chunk. Without `to_split` the keys of sentences are 0."""
-    tally, rows, keys, lines = Tally(), [], bytearray(), []
-    for pair in chunk.pairs():
-        tally.read += 1
-        reason = fault(pair, config)
-        if reason is not None:
-            tally.reject(reason, pair)
+def clean(chunk: Chunk, rules: Rules) -> Cleaned:
+    """Clean a chunk."""
+    tally, rows, keys, counts = Tally(), [], bytearray(), list[tuple[int, int, int]]()
+    needed, document, place = min(2, chunk.given), 0, 0
+    no_row, no_split = bytes(8), bytes(8 * len(rules.languages) + 8)
+    for row in chunk.rows():
+        if rules.documents and row.ends_document:
+            document, place = document + 1, 0
             continue
-        row = row_of(pair)
-        rows.append(row)
-        lines.append(pair.line)
-        keys += pair_key(*row[:2]) if config.drop_duplicates else bytes(8)
-        keys += _split_keys(*row[:2]) if to_split else bytes(24)
-        keys += bytes(8)
-    table = np.frombuffer(keys, dtype=KEYS)
-    table["line"] = lines
-    columns = zip(*rows, strict=True) if rows else [()] * (2 + (chunk.links is not None))
-    return Cleaned(["".join(f"{line}\n" for line in column).encode() for column in columns], table, tally, chunk.path)
+        tally.read += 1
+        place += 1
+        reason = fault(row, rules.config, rules.languages, needed)
+        if reason is not None:
+            tally.reject(reason, row)
+            continue
+        cells = cells_of(row)
+        texts = cells[: len(rules.languages)]
+        rows.append(cells)
+        counts.append((row.line, document, place - 1))
+        keys += row_key(texts) if rules.config.drop_duplicates else no_row
+        keys += split_key(texts) if rules.to_split else no_split
+        keys += bytes(16)
+    table = np.frombuffer(keys, dtype=key_type(len(rules.languages)))
+    table["line"], table["document"], table["place"] = np.array(counts, dtype=np.int64).reshape(-1, 3).T
+    columns = zip(*rows, strict=True) if rows else [()] * (len(rules.languages) + (chunk.links is not None))
+    texts_of_columns = ["".join(f"{line}\n" for line in column).encode() for column in columns]
+    return Cleaned(texts_of_columns, table, tally, chunk.path, chunk.first == 1, document, place)
 
 
-def row_of(pair: Pair) -> Row:
-    """A pair as it is kept."""
-    row = pair.source.strip(), pair.target.strip()
-    return row if pair.links is None else (*row, format_pharaoh(of_stripped(pair.links, pair.source, pair.target)))
-
-
-def _split_keys(source: str, target: str) -> bytes:
-    keys = sentence_key(source) + sentence_key(target)
-    return keys + blake2b(keys, digest_size=8).digest()
+def cells_of(row: Row) -> Cells:
+    """A row as it is kept."""
+    texts = tuple([text.strip() for text in row.texts])
+    return texts if row.links is None else (*texts, format_pharaoh(of_stripped(row.links, row.source, row.target)))
 
 
 class Span(NamedTuple):
@@ -85,12 +103,12 @@ class Span(NamedTuple):
     starts: tuple[int, ...]
     sizes: tuple[int, ...]
 
-    def rows(self) -> list[Row]:
-        """The pairs."""
+    def rows(self) -> list[Cells]:
+        """The rows."""
         return list(zip(*(self.column(number) for number in range(len(self.paths))), strict=True))
 
     def column(self, number: int) -> list[str]:
-        """One side of the pairs."""
+        """One side of the rows."""
         with self.paths[number].open("rb") as file:
             file.seek(self.starts[number])
             return file.read(self.sizes[number]).decode().split("\n")[:-1]
@@ -100,36 +118,42 @@ class Counted(NamedTuple):
     """What is to be known of a chunk before its symbols are."""
 
     stretches: list[Counter[str]]
-    """Of the training pairs' source and target side, see `words.count_chunks`."""
+    """Of each side of the training rows, see `words.count_chunks`."""
     text: bytes
-    """The training pairs as lines with tabs, of which the corpus's digest is made."""
-    held: list[tuple[int, Row]]
-    """Pairs of other parts than training (places in `PARTS`)."""
+    """The training rows as lines with tabs, of which the corpus's digest is made."""
+    held: list[tuple[int, Cells]]
+    """Rows of other parts than training (places in `PARTS`)."""
     shared: list[int]
-    """For each pair of sets given: training pairs with a sentence in one."""
+    """For each set of given sentences: training rows with a sentence in it."""
 
 
-Sides = tuple[frozenset[str], frozenset[str]]
+Sentences = tuple[frozenset[str], ...]
+"""Different sentences of each side."""
 
 
-def count(span: Span, parts: Parts, given: list[Sides]) -> Counted:
-    """Count the stretches of a chunk's training pairs, and those that share a sentence with `given` text."""
+def count(span: Span, parts: Parts, given: list[Sentences], sides: int) -> Counted:
+    """Count the stretches of a chunk's training rows, and those that share a sentence with `given` text."""
     rows, training = span.rows(), PARTS.index("train")
     train = list(compress(rows, parts == training))
     held = [(part, rows[place]) for place in np.flatnonzero(parts > training).tolist() for part in [int(parts[place])]]
-    shared = [sum(row[0] in sources or row[1] in targets for row in train) for sources, targets in given]
-    stretches = [count_chunks(row[side] for row in train) for side in (0, 1)]
-    return Counted(stretches, "".join("\t".join(row) + "\n" for row in train).encode(), held, shared)
+    columns = [[row[side] for row in train] for side in range(sides)]
+    shared = [_rows_among(columns, sets) for sets in given]
+    text = "".join("\t".join(row) + "\n" for row in train).encode()
+    return Counted([count_chunks(column) for column in columns], text, held, shared)
+
+
+def _rows_among(columns: list[list[str]], sentences: Sentences) -> int:
+    """How many rows have a sentence among these."""
+    found = [map(own.__contains__, column) for own, column in zip(sentences, columns, strict=True)]
+    return sum(map(any, zip(*found, strict=True)))
 
 
 class Encoded(NamedTuple):
-    """Symbols of a chunk's training pairs. Lengths count symbols, links and unknown symbols."""
+    """Symbols of a chunk's training rows, side by side, then their links: the values, and how many each row has."""
 
-    ids: list[bytes]
-    lengths: list[npt.NDArray[np.uint64]]
+    columns: list[tuple[bytes, npt.NDArray[np.uint64]]]
     unknown: list[int]
-    links: bytes
-    link_lengths: npt.NDArray[np.uint64]
+    """Unknown symbols of each side."""
 
 
 class SavedTokenizer(NamedTuple):
@@ -139,21 +163,21 @@ class SavedTokenizer(NamedTuple):
     fingerprint: str
 
 
-def encode(span: Span, parts: Parts, tokenizers: tuple[SavedTokenizer, SavedTokenizer]) -> Encoded:
-    """Segment a chunk's training pairs by two saved tokenizers."""
+def encode(span: Span, parts: Parts, tokenizers: tuple[SavedTokenizer, ...]) -> Encoded:
+    """Segment a chunk's training rows by the sides' saved tokenizers."""
     training = parts == PARTS.index("train")
-    columns = [list(compress(span.column(number), training)) for number in range(len(span.paths))]
-    ids, lengths, unknown = [], [], []
-    for column, saved in zip(columns[:2], tokenizers, strict=True):
+    texts = [list(compress(span.column(number), training)) for number in range(len(span.paths))]
+    columns, unknown = [], []
+    for column, saved in zip(texts, tokenizers, strict=False):
         flat, sizes = _stretches(saved).ids(column)
-        ids.append(flat.astype(id_type(_loaded(saved))).tobytes())
-        lengths.append(sizes.astype(np.uint64))
+        columns.append((flat.astype(id_type(_loaded(saved))).tobytes(), sizes.astype(np.uint64)))
         unknown.append(int(np.count_nonzero(flat == UNK)))
-    flat_links, counts = np.zeros((0, 2), dtype="<u4"), list[int]()
-    if len(columns) == 3:
-        sides = (_loaded(saved).segment(column) for column, saved in zip(columns[:2], tokenizers, strict=True))
-        flat_links, counts = links_of_rows(next(sides), next(sides), columns[2])
-    return Encoded(ids, lengths, unknown, flat_links.tobytes(), np.array(counts, dtype=np.uint64))
+    if len(texts) > len(tokenizers):
+        source, target = (_loaded(saved).segment(column) for column, saved in zip(texts, tokenizers, strict=False))
+        links = links_of_rows(source, target, texts[-1])
+        counts = links.lengths(np.arange(len(links))).astype(np.uint64)
+        columns.append((links.flat.astype(LINK_TYPE).tobytes(), counts))
+    return Encoded(columns, unknown)
 
 
 def id_type(tokenizer: Tokenizer) -> np.dtype[Any]:
@@ -161,11 +185,11 @@ def id_type(tokenizer: Tokenizer) -> np.dtype[Any]:
     return np.dtype("<u2" if len(tokenizer) <= 1 << 16 else "<u4")
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=16)
 def _loaded(saved: SavedTokenizer) -> Tokenizer:
     return Tokenizer.load(saved.path)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=16)
 def _stretches(saved: SavedTokenizer) -> StretchIds:
     return StretchIds(_loaded(saved))

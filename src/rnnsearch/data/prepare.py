@@ -17,16 +17,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from rnnsearch.config import RunConfig, TextConfig
 from rnnsearch.data import catalog
 from rnnsearch.data.cleaned import CleanedText, KeyTable, Mask
 from rnnsearch.data.cleaning import DUPLICATE, EXAMPLES, Tally, first_of_each
-from rnnsearch.data.corpus import Pair, check_files, files_of, read_pairs
+from rnnsearch.data.corpus import Row, check_files, files_of, read_rows
 from rnnsearch.data.download import Progress
-from rnnsearch.data.partitions import PARTS, Keys, Part, split_keys
-from rnnsearch.data.passes import Parts, Row, SavedTokenizer, Sides, count, encode, id_type
-from rnnsearch.data.prepared import FACTS, FORMAT, REPORT, SIDES, Prepared, settings_of
+from rnnsearch.data.partitions import PARTS, Keys, Part, Parts, document_keys, split, split_documents
+from rnnsearch.data.passes import Cells, Rules, SavedTokenizer, Sentences, count, encode, id_type
+from rnnsearch.data.prepared import (
+    DOCUMENT_TYPE,
+    DOCUMENTS,
+    FACTS,
+    FORMAT,
+    REPORT,
+    Prepared,
+    settings_of,
+    tokenizer_file,
+)
+from rnnsearch.data.ragged import RaggedFile
 from rnnsearch.data.word_counts import COUNTS, write_counts
 from rnnsearch.data.workers import Workers, cores
 from rnnsearch.errors import ConfigError, DataError, did_you_mean
@@ -57,6 +68,8 @@ def prepare(
     """
     if config.text.joint and config.text.type == "words":
         raise ConfigError(['text.joint: has no effect with text.type = "words"; remove it'])
+    if config.data.alignments is not None and len(config.data.sides) != 2:
+        raise ConfigError([f"data.alignments: must be of two sides; got {len(config.data.sides)}"])
     if folder.exists() and not (folder / FACTS).exists() and any(folder.iterdir()):
         raise DataError(f"{folder}: must be a new folder or one of prepared data; got one with other files")
     origin = _origin(config, cache, progress)
@@ -93,11 +106,11 @@ def _origin(config: RunConfig, cache: Path | None, progress: Progress | None) ->
         links = _given(data.dev_alignments, data.test_alignments)
         return _Origin(data.train or [], given, config.base, facts, data.alignments, links)
     corpus = catalog.find(data.corpus)
-    if (data.source, data.target) != (corpus.source, corpus.target):
+    if data.sides != (corpus.source, corpus.target):
         wanted = f'must be "{corpus.source}" and "{corpus.target}", the languages of {corpus.name}'
-        mirrored = f"{corpus.name.partition('-')[0]}-{data.source}-{data.target}"
+        mirrored = "-".join((corpus.name.partition("-")[0], *data.sides))
         hint = did_you_mean(mirrored, [mirrored]) if mirrored in catalog.CORPORA else ""
-        got = f'"{data.source}" and "{data.target}"'
+        got = " and ".join(f'"{side}"' for side in data.sides)
         raise ConfigError([f"data.source, data.target: {wanted}; got {got}{hint}"])
     folder = catalog.get(corpus.name, cache, progress)
     files: dict[Part, str] = {
@@ -118,85 +131,103 @@ def _given(dev: str | None, test: str | None) -> dict[Part, str]:
 
 def _write(config: RunConfig, origin: _Origin, folder: Path, workers: Workers) -> dict[str, Any]:
     """Write all files but prepared.json, and return what it is to say."""
-    given = {
-        part: _HeldOut.read(part, spec, origin.base, origin.alignments.get(part)) for part, spec in origin.given.items()
-    }
+    sides, documents = config.data.sides, config.data.documents
+    given = {part: _HeldOut.read(part, spec, origin, len(sides), documents) for part, spec in origin.given.items()}
     sizes = [0 if part in given else size for part, size in _split_sizes(config).items()]
-    with CleanedText(folder, aligned=origin.train_alignments is not None) as cleaned:
-        tally = cleaned.read(config, origin.train, origin.base, origin.train_alignments, any(sizes), workers)
+    rules = Rules(sides, config.data.cleaning, any(sizes), documents)
+    with CleanedText(folder, rules, aligned=origin.train_alignments is not None) as cleaned:
+        tally = cleaned.read(origin.train, origin.base, origin.train_alignments, workers)
         keys = cleaned.keys()
         kept = _without_duplicates(config, cleaned, keys, tally)
         if not kept.any():
             raise DataError(f"no sentence pair is left for training in {origin.facts['corpus']}: {tally.summary()}")
-        parts = _parts(keys, kept, sizes)
+        parts, shared = _parts(keys, kept, sizes, documents)
         counted = _count(cleaned, parts, list(given.values()), workers)
-        pairs = int((parts == TRAIN).sum())
-        if not pairs:
+        rows = int((parts == TRAIN).sum())
+        if not rows:
             raise DataError("no training pair is left beside dev and test (lower data.dev_size and data.test_size)")
-        tokenizers = _tokenizers(config.text, counted.stretches, folder)
-        write_counts(folder / COUNTS, count_words_in(counted.stretches[1]))
+        tokenizers = _tokenizers(config.text, dict(zip(sides, counted.stretches, strict=True)), folder)
+        write_counts(folder / COUNTS, count_words_in(counted.stretches[-1]))
         facts = _write_ids(cleaned, parts, tokenizers, folder, workers)
+        held = {part: held.text for part, held in given.items()}
+        held |= {part: _Text(text, keys["document"][parts == PARTS.index(part)]) for part, text in counted.held.items()}
+        if documents:
+            _write_documents(keys[["document", "place"]][parts == TRAIN], folder / DOCUMENTS)
     report = json.dumps(tally.report(), ensure_ascii=False, indent=1)
     (folder / REPORT).write_text(f"{report}\n", encoding="utf-8")
-    suffixes = (config.data.source, config.data.target, "align")
-    held = {part: held.rows for part, held in given.items()} | counted.held
-    for part, rows in held.items():
-        _write_texts(rows, [folder / f"{part}.{suffix}" for suffix in suffixes])
+    for part, text in held.items():
+        text.write([folder / f"{part}.{suffix}" for suffix in (*sides, "align")], documents)
     return {
         "format": FORMAT,
-        "source": config.data.source,
-        "target": config.data.target,
+        "sides": list(sides),
         **origin.facts,
         "sha256": counted.digest,
         "aligned": cleaned.aligned,
-        "pairs": pairs,
-        "dev": len(held.get("dev", [])),
-        "test": len(held.get("test", [])),
+        "documents": documents,
+        "pairs": rows,
+        "dev": len(held["dev"].rows) if "dev" in held else 0,
+        "test": len(held["test"].rows) if "test" in held else 0,
         **facts,
-        "vocabulary": {side: len(t) for side, t in zip(SIDES, tokenizers, strict=True)},
+        "vocabulary": {side: len(tokenizer) for side, tokenizer in tokenizers.items()},
         "cleaning": tally.report(examples=False),
         "left_out_by_split": int((kept & (parts == PARTS.index(None))).sum()),
-        "warnings": [warning for held_out in given.values() for warning in held_out.warnings()],
+        "warnings": tally.warnings() + _of_documents(shared) + [w for held in given.values() for w in held.warnings()],
         "settings": settings_of(config),
         "inputs": _inputs(config),
     }
 
 
 def _without_duplicates(config: RunConfig, cleaned: CleanedText, keys: KeyTable, tally: Tally) -> Mask:
-    """Which cleaned pairs are the first of their like; the others are counted."""
+    """Which cleaned rows are the first of their like, or in documents that are; the others are counted."""
     if not config.data.cleaning.drop_duplicates:
         return np.ones(len(keys), dtype=bool)
-    kept = first_of_each(keys["pair"])
+    if config.data.documents:
+        of_documents, begins = document_keys(keys["row"], keys["document"])
+        kept = np.repeat(first_of_each(of_documents), np.diff(begins, append=len(keys)))
+    else:
+        kept = first_of_each(keys["row"])
     repeated = np.flatnonzero(~kept)
     for place in repeated[:EXAMPLES].tolist():
-        tally.reject(DUPLICATE, cleaned.pair(place, int(keys["line"][place])))
+        tally.reject(DUPLICATE, cleaned.row(place, int(keys["line"][place])))
     if len(repeated) > EXAMPLES:
         tally.reject_more(DUPLICATE, len(repeated) - EXAMPLES)
     return kept
 
 
-def _parts(keys: KeyTable, kept: Mask, sizes: Sequence[int]) -> Parts:
-    """The part of each cleaned pair; duplicates have none."""
+def _parts(keys: KeyTable, kept: Mask, sizes: Sequence[int], documents: bool) -> tuple[Parts, int]:
+    """The part of each cleaned row, duplicates having none; and how many training rows of documents share a sentence
+    with what is held out."""
     parts = np.where(kept, TRAIN, PARTS.index(None)).astype(np.uint8)
-    if any(sizes):
-        own = Keys(*(keys[name][kept].astype(np.uint64) for name in Keys._fields))
-        parts[kept] = split_keys(own, sizes[0], sizes[1]).parts(own)
-    return parts
+    if not any(sizes):
+        return parts, 0
+    own = Keys(keys["sentences"][kept].astype(np.uint64), keys["rank"][kept].astype(np.uint64))
+    if not documents:
+        parts[kept] = split(own, sizes[0], sizes[1])
+        return parts, 0
+    parts[kept] = found = split_documents(own, keys["document"][kept], sizes[0], sizes[1])
+    return parts, int((own.shared(own.sentences[found > TRAIN]) & (found == TRAIN)).sum())
+
+
+def _of_documents(shared: int) -> list[str]:
+    """Training documents stay whole, so rows that share a sentence with dev or test are not left out."""
+    told = f"{shared} training pairs share a sentence with the documents split off, so scores on those are too good"
+    return [told] if shared else []
 
 
 @dataclass
 class _Counted:
-    """What the training text holds, and the pairs that the split holds out."""
+    """What the training text holds, and the rows that the split holds out."""
 
     stretches: list[Counter[str]]
-    held: dict[Part, list[Row]]
+    held: dict[Part, list[Cells]]
     digest: str
 
 
 def _count(cleaned: CleanedText, parts: Parts, given: list[_HeldOut], workers: Workers) -> _Counted:
-    digest, stretches, held = sha256(), [Counter[str](), Counter[str]()], dict[Part, list[Row]]()
-    sets = [held_out.sentences() for held_out in given]
-    for found in workers.map(count, ((span, own, sets) for span, own in cleaned.spans(parts))):
+    sides = len(cleaned.rules.languages)
+    digest, stretches, held = sha256(), [Counter[str]() for _ in range(sides)], dict[Part, list[Cells]]()
+    sets = [held_out.sentences(sides) for held_out in given]
+    for found in workers.map(count, ((span, own, sets, sides) for span, own in cleaned.spans(parts))):
         digest.update(found.text)
         for counts, more in zip(stretches, found.stretches, strict=True):
             counts.update(more)
@@ -219,38 +250,55 @@ def _inputs(config: RunConfig) -> dict[str, int]:
     data = config.data
     single = (data.dev, data.test, data.dev_alignments, data.test_alignments)
     specs = [*(data.train or []), *(data.alignments or []), *(spec for spec in single if spec)]
-    names = [part.strip() for spec in specs for part in spec.split("|")]
+    names = [name for spec in specs for part in spec.split("|") if (name := part.strip())]
     return {name: (config.base / name).stat().st_size for name in names}
 
 
-def _given_row(pair: Pair) -> Row:
-    return (pair.source, pair.target, *([] if pair.links is None else [format_pharaoh(pair.links)]))
+@dataclass
+class _Text:
+    """Rows of dev or test, and the number of each one's document."""
+
+    rows: list[Cells]
+    documents: Sequence[int] | npt.NDArray[np.uint32]
+
+    def write(self, paths: Sequence[Path], ends: bool) -> None:
+        """A file a side and, where there are any, of links; with `ends`, an empty line between two documents."""
+        changes = np.flatnonzero(np.diff(np.array(self.documents, dtype=np.int64))) + 1
+        for column, path in zip(zip(*self.rows, strict=True), paths, strict=False):
+            lines = np.insert(np.array(column, dtype=object), changes, "") if ends else column
+            path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+
+
+def _given_cells(row: Row) -> Cells:
+    return row.texts if row.links is None else (*row.texts, format_pharaoh(row.links))
 
 
 @dataclass
 class _HeldOut:
-    """Dev or test text that was given: used as it is, but for pairs with an empty side."""
+    """Dev or test text that was given: used as it is, but for rows with an empty side."""
 
     part: Part
-    rows: list[Row]
+    text: _Text
     dropped: int
     shared: int = 0
-    """Training pairs that have their source or target sentence in common with it."""
+    """Training rows that have a sentence in common with it."""
 
     @classmethod
-    def read(cls, part: Part, spec: str, base: Path, alignments: str | None) -> _HeldOut:
-        pairs = list(read_pairs([spec], base, None if alignments is None else [alignments]))
-        for pair in pairs:
-            if pair.fault:
-                raise DataError(f"{pair.where}: every {part} pair must be usable; got {pair.fault}")
-        rows = [_given_row(p) for p in pairs if p.source.strip() and p.target.strip()]
-        if not rows:
+    def read(cls, part: Part, spec: str, origin: _Origin, sides: int, documents: bool) -> _HeldOut:
+        alignments = origin.alignments.get(part)
+        rows = list(read_rows([spec], origin.base, sides, None if alignments is None else [alignments], documents))
+        for row in rows:
+            if row.fault:
+                raise DataError(f"{row.where}: every {part} pair must be usable; got {row.fault}")
+        whole = [row for row in rows if all(map(str.strip, row.texts))]
+        if not whole:
             raise DataError(f"{spec}: must hold {part} sentence pairs; got none")
-        return cls(part, rows, len(pairs) - len(rows))
+        text = _Text([_given_cells(row) for row in whole], [row.document for row in whole])
+        return cls(part, text, len(rows) - len(whole))
 
-    def sentences(self) -> Sides:
-        """Its source and its target sentences."""
-        return frozenset(row[0].strip() for row in self.rows), frozenset(row[1].strip() for row in self.rows)
+    def sentences(self, sides: int) -> Sentences:
+        """Its different sentences."""
+        return tuple(frozenset(row[side].strip() for row in self.text.rows) for side in range(sides))
 
     def warnings(self) -> list[str]:
         warnings = []
@@ -262,49 +310,48 @@ class _HeldOut:
         return warnings
 
 
-def _tokenizers(config: TextConfig, stretches: list[Counter[str]], folder: Path) -> tuple[Tokenizer, Tokenizer]:
-    """The two sides' tokenizers, saved."""
+def _tokenizers(config: TextConfig, stretches: dict[str, Counter[str]], folder: Path) -> dict[str, Tokenizer]:
+    """The sides' tokenizers, saved; the last is the target's."""
     make = {"words": words_from_counts, "bpe": bpe_from_counts}[config.type]
     if config.joint:
-        source = target = make(stretches[0] + stretches[1], config.vocabulary, config.min_count)
+        joint = make(sum(stretches.values(), Counter()), config.vocabulary, config.min_count)
+        tokenizers = dict.fromkeys(stretches, joint)
     else:
-        sizes = (config.vocabulary, config.target_vocabulary or config.vocabulary)
-        source, target = (make(side, size, config.min_count) for side, size in zip(stretches, sizes, strict=True))
-    for side, tokenizer in zip(SIDES, (source, target), strict=True):
-        tokenizer.save(folder / f"{side}.json")
-    return source, target
+        sizes = [config.vocabulary] * len(stretches)
+        sizes[-1] = config.target_vocabulary or config.vocabulary
+        tokenizers = {
+            side: make(counts, size, config.min_count)
+            for (side, counts), size in zip(stretches.items(), sizes, strict=True)
+        }
+    for side, tokenizer in tokenizers.items():
+        tokenizer.save(folder / tokenizer_file(side))
+    return tokenizers
 
 
 def _write_ids(
-    cleaned: CleanedText, parts: Parts, tokenizers: tuple[Tokenizer, Tokenizer], folder: Path, workers: Workers
+    cleaned: CleanedText, parts: Parts, tokenizers: dict[str, Tokenizer], folder: Path, workers: Workers
 ) -> dict[str, Any]:
     """Segment the training text into the files of ids and links; returns the facts about them."""
-    saved = tuple(
-        SavedTokenizer(folder / f"{side}.json", tokenizer.fingerprint())
-        for side, tokenizer in zip(SIDES, tokenizers, strict=True)
-    )
-    columns = [f"train.{side}.ids" for side in SIDES] + (["train.links"] if cleaned.aligned else [])
-    ends = [name.replace(".ids", "") + ".ends" for name in columns]
-    totals, unknown = np.zeros(len(columns), dtype=np.uint64), np.zeros(2, dtype=np.int64)
+    saved = tuple(SavedTokenizer(folder / tokenizer_file(side), t.fingerprint()) for side, t in tokenizers.items())
+    names = [f"train.{side}.ids" for side in tokenizers] + ["train.links"] * cleaned.aligned
+    unknown, lacking = np.zeros((2, len(tokenizers)), dtype=np.int64)
     with ExitStack() as stack:
-        flat, places = ([stack.enter_context((folder / n).open("wb")) for n in names] for names in (columns, ends))
+        files = [stack.enter_context(RaggedFile(folder / name)) for name in names]
         for found in workers.map(encode, ((span, own, saved) for span, own in cleaned.spans(parts))):
-            texts, lengths = [*found.ids, found.links], [*found.lengths, found.link_lengths]
-            for number, (file, place) in enumerate(zip(flat, places, strict=True)):
-                file.write(texts[number])
-                up_to = np.cumsum(lengths[number], dtype=np.uint64) + totals[number]
-                up_to.astype("<u8").tofile(place)
-                totals[number] = up_to[-1] if len(up_to) else totals[number]
+            for file, (values, lengths) in zip(files, found.columns, strict=True):
+                file.add(values, lengths)
             unknown += found.unknown
-    facts: dict[str, Any] = {"dtypes": {}, "symbols": {}, "unknown": {}}
-    for number, (side, tokenizer) in enumerate(zip(SIDES, tokenizers, strict=True)):
-        facts["dtypes"][side] = id_type(tokenizer).str
-        facts["symbols"][side] = int(totals[number])
-        facts["unknown"][side] = int(unknown[number]) / max(int(totals[number]), 1)
-    return facts | ({"links": int(totals[2])} if cleaned.aligned else {})
+            lacking += [np.count_nonzero(lengths == 0) for _, lengths in found.columns[: len(tokenizers)]]
+    facts: dict[str, Any] = {
+        "dtypes": {side: id_type(tokenizer).str for side, tokenizer in tokenizers.items()},
+        "symbols": {side: file.total for side, file in zip(tokenizers, files, strict=False)},
+        "unknown": {s: int(n) / max(f.total, 1) for s, f, n in zip(tokenizers, files, unknown, strict=False)},
+        "lacking": dict(zip(tokenizers, lacking.tolist(), strict=True)),
+    }
+    return facts | ({"links": files[-1].total} if cleaned.aligned else {})
 
 
-def _write_texts(rows: Sequence[Row], paths: Sequence[Path]) -> None:
-    """Source, target and, where there are any, links."""
-    for column, path in zip(zip(*rows, strict=True), paths, strict=False):
-        path.write_text("".join(f"{line}\n" for line in column), encoding="utf-8", newline="\n")
+def _write_documents(table: npt.NDArray[Any], path: Path) -> None:
+    """The number of each training row's document, without gaps, and its place there."""
+    numbers = np.cumsum(np.diff(table["document"], prepend=table["document"][:1]) > 0)
+    np.stack([numbers, table["place"]], axis=1).astype(DOCUMENT_TYPE).tofile(path)

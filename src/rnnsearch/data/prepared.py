@@ -1,119 +1,43 @@
-"""A prepared corpus: the ids of the training pairs, memory-mapped, and all that is needed to use them.
+"""A prepared corpus: the ids of the training rows, memory-mapped, and all that is needed to use them.
 
-The folder: `source.json`, `target.json` (tokenizers), `train.SIDE.ids` (all ids of a side, one after the
-other) and `train.SIDE.ends` (where each sentence ends in them), `train.target.words.tsv` (how often each target word
-occurs in training; not in folders of earlier versions), the raw text of dev and test (`dev.en`),
-`cleaning.json` (what was left out and why), and `prepared.json`, which describes the rest. Of a corpus with word
-alignments also `train.links` and `train.links.ends` (see `links.SymbolLinks`), `dev.align` and `test.align` (in the
-Pharaoh format). `prepare.prepare` writes it.
+The folder, for each side NAME: `tokenizer.NAME.json`, `train.NAME.ids` with `train.NAME.ids.ends` (see `ragged`), the
+raw text of dev and test (`dev.en`). `train.target.words.tsv`: how often each target word occurs in training;
+`cleaning.json`: what was left out and why; `prepared.json` describes the rest. Of a corpus with word alignments also
+`train.links` with its ends, `dev.align` and `test.align` (in the Pharaoh format); of one with documents,
+`train.documents`: the number of each row's document and its place there. `prepare.prepare` writes it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from rnnsearch.config import RunConfig
-from rnnsearch.data.corpus import Pair, read_pairs
-from rnnsearch.data.links import SymbolLinks
+from rnnsearch.config import RunConfig, dotted
+from rnnsearch.data.corpus import Row, read_rows
+from rnnsearch.data.direction import Direction
+from rnnsearch.data.links import LINK_TYPE
+from rnnsearch.data.parallel import Documents, ParallelIds
 from rnnsearch.data.partitions import Part
+from rnnsearch.data.ragged import Ragged
 from rnnsearch.errors import DataError
 from rnnsearch.text.alignments import Links, read_pharaoh
 from rnnsearch.text.tokenizer import Tokenizer
-from rnnsearch.text.vocabulary import EOS, PAD
 
-FORMAT = 1
+FORMAT = 2
 """Of the folder; raised where its files or their meaning change."""
 FACTS = "prepared.json"
 REPORT = "cleaning.json"
-Side = Literal["source", "target"]
-SIDES: tuple[Side, Side] = ("source", "target")
-
-Integers = npt.NDArray[np.int64]
+DOCUMENTS = "train.documents"
+DOCUMENT_TYPE = "<u4"
 
 
-class ParallelIds:
-    """The ids of sentence pairs: each side is one flat array of ids and the end of each sentence in it.
-
-    The arrays may be memory-mapped: only the pairs asked for are read. No special id is stored.
-    """
-
-    def __init__(
-        self,
-        source: npt.NDArray[Any],
-        source_ends: npt.NDArray[Any],
-        target: npt.NDArray[Any],
-        target_ends: npt.NDArray[Any],
-        links: SymbolLinks | None = None,
-        names: tuple[str, str] = ("source", "target"),
-    ) -> None:
-        assert len(source_ends) == len(target_ends)
-        assert links is None or len(links) == len(source_ends)
-        self._flat = (source, target)
-        self._ends = (source_ends, target_ends)
-        self.names = names
-        """Of the sides."""
-        self.links = links
-        """Word alignments over symbols, where the corpus has them."""
-
-    @classmethod
-    def of(
-        cls, source: Sequence[Sequence[int]], target: Sequence[Sequence[int]], links: SymbolLinks | None = None
-    ) -> ParallelIds:
-        """From lists of ids (without BOS and EOS) in memory."""
-        assert len(source) == len(target)
-        return cls(*_flatten(source), *_flatten(target), links)
-
-    def __len__(self) -> int:
-        return len(self._ends[0])
-
-    def pair(self, index: int) -> tuple[Integers, Integers]:
-        """The source and the target ids of one pair, without EOS."""
-        return self._sentence(0, index), self._sentence(1, index)
-
-    def lengths(self, indices: npt.NDArray[Any]) -> Integers:
-        """Symbols of the source and of the target sentence of pairs, EOS included, [2, pairs]."""
-        return np.stack([self._side_lengths(side, indices) for side in (0, 1)])
-
-    def padded(self, indices: Integers, widths: tuple[int, ...] | None = None) -> tuple[Integers, Integers]:
-        """The source [B, J] and the target [B, I] ids of pairs, each row ended by EOS, then padded by PAD; `widths`: J
-        and I, where they are to be more than the longest rows."""
-        wide = (0, 0) if widths is None else widths
-        return self._rows(0, indices, wide[0]), self._rows(1, indices, wide[1])
-
-    def _side_lengths(self, side: int, indices: npt.NDArray[Any]) -> Integers:
-        ends = self._ends[side]
-        start = np.where(indices > 0, ends[np.maximum(indices, 1) - 1], 0)
-        lengths: Integers = ends[indices].astype(np.int64) - start.astype(np.int64) + 1
-        return lengths
-
-    def _sentence(self, side: int, index: int) -> Integers:
-        ends = self._ends[side]
-        index = range(len(ends))[index]
-        start = int(ends[index - 1]) if index else 0
-        return np.asarray(self._flat[side][start : int(ends[index])], dtype=np.int64)
-
-    def _rows(self, side: int, indices: Integers, width: int) -> Integers:
-        words = self._side_lengths(side, indices)[:, None] - 1
-        columns = np.arange(max(int(words.max()) + 1, width))
-        rows = np.full((len(indices), len(columns)), PAD, dtype=np.int64)
-        real = columns < words
-        places = np.asarray(self._ends[side][indices], dtype=np.int64)[:, None] - words + columns
-        rows[real] = self._flat[side][places[real]]
-        rows[columns == words] = EOS
-        return rows
-
-
-def _flatten(sentences: Sequence[Sequence[int]]) -> tuple[Integers, Integers]:
-    ends = np.cumsum([len(ids) for ids in sentences], dtype=np.int64)
-    flat = [np.asarray(ids, dtype=np.int64) for ids in sentences]
-    return np.concatenate([np.zeros(0, dtype=np.int64), *flat]), ends
+def tokenizer_file(side: str) -> str:
+    """Where a side's segmentation and vocabulary are."""
+    return f"tokenizer.{side}.json"
 
 
 class Prepared:
@@ -122,7 +46,7 @@ class Prepared:
     def __init__(self, folder: Path, facts: dict[str, Any]) -> None:
         self.folder = folder
         self.facts = facts
-        """What prepared.json holds: languages, pairs, symbols, shares of unknown words, licence, ..."""
+        """What prepared.json holds: sides, pairs, symbols, shares of unknown words, licence, ..."""
 
     @classmethod
     def open(cls, folder: Path, config: RunConfig | None = None) -> Prepared:
@@ -158,20 +82,34 @@ class Prepared:
         return warnings
 
     @cached_property
-    def train(self) -> ParallelIds:
-        """The training pairs."""
-        links = SymbolLinks.open(self.folder, "train") if self.facts.get("aligned") else None
-        names = self.facts["source"], self.facts["target"]
-        return ParallelIds(*self._side("source"), *self._side("target"), links, names)
+    def direction(self) -> Direction:
+        """From all sides but the last to the last."""
+        *sources, target = self.facts["sides"]
+        return Direction(tuple(sources), target)
 
     @cached_property
-    def dev(self) -> list[Pair]:
-        """The raw text of the dev pairs."""
+    def train(self) -> ParallelIds:
+        """The training rows."""
+        links = Ragged.open(self.folder / "train.links", LINK_TYPE, columns=2) if self.facts["aligned"] else None
+        sides, present = {}, {}
+        for side, kind in self.facts["dtypes"].items():
+            sides[side] = Ragged.open(self.folder / f"train.{side}.ids", kind)
+            if self.facts["lacking"][side]:  # a sentence that is there has a symbol at least
+                present[side] = sides[side].lengths(np.arange(len(sides[side]))) > 0
+        documents = None
+        if self.facts["documents"]:
+            table = np.memmap(self.folder / DOCUMENTS, dtype=DOCUMENT_TYPE, mode="r").reshape(-1, 2)
+            documents = Documents(table[:, 0], table[:, 1])
+        return ParallelIds(sides, links, present, documents)
+
+    @cached_property
+    def dev(self) -> list[Row]:
+        """The raw text of the dev rows."""
         return self._text("dev")
 
     @cached_property
-    def test(self) -> list[Pair]:
-        """The raw text of the test pairs."""
+    def test(self) -> list[Row]:
+        """The raw text of the test rows."""
         return self._text("test")
 
     def links(self, part: Part) -> list[Links] | None:
@@ -180,22 +118,26 @@ class Prepared:
         return read_pharaoh(path) if path.is_file() else None
 
     @cached_property
+    def tokenizers(self) -> dict[str, Tokenizer]:
+        """Each side's segmentation and vocabulary."""
+        return {side: Tokenizer.load(self.folder / tokenizer_file(side)) for side in self.facts["sides"]}
+
+    @property
     def source(self) -> Tokenizer:
-        """The source side's segmentation and vocabulary."""
-        return Tokenizer.load(self.folder / "source.json")
+        """That of the one source."""
+        (source,) = self.direction.sources
+        return self.tokenizers[source]
 
-    @cached_property
+    @property
     def target(self) -> Tokenizer:
-        """The target side's segmentation and vocabulary."""
-        return Tokenizer.load(self.folder / "target.json")
+        """That of the target side."""
+        return self.tokenizers[self.direction.target]
 
-    def _side(self, side: Side) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        ids, ends = self.folder / f"train.{side}.ids", self.folder / f"train.{side}.ends"
-        return np.memmap(ids, dtype=self.facts["dtypes"][side], mode="r"), np.memmap(ends, dtype="<u8", mode="r")
-
-    def _text(self, part: str) -> list[Pair]:
-        files = "|".join(f"{part}.{self.facts[side]}" for side in SIDES)
-        return list(read_pairs([files], self.folder)) if self.facts[part] else []
+    def _text(self, part: str) -> list[Row]:
+        sides = self.facts["sides"]
+        files = "|".join(f"{part}.{side}" for side in sides)
+        rows = read_rows([files], self.folder, len(sides), documents=self.facts["documents"])
+        return list(rows) if self.facts[part] else []
 
 
 def settings_of(config: RunConfig) -> dict[str, Any]:
@@ -221,7 +163,7 @@ def _read_facts(folder: Path) -> dict[str, Any]:
 
 
 def _check_settings(folder: Path, facts: dict[str, Any], config: RunConfig) -> None:
-    before, now = (dict(dotted(settings)) for settings in (facts["settings"], settings_of(config)))
+    before, now = (dotted(settings) for settings in (facts["settings"], settings_of(config)))
     for path in sorted(before.keys() | now.keys()):
         if before.get(path) != now.get(path):
             was = f"was prepared with {path} = {before.get(path)}"
@@ -230,12 +172,3 @@ def _check_settings(folder: Path, facts: dict[str, Any], config: RunConfig) -> N
         path = config.base / name
         if path.is_file() and path.stat().st_size != size:
             raise DataError(f"{folder}: {path} has changed since it was prepared (prepare the corpus again)")
-
-
-def dotted(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The values of nested tables by their dotted paths."""
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from dotted(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value

@@ -1,10 +1,9 @@
-"""One side of a batch (a language, or a stream of one), and which sides a translation goes from and to."""
+"""One side of a batch: a language, or a stream of one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Int
@@ -12,18 +11,6 @@ from torch import Tensor
 
 from rnnsearch.symbols import Spelling, Symbols
 from rnnsearch.text.vocabulary import BOS, PAD
-
-
-class Direction(NamedTuple):
-    """The sides that a translation goes from, and the one it goes to."""
-
-    sources: tuple[str, ...]
-    target: str
-
-    def turned(self) -> Direction:
-        """The other way round, of a direction with one source."""
-        (source,) = self.sources
-        return Direction((self.target,), source)
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,12 @@ from typing import Any
 
 from rnnsearch.errors import DataError
 from rnnsearch.metrics.alignment_error import AlignmentScores
-from rnnsearch.metrics.bleu_chrf_ter import Score, corpus_scores, looks_tokenised, spaced
+from rnnsearch.metrics.bleu_chrf_ter import Score, corpus_scores, looks_tokenised
 from rnnsearch.metrics.by_length import Bucket, bleu_by_length
 from rnnsearch.metrics.rare_words import FrequencyClass, accuracy_by_frequency, shown
 from rnnsearch.metrics.significance import Comparison, paired_bootstrap
 from rnnsearch.text.columns import columns
+from rnnsearch.text.languages import unspaced
 
 _TOKENISED = (
     "The references look tokenised (most full stops stand alone): do not compare these scores with those of plain text."
@@ -54,18 +55,25 @@ class Evaluation:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON; parts that were not asked for are left out."""
-        parts = {
-            "note": self.note,
-            "no_unk": self.no_unk_sentences is not None
-            and {"sentences": self.no_unk_sentences, "scores": [asdict(score) for score in self.no_unk_scores]},
-            "by_length": [asdict(bucket) for bucket in self.lengths],
-            "comparison": self.comparison and {"baseline": self.baseline, **asdict(self.comparison)},
-            "alignment": self.alignment and asdict(self.alignment),
-            "rare_words": [asdict(words) for words in self.rare_words],
+        parts: dict[str, Any] = {
+            "name": self.name,
+            "sentences": self.sentences,
+            "scores": [asdict(score) for score in self.scores],
         }
-        scores = [asdict(score) for score in self.scores]
-        given = {name: part for name, part in parts.items() if part}
-        return {"name": self.name, "sentences": self.sentences, "scores": scores, **given}
+        if self.note:
+            parts["note"] = self.note
+        if self.no_unk_sentences is not None:
+            scores = [asdict(score) for score in self.no_unk_scores]
+            parts["no_unk"] = {"sentences": self.no_unk_sentences, "scores": scores}
+        if self.lengths:
+            parts["by_length"] = [asdict(bucket) for bucket in self.lengths]
+        if self.comparison is not None:
+            parts["comparison"] = {"baseline": self.baseline, **asdict(self.comparison)}
+        if self.alignment is not None:
+            parts["alignment"] = asdict(self.alignment)
+        if self.rare_words:
+            parts["rare_words"] = [asdict(words) for words in self.rare_words]
+        return parts
 
     def to_text(self) -> str:
         """The scores as plain text, one part after the other, each in aligned columns."""
@@ -129,6 +137,7 @@ def evaluate(
     scores = tuple(corpus_scores(hypotheses, references, language))
     count, second = _no_unk_scores(no_unk, references, language) if no_unk is not None else (None, ())
     lengths = bleu_by_length(sources, hypotheses, references, width, language) if sources is not None else ()
+    spaced = unspaced(language) is None
     comparison = None
     if baseline is not None:
         comparison = paired_bootstrap(
@@ -145,7 +154,7 @@ def evaluate(
         baseline=baseline[0] if baseline is not None else None,
         comparison=comparison,
         alignment=alignment,
-        rare_words=tuple(accuracy_by_frequency(hypotheses, references, counts) if counts and spaced(language) else ()),
+        rare_words=tuple(accuracy_by_frequency(hypotheses, references, counts) if counts and spaced else ()),
     )
 
 

@@ -16,10 +16,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 from rnnsearch.errors import DataError
-
-# Languages written without spaces between words, for which sacreBLEU's default tokeniser (13a) would take a
-# whole sentence for one word. Japanese is scored by characters, for MeCab is not among our dependencies.
-_UNSPACED = {"zh": "zh", "ja": "char", "th": "char", "lo": "char", "km": "char", "my": "char"}
+from rnnsearch.text.languages import unspaced
 
 
 @dataclass(frozen=True)
@@ -41,24 +38,21 @@ class Score:
 
 
 def bleu_tokeniser(language: str = "") -> str:
-    """The name of sacreBLEU's tokeniser for a target language: `13a`, or one for text without spaces."""
-    return _UNSPACED.get(language.lower().replace("_", "-").partition("-")[0], "13a")
-
-
-def spaced(language: str) -> bool:
-    """Whether a language is written with spaces between its words."""
-    return bleu_tokeniser(language) == "13a"
+    """The name of sacreBLEU's tokeniser for a target language: `13a`, or one for text without spaces, which 13a would
+    take for one word a sentence."""
+    measure = unspaced(language)
+    return "13a" if measure is None else measure.bleu
 
 
 def make_metrics(language: str = "") -> dict[str, Metric]:
     """Fresh sacreBLEU metrics by name. `force` leaves out a message on stderr: see `looks_tokenised`."""
     tokeniser = bleu_tokeniser(language)
-    unspaced = not spaced(language)
+    asian = unspaced(language) is not None
     return {
         "BLEU": BLEU(tokenize=tokeniser, force=True),
         "chrF2": CHRF(),
         # Tercom splits Asian characters only where it normalises.
-        "TER": TER(normalized=unspaced, asian_support=unspaced),
+        "TER": TER(normalized=asian, asian_support=asian),
     }
 
 

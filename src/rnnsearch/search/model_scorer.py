@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,7 +15,8 @@ from rnnsearch.kernels.native import rows
 from rnnsearch.kernels.native.packed import Kind, Packed, decoding, multiplies_bf16
 from rnnsearch.models.outputs import Logits
 from rnnsearch.models.translation_model import TranslationModel
-from rnnsearch.search.hypothesis import Numbers, Scored
+from rnnsearch.search.greedy import GreedyFound
+from rnnsearch.search.hypothesis import Numbers
 from rnnsearch.search.scorer import SOURCE, Scorer, Sources, Step
 from rnnsearch.text.vocabulary import BOS, EOS, UNK
 
@@ -88,17 +88,18 @@ class NativeScorer:
         logits, norm, state, alpha = self._twin.step(memory.encoded, state, y, memory.output)
         return Step(logits, state, {self._name: alpha}, norm)
 
-    def greedy(self, sources: Sources, columns: Tensor | None, most: Numbers, banned: Sequence[int]) -> Scored:
+    def greedy(self, sources: Sources, columns: Tensor | None, most: Numbers, banned: Sequence[int]) -> GreedyFound:
         """The whole search without coming back to Python."""
         (encoded, output), _ = self.start(sources, columns)
         never = torch.tensor(banned, dtype=torch.int64)
         if columns is not None:
             never = torch.isin(columns, never).nonzero()[:, 0]
         found = self._twin.greedy(encoded, output, columns, never, torch.from_numpy(most), BOS, EOS)
-        finished = found.tokens.gather(0, found.length[None] - 1)[0].numpy() == EOS
-        length = found.length.numpy() - ~finished
+        last = found.tokens.gather(0, found.length[None] - 1)[0]
         attention = {self._name: found.attention.numpy()}
-        return Scored(np.arange(len(most)), found.tokens.numpy(), found.scores.numpy(), length, finished, attention)
+        return GreedyFound(
+            found.tokens.numpy(), found.scores.numpy(), found.length.numpy(), last.numpy() == EOS, attention
+        )
 
 
 class Fastest(NamedTuple):

@@ -249,7 +249,7 @@ def read_about(folder: Path) -> About:
     return About(
         name=folder.resolve().name,
         folder=folder,
-        source=config.data.source,
+        source=config.data.one_source,
         target=config.data.target,
         attention=config.model.attention is not None,
         score=_score(folder),

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rnnsearch.config import RunConfig, SearchConfig
 from rnnsearch.data.batches import make_batch
-from rnnsearch.data.corpus import Pair
+from rnnsearch.data.corpus import Row
 from rnnsearch.metrics.alignment_error import alignment_error
 from rnnsearch.metrics.bleu_chrf_ter import corpus_bleu
 from rnnsearch.models.translation_model import TranslationModel
@@ -33,7 +33,7 @@ Found = TypeVar("Found")
 class DevSet:
     """Sentence pairs, segmented once, sorted by length, and shared out among processes."""
 
-    def __init__(self, pairs: Sequence[Pair], source: Tokenizer, target: Tokenizer, processes: Processes) -> None:
+    def __init__(self, pairs: Sequence[Row], source: Tokenizer, target: Tokenizer, processes: Processes) -> None:
         self.pairs = pairs
         self.source = source
         self.target = target

@@ -1,4 +1,4 @@
-"""Languages: their English names, and which of a few a text is in, by script and frequent words."""
+"""Languages: their English names, how those without spaces are measured, and which of a few a text is in."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
+from math import ceil
+from typing import NamedTuple
 
 NAMES = {
     "af": "Afrikaans", "am": "Amharic", "ar": "Arabic", "az": "Azerbaijani", "be": "Belarusian", "bg": "Bulgarian",
@@ -64,6 +67,45 @@ _WORD = re.compile(r"[^\W\d_]+")
 def base(code: str) -> str:
     """A language code without its variant: `en` of `en-GB`."""
     return re.split("[-_]", code.lower(), maxsplit=1)[0]
+
+
+class Unspaced(NamedTuple):
+    """How a language written without spaces between words is measured."""
+
+    characters: float
+    """About so many stand for one word of a language with spaces."""
+    bleu: str
+    """sacreBLEU's tokeniser. Japanese is scored by characters, for MeCab is not among our dependencies."""
+
+
+UNSPACED = {
+    "ja": Unspaced(2.5, "char"),
+    "km": Unspaced(6.0, "char"),
+    "lo": Unspaced(5.0, "char"),
+    "my": Unspaced(7.0, "char"),
+    "th": Unspaced(5.0, "char"),
+    "zh": Unspaced(1.7, "zh"),
+}
+"""Where spaces tell neither words nor sentences apart: the one table for lengths, sentence ends and BLEU."""
+_ASCII_WORD = re.compile(r"[A-Za-z0-9]+")
+_BEYOND_ASCII = re.compile(r"[^\x00-\x7f\s]+")
+
+
+@cache
+def unspaced(language: str | None) -> Unspaced | None:
+    """How a language (a code, or none) is measured; None where it is written with spaces."""
+    return UNSPACED.get(base(language or ""))
+
+
+def length(text: str, language: str) -> int:
+    """Words of a text: what stands between spaces; in a language without them its characters, as many as stand for a
+    word together, and each Latin word or number among them."""
+    measure = unspaced(language)
+    if measure is None:
+        return len(text.split())
+    characters = sum(map(len, _BEYOND_ASCII.findall(text)))
+    words = ceil(characters / measure.characters) + len(_ASCII_WORD.findall(text))
+    return words or int(bool(text.strip()))
 
 
 def language_name(code: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rnnsearch.text.languages import base
+from rnnsearch.text.languages import base, unspaced
 
 _LINE = re.compile(r"[^\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
 _CLOSERS = "\"'”’»›)\\]}）」』】》"
@@ -30,9 +30,6 @@ mme mlle mm av env ex p.ex sra srta dña pág núm ud uds sig dott ing avv sig.r
 jan feb apr jun jul aug sep sept oct okt nov dec dez т.е т.д т.п ул им св стр рис
 """
 _ABBREVIATIONS = frozenset(_ABBREVIATED.split())
-
-SPACELESS = frozenset({"ja", "th", "lo", "km", "my", "zh"})
-"""Languages that put no space between sentences."""
 
 
 def sentence_spans(text: str, language: str | None = None) -> list[tuple[int, int]]:
@@ -67,7 +64,7 @@ def rejoin(
     at = length = 0
     for (start, end), replacement in zip(spans, new, strict=True):
         gap = text[at:start]
-        if not gap and at and base(target or "") not in SPACELESS:
+        if not gap and at and unspaced(target) is None:
             gap = " "
         begin = length + len(gap)
         length = begin + len(replacement)

@@ -36,6 +36,7 @@ from rnnsearch.weights import weights
 def check(config: RunConfig) -> list[str]:
     """Every fault in the names and combinations of a config, each with its dotted path; empty if none."""
     return [
+        *_check_sides(config),
         *check_model(config),
         *check_objective(config),
         *_check_training(config),
@@ -44,6 +45,13 @@ def check(config: RunConfig) -> list[str]:
         *check_search(config),
         *check_unknown(config),
     ]
+
+
+def _check_sides(config: RunConfig) -> list[str]:
+    """A translation model reads one language."""
+    sources = config.data.sources
+    got = ", ".join(f'"{source}"' for source in sources) or "none"
+    return [] if len(sources) == 1 else [f"data.source: must be one language; got {got}"]
 
 
 def _check_limits(config: RunConfig) -> list[str]:

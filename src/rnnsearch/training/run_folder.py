@@ -8,7 +8,7 @@ from typing import Any
 
 from rnnsearch import config as run_config
 from rnnsearch.config import RunConfig
-from rnnsearch.data.prepared import Prepared, dotted
+from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import TrainingError
 from rnnsearch.files import write_text
 from rnnsearch.search.unknown_words import DICTIONARY, read_dictionary
@@ -81,7 +81,7 @@ def same_run(before: RunConfig, now: RunConfig) -> list[str]:
     def flat(config: RunConfig) -> dict[str, Any]:
         tables = config.model_dump(include={"data", "text", "model", "objective", "training"})
         tables["training"] = {k: v for k, v in tables["training"].items() if k not in FREE}
-        return dict(dotted(tables))
+        return run_config.dotted(tables)
 
     old, new = flat(before), flat(now)
     return sorted(path for path in old.keys() | new.keys() if old.get(path) != new.get(path))

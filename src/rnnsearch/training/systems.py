@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rnnsearch.config import RunConfig
-from rnnsearch.data.corpus import Pair
+from rnnsearch.data.corpus import Row
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import TrainingError
 from rnnsearch.models.translation_model import TranslationModel
@@ -87,7 +87,7 @@ def two_directions(
         reverse_folder(folder), reverse_config(config), target, source, lambda tensors: direction(tensors, "back")
     )
     pair = TranslationPair(_model(there, config.training.seed), _model(back, config.training.seed + 1)).to(device)
-    turned = [pair._replace(source=pair.target, target=pair.source) for pair in prepared.dev]
+    turned = [row._replace(texts=row.texts[::-1]) for row in prepared.dev]
     gold = _gold(config, prepared)
     back_gold = None if gold is None else [links.turned() for links in gold]
     onward = _validation(there, prepared.dev, gold, device, processes)
@@ -112,7 +112,7 @@ def _gold(config: RunConfig, prepared: Prepared) -> list[Links] | None:
 
 
 def _validation(
-    of: Direction, pairs: list[Pair], gold: list[Links] | None, device: torch.device, processes: Processes
+    of: Direction, pairs: list[Row], gold: list[Links] | None, device: torch.device, processes: Processes
 ) -> Validation[TranslationModel] | None:
     if not pairs:
         return None
