@@ -23,7 +23,7 @@ from rnnsearch.data.prepared import Prepared
 from rnnsearch.device import choose_device, precision
 from rnnsearch.models.decoders.decoder import Reading
 from rnnsearch.models.draws import Draws
-from rnnsearch.models.translation_model import TranslationModel
+from rnnsearch.models.translation_model import Memories, TranslationModel, only
 from rnnsearch.objectives.likelihood import likelihood
 from rnnsearch.systems.build import build
 from rnnsearch.training.optimisers import OPTIMISERS, clip
@@ -95,8 +95,9 @@ class Marks:
 
         _replace(owner, method, marked)
 
-    def _memory(self, memory: Any) -> None:
+    def _memory(self, memories: Memories) -> None:
         """The recurrence's backward pass ends where the annotations' gradient is ready."""
+        memory = only(memories)
         self._hook(memory.keys if memory.keys is not None else memory.annotations, "backward: recurrence")
 
     def _reading(self, reading: Reading) -> None:

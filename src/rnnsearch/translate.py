@@ -19,7 +19,7 @@ from rnnsearch.search.candidates import Candidates
 from rnnsearch.search.candidates import read as read_candidates
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all, make_sources
-from rnnsearch.search.following import following
+from rnnsearch.search.forced import following
 from rnnsearch.search.greedy import stream
 from rnnsearch.search.hypothesis import EMPTY, Hypothesis
 from rnnsearch.search.model_scorer import Fastest, ModelScorer, fastest
@@ -205,10 +205,8 @@ class Translator:
             ModelScorer(self.model),
             [s.ids for s in source_side],
             [t.ids for t in target_side],
-            self.config.search.length_penalty,
+            self.options().ranking,
             self.config.search.batch_sentences,
-            length_norm=self.config.search.length_norm,
-            coverage_penalty=self.config.search.coverage_penalty,
         )
         if posterior:
             weights = posterior_attention(self.model, [s.ids for s in source_side], [t.ids for t in target_side])

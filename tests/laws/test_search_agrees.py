@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from rnnsearch.data.batches import make_batch
 from rnnsearch.objectives.likelihood import likelihood
 from rnnsearch.search.beam import beam
 from rnnsearch.search.constraints import SearchOptions
@@ -10,6 +11,7 @@ from rnnsearch.search.decode import make_sources
 from rnnsearch.search.forced import forced
 from rnnsearch.search.greedy import greedy
 from rnnsearch.search.model_scorer import ModelScorer
+from rnnsearch.text.vocabulary import BOS, EOS, PAD
 
 LIMITS = {"max_ratio": 1.0, "max_extra": 4}
 
@@ -25,9 +27,32 @@ def test_training_nll_is_the_forced_score(system, make, batch, pairs, sources):
     assert -sum(h.log_prob for h in found) == pytest.approx(likelihood()(model, batch, None).nll.item(), rel=1e-5)
 
 
-def test_greedy_is_a_beam_of_one(system, make, sources):
-    scorer, options = ModelScorer(make(system)), SearchOptions(beam=1, **LIMITS)
-    assert greedy(scorer, sources, options) == beam(scorer, sources, options)
+def test_greedy_takes_the_best_symbol_each_time(system, make, pairs, sources):
+    scorer = ModelScorer(make(system))
+    for (source, _), [found] in zip(pairs, greedy(scorer, sources, SearchOptions(**LIMITS)), strict=True):
+        memory, state = scorer.start(make_sources([source], torch.device("cpu")), None)
+        ids = [BOS]
+        while ids[-1] != EOS and len(ids) <= len(source) + LIMITS["max_extra"] + 1:
+            step = scorer.step(memory, state, torch.tensor([ids[-1]]))
+            log_probs, state = step.log_probs()[0], step.state
+            log_probs[[PAD, BOS]] = -torch.inf
+            ids.append(int(log_probs.argmax()))
+        assert found.ids == tuple(ids[1:-1]), "the last is EOS, or one too many"
+        assert found.finished == (ids[-1] == EOS)
+
+
+def test_what_a_search_found_is_learned_from(system, make, pairs, sources):
+    """Its hypotheses are targets of a loss, its attention and scores weights in it, whatever the search ran under."""
+    model = make(system)
+    model.requires_grad_()
+    found = [best for [best] in greedy(ModelScorer(model), sources, SearchOptions(**LIMITS))]
+    batch = make_batch([(source, h.ids) for (source, _), h in zip(pairs, found, strict=True)], range(len(pairs)))
+    loss = likelihood()(model, batch, None)
+    assert loss.nll.item() >= -sum(h.log_prob for h in found) - 1e-3, "those that were cut have an end more"
+    weights = [torch.from_numpy(w) for h in found for w in h.attention.values()]
+    reward = torch.tensor([h.log_prob for h in found]).mean() - sum(w.square().sum() for w in weights)
+    (loss.total * reward).backward()
+    assert model.output.bias.grad is not None and model.output.bias.grad.abs().sum() > 0
 
 
 def test_beam_scores_are_forced_scores(system, make, sources, pairs):

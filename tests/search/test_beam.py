@@ -13,6 +13,7 @@ from rnnsearch.search.decode import make_sources
 from rnnsearch.search.forced import forced
 from rnnsearch.search.greedy import greedy
 from rnnsearch.search.hypothesis import Hypothesis, SentenceError
+from rnnsearch.search.ranking import Ranking
 from rnnsearch.search.selection import best
 
 CPU = torch.device("cpu")
@@ -47,7 +48,7 @@ def test_a_wide_enough_beam_is_exhaustive_search(toy, seed, penalty):
     symbols, most = [1, 4, 5, 6], 4
     targets = [ids for count in range(most + 1) for ids in product(symbols, repeat=count)]
     sources = make_sources([[7, 8]], CPU)
-    every = forced(scorer, make_sources([[7, 8]] * len(targets), CPU), targets, penalty)
+    every = forced(scorer, make_sources([[7, 8]] * len(targets), CPU), targets, Ranking(penalty))
     every.sort(key=lambda h: -h.score)
     options = SearchOptions(beam=400, n_best=10, length_penalty=penalty, max_ratio=0.0, max_extra=most)
     [found] = beam(scorer, sources, options)
@@ -63,7 +64,7 @@ def test_beam_scores_are_the_forced_scores_of_its_outputs(toy, sentences, width)
     for rank in range(width):
         ranked = [hypotheses[rank] for hypotheses in found]
         assert all(h.finished for h in ranked)
-        again = forced(scorer, sources, [h.ids for h in ranked], 0.8)
+        again = forced(scorer, sources, [h.ids for h in ranked], Ranking(0.8))
         same([ranked], [again])
 
 

@@ -11,6 +11,7 @@ from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all, make_sources
 from rnnsearch.search.forced import forced
 from rnnsearch.search.hypothesis import EMPTY, SentenceError
+from rnnsearch.search.ranking import Ranking
 from rnnsearch.text.vocabulary import EOS, PAD
 
 CPU = torch.device("cpu")
@@ -86,7 +87,7 @@ def test_forced_scores_are_the_steps_own(toy):
         step = scorer.step(memory, state, torch.tensor([previous]))
         expected.append(float(step.scores[0, y]))
         state = step.state
-    [found] = forced(scorer, sources, [target], length_penalty=0.5)
+    [found] = forced(scorer, sources, [target], Ranking(0.5))
     assert found.token_scores == pytest.approx(expected)
     assert found.log_prob == pytest.approx(math.fsum(expected), rel=1e-6)
     assert found.score == pytest.approx(found.log_prob / 2)
@@ -97,7 +98,7 @@ def test_forced_scores_are_the_steps_own(toy):
 
 def test_forced_does_not_depend_on_the_batch(toy, sentences):
     targets = [[4, 5], [], [6, 7, 8, 4, 5, 6], [4], [8, 8], [5]]
-    found = forced_all(toy(), sentences, targets, 1.0, 4)
+    found = forced_all(toy(), sentences, targets, batch_sentences=4)
     for sentence, target, h in zip(sentences, targets, found, strict=True):
         [alone] = forced_all(toy(), [sentence], [target])
         assert h.ids == alone.ids == tuple(target)

@@ -55,7 +55,7 @@ def test_beam_scores_are_forced_scores(toy, sentences, options):
     scorer = toy(seed=2)
     found = beam(scorer, make_sources(sentences, CPU), SearchOptions(beam=4, n_best=2, **options))
     best = [hypotheses[0] for hypotheses in found]
-    again = forced_all(scorer, sentences, [h.ids for h in best], **options)
+    again = forced_all(scorer, sentences, [h.ids for h in best], Ranking(**options))
     for h, f in zip(best, again, strict=True):
         assert h.finished and f.score == pytest.approx(h.score, rel=1e-5)
 
@@ -66,7 +66,7 @@ def test_a_wide_beam_finds_what_exhaustive_search_finds(toy, options):
     scorer, most = toy(symbols=7, seed=5), 3
     targets = [ids for count in range(most + 1) for ids in product((1, 4, 5, 6), repeat=count)]
     sources = make_sources([[7, 8, 9]] * len(targets), CPU)
-    every = sorted(forced(scorer, sources, targets, **options), key=lambda h: -h.score)
+    every = sorted(forced(scorer, sources, targets, Ranking(**options)), key=lambda h: -h.score)
     search = SearchOptions(beam=400, n_best=8, max_ratio=0.0, max_extra=most, **options)
     [found] = beam(scorer, make_sources([[7, 8, 9]], CPU), search)
     assert [h.ids for h in found] == [h.ids for h in every[:8]]
@@ -115,8 +115,8 @@ def test_norms_do_not_fall_with_the_length(norm):
     """What the beam's early stopping rests on."""
     lengths = np.arange(1, 50)
     for exponent in (0.0, 0.3, 1.0, 2.0):
-        assert (np.diff(LENGTH_NORMS[norm].of(lengths, exponent)) >= 0).all()
-    assert LENGTH_NORMS["gnmt"].of(1, 0.7) == 1.0
+        assert (np.diff(LENGTH_NORMS[norm](lengths, exponent)) >= 0).all()
+    assert LENGTH_NORMS["gnmt"](1, 0.7) == 1.0
 
 
 def test_what_was_never_attended_to_costs_much_but_not_all():

@@ -21,6 +21,7 @@ from rnnsearch.objectives.likelihood import Likelihood, likelihood
 from rnnsearch.systems.build import build
 from rnnsearch.systems.parameters import ParameterGroup
 from rnnsearch.training.loop import Task, Trainer
+from rnnsearch.training.run import train
 from rnnsearch.weights import read_weights
 
 WORDS = ["ba", "ce", "di", "fo", "gu", "ha", "je", "ki"]
@@ -42,6 +43,8 @@ class Recorder:
         self.updates: list[dict[str, Any]] = []
         self.evaluations: list[dict[str, Any]] = []
         self.messages: list[str] = []
+        self.reason = ""
+        """Why the run ended."""
 
     def update(self, row: dict[str, Any]) -> None:
         self.updates.append(row)
@@ -137,6 +140,27 @@ def standing() -> Callable[[Path], tuple[dict[str, torch.Tensor], dict[str, Any]
         return tensors, state
 
     return read
+
+
+@pytest.fixture
+def learn(configure: Configure, prepared: Prepared, tmp_path: Path) -> Callable[..., Recorder]:
+    """Trains in the folder `name` by `[training]` of keywords and other `tables`; returns what its reporter was told.
+    `after`: called with the number of each update; `data`: other than those of `prepared`."""
+
+    def run(
+        name: str = "run",
+        tables: dict[str, Any] | None = None,
+        *,
+        resume: bool = False,
+        after: Callable[[int], None] = lambda _: None,
+        data: Prepared = prepared,
+        **training: Any,
+    ) -> Recorder:
+        told = Recorder(after)
+        told.reason = train(configure(tables, **training), data, tmp_path / name, told, resume=resume)
+        return told
+
+    return run
 
 
 @pytest.fixture

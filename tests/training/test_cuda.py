@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import signal
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import Interrupted
 from rnnsearch.kernels import recorded
-from rnnsearch.training.run import train
 
 pytestmark = pytest.mark.cuda
 
@@ -21,15 +18,10 @@ PLAIN = {"model": {"dropout": {"embedding": 0.0, "annotations": 0.0, "readout": 
 ADAM = {"type": "adam", "learning_rate": 0.01}
 
 
-def test_a_gpu_learns_what_a_cpu_learns(
-    configure: Any, prepared: Prepared, recorder: Any, tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_a_gpu_learns_what_a_cpu_learns(learn: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(recorded, "_RECORDERS", {})
-    told = {}
-    for device in ("cpu", "cuda"):
-        told[device] = recorder()
-        config = configure(PLAIN, optimiser=ADAM, device=device, max_updates=30, evaluate_every=10, clip_norm=1.0)
-        train(config, prepared, tmp_path / device, told[device])
+    training = {"optimiser": ADAM, "max_updates": 30, "evaluate_every": 10, "clip_norm": 1.0}
+    told = {device: learn(device, PLAIN, device=device, **training) for device in ("cpu", "cuda")}
     for here, there in zip(told["cpu"].updates, told["cuda"].updates, strict=True):
         assert there["nll_per_word"] == pytest.approx(here["nll_per_word"], rel=1e-2)
     for here, there in zip(told["cpu"].evaluations, told["cuda"].evaluations, strict=True):
@@ -38,27 +30,22 @@ def test_a_gpu_learns_what_a_cpu_learns(
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_run_on_a_gpu_goes_on(
-    configure: Any, prepared: Prepared, recorder: Any, tmp_path: Path, precision: str
-) -> None:
-    config = configure(optimiser=ADAM, device="cuda", precision=precision, max_updates=12, evaluate_every=4)
-    straight, broken = recorder(), recorder()
-    train(config, prepared, tmp_path / "straight", straight)
+def test_a_run_on_a_gpu_goes_on(learn: Any, precision: str) -> None:
+    adam = {"optimiser": ADAM, "device": "cuda", "precision": precision, "max_updates": 12, "evaluate_every": 4}
+    straight = learn("straight", **adam)
 
     def interrupt(update: int) -> None:
         if update == 5:
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(Interrupted, match="at update 5"):
-        train(config, prepared, tmp_path / "broken", recorder(interrupt))
-    train(config, prepared, tmp_path / "broken", broken, resume=True)
+        learn("broken", after=interrupt, **adam)
+    broken = learn("broken", resume=True, **adam)
     last = [told.updates[-1]["nll_per_word"] for told in (straight, broken)]
     assert last[0] == pytest.approx(last[1], rel=1e-3)
 
 
-def test_a_batch_too_large_for_the_memory_is_split(
-    configure: Any, prepared: Prepared, recorder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_too_large_for_the_memory_is_split(learn: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from rnnsearch.models.translation_model import TranslationModel
 
     encode = TranslationModel.encode
@@ -69,6 +56,5 @@ def test_a_batch_too_large_for_the_memory_is_split(
         return encode(self, source, *rest)
 
     monkeypatch.setattr(TranslationModel, "encode", cramped)
-    told = recorder()
-    train(configure(optimiser=ADAM, device="cuda", max_updates=2), prepared, tmp_path / "run", told)
+    told = learn(optimiser=ADAM, device="cuda", max_updates=2)
     assert any("do not fit into memory; split and tried again" in message for message in told.messages)

@@ -26,7 +26,6 @@ from rnnsearch.systems.build import build
 from rnnsearch.systems.folder import load_model
 from rnnsearch.systems.validation import DevScore, Validation
 from rnnsearch.training import systems
-from rnnsearch.training.run import train
 from rnnsearch.weights import read_weights, weights
 
 SGD = {"type": "sgd", "learning_rate": 0.2}
@@ -82,43 +81,29 @@ class Scripted:
     [("nll", [True, True, False, False]), ("bleu", [True, False, True, True, False, False])],
 )
 def test_early_stopping_knows_which_way_is_better(
-    configure: Any,
-    prepared: Prepared,
-    recorder: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    metric: str,
-    best: list[bool],
+    learn: Any, monkeypatch: pytest.MonkeyPatch, metric: str, best: list[bool]
 ) -> None:
     """NLL falls, BLEU rises; the two are scripted to disagree."""
     scores = Scripted([3.0, 2.0, 2.5, 2.2, 2.1, 2.4], [10.0, 8.0, 11.0, 30.0, 29.0, 30.0])
     monkeypatch.setattr(Validation, "score", scores)
-    told = recorder()
-    config = configure(optimiser=SGD, metric=metric, dev_bleu=True, evaluate_every=1, patience=2)
-    reason = train(config, prepared, tmp_path / "run", told)
-    assert reason == "2 evaluations without a better dev score (training.patience)"
+    told = learn(optimiser=SGD, metric=metric, dev_bleu=True, evaluate_every=1, patience=2)
+    assert told.reason == "2 evaluations without a better dev score (training.patience)"
     assert [row["best"] for row in told.evaluations] == best
 
 
-def test_a_dev_score_that_is_no_number_is_never_the_best(
-    configure: Any, prepared: Prepared, recorder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dev_score_that_is_no_number_is_never_the_best(learn: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Validation, "score", Scripted([float("nan"), 5.0, float("nan"), float("inf")]))
-    told = recorder()
-    train(configure(optimiser=SGD, evaluate_every=1, patience=2), prepared, tmp_path / "run", told)
+    told = learn(optimiser=SGD, evaluate_every=1, patience=2)
     assert [row["best"] for row in told.evaluations] == [False, True, False, False]
 
 
 # Which weights are kept
 
 
-def test_best_last_and_periodic_checkpoints(
-    configure: Any, prepared: Prepared, recorder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_best_last_and_periodic_checkpoints(learn: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Validation, "score", Scripted([3.0, 2.0, 2.5]))
     folder = tmp_path / "run"
-    config = configure(optimiser=SGD, evaluate_every=2, max_updates=6, checkpoint_every=1)
-    train(config, prepared, folder, recorder())
+    learn(optimiser=SGD, evaluate_every=2, max_updates=6, checkpoint_every=1)
     kept = {n: read_weights(folder / "checkpoints" / f"update-{n}.safetensors") for n in range(1, 7)}
     assert not same(kept[4], kept[6])
     assert same(weights(load_model(folder).model), kept[4]), "the best dev score was after update 4"
@@ -127,28 +112,19 @@ def test_best_last_and_periodic_checkpoints(
     assert names == ["last", *(f"update-{n}.safetensors" for n in range(1, 7))]
 
 
-def test_periodic_checkpoints_come_on_their_cadence(
-    configure: Any, prepared: Prepared, recorder: Any, tmp_path: Path
-) -> None:
-    train(configure(optimiser=SGD, max_updates=5, checkpoint_every=2), prepared, tmp_path / "run", recorder())
+def test_periodic_checkpoints_come_on_their_cadence(learn: Any, tmp_path: Path) -> None:
+    learn(optimiser=SGD, max_updates=5, checkpoint_every=2)
     names = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
     assert names == ["last", "update-2.safetensors", "update-4.safetensors"]
 
 
 @pytest.mark.parametrize(("averaged", "verdict"), [(1.5, "kept"), (2.5, "the best single weights are better")])
 def test_the_mean_of_the_last_weights_is_kept_where_it_is_better(
-    configure: Any,
-    prepared: Prepared,
-    recorder: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    averaged: float,
-    verdict: str,
+    learn: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, averaged: float, verdict: str
 ) -> None:
     monkeypatch.setattr(Validation, "score", Scripted([3.0, 2.9, 2.0, 2.8, averaged]))
-    folder, told = tmp_path / "run", recorder()
-    config = configure(optimiser=SGD, evaluate_every=1, max_updates=4, checkpoint_every=1, average=3)
-    train(config, prepared, folder, told)
+    folder = tmp_path / "run"
+    told = learn(optimiser=SGD, evaluate_every=1, max_updates=4, checkpoint_every=1, average=3)
     kept = {n: read_weights(folder / "checkpoints" / f"update-{n}.safetensors") for n in range(1, 5)}
     names = sorted(path.name for path in (folder / "checkpoints").glob("evaluated-*"))
     assert names == [f"evaluated-{n}.safetensors" for n in (2, 3, 4)], "older ones are removed"
@@ -163,11 +139,8 @@ def test_the_mean_of_the_last_weights_is_kept_where_it_is_better(
     assert any(message.endswith(verdict) or f"; {verdict}" in message for message in told.messages)
 
 
-def test_updates_on_the_cadence_are_evaluated_once_and_the_end_too(
-    configure: Any, prepared: Prepared, recorder: Any, tmp_path: Path
-) -> None:
-    told = recorder()
-    train(configure(optimiser=SGD, evaluate_every=2, max_updates=5), prepared, tmp_path / "run", told)
+def test_updates_on_the_cadence_are_evaluated_once_and_the_end_too(learn: Any) -> None:
+    told = learn(optimiser=SGD, evaluate_every=2, max_updates=5)
     assert [row["update"] for row in told.evaluations] == [2, 4, 5]
     train_nll = [row["train_nll_per_word"] for row in told.evaluations]
     assert train_nll[2] == pytest.approx(told.updates[4]["nll_per_word"], rel=1e-5), "sums begin anew after each"
@@ -285,34 +258,29 @@ class NotFinite(Likelihood):
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_loss_that_is_not_finite_names_and_saves_its_batch(
-    configure: Any,
-    prepared: Prepared,
-    recorder: Any,
-    standing: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    value: float,
+    learn: Any, configure: Any, prepared: Prepared, standing: Any, tmp_path: Path, monkeypatch: Any, value: float
 ) -> None:
     monkeypatch.setattr(systems, "likelihood", lambda *_: NotFinite(update=4, value=value))
-    folder, told = tmp_path / "run", recorder()
-    config = configure(optimiser=ADAM, clip_norm=1.0, evaluate_every=3, max_updates=6)
+    folder, updates = tmp_path / "run", list[int]()
+    training = {"optimiser": ADAM, "clip_norm": 1.0, "evaluate_every": 3, "max_updates": 6}
     with pytest.raises(TrainingError) as error:
-        train(config, prepared, folder, told)
+        learn(after=updates.append, **training)
     path = folder / "checkpoints" / "not-finite-update-4.safetensors"
     message = str(error.value)
     assert message.startswith(f"the loss of update 4 is not finite (NLL {value}, gradient norm ")
     assert f"is saved in {path} and the weights were not changed by it; lower the learning rate" in message
     tensors = read_weights(path)
-    batch = list(Batches(prepared.train, config.training.batch, None, config.training.seed).epoch(0))[3]
+    config = configure(**training).training
+    batch = list(Batches(prepared.train, config.batch, None, config.seed).epoch(0))[3]
     assert torch.equal(tensors["0.aa"], batch.sides["aa"].ids)
     assert torch.equal(tensors["0.bb"], batch.sides["bb"].ids)
     assert tensors["0.indices"].tolist() == list(batch.indices)
     assert f"(training pairs {', '.join(str(i + 1) for i in batch.indices)}, ...)" in message
-    assert len(told.updates) == 3
+    assert updates == [1, 2, 3]
     assert standing(folder)[1]["update"] == 3, "the checkpoint before it is whole"
     # and the run can go on from there
     monkeypatch.setattr(systems, "likelihood", likelihood)
-    train(config, prepared, folder, recorder(), resume=True)
+    learn(resume=True, **training)
     assert standing(folder)[1]["update"] == 6
 
 
@@ -362,12 +330,10 @@ def test_a_full_disk_leaves_the_checkpoint_before(trainer: Any, configure: Any, 
     assert same(copied(again.model), saved)
 
 
-def test_a_run_without_a_dev_set_keeps_the_last_weights(
-    configure: Any, prepared: Prepared, recorder: Any, tmp_path: Path
-) -> None:
+def test_a_run_without_a_dev_set_keeps_the_last_weights(learn: Any, prepared: Prepared, tmp_path: Path) -> None:
     without = Prepared(prepared.folder, prepared.facts | {"dev": 0})
     folder = tmp_path / "run"
-    train(configure(optimiser=SGD, max_updates=3), without, folder, recorder())
+    learn(data=without, optimiser=SGD, max_updates=3)
     last = read_weights(folder / "checkpoints" / "last" / "model.safetensors")
     assert same(weights(load_model(folder).model), last)
     assert json.loads((folder / "training.json").read_text())["history"] == []

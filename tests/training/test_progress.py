@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -88,12 +89,8 @@ def test_every_evaluation_is_told_and_kept(trained: tuple[Path, Any]) -> None:
     assert [row["update"] for row in history] == [6, 12, 18, 24]
 
 
-def test_the_remaining_time_is_by_the_nearest_limit(
-    configure: Any, prepared: Prepared, recorder: Any, tmp_path: Path
-) -> None:
-    told = recorder()
-    config = configure(optimiser=ADAM, max_updates=4, max_epochs=100.0, max_minutes=60.0)
-    train(config, prepared, tmp_path / "run", told)
+def test_the_remaining_time_is_by_the_nearest_limit(learn: Any) -> None:
+    told = learn(optimiser=ADAM, max_updates=4, max_epochs=100.0, max_minutes=60.0)
     first = told.updates[0]
     assert first["seconds_left"] == pytest.approx(3 * first["seconds"])
 
@@ -151,13 +148,6 @@ def test_tensorboard_has_the_scalars(trained: tuple[Path, Any]) -> None:
     assert [event.value for event in events.Scalars("dev/dev_nll")] == pytest.approx(told, rel=1e-5)
 
 
-def test_without_tensorboard_nothing_of_it_is_written(
-    configure: Any, prepared: Prepared, recorder: Any, tmp_path: Path
-) -> None:
-    train(configure(optimiser=ADAM, max_updates=1), prepared, tmp_path / "run", recorder())
-    assert not (tmp_path / "run" / "tensorboard").exists()
-
-
 def test_the_card_says_what_was_learned_from_what(trained: tuple[Path, Any]) -> None:
     folder, told = trained
     card = (folder / "card.md").read_text(encoding="utf-8")
@@ -176,9 +166,7 @@ def test_the_card_says_what_was_learned_from_what(trained: tuple[Path, Any]) -> 
     facts = json.loads((folder / "training.json").read_text())
     assert facts["hours"] == pytest.approx(told.updates[-1]["seconds"] / 3600)
     assert facts["device"] in row
-    import hashlib
-
-    assert hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest() in card
+    assert sha256((folder / "model.safetensors").read_bytes()).hexdigest() in card
 
 
 def test_the_card_holds_no_text_of_the_corpus(trained: tuple[Path, Any], corpus: Path) -> None:
@@ -277,14 +265,7 @@ def unbuilt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize(("slow", "wanted"), [(True, ["product", "softmax_loss"]), (False, ["softmax_loss"])])
 def test_saying_where_a_run_is_builds_only_what_it_uses(
-    slow: bool,
-    wanted: list[str],
-    unbuilt: Path,
-    configure: Any,
-    prepared: Prepared,
-    recorder: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    slow: bool, wanted: list[str], unbuilt: Path, learn: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Whether the library's products are slow depends on the processor that the tests run on: both kinds are tried.
     monkeypatch.setattr(products, "_slow_default", lambda: slow)
@@ -294,8 +275,7 @@ def test_saying_where_a_run_is_builds_only_what_it_uses(
         "decoder": {"type": "luong", "cell": "tanh", "layers": 1, "bridge": "learned", "size": 4, "readout": 4},
         "attention": {"score": "general"},
     }
-    told = recorder()
-    train(configure({"model": model}, optimiser=ADAM, max_updates=1), prepared, tmp_path / "run", told)
+    told = learn(tables={"model": model}, optimiser=ADAM, max_updates=1)
     assert told.messages[0].endswith(", native code")
     built = sorted(file.name.rpartition("-")[0] for file in unbuilt.iterdir())
     assert built == wanted

@@ -12,7 +12,6 @@ import torch
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import Interrupted, ModelError, TrainingError
 from rnnsearch.systems.validation import DevScore, Validation
-from rnnsearch.training.run import train
 
 OPTIMISERS: dict[str, dict[str, Any]] = {
     "sgd": {"type": "sgd", "learning_rate": 0.5},
@@ -44,24 +43,21 @@ def assert_same(one: tuple[dict[str, torch.Tensor], Any], other: tuple[dict[str,
 
 
 @pytest.fixture
-def both(configure: Any, prepared: Prepared, recorder: Any, standing: Any, tmp_path: Path) -> Any:
+def both(learn: Any, standing: Any, tmp_path: Path) -> Any:
     """Trains straight, and again with interruptions at some updates; compares where the two end."""
 
     def run(interruptions: list[int], **training: Any) -> Any:
-        config = configure(**training)
-        told = recorder()
-        straight = tmp_path / "straight"
-        assert train(config, prepared, straight, told)
-        broken = tmp_path / "broken"
+        straight, broken = tmp_path / "straight", tmp_path / "broken"
+        told = learn("straight", **training)
         for update in interruptions:
             with pytest.raises(Interrupted) as error:
-                train(config, prepared, broken, recorder(InterruptAt(update)), resume=True)
+                learn("broken", after=InterruptAt(update), resume=True, **training)
             assert str(error.value) == (
                 f"training was interrupted at update {update}; its state is saved in "
                 f"{broken / 'checkpoints' / 'last'}: go on with --resume"
             )
             assert standing(broken)[1]["update"] == update
-        train(config, prepared, broken, recorder(), resume=True)
+        learn("broken", resume=True, **training)
         assert_same(standing(straight), standing(broken))
         for name in ("model.safetensors", "config.toml", "source.json", "target.json"):
             assert (straight / name).read_bytes() == (broken / name).read_bytes()
@@ -92,10 +88,10 @@ def test_with_bleu_bf16_and_averaging(both: Any) -> None:
 
 
 def test_during_an_evaluation_which_is_then_done_anew(
-    configure: Any, prepared: Prepared, recorder: Any, standing: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    learn: Any, standing: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = configure(optimiser=ADAM, schedule=PLATEAU, evaluate_every=2, max_updates=6)
-    train(config, prepared, tmp_path / "straight", recorder())
+    training = {"optimiser": ADAM, "schedule": PLATEAU, "evaluate_every": 2, "max_updates": 6}
+    learn("straight", **training)
     score = Validation.score
     calls = []
 
@@ -107,114 +103,84 @@ def test_during_an_evaluation_which_is_then_done_anew(
 
     monkeypatch.setattr(Validation, "score", interrupted)
     with pytest.raises(Interrupted, match="at update 4"):
-        train(config, prepared, tmp_path / "broken", recorder())
+        learn("broken", **training)
     pending = standing(tmp_path / "broken")[1]
     assert (pending["pending"], len(pending["history"])) == (True, 1)
-    train(config, prepared, tmp_path / "broken", recorder(), resume=True)
+    learn("broken", resume=True, **training)
     assert_same(standing(tmp_path / "straight"), standing(tmp_path / "broken"))
 
 
 def test_the_schedule_goes_on_where_it_was(
-    configure: Any, prepared: Prepared, recorder: Any, standing: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    learn: Any, standing: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Dev scores that only get worse: the rate was lowered before the interruption, and is lowered after it."""
-    config = configure(
-        optimiser=OPTIMISERS["sgd"],
-        schedule={"type": "plateau", "patience": 1, "factor": 0.5},
-        evaluate_every=1,
-        max_updates=8,
-    )
+    plateau = {"type": "plateau", "patience": 1, "factor": 0.5}
+    training = {"optimiser": OPTIMISERS["sgd"], "schedule": plateau, "evaluate_every": 1, "max_updates": 8}
     scores = iter(range(1, 9))
     monkeypatch.setattr(Validation, "score", lambda *_: DevScore(float(next(scores)), 1.0))
-    straight = recorder()
-    train(config, prepared, tmp_path / "straight", straight)
+    straight = learn("straight", **training)
     assert [row["learning_rate"] for row in straight.updates] == [0.5] * 3 + [0.25] * 2 + [0.125] * 2 + [0.0625]
     scores = iter(range(1, 9))
     with pytest.raises(Interrupted):
-        train(config, prepared, tmp_path / "broken", recorder(InterruptAt(4)))
-    rest = recorder()
-    train(config, prepared, tmp_path / "broken", rest, resume=True)
+        learn("broken", after=InterruptAt(4), **training)
+    rest = learn("broken", resume=True, **training)
     assert [row["learning_rate"] for row in rest.updates] == [0.25] + [0.125] * 2 + [0.0625]
     assert_same(standing(tmp_path / "straight"), standing(tmp_path / "broken"))
 
 
-def test_a_run_whose_end_is_moved_goes_on(configure: Any, prepared: Prepared, recorder: Any, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    assert train(configure(optimiser=ADAM, max_updates=3, evaluate_every=3), prepared, folder, recorder()) == (
-        "3 updates done (training.max_updates)"
-    )
-    again = recorder()
-    train(configure(optimiser=ADAM, max_updates=3, evaluate_every=3), prepared, folder, again, resume=True)
+def test_a_run_whose_end_is_moved_goes_on(learn: Any, tmp_path: Path) -> None:
+    first = learn(optimiser=ADAM, max_updates=3, evaluate_every=3)
+    assert first.reason == "3 updates done (training.max_updates)"
+    again = learn(optimiser=ADAM, max_updates=3, evaluate_every=3, resume=True)
     assert again.updates == [], "a run at its end has nothing more to do"
-    longer = recorder()
-    config = configure(optimiser=ADAM, max_updates=5, evaluate_every=3, save_minutes=1, patience=9)
-    train(config, prepared, folder, longer, resume=True)
+    longer = learn(optimiser=ADAM, max_updates=5, evaluate_every=3, save_minutes=1, patience=9, resume=True)
     assert [row["update"] for row in longer.updates] == [4, 5]
-    assert f"going on from update 3 ({folder / 'checkpoints' / 'last'})" in longer.messages
+    assert f"going on from update 3 ({tmp_path / 'run' / 'checkpoints' / 'last'})" in longer.messages
 
 
 @pytest.fixture
-def finished(configure: Any, prepared: Prepared, recorder: Any, tmp_path: Path) -> Path:
-    train(configure(optimiser=ADAM, max_updates=2), prepared, tmp_path / "run", recorder())
+def finished(learn: Any, tmp_path: Path) -> Path:
+    learn(optimiser=ADAM, max_updates=2)
     return tmp_path / "run"
 
 
-def everything(folder: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def test_a_folder_that_holds_a_run_is_refused_without_resume(
-    configure: Any, prepared: Prepared, recorder: Any, finished: Path
+@pytest.mark.parametrize(
+    ("resume", "tables", "training", "message"),
+    [
+        (False, {}, {}, "holds a training run already; go on with --resume, or name another folder"),
+        (
+            True,
+            {"model": {"encoder": {"size": 7}}},
+            {"optimiser": {**ADAM, "learning_rate": 0.5}, "seed": 2},
+            "its run differs from this config in model.encoder.size, training.optimiser.learning_rate, "
+            "training.seed; change it back, or name another folder",
+        ),
+        (False, None, {}, "holds a model without a checkpoint to go on from; name another folder"),
+        (True, None, {}, "holds a model without a checkpoint to go on from; name another folder"),
+    ],
+)
+def test_another_run_is_refused_and_the_folder_left_as_it_is(
+    learn: Any, finished: Path, resume: bool, tables: Any, training: dict[str, Any], message: str
 ) -> None:
-    before = everything(finished)
+    """tables = None: its checkpoint is gone."""
+    if tables is None:
+        (finished / "checkpoints").rename(finished.parent / "elsewhere")
+    before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
     with pytest.raises(TrainingError) as error:
-        train(configure(optimiser=ADAM, max_updates=4), prepared, finished, recorder())
-    assert str(error.value) == (
-        f"{finished}: holds a training run already; go on with --resume, or name another folder"
-    )
-    assert everything(finished) == before
+        learn(tables=tables, **{"optimiser": ADAM, "max_updates": 4, **training}, resume=resume)
+    assert str(error.value) == f"{finished}: {message}"
+    assert {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()} == before
 
 
-@pytest.mark.parametrize("resume", [False, True])
-def test_a_model_without_a_checkpoint_is_not_written_over(
-    configure: Any, prepared: Prepared, recorder: Any, finished: Path, resume: bool
-) -> None:
-    (finished / "checkpoints").rename(finished.parent / "elsewhere")
-    before = everything(finished)
-    with pytest.raises(TrainingError) as error:
-        train(configure(optimiser=ADAM, max_updates=4), prepared, finished, recorder(), resume=resume)
-    assert str(error.value) == (f"{finished}: holds a model without a checkpoint to go on from; name another folder")
-    assert everything(finished) == before
-
-
-def test_another_config_is_refused_with_the_paths_that_differ(
-    configure: Any, prepared: Prepared, recorder: Any, finished: Path
-) -> None:
-    config = configure(
-        {"model": {"encoder": {"size": 7}}}, optimiser={**ADAM, "learning_rate": 0.5}, max_updates=4, seed=2
-    )
-    before = everything(finished)
-    with pytest.raises(TrainingError) as error:
-        train(config, prepared, finished, recorder(), resume=True)
-    assert str(error.value) == (
-        f"{finished}: its run differs from this config in model.encoder.size, "
-        "training.optimiser.learning_rate, training.seed; change it back, or name another folder"
-    )
-    assert everything(finished) == before
-
-
-def test_another_corpus_under_the_same_name_is_refused(
-    configure: Any, prepared: Prepared, recorder: Any, finished: Path
-) -> None:
+@pytest.mark.usefixtures("finished")
+def test_another_corpus_under_the_same_name_is_refused(learn: Any, prepared: Prepared) -> None:
     other = Prepared(prepared.folder, prepared.facts | {"sha256": "f" * 64})
     with pytest.raises(TrainingError, match=r"its run was on a corpus with SHA-256 .*got one with f{16}\.\.\. in"):
-        train(configure(optimiser=ADAM, max_updates=4), other, finished, recorder(), resume=True)
+        learn(optimiser=ADAM, max_updates=4, data=other, resume=True)
 
 
-def test_resume_without_a_run_starts_one(configure: Any, prepared: Prepared, recorder: Any, tmp_path: Path) -> None:
-    told = recorder()
-    train(configure(optimiser=ADAM, max_updates=1), prepared, tmp_path / "new", told, resume=True)
-    assert [row["update"] for row in told.updates] == [1]
+def test_resume_without_a_run_starts_one(learn: Any) -> None:
+    assert [row["update"] for row in learn(optimiser=ADAM, max_updates=1, resume=True).updates] == [1]
 
 
 @pytest.mark.parametrize(
@@ -227,38 +193,24 @@ def test_resume_without_a_run_starts_one(configure: Any, prepared: Prepared, rec
     ],
 )
 def test_a_damaged_checkpoint_is_said(
-    configure: Any,
-    prepared: Prepared,
-    recorder: Any,
-    finished: Path,
-    name: str,
-    content: bytes,
-    kind: type[Exception],
-    message: str,
+    learn: Any, finished: Path, name: str, content: bytes, kind: type[Exception], message: str
 ) -> None:
     (finished / "checkpoints" / "last" / name).write_bytes(content)
     with pytest.raises(kind, match=message):
-        train(configure(optimiser=ADAM, max_updates=4), prepared, finished, recorder(), resume=True)
+        learn(optimiser=ADAM, max_updates=4, resume=True)
 
 
-def test_a_folder_that_cannot_be_made_is_said(
-    configure: Any, prepared: Prepared, recorder: Any, tmp_path: Path
-) -> None:
+def test_a_folder_that_cannot_be_made_is_said(learn: Any, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
+    folder = tmp_path / "file" / "run"
     with pytest.raises(TrainingError) as error:
-        train(configure(optimiser=ADAM, max_updates=1), prepared, tmp_path / "file" / "run", recorder())
-    assert str(error.value) == (
-        f"{tmp_path / 'file' / 'run'}: must be a folder that can be written to; got: Not a directory"
-    )
+        learn("file/run", optimiser=ADAM, max_updates=1)
+    assert str(error.value) == f"{folder}: must be a folder that can be written to; got: Not a directory"
 
 
-def test_other_random_numbers_make_another_run(
-    configure: Any, prepared: Prepared, recorder: Any, standing: Any, tmp_path: Path
-) -> None:
+def test_other_random_numbers_make_another_run(learn: Any, standing: Any, tmp_path: Path) -> None:
     """So that the tests above cannot pass by comparing what does not depend on the draws."""
-    first = configure(optimiser=ADAM, max_updates=2)
-    other = first.model_copy(update={"training": first.training.model_copy(update={"seed": 2})})
-    train(first, prepared, tmp_path / "one", recorder())
-    train(other, prepared, tmp_path / "two", recorder())
+    for name, seed in (("one", 1), ("two", 2)):
+        learn(name, optimiser=ADAM, max_updates=2, seed=seed)
     one, two = standing(tmp_path / "one")[0], standing(tmp_path / "two")[0]
     assert not any(torch.equal(one[name], two[name]) for name in one if name.endswith("exp_avg"))

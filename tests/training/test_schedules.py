@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rnnsearch.config import ScheduleConfig
-from rnnsearch.training.run import check, train
+from rnnsearch.training.run import check
 from rnnsearch.training.schedules import SCHEDULES, Schedule
 
 NEEDED: dict[str, dict[str, Any]] = {
@@ -63,16 +62,11 @@ def test_linear_falls_with_the_share_of_the_run_that_is_done() -> None:
 
 
 @pytest.mark.parametrize("limit", ["max_updates", "max_epochs"])
-def test_linear_ends_with_the_nearest_limit(
-    configure: Any, prepared: Any, recorder: Any, tmp_path: Path, limit: str
-) -> None:
+def test_linear_ends_with_the_nearest_limit(learn: Any, limit: str) -> None:
     far = {"max_updates": 1000, "max_epochs": 1000.0, "max_minutes": 1000.0}
     near = {"max_updates": 4, "max_epochs": 1.0}
-    config = configure(
-        optimiser={"type": "sgd", "learning_rate": 0.8}, schedule={"type": "linear"}, **(far | {limit: near[limit]})
-    )
-    told = recorder()
-    train(config, prepared, tmp_path / "run", told)
+    sgd = {"type": "sgd", "learning_rate": 0.8}
+    told = learn(optimiser=sgd, schedule={"type": "linear"}, **(far | {limit: near[limit]}))
     rates = [row["learning_rate"] for row in told.updates]
     assert rates == sorted(rates, reverse=True)
     assert rates[0] > 0.5 * 0.8
@@ -96,17 +90,9 @@ def test_halving_as_luong() -> None:
     assert [slow.factor(1, epoch) for epoch in (0.9, 1.0, 1.5, 2.0)] == [1.0, 0.5, 0.25, 0.125]
 
 
-def test_halving_begins_with_the_first_update_of_an_epoch(
-    configure: Any, prepared: Any, recorder: Any, tmp_path: Path
-) -> None:
-    config = configure(
-        optimiser={"type": "sgd", "learning_rate": 0.8},
-        schedule={"type": "halving", "start": 1.0, "every": 1.0},
-        clip_norm=1.0,
-        max_epochs=3,
-    )
-    told = recorder()
-    train(config, prepared, tmp_path / "run", told)
+def test_halving_begins_with_the_first_update_of_an_epoch(learn: Any) -> None:
+    sgd, halving = {"type": "sgd", "learning_rate": 0.8}, {"type": "halving", "start": 1.0, "every": 1.0}
+    told = learn(optimiser=sgd, schedule=halving, clip_norm=1.0, max_epochs=3)
     assert [row["learning_rate"] for row in told.updates] == [0.8] * 6 + [0.4] * 6 + [0.2] * 6
 
 

@@ -55,25 +55,18 @@ class Evaluation:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON; parts that were not asked for are left out."""
-        parts: dict[str, Any] = {
-            "name": self.name,
-            "sentences": self.sentences,
-            "scores": [asdict(score) for score in self.scores],
+        parts = {
+            "note": self.note,
+            "no_unk": self.no_unk_sentences is not None
+            and {"sentences": self.no_unk_sentences, "scores": [asdict(score) for score in self.no_unk_scores]},
+            "by_length": [asdict(bucket) for bucket in self.lengths],
+            "comparison": self.comparison and {"baseline": self.baseline, **asdict(self.comparison)},
+            "alignment": self.alignment and asdict(self.alignment),
+            "rare_words": [asdict(words) for words in self.rare_words],
         }
-        if self.note:
-            parts["note"] = self.note
-        if self.no_unk_sentences is not None:
-            scores = [asdict(score) for score in self.no_unk_scores]
-            parts["no_unk"] = {"sentences": self.no_unk_sentences, "scores": scores}
-        if self.lengths:
-            parts["by_length"] = [asdict(bucket) for bucket in self.lengths]
-        if self.comparison is not None:
-            parts["comparison"] = {"baseline": self.baseline, **asdict(self.comparison)}
-        if self.alignment is not None:
-            parts["alignment"] = asdict(self.alignment)
-        if self.rare_words:
-            parts["rare_words"] = [asdict(words) for words in self.rare_words]
-        return parts
+        scores = [asdict(score) for score in self.scores]
+        given = {name: part for name, part in parts.items() if part}
+        return {"name": self.name, "sentences": self.sentences, "scores": scores, **given}
 
     def to_text(self) -> str:
         """The scores as plain text, one part after the other, each in aligned columns."""

@@ -25,7 +25,6 @@ from rnnsearch.evaluate.examples import Example
 from rnnsearch.evaluate.projection import Projection
 from rnnsearch.evaluate.scatter import scatter
 from rnnsearch.files import write_bytes
-from rnnsearch.metrics.alignment_error import AlignmentScores
 from rnnsearch.metrics.rare_words import shown
 from rnnsearch.plots import by_length, learning, rare_words
 from rnnsearch.plots.figures import DARK, LIGHT, Theme, render
@@ -76,13 +75,12 @@ def to_html(report: Report) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for known in (grey, percentages, anchor, comparison_table, alignment_table, statistics_table):
+    for known in (grey, percentages, paper_table, comparison_table, statistics_table):
         pages.filters[known.__name__] = known
     files = resources.files("rnnsearch.evaluate") / "templates"
     style, script = ((files / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
     return pages.get_template("report.html").render(
         report=report,
-        papers=_papers(report.evaluations),
         by_length=_lengths(report.evaluations),
         rare_words=_rare_words(report.evaluations),
         dots=None if report.projection is None else scatter(report.projection),
@@ -123,10 +121,6 @@ def _data_uri(figure: Figure) -> str:
     return "data:image/svg+xml;base64," + base64.b64encode(render(figure, "svg")).decode("ascii")
 
 
-def _papers(evaluations: Sequence[Evaluation]) -> Rows | None:
-    return paper_table(evaluations) if any(e.no_unk_sentences is not None for e in evaluations) else None
-
-
 def _lengths(evaluations: Sequence[Evaluation]) -> Charted | None:
     systems = {e.name: e.lengths for e in evaluations if e.lengths}
     if not systems:
@@ -158,17 +152,6 @@ def _cleaning(report: Report) -> Rows | None:
     counts += [("trained on", report.kept), ("read", report.read)]
     rows = [[name, f"{count:,}", f"{100 * count / max(report.read, 1):.1f} %"] for name, count in counts]
     return [["Why pairs were left out", "Pairs", "Share"], *rows]
-
-
-def alignment_table(scores: AlignmentScores) -> Rows:
-    """A head and the scores."""
-    numbers = [f"{scores.aer:.3f}", f"{scores.precision:.3f}", f"{scores.recall:.3f}", f"{scores.links:,}"]
-    return [["AER", "Precision", "Recall", "Links"], numbers]
-
-
-def anchor(title: str) -> str:
-    """A part's title as the end of an address."""
-    return title.lower().replace(" ", "-")
 
 
 def percentages(attention: NDArray[np.floating[Any]]) -> str:

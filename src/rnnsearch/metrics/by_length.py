@@ -33,11 +33,6 @@ class Bucket:
         return str(self.low) if self.low == self.high else f"{self.low}–{self.high}"
 
 
-def source_lengths(sources: Sequence[str]) -> list[int]:
-    """Whitespace-separated words of each sentence."""
-    return [len(source.split()) for source in sources]
-
-
 def length_ranges(lengths: Sequence[int], width: int | None = None) -> list[tuple[int, int]]:
     """Ranges of lengths, both ends included, that share out all sentences.
 
@@ -97,7 +92,7 @@ def bleu_by_length(
     """
     check_lines(hypotheses, references)
     check_lines(sources, references, "sources")
-    lengths = np.asarray(source_lengths(sources))
+    lengths = np.asarray([len(source.split()) for source in sources])
     buckets = []
     for low, high in length_ranges(lengths.tolist(), width):
         inside = np.flatnonzero((lengths >= low) & (lengths <= high)).tolist()

@@ -15,6 +15,7 @@ from rnnsearch.search.forced import forced
 from rnnsearch.search.greedy import greedy
 from rnnsearch.search.hypothesis import EMPTY, Hypothesis, SentenceError
 from rnnsearch.search.plan import Plan
+from rnnsearch.search.ranking import MEAN, Ranking
 from rnnsearch.search.scorer import SOURCE, Scorer, Sources
 from rnnsearch.search.workers import FEWEST, one_thread_each
 from rnnsearch.text.vocabulary import EOS, PAD
@@ -78,11 +79,9 @@ def forced_all(
     scorer: Scorer,
     sentences: Sequence[Ids],
     targets: Sequence[Ids],
-    length_penalty: float = 1.0,
+    ranking: Ranking = MEAN,
     batch_sentences: int = 64,
     *,
-    length_norm: str = "power",
-    coverage_penalty: float = 0.0,
     make: MakeSources = make_sources,
     progress: Progress | None = None,
 ) -> list[Hypothesis]:
@@ -100,7 +99,7 @@ def forced_all(
         sources = make([sentences[i] for i in batch], scorer.device)
         mine = [targets[i] for i in batch]
         with _renumbered(batch):
-            found.add(batch, forced(scorer, sources, mine, length_penalty, length_norm, coverage_penalty))
+            found.add(batch, forced(scorer, sources, mine, ranking))
     return found.results
 
 

@@ -1,4 +1,4 @@
-"""Forced decoding: what a Scorer says of given target sentences, symbol by symbol."""
+"""What a Scorer says of given target symbols: of whole sentences (forced decoding), of what may follow a beginning."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.search.columns import Columns
+from rnnsearch.search.columns import ColumnChooser, Columns, columns_for
+from rnnsearch.search.constraints import NEVER
 from rnnsearch.search.hypothesis import (
     Hypothesis,
     Numbers,
@@ -15,21 +16,17 @@ from rnnsearch.search.hypothesis import (
     gather_attention,
     make_hypotheses,
     not_a_number,
+    refuse,
     source_lengths,
 )
-from rnnsearch.search.ranking import Ranking
+from rnnsearch.search.ranking import MEAN, Ranking
 from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 
 
-@torch.no_grad()
+@torch.inference_mode()
 def forced(
-    scorer: Scorer,
-    sources: Sources,
-    targets: Sequence[Sequence[int]],
-    length_penalty: float = 1.0,
-    length_norm: str = "power",
-    coverage_penalty: float = 0.0,
+    scorer: Scorer, sources: Sources, targets: Sequence[Sequence[int]], ranking: Ranking = MEAN
 ) -> list[Hypothesis]:
     """One finished hypothesis a sentence, made of its target's symbols (given without EOS) and EOS.
 
@@ -47,13 +44,10 @@ def forced(
         tokens[: len(target), b] = target
         tokens[len(target), b] = EOS
     scores, attention = _unroll(scorer, sources, torch.from_numpy(tokens).to(scorer.device))
-    step = np.arange(len(tokens))[:, None]
-    for sentence, t in np.argwhere((np.isnan(scores) & (step < ends)).T)[:1].tolist():
-        raise not_a_number(sentence, t + 1)
+    refuse(np.isnan, scores, ends, not_a_number)
     many = np.arange(len(targets))
-    weights = gather_attention(attention, np.where(step < ends, many, -1))
-    scored = Scored(many, tokens, scores, ends, ends > 0, weights)
-    return make_hypotheses(scored, sources, Ranking(length_penalty, length_norm, coverage_penalty))
+    weights = gather_attention(attention, np.where(np.arange(len(tokens))[:, None] < ends, many, -1))
+    return make_hypotheses(Scored(many, tokens, scores, ends, ends > 0, weights), sources, ranking)
 
 
 def _unroll(scorer: Scorer, sources: Sources, tokens: Tensor) -> tuple[Numbers, list[dict[str, Tensor]]]:
@@ -68,3 +62,25 @@ def _unroll(scorer: Scorer, sources: Sources, tokens: Tensor) -> tuple[Numbers, 
         attention.append(step.attention)
         state, previous = step.state, y
     return torch.stack(scores).masked_fill(columns < 0, -torch.inf).cpu().numpy(), attention
+
+
+@torch.inference_mode()
+def following(
+    scorer: Scorer,
+    sources: Sources,
+    prefix: Sequence[int],
+    allowed: Sequence[int],
+    count: int,
+    choose: ColumnChooser | None = None,
+) -> list[int]:
+    """The `count` symbols of `allowed` that best follow `prefix` in the one sentence's translation, best first."""
+    columns = columns_for(scorer, sources, choose)
+    memory, state = scorer.start(sources, columns.ids)
+    for symbol in (BOS, *prefix):
+        step = scorer.step(memory, state, torch.tensor([symbol], device=scorer.device))
+        state = step.state
+    wanted = torch.tensor([id for id in allowed if id not in NEVER], dtype=torch.int64, device=scorer.device)
+    found = columns.find(wanted)
+    wanted, found = wanted[found >= 0], found[found >= 0]
+    best = step.scores[0, found].float().topk(min(count, len(wanted))).indices
+    return [int(id) for id in wanted[best]]

@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from torch import Tensor
@@ -17,30 +17,17 @@ from rnnsearch.search.hypothesis import (
     make_hypotheses,
     not_a_number,
     nothing_allowed,
+    refuse,
 )
 from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.text.vocabulary import EOS
-
-
-class GreedyFound(NamedTuple):
-    """A whole greedy search of B sentences in T steps; what is past a sentence's end means nothing.
-
-    tokens, scores: [T, B]. end: [B], steps taken. finished: [B], whether the last was EOS. attention: source name ->
-    [B, T, J].
-    """
-
-    tokens: Numbers
-    scores: Numbers
-    end: Numbers
-    finished: Numbers
-    attention: dict[str, Numbers]
 
 
 @runtime_checkable
 class SearchesGreedily(Protocol):
     """A Scorer with a loop of its own, the twin of a beam of one."""
 
-    def greedy(self, sources: Sources, columns: Tensor | None, most: Numbers, banned: Sequence[int]) -> GreedyFound:
+    def greedy(self, sources: Sources, columns: Tensor | None, most: Numbers, banned: Sequence[int]) -> Scored:
         """Each sentence's symbols until EOS, or one more than its `most` [B] where none came; never a banned one.
         columns: as for `Scorer.start`."""
 
@@ -58,14 +45,9 @@ def greedy(
         return beam(scorer, sources, replace(options, beam=1, n_best=1), columns)
     ids = search_columns(scorer, sources, options, columns).ids
     found = scorer.greedy(sources, ids, limits(sources, options), sorted(options.banned | NEVER))
-    length = found.end - ~found.finished
-    step = np.arange(len(found.scores))[:, None]
-    for sentence, t in np.argwhere((np.isnan(found.scores) & (step < found.end)).T)[:1].tolist():
-        raise not_a_number(sentence, t + 1)
-    for sentence, t in np.argwhere((np.isneginf(found.scores) & (step < length)).T)[:1].tolist():
-        raise nothing_allowed(sentence, t + 1)
-    scored = Scored(np.arange(len(length)), found.tokens, found.scores, length, found.finished, found.attention)
-    return [[hypothesis] for hypothesis in make_hypotheses(scored, sources, options.ranking)]
+    refuse(np.isnan, found.scores, found.length + ~found.finished, not_a_number)
+    refuse(np.isneginf, found.scores, found.length, nothing_allowed)
+    return [[hypothesis] for hypothesis in make_hypotheses(found, sources, options.ranking)]
 
 
 def stream(

@@ -1,6 +1,6 @@
 """What a search returns, and the gathering of its attention once the winners are known."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -65,6 +65,15 @@ def nothing_allowed(sentence: int, position: int) -> SentenceError:
     )
 
 
+def refuse(
+    wrong: Callable[[Numbers], Numbers], scores: Numbers, length: Numbers, error: Callable[[int, int], SentenceError]
+) -> None:
+    """Raise `error` for the first sentence that has `wrong` scores among the first `length` [B] of scores [T, B]."""
+    step = np.arange(len(scores))[:, None]
+    for sentence, t in np.argwhere((wrong(scores) & (step < length)).T)[:1].tolist():
+        raise error(sentence, t + 1)
+
+
 def to_host(tensors: Sequence[Tensor]) -> list[Numbers]:
     """The tensors as arrays, fetched from the device in one transfer."""
     if not tensors:
@@ -99,7 +108,7 @@ def gather_attention(steps: Sequence[Mapping[str, Tensor]], rows: Numbers) -> di
 
 
 class Scored(NamedTuple):
-    """R hypotheses in arrays, before they are cut to their lengths."""
+    """R hypotheses in arrays, before they are cut to their lengths; what is past a length means nothing."""
 
     sentence: Numbers
     """[R], which sentence of the batch each translates."""

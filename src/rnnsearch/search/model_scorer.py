@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,8 +16,7 @@ from rnnsearch.kernels.native import rows
 from rnnsearch.kernels.native.packed import Kind, Packed, decoding, multiplies_bf16
 from rnnsearch.models.outputs import Logits
 from rnnsearch.models.translation_model import TranslationModel
-from rnnsearch.search.greedy import GreedyFound
-from rnnsearch.search.hypothesis import Numbers
+from rnnsearch.search.hypothesis import Numbers, Scored
 from rnnsearch.search.scorer import SOURCE, Scorer, Sources, Step
 from rnnsearch.text.vocabulary import BOS, EOS, UNK
 
@@ -88,18 +88,17 @@ class NativeScorer:
         logits, norm, state, alpha = self._twin.step(memory.encoded, state, y, memory.output)
         return Step(logits, state, {self._name: alpha}, norm)
 
-    def greedy(self, sources: Sources, columns: Tensor | None, most: Numbers, banned: Sequence[int]) -> GreedyFound:
+    def greedy(self, sources: Sources, columns: Tensor | None, most: Numbers, banned: Sequence[int]) -> Scored:
         """The whole search without coming back to Python."""
         (encoded, output), _ = self.start(sources, columns)
         never = torch.tensor(banned, dtype=torch.int64)
         if columns is not None:
             never = torch.isin(columns, never).nonzero()[:, 0]
         found = self._twin.greedy(encoded, output, columns, never, torch.from_numpy(most), BOS, EOS)
-        last = found.tokens.gather(0, found.length[None] - 1)[0]
+        finished = found.tokens.gather(0, found.length[None] - 1)[0].numpy() == EOS
+        length = found.length.numpy() - ~finished
         attention = {self._name: found.attention.numpy()}
-        return GreedyFound(
-            found.tokens.numpy(), found.scores.numpy(), found.length.numpy(), last.numpy() == EOS, attention
-        )
+        return Scored(np.arange(len(most)), found.tokens.numpy(), found.scores.numpy(), length, finished, attention)
 
 
 class Fastest(NamedTuple):

@@ -7,10 +7,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,38 +24,18 @@ LEAST = 1e-6
 """What a source symbol that was never attended to counts as: the logarithm of exactly 0 would drown all else."""
 
 
-class LengthNorm(ABC):
-    """What log-probabilities are divided by; it does not fall with the length."""
-
-    name: ClassVar[str]
-
-    @staticmethod
-    @abstractmethod
-    def of(length: Any, exponent: float) -> Any:
-        """The norm of lengths (a number or an array)."""
-
-
-class Power(LengthNorm):
+def power(length: Any, exponent: float) -> Any:
     """length ** exponent: 1 at exponent 0 (the plain sum), the length at exponent 1 (the mean a symbol)."""
-
-    name = "power"
-
-    @staticmethod
-    def of(length: Any, exponent: float) -> Any:
-        return length**exponent
+    return length**exponent
 
 
-class Gnmt(LengthNorm):
+def gnmt(length: Any, exponent: float) -> Any:
     """((5 + length) / (5 + 1)) ** exponent (Wu et al. 2016, eq. 14; 0.2 there)."""
-
-    name = "gnmt"
-
-    @staticmethod
-    def of(length: Any, exponent: float) -> Any:
-        return ((5.0 + length) / 6.0) ** exponent
+    return ((5.0 + length) / 6.0) ** exponent
 
 
-LENGTH_NORMS: dict[str, type[LengthNorm]] = {c.name: c for c in (Power, Gnmt)}
+LENGTH_NORMS: dict[str, Callable[[Any, float], Any]] = {"power": power, "gnmt": gnmt}
+"""What log-probabilities of lengths (a number or an array) are divided by; none falls with the length."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +44,7 @@ class Ranking:
 
     length_penalty: float = 1.0
     """The norm's exponent."""
-    length_norm: str = Power.name
+    length_norm: str = "power"
     coverage_penalty: float = 0.0
     """beta; 0 looks at no attention."""
 
@@ -74,9 +53,7 @@ class Ranking:
             if getattr(self, name) < 0:
                 raise RnnsearchError(f"{name} must be at least 0; got {getattr(self, name)}")
         if self.length_norm not in LENGTH_NORMS:
-            known = list(LENGTH_NORMS)
-            hint = did_you_mean(self.length_norm, known)
-            raise RnnsearchError(f'length_norm must be one of {", ".join(known)}; got "{self.length_norm}"{hint}')
+            raise RnnsearchError(f"length_norm {_unknown(self.length_norm)}")
 
     @property
     def covers(self) -> bool:
@@ -88,7 +65,7 @@ class Ranking:
 
         It does not fall with `length` where log_prob is at most 0, and the penalty is at most 0.
         """
-        return log_prob / LENGTH_NORMS[self.length_norm].of(length, self.length_penalty) + penalty
+        return log_prob / LENGTH_NORMS[self.length_norm](length, self.length_penalty) + penalty
 
     def coverage(self, attention: Mapping[str, NDArray[np.float32]]) -> float:
         """beta * sum_j log(min(sum_i alpha_ij, 1)) of one hypothesis's weights [I, J] by source name, the last of the
@@ -98,6 +75,15 @@ class Ranking:
         require_attention(attention)
         sums = (np.cumsum(weights[:, :-1], axis=0, dtype=np.float32)[-1:] for weights in attention.values())
         return self.coverage_penalty * float(sum(np.log(np.clip(s, LEAST, 1.0)).sum() for s in sums))
+
+
+MEAN = Ranking()
+"""The mean log-probability a symbol."""
+
+
+def _unknown(norm: str) -> str:
+    known = list(LENGTH_NORMS)
+    return f'must be one of {", ".join(known)}; got "{norm}"{did_you_mean(norm, known)}'
 
 
 def require_attention(attention: Mapping[str, Any]) -> None:
@@ -110,9 +96,7 @@ def check(config: RunConfig) -> list[str]:
     """Every fault of `[search]`, by itself and with the model; empty if none."""
     search, faults = config.search, []
     if search.length_norm not in LENGTH_NORMS:
-        known = list(LENGTH_NORMS)
-        hint = did_you_mean(search.length_norm, known)
-        faults.append(f'search.length_norm: must be one of {", ".join(known)}; got "{search.length_norm}"{hint}')
+        faults.append(f"search.length_norm: {_unknown(search.length_norm)}")
     decoder = DECODERS.get(config.model.decoder.type)
     if search.coverage_penalty > 0 and decoder is not None and not decoder.attends:
         what = f"the {decoder.name} decoder, which does not attend"
