@@ -10,7 +10,6 @@ from rnnsearch.models.attention.features import FEATURES
 from rnnsearch.models.attention.normalisers import NORMALISERS
 from rnnsearch.models.attention.scores import SCORES
 from rnnsearch.models.attention.windows import WINDOWS
-from rnnsearch.models.bridges import Copy, Zero
 from rnnsearch.models.build import check
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders.table import DECODERS
@@ -45,31 +44,44 @@ REASONS = (
 )
 
 
+ATTENDING = {"bahdanau", "bahdanau-tanh", "cgru", "deep-transition", "bideep", "memory"}
+BRIDGED = {"luong", "luong-input-feeding", "neubig", "rnmt-plus"}
+"""These attend, too."""
+WITHOUT = {"rnnencdec", "cho", "sutskever"}
+RESIDUAL = {*BRIDGED, "sutskever", "bideep"}
+LSTMS = {"lstm", "layer-norm-lstm", "gate-norm-lstm"}
+WITH_HIDDEN_LAYER = {"additive", "concat", "multi-head-additive"}
+
+
 def right(model) -> bool:
-    """Written out beside `check`: attention and its parts where the decoder attends, a cell and a bridge where it asks
-    for one, and one vector of the whole sentence where nothing else tells it of the source."""
-    decoder, encoder, bridge = DECODERS[model.decoder.type], ENCODERS[model.encoder.type], model.decoder.bridge
-    right_options = all(
-        (given is not None) == (name in decoder.options)
-        for name, given in [("cell", model.decoder.cell), ("bridge", bridge)]
-    ) and (model.decoder.residual_from is None or "residual_from" in decoder.optional)
-    right_attention = (model.attention is not None) == decoder.attends >= model.lexical and right_parts(model.attention)
-    right_bridge = (bridge != Zero.name or decoder.attends) and (bridge != Copy.name or right_copy(model))
-    one_vector = encoder.one_vector and model.encoder.direction != "both"
-    return right_options and right_attention and right_bridge and (decoder.attends or bridge is not None or one_vector)
+    """Written out beside `check`, from the papers and from no class: attention and its parts where the decoder attends,
+    a cell and a bridge where it has one, one vector of the whole sentence where nothing else tells it of the source."""
+    decoder, options = model.decoder.type, model.decoder
+    assert decoder in ATTENDING | BRIDGED | WITHOUT
+    attends = decoder not in WITHOUT
+    right_options = (
+        (options.cell is not None) == (decoder != "cho")
+        and (options.bridge is not None) == (decoder in BRIDGED | {"sutskever"})
+        and (options.residual_from is None or decoder in RESIDUAL)
+    )
+    right_attention = (model.attention is not None) == attends >= model.lexical and right_parts(model.attention)
+    right_bridge = (options.bridge != "zero" or attends) and (options.bridge != "copy" or right_copy(model))
+    one_vector = model.encoder.type in {"unidirectional", "stacked"} and model.encoder.direction != "both"
+    told = attends or options.bridge is not None or one_vector
+    return right_options and right_attention and right_bridge and told
 
 
 def right_parts(attention) -> bool:
     if attention is None:
         return True
-    score, window = SCORES[attention.score], WINDOWS[attention.window]
-    right_hard = not NORMALISERS[attention.normaliser].draws_noise or not (window.weighs or "heads" in score.options)
-    return right_hard and (score.takes_features or not attention.features)
+    hard = attention.normaliser == "hard"
+    right_hard = not hard or (attention.window != "local-p" and attention.score != "multi-head-additive")
+    return right_hard and (attention.score in WITH_HIDDEN_LAYER or not attention.features)
 
 
 def right_copy(model) -> bool:
     """As many layers of one size and one kind of state; the sizes here are made to fit wherever they can."""
-    same_kind = model.decoder.cell and CELLS[model.encoder.cell].state is CELLS[model.decoder.cell].state
+    same_kind = (model.encoder.cell in LSTMS) == (model.decoder.cell in LSTMS)
     return same_kind and model.encoder.layers == model.decoder.layers and model.encoder.direction != "bottom"
 
 

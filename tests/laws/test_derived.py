@@ -1,0 +1,90 @@
+"""A class derived from any part takes its own steps, in training and in search: it never meets its parent's twin."""
+
+import pytest
+import torch
+
+from rnnsearch.backend.decoding import NativeRNNsearch
+from rnnsearch.backend.twins import TWINS, choose
+from rnnsearch.kernels.native.packed import Kind
+from rnnsearch.models.cells import CELLS
+from rnnsearch.models.decoders.table import DECODERS
+from rnnsearch.systems.build import build
+from rnnsearch.tensors import stack
+
+
+def turned_round(kind):
+    """A decoder whose readouts see the state's opposite."""
+
+    class Derived(kind):
+        def step(self, x, state, memory):
+            state, reading = super().step(x, state, memory)
+            return state, reading._replace(state=-reading.state)
+
+    return Derived
+
+
+def halved(kind):
+    """A cell that forgets half of its output at each step."""
+
+    class Derived(kind):
+        def step(self, x, state, keep=None):
+            new = super().step(x, state, keep)
+            return new._replace(h=0.5 * new.h)
+
+    return Derived
+
+
+def readouts(model, batch):
+    """In training, and by the steps of a search."""
+    memory, previous = model.encode(batch.sources), batch.target.previous()
+    state, steps = model.start(memory), []
+    for y in previous.unbind(1):
+        readout, state, _ = model.step(y, state, memory)
+        steps.append(readout)
+    return model.unroll(previous, memory).readout, stack(steps, 1)
+
+
+def config_with(choices, **wanted):
+    """The first combination in which a decoder (`decoder`) or the encoder's cell (`cell`) is this one."""
+    for config in choices["whole"].values():
+        model = config.model
+        if {"decoder": model.decoder.type, "cell": model.encoder.cell}.items() >= wanted.items():
+            yield config
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_derived_decoder_takes_its_own_step(name, choices, make, batch, monkeypatch):
+    for config in config_with(choices, decoder=name):
+        with monkeypatch.context() as patch:
+            patch.setitem(DECODERS, name, turned_round(DECODERS[name]))
+            derived = make(config).double()
+        trained, searched = readouts(derived, batch)
+        torch.testing.assert_close(trained, searched, rtol=1e-10, atol=1e-10)
+        assert not torch.allclose(trained, readouts(make(config).double(), batch)[0])
+        assert NativeRNNsearch.of(derived, Kind.FP32) is None
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_a_derived_cell_takes_its_own_step(name, choices, make, batch, monkeypatch):
+    config = next(config_with(choices, cell=name))
+    with monkeypatch.context() as patch:
+        patch.setitem(CELLS, name, halved(CELLS[name]))
+        derived = make(config).double()
+    trained, searched = readouts(derived, batch)
+    choose(derived, fast=False)
+    defined, _ = readouts(derived, batch)
+    torch.testing.assert_close(trained, defined, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(trained, searched, rtol=1e-10, atol=1e-10)
+    assert not torch.allclose(trained, readouts(make(config).double(), batch)[0])
+    assert NativeRNNsearch.of(derived, Kind.FP32) is None
+
+
+def test_every_twin_is_met_by_the_laws_and_every_choice_has_its_reason(choices):
+    met = set()
+    for config in choices["system"].values():
+        model = build(config.model, 12, 12, seed=None)
+        modules = dict(model.named_modules())
+        for name, twin, why in choose(model):
+            assert (twin is None) == bool(why) == (modules[name].twin is None)
+            met |= {type(modules[name])} if twin else set()
+    assert met == set(TWINS)
