@@ -46,7 +46,7 @@ def model_of(window: str, size: int, width: int) -> TranslationModel:
             "attention": options("additive", window, size, width),
             "decoder": {"type": "bahdanau", "cell": "gru", "size": size, "maxout": size // 2},
         },
-        "training": {"max_epochs": 1},
+        "training": {"max_epochs": 1, "optimiser": {"learning_rate": 0.001}},
     }
     return build(resolve(tables).model, SYMBOLS, SYMBOLS, seed=1).eval()
 

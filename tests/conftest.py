@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from jaxtyping import install_import_hook
@@ -28,3 +30,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if here < (needed := mark.kwargs.get("devices", 1)):
             what = "a CUDA device" if needed == 1 else f"{needed} CUDA devices"
             item.add_marker(pytest.mark.skip(reason=f"needs {what}; torch finds {here or 'none'}"))
+
+
+@pytest.fixture
+def faults() -> Callable[..., list[str]]:
+    """Every fault of a run file's tables, of options and of combinations; what is not given is of no account."""
+    from rnnsearch.config import resolve
+    from rnnsearch.errors import ConfigError
+    from rnnsearch.systems.checks import check
+
+    plain = {
+        "data": {"source": "en", "target": "de", "corpus": "x"},
+        "training": {"max_epochs": 1, "optimiser": {"learning_rate": 0.001}},
+    }
+
+    def found(tables: dict[str, Any], *settings: str) -> list[str]:
+        try:
+            return check(resolve({**plain, **tables} if "preset" not in tables else tables, settings))
+        except ConfigError as error:
+            return error.faults
+
+    return found

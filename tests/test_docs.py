@@ -36,7 +36,7 @@ import tomli_w
 
 from rnnsearch import config as run_config
 from rnnsearch.cli import main
-from rnnsearch.config import RunConfig, Table
+from scripts.configuration_page import made_anew
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = (
@@ -185,11 +185,12 @@ def place(template: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def tables_restored() -> Iterator[None]:
     """Classes that a page adds to the tables leave them again."""
+    from rnnsearch.config import attention, optimisers
     from rnnsearch.models.attention.scores import SCORES
     from rnnsearch.models.cells import CELLS
     from rnnsearch.training.optimisers import OPTIMISERS
 
-    tables: tuple[dict[str, Any], ...] = (SCORES, CELLS, OPTIMISERS)
+    tables: tuple[dict[str, Any], ...] = (SCORES, CELLS, OPTIMISERS, attention.SCORES, optimisers.OPTIMISERS)
     before = [dict(table) for table in tables]
     yield
     for table, rows in zip(tables, before, strict=True):
@@ -218,7 +219,7 @@ def test_page_as_written(name: str, place: Path, monkeypatch: pytest.MonkeyPatch
             elif block.language == "console":
                 run_console(block, where)
             elif block.language == "python":
-                code = compile("\n" * (block.line - 1) + block.text, str(page), "exec")
+                code = compile("\n" * (block.line - 1) + block.text, str(page), "exec", dont_inherit=True)
                 exec(code, namespace)
 
 
@@ -265,174 +266,13 @@ def run_console(block: Block, where: str) -> None:
     assert re.fullmatch(pattern, said.strip(), re.DOTALL), f"{where}: says\n{said}"
 
 
-def tables_of(table: type[Table] = RunConfig, path: str = "") -> Iterator[tuple[str, type[Table]]]:
-    """Every table of a run file by its dotted path, the run file itself first."""
-    yield path, table
-    for name, field in table.model_fields.items():
-        inner = table_in(field.annotation)
-        if inner is not None:
-            yield from tables_of(inner, f"{path}.{name}".lstrip("."))
-
-
-def table_in(annotation: Any) -> type[Table] | None:
-    kinds = [annotation, *getattr(annotation, "__args__", ())]
-    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Table)), None)
-
-
-def type_text(schema: dict[str, Any]) -> str:
-    """An option's type in words, from its JSON schema."""
-    if "anyOf" in schema:
-        return " or ".join(type_text(kind) for kind in schema["anyOf"] if kind.get("type") != "null")
-    if "enum" in schema:
-        return " or ".join(f'`"{value}"`' for value in schema["enum"])
-    if schema["type"] == "array":
-        return f"list of {type_text(schema['items'])}s"
-    if "pattern" in schema:
-        return "language code"
-    words = {"integer": "whole number", "number": "number", "boolean": "true or false", "string": "text"}
-    limits = {"minimum": "at least", "exclusiveMinimum": "more than", "exclusiveMaximum": "less than"}
-    bounds = [f"{word} {schema[key]:g}" for key, word in limits.items() if key in schema]
-    return ", ".join([words[schema["type"]], *bounds])
-
-
-def default_text(table: type[Table], name: str) -> str:
-    """An option's default as it stands in a run file."""
-    field = table.model_fields[name]
-    if field.is_required():
-        return "must be given"
-    if field.default is None:
-        return "none"
-    return f"`{tomli_w.dumps({'x': field.default}).removeprefix('x = ').strip()}`"
-
-
-def users_of(path: str, name: str) -> str | None:
-    """Which classes need an option or may have it; None for one that does not depend on a class."""
-    from rnnsearch.models.attention.features import FEATURES
-    from rnnsearch.models.attention.scores import SCORES
-    from rnnsearch.models.attention.windows import WINDOWS
-    from rnnsearch.models.auxiliary import BASELINES
-    from rnnsearch.models.decoders.table import DECODERS
-    from rnnsearch.models.encoders import ENCODERS
-    from rnnsearch.models.initialise import INITS
-    from rnnsearch.training.optimisers import OPTIMISERS
-    from rnnsearch.training.schedules import SCHEDULES
-
-    attention = [*SCORES.values(), *WINDOWS.values(), *FEATURES.values()]
-    asks: dict[str, list[tuple[str, frozenset[str], frozenset[str]]]] = {
-        "model.encoder": [(c.name, c.options, c.optional) for c in ENCODERS.values()],
-        "model.decoder": [(c.name, c.options, c.optional) for c in DECODERS.values()],
-        "model.attention": [(c.name, c.options, frozenset()) for c in attention],
-        "model.init": [(c.name, c.options | c.attention_options, frozenset()) for c in INITS.values()],
-        "objective.reinforce": [(c.name, c.options, frozenset()) for c in BASELINES.values()],
-        "training.optimiser": [(c.name, c.needs, c.takes) for c in OPTIMISERS.values()],
-        "training.schedule": [(c.name, c.needs, c.takes) for c in SCHEDULES.values()],
-    }
-    if path not in asks:
-        return None
-    need = ", ".join(f"`{kind}`" for kind, needs, _ in asks[path] if name in needs)
-    take = ", ".join(f"`{kind}`" for kind, _, takes in asks[path] if name in takes)
-    said = [f"needed by {need}" if need else "", f"may be given for {take}" if take else ""]
-    return "; ".join(filter(None, said)) or "all"
-
-
-def expected_rows(path: str, table: type[Table]) -> dict[str, list[str]]:
-    """For each option of a table: its type, its default and, in tables of classes, who uses it."""
-    properties = table.model_json_schema()["properties"]
-    rows = {}
-    for name, field in table.model_fields.items():
-        if table_in(field.annotation) is None:
-            users = users_of(path, name)
-            rows[name] = [type_text(properties[name]), default_text(table, name), *([users] if users else [])]
-    return rows
-
-
-def table_rows(text: str) -> list[list[str]]:
-    """The cells of the Markdown tables in a text, without their heads and rules."""
-    lines = [line for line in text.splitlines() if line.startswith("|")]
-    rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
-    rules = [n for n, row in enumerate(rows) if all(re.fullmatch(":?-+:?", cell) for cell in row)]
-    return [row for n, row in enumerate(rows) if n not in rules and n + 1 not in rules]
-
-
-def test_configuration_page_lists_every_option_as_it_is() -> None:
+def test_configuration_page_is_what_its_script_makes() -> None:
     text = (DOCS / "configuration.md").read_text(encoding="utf-8")
-    parts = re.split(r"^### (?:At the top of the file|`\[(.*)\]`)$", text, flags=re.MULTILINE)
-    said = {path or "": section for path, section in zip(parts[1::2], parts[2::2], strict=True)}
-    real = {path: expected_rows(path, table) for path, table in tables_of()}
-    assert list(said) == [path for path, rows in real.items() if rows]
-    for path, rows in real.items():
-        if rows:
-            section = said[path].partition("\n## ")[0]
-            found = {row[0].strip("`"): [*row[1:3], *row[4:]] for row in table_rows(section)}
-            assert found == rows, f"[{path}]"
-
-
-def test_configuration_page_describes_every_preset() -> None:
-    text = (DOCS / "configuration.md").read_text(encoding="utf-8")
-    section = re.split(r"^## ", text, flags=re.MULTILINE)
-    rows = table_rows(next(part for part in section if part.startswith("Presets")))
-    assert rows == [preset_row(name) for name in run_config.preset_names()]
-
-
-def preset_row(name: str) -> list[str]:
-    """What the presets' table says of one."""
-    tables = run_config.preset(name)
-    model, training, text = tables["model"], tables["training"], tables["text"]
-    encoder, decoder, attention = model["encoder"], model["decoder"], model.get("attention")
-    units = "words" if text["type"] == "words" else "joint bpe" if text.get("joint") else "bpe"
-    counts = [text["vocabulary"], *([text["target_vocabulary"]] if "target_vocabulary" in text else [])]
-    sizes = [
-        str(model["embedding"]),
-        *(
-            f"{part['layers']} x {part['size']}" if "layers" in part else str(part["size"])
-            for part in (encoder, decoder)
-        ),
-        *(str(decoder[layer]) for layer in ("maxout", "readout") if layer in decoder),
-    ]
-    return [
-        f"`{name}`",
-        f"`{encoder['type']}`, `{encoder['cell']}`",
-        f"`{decoder['type']}`",
-        ", ".join(f"`{part}`" for part in parts_of(attention)) if attention else "none",
-        f"{units}, {' / '.join(f'{count:,}' for count in counts)}",
-        " / ".join(sizes),
-        training["optimiser"]["type"],
-        f"{training.get('max_length', 'any')}",
-    ]
-
-
-def parts_of(attention: dict[str, Any]) -> list[str]:
-    """The classes of an attention's table, without those that every attention has unless it says so."""
-    window = [attention["window"]] if "window" in attention else []
-    return [attention["score"], *window, *attention.get("features", [])]
-
-
-def test_listed_classes_are_those_of_the_tables() -> None:
-    from rnnsearch.models.attention.features import FEATURES
-    from rnnsearch.models.attention.normalisers import NORMALISERS
-    from rnnsearch.models.attention.scores import SCORES
-    from rnnsearch.models.attention.windows import WINDOWS
-    from rnnsearch.models.auxiliary import BASELINES
-    from rnnsearch.models.bridges import BRIDGES
-    from rnnsearch.models.cells import CELLS
-    from rnnsearch.models.decoders.table import DECODERS
-    from rnnsearch.models.encoders import ENCODERS
-    from rnnsearch.models.initialise import INITS
-    from rnnsearch.objectives.supervised_attention import ALIGNMENT_LOSSES
-    from rnnsearch.search.ranking import LENGTH_NORMS
-    from rnnsearch.training.optimisers import OPTIMISERS
-    from rnnsearch.training.schedules import SCHEDULES
-
-    text = (DOCS / "configuration.md").read_text(encoding="utf-8")
-    section = next(part for part in re.split(r"^## ", text, flags=re.MULTILINE) if part.startswith("Classes by name"))
-    kinds: dict[str, Mapping[str, object]] = {
-        "encoder": ENCODERS, "cell": CELLS, "score": SCORES, "window": WINDOWS, "normaliser": NORMALISERS,
-        "feature": FEATURES, "decoder": DECODERS, "bridge": BRIDGES, "init": INITS,
-        "alignment loss": ALIGNMENT_LOSSES, "baseline": BASELINES, "optimiser": OPTIMISERS, "schedule": SCHEDULES,
-        "length norm": LENGTH_NORMS,
-    }  # fmt: skip
-    said = [(row[0], row[1].strip("`")) for row in table_rows(section)]
-    assert said == [(kind, name) for kind, table in kinds.items() for name in table]
+    assert made_anew(text) == text, "run python scripts/configuration_page.py"
+    for path in ("data.cleaning", "model.attention", "training.schedule", "objective.reinforce", "search"):
+        assert f"### `[{path}]`" in text
+    assert "| `width` | whole number, at least 1 | must be given | D of the window" in text
+    assert text.count("needed by `local-m`, `local-p` |") == 1
 
 
 @pytest.mark.parametrize(

@@ -1,76 +1,159 @@
-"""The presets: all sound, and the papers' with the papers' exact settings."""
+"""The presets: all sound, and the papers' with the papers' settings."""
 
 import tomllib
+from functools import reduce
 
 import pytest
 import torch
 
 from rnnsearch import config
-from rnnsearch.config import preset, preset_names, resolve
+from rnnsearch.config import ModelConfig, merge, preset_names, resolve
+from rnnsearch.data.batches import make_batch
+from rnnsearch.models.draws import Draws
+from rnnsearch.objectives.likelihood import likelihood
 from rnnsearch.systems.build import build
-from rnnsearch.training.run import check
+from rnnsearch.systems.checks import check
+from rnnsearch.training.schedules import SCHEDULES
 
-DATA = {"source": "en", "target": "fr", "corpus": "x"}
-PAPERS = ["rnnencdec-30", "rnnencdec-50", "rnnsearch-30", "rnnsearch-50"]
+SMALL = [name for name in preset_names() if name.endswith("-small")]
+BAHDANAU = {
+    "text": {"type": "words", "vocabulary": 30_004},
+    "model": {"embedding": 620, "encoder.cell": "gru", "encoder.size": 1000, "init.type": "normal", "init.scale": 0.01}
+    | {"decoder.cell": "gru", "decoder.size": 1000, "decoder.maxout": 500, "decoder.first": "zero", "tie": "none"}
+    | dict.fromkeys([f"dropout.{place}" for place in ("embedding", "annotations", "readout", "word")], 0.0),
+    "training": {"batch.sentences": 80, "batch.sort_batches": 20, "clip_norm": 1.0, "normalise": "sentences"}
+    | {"optimiser.type": "adadelta", "optimiser.rho": 0.95, "optimiser.epsilon": 1e-6, "schedule.type": "constant"}
+    | {"label_smoothing": 0.0, "precision": "fp32", "clip_value": None},
+    "search": {"beam": 12},
+}
+RNNSEARCH = {
+    "model": {"encoder.type": "bidirectional", "decoder.type": "bahdanau", "attention.score": "additive"}
+    | {"attention.size": 1000, "attention.window": "global", "init.alignment_scale": 0.001}
+}
+RNNENCDEC = {"model": {"encoder.type": "unidirectional", "decoder.type": "rnnencdec", "attention": None}}
+LSTMS = {
+    "model": {f"{side}.{key}": value for side in ("encoder", "decoder") for key, value in
+              {"cell": "lstm", "layers": 4, "size": 1000}.items()}
+    | {"embedding": 1000, "encoder.direction": "forward", "decoder.bridge": "copy"}
+    | {"init.type": "uniform", "init.recurrent": "same"},
+    "training": {"clip_norm": 5.0, "batch.sentences": 128, "normalise": "sentences", "optimiser.type": "sgd"},
+}  # fmt: skip
+LUONG = {
+    "text": {"type": "words", "vocabulary": 50_004, "target_vocabulary": None},
+    "model": {"init.scale": 0.1},
+    "training": {"optimiser.learning_rate": 1.0, "schedule.every": 1.0, "max_length": 50},
+}
+FEEDING = {
+    "model": {"encoder.reverse": True, "decoder.type": "luong-input-feeding", "decoder.readout": 1000}
+    | {"dropout.embedding": 0.2, "dropout.layers": 0.2, "dropout.readout": 0.2},
+    "training": {"schedule.start": 8.0, "max_epochs": 12.0},
+}
+PAPERS = {
+    **{f"rnnsearch-{n}": [BAHDANAU, RNNSEARCH, {"training": {"max_length": n}}] for n in (30, 50)},
+    **{f"rnnencdec-{n}": [BAHDANAU, RNNENCDEC, {"training": {"max_length": n}}] for n in (30, 50)},
+    "coverage-2016": [
+        *(BAHDANAU, RNNSEARCH, {"training": {"max_length": 80}, "search": {"beam": 10}}),
+        {"model": {"attention.features": ["coverage-neural"], "attention.coverage_size": 10}},
+    ],
+    "cohn-2016": [
+        {"model": {"attention.features": ["position", "markov", "fertility-local"], "attention.neighbours": 1}}
+    ],
+    "sutskever-2014": [
+        LSTMS,
+        {
+            "text": {"type": "words", "vocabulary": 160_004, "target_vocabulary": 80_004},
+            "model": {"encoder.reverse": True, "decoder.type": "sutskever", "attention": None, "init.scale": 0.08},
+            "training": {"optimiser.learning_rate": 0.7, "max_epochs": 7.5, "schedule.start": 5.0}
+            | {"schedule.every": 0.5},
+        },
+    ],
+    "luong-base": [
+        *(LSTMS, LUONG, {"training": {"schedule.start": 5.0, "max_epochs": 10.0}}),
+        {"model": {"encoder.reverse": False, "decoder.type": "sutskever", "attention": None}},
+    ],
+    **{
+        f"luong-global-{score}": [
+            *(LSTMS, LUONG, FEEDING),
+            {"model": {"attention.score": score, "attention.window": "global"}},
+        ]
+        for score in ("dot", "general", "concat", "location")
+    },
+    **{
+        f"luong-{window}": [
+            *(LSTMS, LUONG, FEEDING),
+            {"model": {"attention.score": "general", "attention.window": window, "attention.width": 10}},
+        ]
+        for window in ("local-m", "local-p")
+    },
+    "neubig-mlp": [{"model": {"decoder.type": "neubig", "attention.score": "concat", "decoder.bridge": "copy"}}],
+    "rnmt-plus": [
+        {
+            "text": {"type": "bpe", "vocabulary": 32_000, "joint": True},
+            "model": {
+                "encoder.layers": 6,
+                "encoder.size": 1024,
+                "encoder.direction": "both",
+                "encoder.residual_from": 3,
+            }
+            | {"decoder.layers": 8, "decoder.size": 1024, "decoder.residual_from": 3, "decoder.cell": "gate-norm-lstm"}
+            | {"encoder.cell": "gate-norm-lstm", "attention.score": "multi-head-additive", "attention.heads": 4},
+            "training": {"label_smoothing": 0.1, "optimiser.type": "adam", "optimiser.beta1": 0.9}
+            | {"optimiser.beta2": 0.999, "optimiser.epsilon": 1e-6},
+        },
+    ],
+    "low-resource": [
+        {
+            "text": {"type": "bpe", "vocabulary": 2000},
+            "model": {"embedding": 512, "encoder.size": 1024, "decoder.size": 1024, "tie": "target", "lexical": True}
+            | {"encoder.cell": "layer-norm-gru", "decoder.cell": "layer-norm-gru", "dropout.embedding": 0.5}
+            | {"dropout.state": 0.5, "dropout.readout": 0.5, "dropout.word": 0.3},
+            "training": {"batch.tokens": 1000, "label_smoothing": 0.2, "max_length": 200, "evaluate_every": 1000}
+            | {"optimiser.type": "adam", "optimiser.learning_rate": 5e-4, "patience": 10},
+            "search": {"beam": 5},
+        },
+    ],
+}
+"""What the papers say, in dotted paths below a table; later tables win. (Bahdanau et al. 2015, sections 4.1-4.2 and
+appendices A and B; Luong et al. 2015, section 4.1; Sutskever et al. 2014, section 3.4.)"""
 
 
 def resolved(name, *settings):
-    return resolve({"preset": name, "data": DATA}, settings)
-
-
-def test_the_papers_presets_and_small_ones_are_there():
-    assert {*PAPERS, "small", "demo"} <= set(preset_names())
+    return resolve({"preset": name, "data": {"source": "en", "target": "fr", "corpus": "x"}}, settings)
 
 
 @pytest.mark.parametrize("name", preset_names())
-def test_a_preset_needs_only_data_and_has_no_fault(name):
-    assert check(resolved(name)) == []
-
-
-@pytest.mark.parametrize("name", preset_names())
-def test_dump_and_load_is_the_identity(name):
+def test_a_preset_needs_only_data_has_no_fault_and_is_read_back(name):
     before = resolved(name)
+    assert check(before) == []
     assert resolve(tomllib.loads(config.dump(before))) == before
 
 
 @pytest.mark.parametrize("name", PAPERS)
-def test_the_papers_exact_settings(name):
-    """Bahdanau et al. 2015, sections 4.1-4.2 and appendices A and B, as a table of everything that is set."""
-    searches = name.startswith("rnnsearch")
-    found = resolved(name).model_dump(exclude={"data"}, exclude_none=True)
-    assert found["text"] == {"type": "words", "vocabulary": 30000 + 4, "min_count": 1}
-    model = {
-        "embedding": 620,
-        "encoder": {"type": "bidirectional" if searches else "unidirectional", "cell": "gru", "size": 1000},
-        "decoder": {
-            "type": "bahdanau" if searches else "rnnencdec",
-            "cell": "gru",
-            "size": 1000,
-            "maxout": 500,
-            "first": "zero",
-        },
-        "dropout": dict.fromkeys(("embedding", "annotations", "readout", "word", "layers", "state"), 0.0),
-        "init": {"type": "normal", "scale": 0.01, "recurrent": "orthogonal"},
-        "tie": "none",
-        "lexical": False,
-    }
-    if searches:
-        model["attention"] = {"score": "additive", "size": 1000, "window": "global", "normaliser": "softmax"}
-        model["attention"]["features"] = []
-        model["init"]["alignment_scale"] = 0.001
-    assert found["model"] == model
-    assert found["objective"] == {}
-    training = found["training"]
-    assert training["batch"] == {"sentences": 80, "sort_batches": 20, "accumulate": 1}
-    assert training["optimiser"] == {"type": "adadelta", "rho": 0.95, "epsilon": 1e-6}
-    assert training["schedule"] == {"type": "constant"}
-    assert training["normalise"] == "sentences"
-    assert training["clip_norm"] == 1.0
-    assert training["max_length"] == int(name[-2:])
-    assert training["label_smoothing"] == 0.0
-    assert training["precision"] == "fp32"
-    assert "clip_value" not in training
-    assert found["search"]["beam"] == 12
+def test_the_papers_settings(name):
+    found, said = resolved(name).model_dump(), reduce(merge, PAPERS[name])
+    for table, options in said.items():
+        for path, expected in options.items():
+            value = reduce(lambda inner, key: (inner or {}).get(key), path.split("."), found[table])
+            assert value == expected, f"{table}.{path}"
+
+
+def test_halving_is_the_papers():
+    """Once after five epochs, then every half epoch (Sutskever et al.); every epoch (Luong et al.)."""
+    for name, epochs, factors in (
+        ("sutskever-2014", [4.9, 5, 5.4, 5.5, 6, 7.4], [1, 1 / 2, 1 / 2, 1 / 4, 1 / 8, 1 / 32]),
+        ("luong-base", [4.9, 5, 5.9, 6, 9.9], [1, 1 / 2, 1 / 2, 1 / 4, 1 / 32]),
+        ("luong-local-p", [7.9, 8, 8.9, 9, 11.9], [1, 1 / 2, 1 / 2, 1 / 4, 1 / 16]),
+    ):
+        schedule = SCHEDULES["halving"](resolved(name).training.schedule)
+        assert [schedule.factor(1000, float(epoch)) for epoch in epochs] == factors
+
+
+def parameters_of(made):
+    """The model's size, without making it."""
+    vocabularies = (made.text.vocabulary, made.text.target_vocabulary or made.text.vocabulary)
+    with torch.device("meta"):
+        model = build(made.model, *vocabularies, seed=None, objective=made.objective)
+    return sum(p.numel() for p in model.parameters())
 
 
 def test_parameters_of_rnnsearch_in_full_size():
@@ -80,43 +163,51 @@ def test_parameters_of_rnnsearch_in_full_size():
     alignment = A * n + A * 2 * n + A
     decoder = gru + 3 * n * 2 * n + (n * n + n)
     output = 2 * L * (n + E + 2 * n) + 2 * L + V * L + V
-    with torch.device("meta"):
-        model = build(resolved("rnnsearch-50").model, V, V, seed=None)
-    assert sum(p.numel() for p in model.parameters()) == 2 * V * E + 2 * gru + alignment + decoder + output
+    assert parameters_of(resolved("rnnsearch-50")) == 2 * V * E + 2 * gru + alignment + decoder + output
 
 
-@pytest.mark.parametrize("name", PAPERS)
-def test_the_two_lengths_differ_in_the_length_alone(name):
-    def rest(preset_name):
-        tables = preset(preset_name)
-        return {**tables, "training": {**tables["training"], "max_length": None}}
-
-    assert rest(name) == rest(f"{name[:-2]}30")
+def test_parameters_that_the_papers_tell():
+    assert round(parameters_of(resolved("sutskever-2014")) / 1e6) == 384  # "a total of 384M parameters" (section 3.4)
+    assert parameters_of(resolved("rnmt-plus")) == pytest.approx(378.9e6, rel=0.01)  # the paper's table 1
 
 
-@pytest.mark.parametrize(
-    ("setting", "fault"),
-    [
-        (
-            "training.optimiser.type=adamm",
-            'training.optimiser.type: must be one of sgd, adadelta, adam, adamw; got "adamm" (did you mean "adam"?)',
-        ),
-        ("training.optimiser.type=adam", "training.optimiser.learning_rate: must be given for adam optimiser"),
-        (
-            "training.optimiser.momentum=0.9",
-            'training.optimiser.momentum: has no effect with adadelta optimiser; remove it (or say "unset")',
-        ),
-        (
-            "training.schedule.patience=3",
-            'training.schedule.patience: has no effect with constant schedule; remove it (or say "unset")',
-        ),
-        ("model.dropout.annotations=0.1", None),
-    ],
-)
-def test_training_options_without_effect_are_refused(setting, fault):
-    assert check(resolved("rnnsearch-30", setting)) == ([fault] if fault else [])
+@pytest.mark.parametrize("name", [name for name in SMALL if name.removesuffix("-small") in PAPERS])
+def test_small_variants_are_small_and_of_the_same_kind(name):
+    paper, small = resolved(name.removesuffix("-small")), resolved(name)
+    assert parameters_of(small) < min(16e6, parameters_of(paper) / 4)
+    if name == "cohn-2016-small":
+        return
+    for part in (("encoder", "type"), ("encoder", "cell"), ("decoder", "type"), ("attention", "score")):
+        table, option = part
+        of_paper, of_small = (made.model.model_dump()[table] for made in (paper, small))
+        assert (of_paper and of_paper[option]) == (of_small and of_small[option])
 
 
-def test_faults_of_model_and_training_come_together():
-    found = check(resolved("rnnsearch-30", "model.attention.score=adition", "training.schedule.type=plato"))
-    assert [fault.partition(":")[0] for fault in found] == ["model.attention.score", "training.schedule.type"]
+def shrunk(table):
+    """The sizes of a `[model]` table divided by 16."""
+    sizes = {"embedding", "size", "readout", "maxout"}
+    divided = {key: value // 16 for key, value in table.items() if key in sizes and isinstance(value, int)}
+    inner = {key: shrunk(table[key]) for key in ("encoder", "decoder", "attention") if table.get(key)}
+    return table | divided | inner
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_small_variants_learn(name):
+    """Two updates with all their dropout lower the loss of a batch; here at a sixteenth of their sizes."""
+    small = resolved(name)
+    tiny = ModelConfig.model_validate(shrunk(small.model.model_dump()))
+    model = build(tiny, 16, 16, seed=1, objective=small.objective)
+    batch = make_batch([([5, 6, 7, 8], [4, 5]), ([9], [6, 7, 8, 9])], [0, 1])
+    objective, optimiser = likelihood(small.training.label_smoothing), torch.optim.Adam(model.parameters(), lr=3e-3)
+    before = objective(model, batch, None).nll.item()
+    for update in range(2):
+        optimiser.zero_grad()
+        objective(model, batch, Draws(update)).total.backward()
+        optimiser.step()
+    assert objective(model, batch, None).nll.item() < before
+
+
+def test_an_option_of_another_class_is_refused_in_a_preset(faults):
+    tables = {"preset": "rnnsearch-30", "data": {"source": "en", "target": "fr", "corpus": "x"}}
+    found = faults(tables, "training.optimiser.momentum=0.9", "model.attention.score=adition")
+    assert [fault.partition(":")[0] for fault in found] == ["model.attention.score", "training.optimiser.momentum"]

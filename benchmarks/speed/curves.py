@@ -90,7 +90,7 @@ def network(case: Case) -> TranslationModel:
     tables = {
         "data": {"source": "en", "target": "de", "corpus": "none"},
         "model": model(sizes),
-        "training": {"max_epochs": 1},
+        "training": {"max_epochs": 1, "optimiser": {"learning_rate": 0.001}},
     }
     return build(resolve(tables).model, case.vocabulary, case.vocabulary, seed=1)
 
@@ -193,7 +193,7 @@ def corpus_curves(folder: Path, scale: int) -> list[Curve]:
             },
             "text": {"type": "words", "vocabulary": 6_000},
             "model": model(RIVALS_SIZE),
-            "training": {"batch": {"sentences": 64}, "max_epochs": 1},
+            "training": {"batch": {"sentences": 64}, "max_epochs": 1, "optimiser": {"learning_rate": 0.001}},
         }
         config = resolve(tables, base=folder)
         began = time.perf_counter()

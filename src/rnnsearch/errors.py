@@ -3,6 +3,10 @@
 The command line turns every `RnnsearchError` into that sentence on stderr and exit status 1.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+
 
 class RnnsearchError(Exception):
     """The user's input or set-up is at fault; `str(error)` is one sentence that says what to change."""
@@ -32,6 +36,14 @@ class TrainingError(RnnsearchError):
 
 class Interrupted(RnnsearchError):
     """Ctrl-C or SIGTERM: the state was saved; the message says how to go on. Exit status 130."""
+
+
+def must_be_one_of(known: Iterable[str], got: object) -> str:
+    """What is said of a name that is none of those that are known."""
+    known = list(known)
+    if not isinstance(got, str):
+        return f"must be one of {', '.join(known)}; got {got!r}"
+    return f'must be one of {", ".join(known)}; got "{got}"{did_you_mean(got, known)}'
 
 
 def did_you_mean(word: str, known: list[str]) -> str:

@@ -6,16 +6,16 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import get_args, overload
+from typing import overload
 
 import numpy as np
 import torch
 
-from rnnsearch.config import RunConfig, SearchConfig, SearchPrecision
+from rnnsearch.config import RunConfig, SearchConfig, laid_on
 from rnnsearch.device import choose_device
-from rnnsearch.errors import ConfigError, ModelError, RnnsearchError, did_you_mean
+from rnnsearch.errors import ConfigError, ModelError, RnnsearchError
 from rnnsearch.models.translation_model import only
-from rnnsearch.search.candidates import Candidates
+from rnnsearch.search.candidates import KEPT, Candidates
 from rnnsearch.search.candidates import read as read_candidates
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all, make_sources
@@ -26,7 +26,8 @@ from rnnsearch.search.model_scorer import Fastest, ModelScorer, fastest
 from rnnsearch.search.posterior import posterior_attention
 from rnnsearch.search.scorer import SOURCE
 from rnnsearch.search.spelling import Spelling
-from rnnsearch.search.unknown_words import KINDS, UnknownWords, unknown_words
+from rnnsearch.search.unknown_words import UnknownWords, unknown_words
+from rnnsearch.systems.checks import check_unknown
 from rnnsearch.systems.folder import Loaded, load_model
 from rnnsearch.text.alignments import attention_of_symbols
 from rnnsearch.text.prefixes import Prefix, Prefixes
@@ -93,8 +94,13 @@ class Translator:
         max_length: int | None = None,
         ban_unknown: bool = False,
     ) -> SearchOptions:
-        """Search options: the model's own defaults where nothing is given."""
+        """Search options: the model's own defaults where nothing is given.
+
+        A default beam grows to `n_best`. Errors: RnnsearchError for a given one that is narrower.
+        """
         search: SearchConfig = self.config.search
+        if beam is not None and beam < n_best:
+            raise RnnsearchError(f"beam must be at least n_best ({n_best}); got {beam}")
         return SearchOptions(
             beam=max(search.beam if beam is None else beam, n_best),
             length_penalty=search.length_penalty if length_penalty is None else length_penalty,
@@ -266,13 +272,8 @@ def load(
     words or no attention to replace them by; DataError for an unfit dictionary.
     """
     loaded = load_model(Path(folder), choose_device(device, "device"))
-    for name, value, known in (
-        ("replace_unknown", replace_unknown, KINDS),
-        ("precision", precision, get_args(SearchPrecision)),
-    ):
-        if value is not None and value not in known:
-            hint = did_you_mean(value, list(known))
-            raise ConfigError([f'{name}: must be one of {", ".join(known)}; got "{value}"{hint}'])
+    if candidates is not None and candidates > KEPT:
+        raise ConfigError([f"candidates: must be at most {KEPT}; got {candidates}"])
     asked = {"candidates": candidates, "precision": precision}
     given: dict[str, str | int | None] = {name: value for name, value in asked.items() if value is not None}
     if replace_unknown is not None or dictionary is not None:
@@ -281,8 +282,10 @@ def load(
             given["dictionary"] = str(Path(dictionary).absolute())
         elif replace_unknown != "dictionary":
             given["dictionary"] = None
-    search = SearchConfig.model_validate({**loaded.config.search.model_dump(), **given})
+    search = laid_on(loaded.config.search, given)
     config = loaded.config.model_copy(update={"search": search})
+    if faults := check_unknown(config):
+        raise ConfigError(faults)
     lists = None
     if search.candidates > 0:
         lists = read_candidates(Path(folder), search.candidates, len(loaded.source), len(loaded.target))

@@ -46,7 +46,12 @@ def test_a_pass_keeps_more_of_more_sentences_and_never_the_scores_of_the_vocabul
     }
 
     def kept(sentences: int, vocabulary: int = 100) -> int:
-        tables = {"data": base, "model": model, "text": {"vocabulary": vocabulary}, "training": {"max_epochs": 1}}
+        tables = {
+            "data": base,
+            "model": model,
+            "text": {"vocabulary": vocabulary},
+            "training": {"max_epochs": 1, "optimiser": {"learning_rate": 0.001}},
+        }
         return kept_bytes(resolve(tables), sentences, 10)
 
     steps = [kept(40) - kept(20), kept(60) - kept(40)]

@@ -48,7 +48,7 @@ def network(sizes, vocabulary):
     tables = {
         "data": {"source": "en", "target": "de", "corpus": "none"},
         "model": model.model(sizes),
-        "training": {"max_epochs": 1},
+        "training": {"max_epochs": 1, "optimiser": {"learning_rate": 0.001}},
     }
     return build(resolve(tables).model, *vocabulary, seed=1)
 

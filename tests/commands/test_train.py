@@ -105,7 +105,7 @@ def test_a_run_without_a_folder_lands_in_runs(
         ("model.decoder.cell=gruu", "model.decoder.cell: must be one of "),
         (
             "training.optimiser.rho=0.9",
-            'training.optimiser.rho: has no effect with adam optimiser; remove it (or say "unset")',
+            'training.optimiser.rho: has no effect with the adam optimiser; remove it (or say "unset")',
         ),
         ("training.device=tpu", 'training.device: must be auto, cpu, cuda or cuda:N; got "tpu"'),
         ("nonsense", '--set must be key=value, such as training.seed=2; got "nonsense"'),

@@ -29,8 +29,8 @@ def config(base: Path, **data: Any) -> RunConfig:
         "data": {"source": "en", "target": "fr", "train": ["train.en|train.fr"], "dev_size": 0, "test_size": 0, **data},
         "text": {"type": "words", "vocabulary": 60},
         "model": {"embedding": 4, "encoder": {"type": "bidirectional", "cell": "gru", "size": 4},
-                  "decoder": {"type": "bahdanau", "size": 4}},
-        "training": {"max_epochs": 1},
+                  "decoder": {"type": "bahdanau", "cell": "gru", "size": 4, "maxout": 4}},
+        "training": {"max_epochs": 1, "optimiser": {"learning_rate": 0.001}},
     }  # fmt: skip
     return resolve(tables, base=base)
 

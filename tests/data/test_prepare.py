@@ -28,7 +28,7 @@ PAIRS = [(f"The {a} and the {b}.", f"Die {c} und die {d}.") for a, c in zip(NUMB
 MODEL: dict[str, Any] = {
     "embedding": 4,
     "encoder": {"type": "bidirectional", "cell": "gru", "size": 4},
-    "decoder": {"type": "rnnsearch", "size": 4},
+    "decoder": {"type": "bahdanau", "cell": "gru", "size": 4, "maxout": 4},
 }
 
 
@@ -37,7 +37,7 @@ def config(base: Path, text: dict[str, Any] | None = None, **data: Any) -> RunCo
         "data": {"source": "en", "target": "de", **data},
         "text": text or {"type": "words", "vocabulary": 200},
         "model": MODEL,
-        "training": {"max_epochs": 1},
+        "training": {"max_epochs": 1, "optimiser": {"learning_rate": 0.001}},
     }
     return resolve(tables, base=base)
 

@@ -17,7 +17,12 @@ def config_of(tmp_path, **text):
         "encoder": {"type": "unidirectional", "cell": "gru", "size": 4},
         "decoder": {"type": "cho", "size": 4, "maxout": 4},
     }
-    tables = {"data": data, "text": {"type": "words"} | text, "model": model, "training": {"max_epochs": 1}}
+    tables = {
+        "data": data,
+        "text": {"type": "words"} | text,
+        "model": model,
+        "training": {"max_epochs": 1, "optimiser": {"learning_rate": 0.001}},
+    }
     return resolve(tables, base=tmp_path)
 
 

@@ -21,19 +21,19 @@ from typing import Any
 import pytest
 import torch
 
-from rnnsearch.config import AttentionConfig, EncoderConfig, RunConfig, resolve
+from rnnsearch.config import RunConfig, attention, decoders, encoders, resolve
 from rnnsearch.data.batches import Batch, make_batch
+from rnnsearch.errors import ConfigError
 from rnnsearch.models.attention.features import FEATURES
 from rnnsearch.models.attention.normalisers import NORMALISERS
 from rnnsearch.models.attention.scores import SCORES
 from rnnsearch.models.attention.windows import WINDOWS
 from rnnsearch.models.bridges import BRIDGES, Copy
-from rnnsearch.models.build import check
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders.table import DECODERS
-from rnnsearch.models.encoders import ENCODERS
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.systems.build import build
+from rnnsearch.systems.model_checks import check_model as check
 
 Combination = dict[str, str | None]
 """A choice for each axis; None: without it."""
@@ -61,22 +61,28 @@ PAIRS = [([5, 6, 7, 8], [4, 5]), ([9], [6, 7, 8, 9]), ([10, 4], [11]), ([7, 7, 7
 SYMBOLS = 12
 
 
-def encoders() -> dict[str, dict[str, Any]]:
+def options(kind: type, values: dict[str, Any], optional: bool = False) -> dict[str, Any]:
+    """A value for each option that a class needs, or may have, among those of `values`."""
+    return {
+        name: values[name] for name, field in kind.own().items() if name in values and (field.is_required() or optional)
+    }
+
+
+def encoder_choices() -> dict[str, dict[str, Any]]:
     """`[model.encoder]` of every class: with each value of what it needs, and once with all that it may have."""
     found = {}
-    for name, kind in ENCODERS.items():
-        needs = sorted(kind.options)
-        for values in product(*(ENCODER_OPTIONS[option] for option in needs)):
+    for name, kind in encoders.ENCODERS.items():
+        needs = options(kind, ENCODER_OPTIONS)
+        for values in product(*needs.values()):
             chosen = [value for value in values if isinstance(value, str)]
             found[" ".join([name, *chosen])] = {"type": name, **dict(zip(needs, values, strict=True))}
-        if kind.optional:
-            found[f"{name} with all"] = {"type": name} | {
-                option: ENCODER_OPTIONS[option][0] for option in sorted(kind.options | kind.optional)
-            }
+        whole = options(kind, ENCODER_OPTIONS, optional=True)
+        if whole.keys() != needs.keys():
+            found[f"{name} with all"] = {"type": name} | {option: values[0] for option, values in whole.items()}
     return found
 
 
-ENCODER_CHOICES = encoders()
+ENCODER_CHOICES = encoder_choices()
 AXES: dict[str, list[str | None]] = {
     "decoder": [*DECODERS],
     "cell": [None, *CELLS],
@@ -109,16 +115,17 @@ FEWER: list[tuple[str, ...]] = [
 def plain(chosen: Combination) -> Combination:
     """All axes, those that are not chosen as plain as the decoder and the choices allow."""
     decoder = DECODERS[str(chosen["decoder"])]
+    own = decoders.DECODERS[decoder.name].own()
     cell = chosen.get("encoder cell") or chosen.get("cell") or "gru"
     asked = [chosen[axis] for axis in (*ATTENTION, "feature") if axis in chosen]
     attends = any(asked) or (decoder.attends and None not in asked[:3])
     return {
         **dict.fromkeys(AXES),
-        "cell": cell if "cell" in decoder.options else None,
+        "cell": cell if "cell" in own else None,
         "encoder": "stacked forward" if chosen.get("bridge") == Copy.name else "unidirectional",
         "encoder cell": cell,
         **(ATTENTION if attends else {}),
-        "bridge": "learned" if "bridge" in decoder.options else None,
+        "bridge": "learned" if "bridge" in own else None,
         **chosen,
     }
 
@@ -127,22 +134,21 @@ def tables(whole: Combination) -> dict[str, Any]:
     """The run file of one combination."""
     decoder = DECODERS[str(whole["decoder"])]
     encoder = {**ENCODER_CHOICES[str(whole["encoder"])], "cell": whole["encoder cell"], "size": UNITS}
-    attention = attention_of(whole)
-    annotation = ENCODERS[encoder["type"]].annotation_size_of(EncoderConfig(**encoder))
-    in_any_size = not attention or not SCORES[attention["score"]].fault(
-        AttentionConfig(**attention), DECODER_UNITS, annotation
-    )
-    options = {
-        **{name: DECODER_OPTIONS[name] for name in sorted(decoder.options & DECODER_OPTIONS.keys())},
+    attends = attention_of(whole)
+    annotation = resolve_encoder(encoder).annotation_size
+    score = SCORE_OPTIONS[str(whole["score"])] if attends else None
+    in_any_size = score is None or not score.size_fault(DECODER_UNITS, annotation)
+    own = {
+        **options(decoders.DECODERS[decoder.name], DECODER_OPTIONS),
         **{name: whole[name] for name in ("cell", "bridge") if whole[name]},
         **({"residual_from": 2} if whole["residual"] else {}),
         "size": DECODER_UNITS if in_any_size and whole["bridge"] != Copy.name else annotation,
     }
-    layered = "layers" in encoder or "layers" in options
+    layered = "layers" in encoder or "layers" in own
     model = {
         "embedding": 5,
         "encoder": encoder,
-        "decoder": {"type": decoder.name, **options},
+        "decoder": {"type": decoder.name, **own},
         "dropout": {
             "embedding": 0.3,
             "readout": 0.3,
@@ -152,37 +158,47 @@ def tables(whole: Combination) -> dict[str, Any]:
             **({"state": 0.2} if whole["state dropout"] else {}),
         },
         "lexical": bool(whole["lexical"]),
-        **({"attention": attention} if attention else {}),
+        **({"attention": attends} if attends else {}),
     }
     hard = whole["normaliser"] is not None and NORMALISERS[whole["normaliser"]].draws_noise
     return {
         "data": {"source": "en", "target": "de", "corpus": "x"},
         "model": model,
         "objective": {"reinforce": {"baseline": "learned"}} if hard else {},
-        "training": {"max_epochs": 1, "max_length": 15},
+        "training": {"max_epochs": 1, "max_length": 15, "optimiser": {"learning_rate": 0.001}},
     }
 
 
 def attention_of(whole: Combination) -> dict[str, Any]:
     """`[model.attention]`, empty without any."""
-    chosen = [
-        table[name]
-        for axis, table in (("score", SCORES), ("window", WINDOWS), ("normaliser", NORMALISERS), ("feature", FEATURES))
-        if (name := whole[axis]) is not None
-    ]
-    needs = sorted(frozenset().union(*(getattr(kind, "options", frozenset()) for kind in chosen)))
-    named = {axis: whole[axis] for axis in ("score", "window", "normaliser") if whole[axis]}
+    families = {"score": attention.SCORES, "window": attention.WINDOWS, "feature": attention.FEATURES}
+    kinds = [family[name] for axis, family in families.items() if (name := whole[axis]) is not None]
+    named = {axis: name for axis in ATTENTION if (name := whole[axis])}
     features = {"features": [whole["feature"]]} if whole["feature"] else {}
-    return {**named, **features, **{name: ATTENTION_OPTIONS[name] for name in needs}} if chosen else {}
+    return named and {
+        **named,
+        **features,
+        **{k: v for kind in kinds for k, v in options(kind, ATTENTION_OPTIONS).items()},
+    }
+
+
+def resolve_encoder(table: dict[str, Any]) -> encoders.EncoderConfig:
+    """The options of a table `[model.encoder]`."""
+    return encoders.ENCODERS[table["type"]].model_validate(table)
+
+
+SCORE_OPTIONS = {name: kind(**options(kind, ATTENTION_OPTIONS)) for name, kind in attention.SCORES.items()}
 
 
 class Cover:
     """Chooses covering sets, and keeps what it has asked `check` about."""
 
     def __init__(self) -> None:
-        self.configs: dict[str, RunConfig] = {}
+        self.asked: dict[str, Combination] = {}
         """Every combination asked about, by its name."""
-        self.legal: dict[str, bool] = {}
+        self.faults: dict[str, list[str]] = {}
+        self.configs: dict[str, RunConfig] = {}
+        """Those without faults."""
 
     def fits(self, chosen: Combination) -> bool:
         """Whether these choices go together."""
@@ -190,10 +206,16 @@ class Cover:
         if len({whole[axis] is None for axis in ATTENTION}) > 1 or (whole["feature"] and not whole["score"]):
             return False  # a part of attention without the others cannot be written down
         name = " ".join(str(choice) for choice in whole.values() if choice is not None)
-        if name not in self.configs:
-            self.configs[name] = resolve(tables(whole))
-            self.legal[name] = not check(self.configs[name])
-        return self.legal[name]
+        if name not in self.asked:
+            self.asked[name] = whole
+            try:
+                config = resolve(tables(whole))
+            except ConfigError as error:
+                self.faults[name] = error.faults
+            else:
+                self.faults[name] = check(config)
+                self.configs[name] = config
+        return not self.faults[name]
 
     def wanted(self, together: list[tuple[str, ...]]) -> dict[frozenset[Any], Combination]:
         """The choices to cover, each with a decoder that they go with."""
@@ -283,10 +305,15 @@ def batch() -> Batch:
 
 
 @pytest.fixture
+def cover() -> Cover:
+    """All combinations that were thought of."""
+    return COVER
+
+
+@pytest.fixture
 def choices() -> dict[str, dict[str, RunConfig]]:
-    """All combinations that were thought of, the legal ones of them, and the covering sets, by name."""
-    legal = {name: config for name, config in COVER.configs.items() if COVER.legal[name]}
-    return {"all": COVER.configs, "legal": legal, "whole": WHOLE, "system": SYSTEM}
+    """The covering sets, by name."""
+    return {"whole": WHOLE, "system": SYSTEM}
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rnnsearch.config import AttentionConfig, DecoderConfig, EncoderConfig, ModelConfig
+from rnnsearch.config import AttentionConfig, ModelConfig
 from rnnsearch.models.attention.attention import Attended, Attention
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.translation_model import TranslationModel, only
@@ -26,11 +26,15 @@ class FixedContext(Attention):
 def config_of(cell, attends):
     return ModelConfig(
         embedding=3,
-        encoder=EncoderConfig(type="bidirectional" if attends else "unidirectional", cell=cell, size=DIRECTION),
+        encoder={"type": "bidirectional" if attends else "unidirectional", "cell": cell, "size": DIRECTION},
         attention=AttentionConfig(size=4) if attends else None,
-        decoder=DecoderConfig(
-            type="bahdanau" if attends else "rnnencdec", cell=cell, size=SIZE, maxout=4, first="zero"
-        ),
+        decoder={
+            "type": "bahdanau" if attends else "rnnencdec",
+            "cell": cell,
+            "size": SIZE,
+            "maxout": 4,
+            "first": "zero",
+        },
     )
 
 

@@ -46,7 +46,7 @@ def rnnsearch(first="bos", decoder="bahdanau"):
                 "attention": {"score": "additive", "window": "global", "normaliser": "softmax", "size": 20},
                 "decoder": {"type": decoder, "cell": "gru", "size": 35, READOUT[decoder]: 9, "first": first},
             },
-            "training": {"max_epochs": 1},
+            "training": {"max_epochs": 1, "optimiser": {"learning_rate": 0.001}},
         }
     )
     model = build(config.model, SYMBOLS, SYMBOLS, seed=1).eval()

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from rnnsearch.config import InitConfig, ObjectiveConfig
+from rnnsearch.config import ObjectiveConfig
+from rnnsearch.config.model import GlorotOptions
 from rnnsearch.models.initialise import Init, generator, initialise
 from rnnsearch.systems.build import build
 
@@ -63,7 +64,7 @@ class Marks(Init):
 
 
 def assert_drawn(model):
-    init = Marks(InitConfig(), generator(1))
+    init = Marks(GlorotOptions(), generator(1))
     for own in model.parameters():
         own.data.fill_(math.nan)
     initialise(model, init)
@@ -98,4 +99,4 @@ def test_a_parameter_without_a_role_is_an_error(choices):
     model = build(next(iter(choices["whole"].values())).model, 12, 12, seed=None)
     model.decoder.more = nn.Linear(2, 3)
     with pytest.raises(AssertionError, match=r"decoder\.more\.weight has no role"):
-        initialise(model, Marks(InitConfig(), generator(1)))
+        initialise(model, Marks(GlorotOptions(), generator(1)))

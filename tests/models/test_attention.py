@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from rnnsearch.config import AttentionConfig
+from rnnsearch.config.attention import AdditiveOptions
 from rnnsearch.models.attention.attention import Attention, AttentionState
 from rnnsearch.models.attention.normalisers import NORMALISERS
 from rnnsearch.models.attention.scores import SCORES
@@ -26,7 +27,7 @@ def encoded(numbers):
 
 
 def test_additive_score_is_the_papers(drawn, numbers, paper):
-    score, p = drawn(SCORES["additive"].make(AttentionConfig(size=5), 4, 6))
+    score, p = drawn(SCORES["additive"].make(AdditiveOptions(size=5), 4, 6))
     query, annotations = numbers(2, 3, 4), numbers(2, 7, 6)
     energy = score(query, score.keys(annotations)).detach().numpy()
     assert energy.shape == (2, 3, 7)

@@ -2,27 +2,27 @@
 
 import pytest
 
-from rnnsearch.config import resolve
+from rnnsearch.config import AttentionConfig
 from rnnsearch.models.attention import normalisers
-from rnnsearch.models.attention.scores import SCORES
-from rnnsearch.models.attention.windows import WINDOWS
-from rnnsearch.models.build import check
 
 
-def faults(attention, init=None, **training):
-    """Those of an RNNsearch of states and annotations of 6 and 8 numbers with this attention."""
-    tables = {
-        "data": {"source": "en", "target": "de", "corpus": "x"},
-        "model": {
+@pytest.fixture
+def refused(faults):
+    """The faults of an RNNsearch of states and annotations of 6 and 8 numbers with some attention."""
+
+    def of(attention, init=None, **training):
+        model = {
             "embedding": 5,
             "encoder": {"type": "bidirectional", "cell": "gru", "size": 4},
             "decoder": {"type": "bahdanau", "cell": "gru", "size": 6, "maxout": 5},
             "attention": attention,
             **({"init": init} if init else {}),
-        },
-        "training": {"max_epochs": 1, **training},
-    }
-    return check(resolve(tables))
+        }
+        objective = {"reinforce": {"baseline": "learned"}} if attention.get("normaliser") == "hard" else {}
+        training = {"max_epochs": 1, "optimiser": {"learning_rate": 0.001}, **training}
+        return faults({"model": model, "objective": objective, "training": training})
+
+    return of
 
 
 @pytest.mark.parametrize(
@@ -44,18 +44,8 @@ def faults(attention, init=None, **training):
         | {"coverage_size": 10, "neighbours": 0},
     ],
 )
-def test_what_is_legal(attention):
-    assert faults(attention) == []
-
-
-def test_names():
-    assert faults({"score": "dott"})[0] == (
-        f'model.attention.score: must be one of {", ".join(SCORES)}; got "dott" (did you mean "dot"?)'
-    )
-    assert faults({"score": "general", "window": "local"})[0].startswith(
-        f'model.attention.window: must be one of {", ".join(WINDOWS)}; got "local"'
-    )
-    assert faults({"score": "general", "features": ["coverage"]})[0].startswith("model.attention.features: must be one")
+def test_what_is_legal(attention, refused):
+    assert refused(attention) == []
 
 
 @pytest.mark.parametrize(
@@ -72,9 +62,18 @@ def test_names():
         ({"score": "additive", "size": 7, "features": ["markov"]}, "neighbours: must be given for the additive score"),
         ({"score": "additive", "size": 7, "fertility": 2.0}, "fertility: has no effect with the additive score"),
         ({"score": "general", "features": ["position"]}, "features: enter the score's hidden layer"),
+        ({"score": "general", "features": ["coverage"]}, "features.0: must be one of coverage-linguistic, coverage-n"),
+        (
+            {"score": "additive", "size": 7, "features": ["position", "position"]},
+            'features: must be different ones; got "position" twice',
+        ),
         (
             {"score": "general", "window": "local-p", "width": 3, "normaliser": "hard"},
             "window: must be global, local-m",
+        ),
+        (
+            {"score": "multi-head-additive", "size": 6, "heads": 2, "normaliser": "hard"},
+            "score: must have one head with the hard normaliser",
         ),
         ({"score": "dot"}, "score: dot must have a decoder state as long as an annotation; got 6 and 8 numbers"),
         ({"score": "scaled-dot"}, "score: scaled-dot must have a decoder state as long as an annotation"),
@@ -84,31 +83,52 @@ def test_names():
         ),
     ],
 )
-def test_what_is_refused(attention, fault):
-    assert [given[: len(fault) + 16] for given in faults(attention)] == [f"model.attention.{fault}"]
+def test_what_is_refused(attention, fault, refused):
+    assert [given[: len(fault) + 16] for given in refused(attention)] == [f"model.attention.{fault}"]
 
 
-def test_a_location_score_covers_the_training_sentences():
-    location = {"score": "location", "max_source": 31}
-    assert faults(location, max_length=30) == []
-    rule = (
-        "training.max_length: must be given and below model.attention.max_source (31), for the end symbol has a weight"
-    )
-    assert faults(location, max_length=31) == [f"{rule}, too; got 31"]
-    assert faults(location) == [f"{rule}, too; got none"]
-
-
-def test_an_init_for_alignment_matrices_needs_some():
-    """A dot product has nothing that could begin in any way."""
-    given = {"type": "normal", "scale": 0.01, "alignment_scale": 0.001}
-    assert faults({"score": "additive", "size": 7}, given) == []
-    encoder_fits = [fault for fault in faults({"score": "dot"}, given) if "init" in fault]
-    assert encoder_fits == [
-        'model.init.alignment_scale: has no effect with normal init of this model; remove it (or say "unset")'
+def test_every_fault_of_a_flat_table_at_once(refused):
+    found = refused({"score": "general", "size": 7, "window": "local-p", "widht": 3, "features": ["markov"]})
+    assert found == [
+        "model.attention.neighbours: must be given for the general score, the local-p window, markov",
+        "model.attention.size: has no effect with the general score, the local-p window, markov; remove it "
+        '(or say "unset")',
+        'model.attention.widht: there is no such option (did you mean "width"?)',
+        "model.attention.width: must be given for the general score, the local-p window, markov",
     ]
 
 
-def test_a_package_that_is_not_here(monkeypatch):
+def test_a_flat_table_is_dumped_as_it_was():
+    flat = {
+        "score": "additive",
+        "window": "local-m",
+        "normaliser": "softmax",
+        "features": ["markov", "fertility-local"],
+    }
+    flat |= {"size": 7, "width": 3, "neighbours": 1}
+    assert AttentionConfig.model_validate(flat).model_dump() == flat
+
+
+def test_a_location_score_covers_the_training_sentences(refused):
+    location = {"score": "location", "max_source": 31}
+    assert refused(location, max_length=30) == []
+    rule = (
+        "training.max_length: must be given and below model.attention.max_source (31), for the end symbol has a weight"
+    )
+    assert refused(location, max_length=31) == [f"{rule}, too; got 31"]
+    assert refused(location) == [f"{rule}, too; got none"]
+
+
+def test_an_init_for_alignment_matrices_needs_some(refused):
+    """A dot product has nothing that could begin in any way."""
+    given = {"type": "normal", "scale": 0.01, "alignment_scale": 0.001}
+    assert refused({"score": "additive", "size": 7}, given) == []
+    assert [fault.partition(";")[0] for fault in refused({"score": "dot"}, given) if "init" in fault] == [
+        "model.init.alignment_scale: has no effect with the normal init of this model"
+    ]
+
+
+def test_a_package_that_is_not_here(monkeypatch, refused):
     monkeypatch.setattr(normalisers, "find_spec", lambda _: None)
-    (fault,) = faults({"score": "general", "normaliser": "sparsemax"})
+    (fault,) = refused({"score": "general", "normaliser": "sparsemax"})
     assert fault.startswith("model.attention.normaliser: sparsemax needs the package entmax, which is not installed")

@@ -10,7 +10,6 @@ from safetensors.torch import save_file
 from rnnsearch.config import resolve
 from rnnsearch.data.batches import make_batch
 from rnnsearch.errors import ModelError, RnnsearchError
-from rnnsearch.models.attention.scores import SCORES
 from rnnsearch.objectives.likelihood import likelihood
 from rnnsearch.systems.build import build
 from rnnsearch.systems.folder import CONFIG, SOURCE, TARGET, WEIGHTS, load_model, save_model
@@ -151,7 +150,7 @@ def test_broken_config(saved):
     path.write_text(whole.replace("[model]", "[model]\nnovelty = 1"))
     assert refused(saved[0]) == f"{old}{path}: model.novelty: there is no such option"
     path.write_text(whole.replace('score = "additive"', 'score = "newest"'))
-    assert refused(saved[0]) == f'{old}model.attention.score: must be one of {", ".join(SCORES)}; got "newest"'
+    assert refused(saved[0]).startswith(f"{old}{path}: model.attention.score: must be one of additive, concat")
     path.write_bytes(b"\xff\xfe")
     assert refused(saved[0]).startswith(f"{old}{path}: cannot be read: ")
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.config import AttentionConfig, DropoutConfig, InitConfig
+from rnnsearch.config import AttentionConfig, DropoutConfig
+from rnnsearch.config.model import GlorotOptions
 from rnnsearch.models.attention.attention import Attention
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders.bideep import BiDeep
@@ -142,7 +143,7 @@ def test_bideep_layer_by_layer(residual_from, drawn, encoded, words, paper, with
 @pytest.mark.parametrize("cell", CELLS)
 def test_a_cell_without_inputs_reads_its_state_and_learns_a_bias(cell, numbers):
     made = without_inputs(CELLS[cell](1, D))
-    initialise(made, INITS["glorot"](InitConfig(), generator(1)))
+    initialise(made, INITS["glorot"](GlorotOptions(), generator(1)))
     assert made.input.bias.shape == (made.blocks * D,)
     made.double()
     state = made.start(numbers(2, D))

@@ -5,9 +5,8 @@ import math
 import pytest
 import torch
 
-from rnnsearch.config import resolve
+from rnnsearch.config import ModelConfig, decoders
 from rnnsearch.data.batches import make_batch
-from rnnsearch.models.build import check
 from rnnsearch.models.decoders.table import DECODERS
 from rnnsearch.models.draws import Draws
 from rnnsearch.objectives.likelihood import likelihood
@@ -30,27 +29,23 @@ OPTIONS = {
 PAIRS = [([5, 6, 7, 8], [4, 5]), ([9], [6, 7, 8, 9, 10]), ([10, 4], [11]), ([7, 7, 7, 5, 6, 11], [])]
 
 
-def config_of(name, over=None, **dropout):
-    """A run file's config of one decoder; `over`: other options of it."""
-    decoder = DECODERS[name]
-    options = {option: OPTIONS[option] for option in decoder.options} | (over or {})
-    encoder = {"type": "bidirectional" if decoder.attends or "bridge" in decoder.options else "unidirectional"}
-    model = {
+def tables_of(name, over=None, **dropout):
+    """`[model]` with one decoder; `over`: other options of it."""
+    decoder, needed = DECODERS[name], decoders.DECODERS[name].own()
+    options = {option: OPTIONS[option] for option in needed if option in OPTIONS} | (over or {})
+    encoder = {"type": "bidirectional" if decoder.attends or "bridge" in needed else "unidirectional"}
+    return {
         "embedding": 6,
         "encoder": encoder | {"cell": "gru", "size": 5},
         "decoder": {"type": name, "size": 7, **options},
         "dropout": dropout,
         **({"attention": {"size": 4}} if decoder.attends else {}),
     }
-    data = {"source": "en", "target": "de", "corpus": "x"}
-    return resolve({"data": data, "model": model, "training": {"max_epochs": 1}})
 
 
 def model_of(name, over=None, **dropout):
     """A model of lively weights over 12 symbols a side."""
-    config = config_of(name, over, **dropout)
-    assert check(config) == []
-    model = build(config.model, 12, 12, seed=1)
+    model = build(ModelConfig.model_validate(tables_of(name, over, **dropout)), 12, 12, seed=1)
     generator = torch.Generator().manual_seed(5)
     for parameter in model.parameters():
         parameter.data.add_(torch.randn(parameter.shape, generator=generator), alpha=0.4)
@@ -82,53 +77,50 @@ def test_search(name):
         assert all(math.isfinite(h.score) and bool(h.attention) == DECODERS[name].attends for h in hypotheses)
 
 
-@pytest.mark.parametrize("name", [name for name, kind in DECODERS.items() if kind.optional])
-def test_a_residual_connection_makes_a_difference_and_must_be_at_a_layer(name):
-    assert DECODERS[name].optional == {"residual_from"}
+@pytest.mark.parametrize("name", [name for name, kind in decoders.DECODERS.items() if "residual_from" in kind.own()])
+def test_a_residual_connection_makes_a_difference(name):
     plain, residual = model_of(name), model_of(name, {"residual_from": 2})
-    assert not torch.equal(log_probs(plain, PAIRS), log_probs(residual, PAIRS))
-    assert check(config_of(name, {"residual_from": 3})) == [
-        "model.decoder.residual_from: must be at most model.decoder.layers (2); got 3"
-    ]
-
-
-@pytest.mark.parametrize("name", DECODERS)
-def test_options_without_effect_are_refused_and_needed_ones_asked_for(name):
-    decoder = DECODERS[name]
-    for option, value in OPTIONS.items():
-        if option in decoder.options:
-            faults = check(config_of(name, {option: None}))
-            assert f"model.decoder.{option}: must be given for the {name} decoder" in faults
-        else:
-            faults = check(config_of(name, {option: value}))
-            assert (
-                f'model.decoder.{option}: has no effect with the {name} decoder; remove it (or say "unset")' in faults
-            )
-
-
-def test_unfit_bridges():
-    fault = 'model.decoder.bridge: "zero" would leave the sutskever decoder without any sight of the source; '
-    assert check(config_of("sutskever", {"bridge": "zero"})) == [f'{fault}use "copy" or "learned"']
-    assert check(config_of("luong", {"bridge": "zero"})) == []
-    (fault,) = check(config_of("luong", {"bridge": "copy"}))
-    assert fault.startswith('model.decoder.bridge: "copy" needs as many encoder layers as decoder layers; got 1 and 2')
-    (fault,) = check(config_of("neubig", {"bridge": "learnt"}))
-    assert fault == 'model.decoder.bridge: must be one of zero, copy, learned; got "learnt" (did you mean "learned"?)'
+    batch = make_batch(PAIRS, range(len(PAIRS)))
+    assert likelihood()(plain, batch, None).nll != likelihood()(residual, batch, None).nll
 
 
 @pytest.mark.parametrize(
-    ("name", "fault"),
+    ("name", "over", "tie", "fault"),
     [
-        ("luong", "so model.decoder.readout must equal model.embedding (6); got 5"),
-        ("cgru", "so model.decoder.readout must equal model.embedding (6); got 5"),
-        ("bahdanau", "so model.decoder.maxout must equal model.embedding (6); got 5"),
-        ("sutskever", "so model.decoder.size must equal model.embedding (6); got 5"),
-        ("neubig", "which the neubig decoder's two-part readout does not fit; remove it"),
-        ("rnmt-plus", "which the rnmt-plus decoder's two-part readout does not fit; remove it"),
+        (
+            "luong",
+            {"residual_from": 3},
+            "none",
+            "decoder.residual_from: must be at most model.decoder.layers (2)",
+        ),
+        (
+            "sutskever",
+            {"bridge": "zero"},
+            "none",
+            'decoder.bridge: "zero" would leave the sutskever decoder without',
+        ),
+        ("luong", {"bridge": "zero"}, "none", None),
+        ("luong", {"bridge": "copy"}, "none", 'decoder.bridge: "copy" needs as many encoder layers as decoder layers'),
+        ("neubig", {"bridge": "learnt"}, "none", "decoder.bridge: must be one of zero, copy, learned"),
+        ("cgru", {"slots": 3}, "none", "decoder.slots: has no effect with the cgru decoder; remove it"),
+        ("cgru", {"slts": 3}, "none", 'decoder.slts: there is no such option (did you mean "slots"?)'),
+        ("cgru", {"readout": None}, "none", "decoder.readout: must be given for the cgru decoder"),
+        (
+            "cgru",
+            {"readout": 5},
+            "target",
+            'tie: "target" shares the embeddings with the output rows, so model.decoder',
+        ),
+        (
+            "sutskever",
+            {"size": 5},
+            "target",
+            'tie: "target" shares the embeddings with the output rows, so model.decoder',
+        ),
+        ("neubig", {}, "target", 'tie: "target" shares the embeddings with the output rows, which the neubig decoder'),
+        ("cgru", {"readout": 6}, "target", None),
     ],
 )
-def test_tied_embeddings_fit_the_readout(name, fault):
-    option = DECODERS[name].readout_option or "size"
-    config = config_of(name, {option: 5})
-    tied = config.model_copy(update={"model": config.model.model_copy(update={"tie": "target"})})
-    assert [f.split(", ", 1)[1] for f in check(tied) if f.startswith("model.tie:")] == [fault]
+def test_what_does_not_fit_is_refused(name, over, tie, fault, faults):
+    found = faults({"model": tables_of(name, over) | {"tie": tie}})
+    assert [text[: len(fault or "") + 6] for text in found] == ([f"model.{fault}"] if fault else [])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from rnnsearch.config import encoders
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.encoders import ENCODERS
 from rnnsearch.tensors import lengths_mask
@@ -32,7 +33,7 @@ def test_annotations_and_summary(name, both_ways, cell, paper, drawn, numbers):
 
 
 def test_only_an_encoder_that_has_read_everything_gives_one_vector():
-    assert {name: kind.one_vector for name, kind in ENCODERS.items()} == {
+    assert {name: kind.one_vector for name, kind in encoders.ENCODERS.items()} == {
         "bidirectional": False,
         "unidirectional": True,
         "stacked": True,

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.config import AttentionConfig, InitConfig
+from rnnsearch.config import AttentionConfig
+from rnnsearch.config import attention as attention_options
+from rnnsearch.config.model import GlorotOptions
 from rnnsearch.models.attention.attention import Attention
 from rnnsearch.models.attention.features import FEATURES
 from rnnsearch.models.initialise import INITS, generator, initialise
@@ -18,7 +20,7 @@ STEPS = 4
 
 
 def config(*features):
-    options = {option: OPTIONS[option] for name in features for option in FEATURES[name].options}
+    options = {option: OPTIONS[option] for name in features for option in attention_options.FEATURES[name].own()}
     return AttentionConfig(size=UNITS, features=list(features), **options)
 
 
@@ -174,7 +176,7 @@ def test_every_parameter_is_drawn_and_bf16_runs(name, autocast, encoded, numbers
     attention = Attention.make(config(name), QUERY, ANNOTATION)
     for parameter in attention.parameters():
         parameter.data.fill_(torch.nan)
-    initialise(attention, INITS["glorot"](InitConfig(), generator(1)))
+    initialise(attention, INITS["glorot"](GlorotOptions(), generator(1)))
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
         memory = attention.on(encoded._replace(annotations=encoded.annotations.float()))
         state = attention.start(memory)

@@ -3,7 +3,9 @@
 import pytest
 import torch
 
-from rnnsearch.config import InitConfig, preset, resolve
+from rnnsearch.config import preset, resolve
+from rnnsearch.config.model import INITS as OPTIONS
+from rnnsearch.config.model import GlorotOptions, UniformOptions
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.initialise import INITS, generator
 from rnnsearch.systems.build import build
@@ -91,8 +93,9 @@ def test_chos_decoder_too():
 @pytest.mark.parametrize("name", INITS)
 def test_the_same_seed_draws_the_same_and_another_another(name):
     def drawn(seed):
-        config = InitConfig(type=name, scale=0.1, alignment_scale=0.1)
-        init = INITS[name](config, generator(seed))
+        kind = OPTIONS[name]
+        scales = {key: 0.1 for key in kind.own() if key != "recurrent"}
+        init = INITS[name](kind(**scales), generator(seed))
         tensors = [torch.empty(4, 3), torch.empty(5, 3), torch.empty(8, 4), torch.empty(4, 4)]
         for draw, tensor in zip((init.weight, init.embedding, init.recurrent, init.alignment), tensors, strict=True):
             draw(tensor)
@@ -105,16 +108,16 @@ def test_the_same_seed_draws_the_same_and_another_another(name):
 
 def test_uniform_and_glorot_keep_within_their_bounds():
     weight = torch.empty(100, 50)
-    INITS["uniform"](InitConfig(type="uniform", scale=0.08), generator(1)).weight(weight)
+    INITS["uniform"](UniformOptions(scale=0.08), generator(1)).weight(weight)
     assert 0.079 < weight.abs().max() <= 0.08
-    INITS["glorot"](InitConfig(), generator(1)).weight(weight)
+    INITS["glorot"](GlorotOptions(), generator(1)).weight(weight)
     assert 0.199 < weight.abs().max() <= 0.2  # sqrt(6 / 150)
-    INITS["glorot"](InitConfig(), generator(1)).embedding(weight)
+    INITS["glorot"](GlorotOptions(), generator(1)).embedding(weight)
     assert weight.norm(dim=1).mean().item() == pytest.approx(1, abs=0.05)
 
 
 def test_recurrent_same_draws_like_any_weight():
     weight = torch.empty(100, 50)
-    config = InitConfig(type="uniform", scale=0.08, recurrent="same")
+    config = UniformOptions(scale=0.08, recurrent="same")
     INITS["uniform"](config, generator(1)).recurrent(weight)
     assert 0.079 < weight.abs().max() <= 0.08

@@ -7,10 +7,10 @@ import torch
 from rnnsearch.backend.twins import choose
 from rnnsearch.config import resolve
 from rnnsearch.data.batches import make_batch
-from rnnsearch.models.build import check
 from rnnsearch.models.draws import Draws
 from rnnsearch.symbols import Symbols
 from rnnsearch.systems.build import build
+from rnnsearch.systems.model_checks import check_model as check
 
 PAIRS = [([5, 6, 7, 8], [4, 5]), ([9], [6, 7, 8, 9]), ([10, 4], [11])]
 E, V = 4, 12
@@ -30,7 +30,7 @@ def config_of(tie="none", decoder="cgru", lexical=True, **encoder):
         del model["attention"]
         model["encoder"]["type"] = "unidirectional"
     data = {"source": "en", "target": "de", "corpus": "x"}
-    return resolve({"data": data, "model": model, "training": {"max_epochs": 1}})
+    return resolve({"data": data, "model": model, "training": {"max_epochs": 1, "optimiser": {"learning_rate": 0.001}}})
 
 
 @pytest.fixture
@@ -109,6 +109,6 @@ def test_step_is_unroll_for_several_hypotheses(encoder, whole):
 
 def test_it_needs_attention():
     assert check(config_of(decoder="rnnencdec")) == [
-        "model.lexical: has no effect with the rnnencdec decoder, for it reads the attended source words; remove it"
+        "model.lexical: has no effect with the rnnencdec decoder, which does not attend; remove it"
     ]
     assert check(config_of(decoder="rnnencdec", lexical=False)) == []

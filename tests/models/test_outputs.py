@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from rnnsearch.backend.twins import choose
-from rnnsearch.config import InitConfig
+from rnnsearch.config.model import GlorotOptions
 from rnnsearch.kernels import cross_entropy
 from rnnsearch.models.embeddings import Embedding
 from rnnsearch.models.initialise import Glorot, generator, initialise
@@ -136,7 +136,7 @@ def test_rows_are_drawn_like_the_embeddings_of_words_whatever_their_number():
     """Glorot's bound over the whole matrix shrinks with the vocabulary, and the first hundreds of updates are lost."""
     few, many = Output(R, 500), Output(R, 8_000)
     for layer in (few, many):
-        initialise(layer, Glorot(InitConfig(), generator(1)))
+        initialise(layer, Glorot(GlorotOptions(), generator(1)))
         assert layer.weight.std().item() == pytest.approx(R**-0.5, rel=0.05)
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.config import EncoderConfig, resolve
+from rnnsearch.config import resolve
+from rnnsearch.config.encoders import PyramidOptions
 from rnnsearch.data.batches import make_batch
-from rnnsearch.models.build import check
 from rnnsearch.models.encoders import ENCODERS
 from rnnsearch.models.memory import Memory
 from rnnsearch.models.pyramid import merged, origin
@@ -18,6 +18,7 @@ from rnnsearch.search.decode import make_sources
 from rnnsearch.search.forced import forced
 from rnnsearch.search.model_scorer import ModelScorer
 from rnnsearch.systems.build import build
+from rnnsearch.systems.model_checks import check_model as check
 from rnnsearch.tensors import lengths_mask
 
 LENGTHS = [7, 1, 4, 2]
@@ -25,8 +26,7 @@ MASK = lengths_mask(torch.tensor(LENGTHS), 7)
 
 
 def make(layers, reduce, cell="gru"):
-    config = EncoderConfig(type="pyramid", cell=cell, size=4, layers=layers, reduce=reduce)
-    return ENCODERS["pyramid"].make(config, 3)
+    return ENCODERS["pyramid"].make(PyramidOptions(cell=cell, size=4, layers=layers, reduce=reduce), 3)
 
 
 @pytest.mark.parametrize(("layers", "reduce"), [(1, 1), (2, 1), (3, 2), (3, 3)])
@@ -95,7 +95,9 @@ def model():
         "decoder": {"type": "bahdanau", "cell": "gru", "size": 7, "maxout": 6},
     }
     data = {"source": "en", "target": "de", "corpus": "x"}
-    config = resolve({"data": data, "model": tables, "training": {"max_epochs": 1}})
+    config = resolve(
+        {"data": data, "model": tables, "training": {"max_epochs": 1, "optimiser": {"learning_rate": 0.001}}}
+    )
     assert check(config) == []
     made = build(config.model, 12, 12, seed=1)
     for n, parameter in enumerate(made.parameters()):

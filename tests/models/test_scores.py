@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.config import AttentionConfig, InitConfig
+from rnnsearch.config import AttentionConfig
+from rnnsearch.config import attention as attention_options
+from rnnsearch.config.model import GlorotOptions
 from rnnsearch.errors import ModelError
 from rnnsearch.models.attention.attention import Asked, Attention
 from rnnsearch.models.attention.scores import SCORES
@@ -17,8 +19,8 @@ OPTIONS = {"size": UNITS, "heads": HEADS, "max_source": MOST}
 
 
 def config(name, **more):
-    options = {option: OPTIONS[option] for option in SCORES[name].options}
-    return AttentionConfig(score=name, **(options | more))
+    kind = attention_options.SCORES[name]
+    return kind(**({option: OPTIONS[option] for option in kind.own()} | more))
 
 
 def sizes(name):
@@ -133,7 +135,7 @@ def test_concat_begins_as_one_matrix():
     sizes = 40, 60, 50
     luong, bahdanau = (SCORES[name].make(config(name, size=50), *sizes[:2]) for name in ("concat", "additive"))
     for score in (luong, bahdanau):
-        initialise(score, INITS["glorot"](InitConfig(), generator(1)))
+        initialise(score, INITS["glorot"](GlorotOptions(), generator(1)))
     assert luong.weight.abs().max().item() == pytest.approx((6 / (50 + 100)) ** 0.5, rel=0.02)
     assert bahdanau.query.weight.abs().max().item() == pytest.approx((6 / (50 + 40)) ** 0.5, rel=0.02)
 
@@ -145,7 +147,9 @@ def test_a_score_says_whether_it_has_parameters(name):
 
 def test_contexts_of_several_heads(drawn, numbers, paper):
     """c^m = sum_j alpha^m_j V_m h_j, side by side; the weights that are reported are the heads' mean."""
-    attention, p = drawn(Attention.make(config("multi-head-additive"), QUERY, ANNOTATION))
+    attention, p = drawn(
+        Attention.make(AttentionConfig(score="multi-head-additive", size=UNITS, heads=HEADS), QUERY, ANNOTATION)
+    )
     annotations, query, lengths = numbers(2, 5, ANNOTATION), numbers(2, 3, QUERY), [3, 5]
     memory = attention.on(Encoded(annotations, lengths_mask(torch.tensor(lengths), 5), annotations[:, 0], ()))
     attended = attention.attend(Asked(query), memory)
@@ -181,21 +185,13 @@ def test_location_refuses_a_longer_source(numbers):
 @pytest.mark.parametrize("name", SCORES)
 def test_sizes_that_do_not_fit(name):
     """A dot product needs two vectors of one length; every other score takes any."""
-    fault = SCORES[name].fault(config(name), QUERY, ANNOTATION)
-    if name not in {"dot", "scaled-dot"}:
-        assert fault is None
-        return
-    assert fault == (
-        f"model.attention.score: {name} must have a decoder state as long as an annotation; got 4 and 6 numbers "
-        "(the general score takes any sizes)"
-    )
-    assert SCORES[name].fault(config(name), QUERY, QUERY) is None
+    fault = config(name).size_fault(QUERY, ANNOTATION)
+    assert (fault or "").startswith(f"score: {name} must have a decoder state as long") == name.endswith("dot")
+    assert bool(fault) == name.endswith("dot")
+    assert config(name).size_fault(QUERY, QUERY) is None
 
 
 @pytest.mark.parametrize(("heads", "annotation"), [(4, 8), (3, 8)])
 def test_heads_must_divide(heads, annotation):
-    fault = SCORES["multi-head-additive"].fault(config("multi-head-additive", heads=heads), QUERY, annotation)
-    assert fault == (
-        "model.attention.heads: must divide model.attention.size and the size of an annotation; "
-        f"got {heads}, 6 and {annotation}"
-    )
+    fault = config("multi-head-additive", heads=heads).size_fault(QUERY, annotation)
+    assert fault.endswith(f"must divide model.attention.size and the size of an annotation; got {heads}, 6 and 8")

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.config import DropoutConfig, EncoderConfig, resolve
-from rnnsearch.models.build import check
+from rnnsearch.config import DropoutConfig, encoders
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoder import turned
 from rnnsearch.models.encoders import ENCODERS, Bidirectional, Unidirectional
@@ -19,8 +18,9 @@ OPTIONS = {"layers": 3, "direction": "bottom", "residual_from": 3, "reverse": Tr
 
 
 def make(dropout=None, **options):
-    config = EncoderConfig(**({"type": "stacked", "cell": "lstm", "size": 4} | options))
-    return ENCODERS[config.type].make(config, 3, dropout)
+    table = {"type": "stacked", "cell": "lstm", "size": 4} | options
+    made = encoders.ENCODERS[table["type"]].model_validate(table)
+    return ENCODERS[made.type].make(made, 3, dropout)
 
 
 def read(paper, name, p, xs):
@@ -101,19 +101,23 @@ def test_turning_keeps_the_end_symbol_last_and_padding_where_it_is():
     assert torch.equal(turned(turned(x, MASK[1:2]), MASK[1:2]), x)
 
 
-def legal(name):
-    """A config of each encoder with all that it needs."""
-    kind = ENCODERS[name]
-    return {"type": name, **{key: OPTIONS[key] for key in kind.options | kind.optional}}
+def legal(name, cell):
+    """The options of each encoder, with all that it may have."""
+    kind = encoders.ENCODERS[name]
+    return kind(cell=cell, size=4, **{key: OPTIONS[key] for key in kind.own() if key in OPTIONS})
+
+
+def make_legal(name, dropout=None):
+    return ENCODERS[name].make(legal(name, "lstm"), 3, dropout)
 
 
 @pytest.mark.parametrize("name", ENCODERS)
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_sizes_are_known_before_an_encoder_is_built(name, cell, numbers):
-    config = EncoderConfig(**legal(name), cell=cell, size=4)
-    encoder = ENCODERS[name].make(config, 3)
-    assert ENCODERS[name].annotation_size_of(config) == encoder.annotation_size
-    assert ENCODERS[name].shapes_of(config) == encoder.shapes
+    options = legal(name, cell)
+    encoder = ENCODERS[name].make(options, 3)
+    assert options.annotation_size == encoder.annotation_size
+    assert options.layer_sizes == tuple(shape.size for shape in encoder.shapes)
     encoded = encoder(numbers(3, 5, 3).float(), MASK)
     assert encoded.annotations.shape[2] == encoder.annotation_size
     assert encoded.summary.shape[1] == encoder.summary_size
@@ -125,7 +129,7 @@ def test_padding_changes_nothing_not_even_gradients(name, drawn, numbers):
     x, weight = numbers(3, 5, 3), numbers(3, 5, 8)
     results = []
     for padding, more in ((0.0, 0), (100.0, 0), (-3.0, 4)):
-        encoder, _ = drawn(make(**legal(name)))
+        encoder, _ = drawn(make_legal(name))
         mask = torch.nn.functional.pad(MASK, (0, more))
         wide = torch.nn.functional.pad(x, (0, 0, 0, more)).masked_fill(~mask[:, :, None], padding)
         encoded = encoder(wide, mask)
@@ -144,14 +148,14 @@ def test_padding_changes_nothing_not_even_gradients(name, drawn, numbers):
 @pytest.mark.parametrize("share", ["state", "layers"])
 def test_dropout(name, share, drawn, numbers):
     """It applies with draws alone, the same for the same seed, and not at all where there is no place for it."""
-    encoder, _ = drawn(make(DropoutConfig(**{share: 0.5}), **legal(name)))
+    encoder, _ = drawn(make_legal(name, DropoutConfig(**{share: 0.5})))
     x = numbers(3, 5, 3)
     plain, one, again, other = (encoder(x, MASK, draws).annotations for draws in (None, Draws(1), Draws(1), Draws(2)))
     assert torch.equal(one, again)
     has_place = share == "state" or name in {"stacked", "pyramid"}
     assert torch.equal(one, plain) != has_place
     assert torch.equal(one, other) != has_place
-    assert torch.equal(plain, drawn(make(**legal(name)))[0](x, MASK).annotations)
+    assert torch.equal(plain, drawn(make_legal(name))[0](x, MASK).annotations)
 
 
 def test_a_state_mask_is_one_a_sentence_and_direction(drawn, numbers, monkeypatch):
@@ -177,16 +181,22 @@ def test_layers_are_the_single_encoders():
     assert [type(layer) for layer in layers] == [Bidirectional, Unidirectional, Unidirectional]
 
 
-def faults(encoder, dropout=None):
-    model = {
-        "embedding": 3,
-        "encoder": {"cell": "lstm", "size": 4} | encoder,
-        "attention": {"score": "additive", "size": 4},
-        "decoder": {"type": "bahdanau", "cell": "gru", "size": 4, "maxout": 4},
-        "dropout": dropout or {},
-    }
-    data = {"source": "en", "target": "de", "corpus": "x"}
-    return check(resolve({"data": data, "model": model, "training": {"max_epochs": 1}}))
+@pytest.fixture
+def encoder_faults(faults):
+    """Those of an RNNsearch with some `[model.encoder]` and `[model.dropout]`."""
+
+    def of(encoder, dropout=None, decoder=None):
+        attends = decoder is None
+        model = {
+            "embedding": 3,
+            "encoder": {"cell": "lstm", "size": 4} | encoder,
+            "decoder": decoder or {"type": "bahdanau", "cell": "gru", "size": 4, "maxout": 4},
+            "dropout": dropout or {},
+            **({"attention": {"score": "additive", "size": 4}} if attends else {}),
+        }
+        return faults({"model": model})
+
+    return of
 
 
 STACKED = {"type": "stacked", "layers": 3, "direction": "forward"}
@@ -240,15 +250,15 @@ STACKED = {"type": "stacked", "layers": 3, "direction": "forward"}
     ],
     ids=lambda value: " ".join(map(str, value.values())) if isinstance(value, dict) else "",
 )
-def test_options_that_do_not_fit_are_refused(encoder, expected):
-    assert faults(encoder) == expected
+def test_options_that_do_not_fit_are_refused(encoder, expected, encoder_faults):
+    assert encoder_faults(encoder) == expected
 
 
-def test_dropout_between_layers_needs_layers():
-    assert faults({"type": "bidirectional"}, {"layers": 0.2}) == [
+def test_dropout_between_layers_needs_layers(encoder_faults):
+    assert encoder_faults({"type": "bidirectional"}, {"layers": 0.2}) == [
         "model.dropout.layers: has no effect with an encoder and a decoder of one layer; remove it"
     ]
-    assert faults(STACKED, {"layers": 0.2, "state": 0.2}) == []
+    assert encoder_faults(STACKED, {"layers": 0.2, "state": 0.2}) == []
 
 
 @pytest.mark.parametrize(
@@ -272,12 +282,6 @@ def test_dropout_between_layers_needs_layers():
         ),
     ],
 )
-def test_a_decoder_without_attention_needs_one_vector(encoder, expected):
+def test_a_decoder_without_attention_needs_one_vector(encoder, expected, encoder_faults):
     """Where it is the backward first state alone, the top forward reader would learn nothing."""
-    model = {
-        "embedding": 3,
-        "encoder": {"cell": "lstm", "size": 4} | encoder,
-        "decoder": {"type": "cho", "size": 4, "maxout": 4},
-    }
-    data = {"source": "en", "target": "de", "corpus": "x"}
-    assert check(resolve({"data": data, "model": model, "training": {"max_epochs": 1}})) == expected
+    assert encoder_faults(encoder, decoder={"type": "cho", "size": 4, "maxout": 4}) == expected

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.config import AttentionConfig, DecoderConfig, EncoderConfig, InitConfig, ModelConfig
+from rnnsearch.config import AttentionConfig, DropoutConfig, ModelConfig
 from rnnsearch.data.batches import make_batch
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.translation_model import only
@@ -20,11 +20,10 @@ def config_of(decoder, cell, first, dropout=None):
     attends = decoder == "bahdanau"
     return ModelConfig(
         embedding=E,
-        encoder=EncoderConfig(type="bidirectional" if attends else "unidirectional", cell=cell, size=N),
+        encoder={"type": "bidirectional" if attends else "unidirectional", "cell": cell, "size": N},
         attention=AttentionConfig(size=4) if attends else None,
-        decoder=DecoderConfig(type=decoder, cell=cell, size=D, maxout=L, first=first),
-        init=InitConfig(),
-        **({"dropout": dropout} if dropout else {}),
+        decoder={"type": decoder, "cell": cell, "size": D, "maxout": L, "first": first},
+        dropout=dropout or DropoutConfig(),
     )
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from rnnsearch.config import ObjectiveConfig
+from rnnsearch.config.model import GlorotOptions
 from rnnsearch.objectives.attention_priors import DoublyStochastic, GlobalFertility
 from rnnsearch.objectives.build import penalties
 from rnnsearch.objectives.likelihood import likelihood
@@ -57,12 +58,11 @@ def test_global_fertility_is_the_papers(make, batches):
 
 
 def test_fertility_begins_with_mean_and_variance_one():
-    from rnnsearch.config import InitConfig
     from rnnsearch.models.auxiliary import Fertility
     from rnnsearch.models.initialise import Glorot, generator, initialise
 
     fertility = Fertility(4, 3)
-    initialise(fertility, Glorot(InitConfig(), generator(1)))
+    initialise(fertility, Glorot(GlorotOptions(), generator(1)))
     mean, variance = fertility(torch.randn(2, 3, 4))
     assert torch.allclose(mean, torch.ones(2, 3)) and torch.allclose(variance, torch.full((2, 3), 1.01))
 

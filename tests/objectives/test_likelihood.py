@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from rnnsearch.config import AttentionConfig, DecoderConfig, EncoderConfig, ModelConfig
+from rnnsearch.config import AttentionConfig, ModelConfig
 from rnnsearch.data.batches import make_batch
 from rnnsearch.data.sides import Side
 from rnnsearch.objectives.likelihood import likelihood
@@ -20,9 +20,9 @@ V = 12
 def model():
     config = ModelConfig(
         embedding=3,
-        encoder=EncoderConfig(type="bidirectional", cell="gru", size=4),
+        encoder={"type": "bidirectional", "cell": "gru", "size": 4},
         attention=AttentionConfig(size=4),
-        decoder=DecoderConfig(type="bahdanau", cell="gru", size=5, maxout=3),
+        decoder={"type": "bahdanau", "cell": "gru", "size": 5, "maxout": 3},
     )
     made = build(config, V, V, seed=1)
     for parameter in made.parameters():

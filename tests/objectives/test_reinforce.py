@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from rnnsearch.config.model import GlorotOptions
 from rnnsearch.models.attention.normalisers import Normaliser, Weights
 from rnnsearch.models.auxiliary import BASELINES
 from rnnsearch.models.draws import Draws
@@ -120,12 +121,12 @@ def test_each_direction_has_a_baseline_of_its_own(make, batches):
 
 
 def test_the_baselines_begin_at_the_chance_of_a_symbol():
-    from rnnsearch.config import InitConfig, ReinforceConfig
+    from rnnsearch.config import objective
     from rnnsearch.models.initialise import Glorot, generator, initialise
 
     for name, kind in BASELINES.items():
-        baseline = kind.make(ReinforceConfig.model_validate(REINFORCE[name]), 3, 20)
-        initialise(baseline, Glorot(InitConfig(), generator(1)))
+        baseline = kind.make(objective.BASELINES[name].model_validate(REINFORCE[name]), 3, 20)
+        initialise(baseline, Glorot(GlorotOptions(), generator(1)))
         assert torch.allclose(baseline(torch.randn(2, 4, 3)), torch.full((2, 4), -torch.tensor(20.0).log().item()))
 
 

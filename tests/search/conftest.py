@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rnnsearch.config import AttentionConfig, DecoderConfig, EncoderConfig, ModelConfig
+from rnnsearch.config import AttentionConfig, ModelConfig
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.search.scorer import Sources, Step
 from rnnsearch.systems.build import build
@@ -135,9 +135,9 @@ def model() -> TranslationModel:
     """A small RNNsearch over 30 source and 12 target symbols, whose weights are large enough to prefer something."""
     config = ModelConfig(
         embedding=6,
-        encoder=EncoderConfig(type="bidirectional", cell="gru", size=5),
+        encoder={"type": "bidirectional", "cell": "gru", "size": 5},
         attention=AttentionConfig(score="additive", size=4),
-        decoder=DecoderConfig(type="bahdanau", cell="gru", size=7, maxout=6),
+        decoder={"type": "bahdanau", "cell": "gru", "size": 7, "maxout": 6},
     )
     made = build(config, 30, 12, seed=1).eval()
     with torch.no_grad():

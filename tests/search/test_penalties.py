@@ -167,7 +167,7 @@ def test_a_models_config_says_how_it_ranks():
             "attention": {"score": "additive", "size": 4},
             "decoder": {"type": "bahdanau", "cell": "gru", "size": 4, "maxout": 4},
         },
-        "training": {"max_epochs": 1},
+        "training": {"max_epochs": 1, "optimiser": {"learning_rate": 0.001}},
         "search": {"length_penalty": 0.3, "length_norm": "gnmt", "coverage_penalty": 0.2, "beam": 3},
     }
     config, words = resolve(tables), train_words(["a b c d"], 20, 1)

@@ -32,7 +32,13 @@ MODEL = {
     "decoder": {"type": "bahdanau", "cell": "gru", "size": 9, "maxout": 5},
     "dropout": {"embedding": 0.2, "annotations": 0.1, "readout": 0.2, "word": 0.1},
 }
-TRAINING = {"batch": {"sentences": 8, "sort_batches": 2}, "dev_bleu": False, "threads": 1, "device": "cpu"}
+TRAINING = {
+    "batch": {"sentences": 8, "sort_batches": 2},
+    "optimiser": {"type": "adam", "learning_rate": 0.01},
+    "dev_bleu": False,
+    "threads": 1,
+    "device": "cpu",
+}
 
 
 class Recorder:

@@ -11,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from rnnsearch.config import OptimiserConfig
+from rnnsearch.config import optimisers
+from rnnsearch.errors import ConfigError
 from rnnsearch.training.optimisers import OPTIMISERS, clip
 from rnnsearch.training.run import check
 
@@ -72,7 +73,7 @@ def test_six_steps_are_those_of_the_paper(name: str) -> None:
     rng = np.random.default_rng(3)
     w = rng.normal(size=(3, 4))
     parameter = nn.Parameter(torch.tensor(w))
-    optimiser = OPTIMISERS[settings["type"]].make([parameter], OptimiserConfig(**settings))
+    optimiser = OPTIMISERS[settings["type"]].make([parameter], optimisers.OPTIMISERS[settings["type"]](**settings))
     memory: dict[str, Any] = {}
     for t in range(1, 7):
         g = rng.normal(size=w.shape) * t
@@ -131,20 +132,15 @@ def test_gradients_of_nothing_stay_nothing() -> None:
 @pytest.mark.parametrize(
     ("table", "fault"),
     [
-        ({"type": "adam"}, "training.optimiser.learning_rate: must be given for adam optimiser"),
-        (
-            {"type": "sgd", "learning_rate": 1.0, "beta1": 0.9},
-            'training.optimiser.beta1: has no effect with sgd optimiser; remove it (or say "unset")',
-        ),
-        (
-            {"type": "adamm", "learning_rate": 1.0},
-            'training.optimiser.type: must be one of sgd, adadelta, adam, adamw; got "adamm" (did you mean "adam"?)',
-        ),
-        ({"type": "adadelta", "rho": 0.95}, "training.optimiser.epsilon: must be given for adadelta optimiser"),
+        ({"type": "sgd"}, "learning_rate: must be given for the sgd optimiser"),
+        ({"type": "sgd", "learning_rate": 1.0, "beta1": 0.9}, "beta1: has no effect with the sgd optimiser; remove it"),
+        ({"type": "adamm", "learning_rate": 1.0}, "type: must be one of sgd, adadelta, adam, adamw; got"),
+        ({"type": "adadelta", "rho": 0.95}, "epsilon: must be given for the adadelta optimiser"),
     ],
 )
 def test_options_that_a_kind_lacks_or_ignores_are_faults(configure: Any, table: dict[str, Any], fault: str) -> None:
-    assert check(configure(optimiser=table, max_updates=1)) == [fault]
+    with pytest.raises(ConfigError, match=rf"^training\.optimiser\.{fault}"):
+        configure(optimiser=table, max_updates=1)
 
 
 def test_a_right_config_has_no_faults(configure: Any) -> None:

@@ -92,15 +92,14 @@ def _layers(model: ModelConfig) -> dict[str, str]:
         "Encoder": _part(model.encoder.type, model.encoder.model_dump(exclude={"type"}, exclude_none=True)),
         "Attention": "none"
         if attention is None
-        else _part(attention.score, attention.model_dump(exclude={"score"}, exclude_none=True)),
+        else _part(attention.score.type, {k: v for k, v in attention.flat().items() if k != "score"}),
         "Decoder": _part(model.decoder.type, model.decoder.model_dump(exclude={"type"}, exclude_none=True)),
     }
 
 
 def _part(name: str, options: dict[str, Any]) -> str:
-    shown = (
-        f"{key} {', '.join(value) if isinstance(value, list) else value}" for key, value in options.items() if value
-    )
+    given = [key for key in sorted(options, key=lambda key: (key != "cell", key == "first")) if options[key]]
+    shown = (f"{key} {', '.join(options[key]) if isinstance(options[key], list) else options[key]}" for key in given)
     return f"{name} ({', '.join(shown)})"
 
 

@@ -1,13 +1,18 @@
 """The run file: what a run is made of, checked for types and ranges. Imports no torch."""
 
+from rnnsearch.config.attention import AttentionConfig
 from rnnsearch.config.data import CleaningConfig, DataConfig, TextConfig
-from rnnsearch.config.model import AttentionConfig, DecoderConfig, DropoutConfig, EncoderConfig, InitConfig, ModelConfig
+from rnnsearch.config.decoders import DecoderConfig
+from rnnsearch.config.encoders import EncoderConfig
+from rnnsearch.config.model import DropoutConfig, InitConfig, ModelConfig
 from rnnsearch.config.objective import FertilityConfig, ObjectiveConfig, ReinforceConfig, SupervisionConfig
+from rnnsearch.config.optimisers import OptimiserConfig
 from rnnsearch.config.run import RunConfig
-from rnnsearch.config.run_file import dump, load, merge, parse_setting, preset, preset_names, resolve
+from rnnsearch.config.run_file import dump, laid_on, load, merge, parse_setting, preset, preset_names, resolve
+from rnnsearch.config.schedules import ScheduleConfig
 from rnnsearch.config.search import SearchConfig, SearchPrecision
 from rnnsearch.config.table import Table, dotted
-from rnnsearch.config.training import BatchConfig, OptimiserConfig, ScheduleConfig, TrainingConfig
+from rnnsearch.config.training import BatchConfig, TrainingConfig
 
 __all__ = [
     "AttentionConfig",
@@ -33,6 +38,7 @@ __all__ = [
     "TrainingConfig",
     "dotted",
     "dump",
+    "laid_on",
     "load",
     "merge",
     "parse_setting",

@@ -10,42 +10,55 @@ from rnnsearch.config.table import Count, Language, Languages, Size, Table
 
 
 class CleaningConfig(Table):
-    """`[data.cleaning]`: which sentence pairs are left out of training. Lengths count words."""
+    """`[data.cleaning]`: which pairs are left out of training. How words are counted: [Data](data.md#cleaning).
+
+    Dev and test sets that are given are not cleaned."""
 
     min_words: Count = 1
+    """Fewest words of a side; [how they are counted](data.md#cleaning)."""
     max_words: Size = 100
+    """Most words of a side."""
     max_ratio: Annotated[float, Field(ge=1.0)] = 4.0
-    """The longer side may have at most this many times the words of the shorter, plus a slack of 5 words."""
+    """The longer side may have this many times the words of the shorter, plus 5."""
     drop_duplicates: bool = True
+    """Leave out a pair that occurred before (spacing aside)."""
     drop_identical: bool = True
-    """Pairs whose two sides are the same text (of at least two words)."""
+    """Leave out a pair of at least two words whose two sides are the same."""
 
 
 class DataConfig(Table):
     """`[data]`: the corpus. Paths are relative to the run file."""
 
     source: Languages = None
-    """The language translated from; several, or none, for models that read so many."""
+    """The source language, such as `en`, `pt-BR` or `grc`. A translation model needs one."""
     target: Language
+    """The target language. Text files of the split carry these codes, and BLEU's tokeniser for `zh`, `ja`, `th`, `lo`,
+    `km` and `my` is chosen by it."""
     corpus: str | None = None
-    """A corpus of `rnnsearch data list`."""
+    """A corpus of `rnnsearch data list`. Exactly one of `corpus` and `train` must be given."""
     train: list[str] | None = None
-    """Files of training pairs: TSV files, or pairs of text files written `source_file|target_file`. Of three languages
-    and more, a file or a column each, where an empty one means that these rows lack it."""
+    """Files of training pairs: `source_file|target_file`, or a TSV file. See [Data](data.md). Of three languages and
+    more, a file or a column each, where an empty one means that these rows lack it."""
     documents: bool = False
     """A line that is empty in all languages ends a document; documents are split off, and left out, as wholes."""
     dev: str | None = None
+    """Files of the dev set, written like one entry of `train`. Not with `corpus`."""
     test: str | None = None
+    """Files of the test set, likewise. Not with `corpus`."""
     dev_size: Count = 1000
+    """Pairs split off for dev where `dev` is not given. 0: no dev set."""
     test_size: Count = 1000
-    """Sentences split off where no dev / test file is given; no source or target sentence is shared."""
+    """Pairs split off for test where `test` is not given. 0: no test set."""
     alignments: list[str] | None = None
-    """Word alignments in the Pharaoh format, one file for each of `train`, line by line; a listed corpus with
-    alignments brings its own. They are what `objective.supervision` learns from."""
+    """Word alignments in the Pharaoh format, one file for each of `train`, line by line: what `[objective.supervision]`
+    learns from. A listed corpus brings its own."""
     dev_alignments: str | None = None
+    """Word alignments of `dev`, for `training.metric = "aer"`."""
     test_alignments: str | None = None
+    """Word alignments of `test`."""
     prepared: str | None = None
-    """Where the prepared ids go; without it, `<run folder>/data`."""
+    """Where the prepared ids go, relative to the run file. Without it: `data` in the run's folder. Several runs with
+    the same `[data]` and `[text]` can share one."""
     cleaning: CleaningConfig = CleaningConfig()
 
     @model_validator(mode="after")
@@ -87,17 +100,19 @@ class DataConfig(Table):
 
 
 class TextConfig(Table):
-    """`[text]`: how raw text becomes symbols."""
+    """`[text]`: how raw text becomes symbols. See [Data](data.md#words-or-subwords)."""
 
     type: Literal["words", "bpe"] = "bpe"
+    """Whole words (the papers), or byte-pair encoding."""
     vocabulary: Annotated[int, Field(ge=8)] = 8000
-    """Symbols a side, the special ones included; with `joint`, of both sides together."""
+    """Symbols a side, the four special ones included; with `joint`, of both sides together. `bpe` needs 249 or more (a
+    symbol a byte, and room to merge). Fewer are used where the text has fewer."""
     target_vocabulary: Annotated[int, Field(ge=8)] | None = None
-    """Symbols of the target side, where it has another number of them (80,000 to 160,000 in Sutskever et al.)."""
+    """Symbols of the target side, where it has another number of them. Not with `joint`."""
     joint: bool | None = None
-    """One segmentation and vocabulary for both languages (bpe only)."""
+    """One vocabulary for both languages. Only with `bpe`."""
     min_count: Size = 1
-    """A symbol rarer than this in the training text stays out of the vocabulary."""
+    """A rarer word, character or merge stays out of the vocabulary."""
 
     @model_validator(mode="after")
     def _one_vocabulary(self) -> TextConfig:

@@ -6,50 +6,84 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from rnnsearch.config.choice import OneOf, Options, by_name
+from rnnsearch.config.names import AlignmentLoss
 from rnnsearch.config.table import Positive, Share, Size, Table
 
 
 class FertilityConfig(Table):
-    """`[objective.fertility]`: the global fertility penalty (Cohn et al. 2016)."""
+    """`[objective.fertility]`: the global fertility penalty (Cohn et al. 2016).
+
+    How many target symbols a source symbol has is read from its annotation."""
 
     size: Size
-    """Units of the hidden layer that mean and variance of a source symbol's fertility are read from."""
+    """Units of its hidden layer."""
     weight: Positive = 1.0
+    """Weight."""
 
 
 class SupervisionConfig(Table):
-    """`[objective.supervision]`: attention learns given word alignments (Liu et al. 2016)."""
+    """`[objective.supervision]`: attention learns given word alignments (Liu et al. 2016).
 
-    type: str
+    They come from `data.alignments`, or from a listed corpus."""
+
+    type: AlignmentLoss
+    """An alignment loss: see below."""
     weight: Positive = 1.0
+    """Weight."""
     unaligned: Literal["skip", "end"] = "skip"
-    """Target symbols without a link: left out of the loss, or sent to the source's end symbol."""
+    """Target symbols without a link are left out, or sent to the source's end symbol."""
     word: Literal["predicted", "read"] = "predicted"
     """Whose links the weights of a position learn: those of the word it predicts, or of the word it has just read.
-    A model of read words aligns better and translates worse; its alignments are taken from the position after."""
+    `"read"` aligns far better and translates worse; alignments are then taken from the position after, and the decoder
+    must attend after it reads (`cgru`, `luong`, ... not `bahdanau`)."""
 
 
-class ReinforceConfig(Table):
-    """`[objective.reinforce]`: how hard attention is trained (Xu et al. 2015)."""
+class ReinforceConfig(Options):
+    """`[objective.reinforce]`: how hard attention is trained (Xu et al. 2015).
+
+    Must be given for `normaliser = "hard"`, and must not for another."""
+
+    key = "baseline"
 
     baseline: str
+    """A baseline: see below."""
     weight: Positive = 1.0
+    """Weight."""
     entropy: Annotated[float, Field(ge=0.0)] = 0.0
     """Weight of the entropy of the attention weights, which keeps them from settling too early."""
-    decay: Share | None = None
-    """How much the average baseline keeps of what it was, each update (0.9 in Xu et al.)."""
+
+
+class AverageBaselineOptions(ReinforceConfig):
+    """The moving average of the log-probabilities (Xu et al., section 4.1)."""
+
+    baseline: Literal["average"] = "average"
+    decay: Share
+    """How much of the average stays at each update (0.9 in Xu et al.)."""
+
+
+class LearnedBaselineOptions(ReinforceConfig):
+    """Read from the last position's readout."""
+
+    baseline: Literal["learned"] = "learned"
+
+
+BASELINES: dict[str, type[ReinforceConfig]] = by_name(AverageBaselineOptions, LearnedBaselineOptions)
 
 
 class ObjectiveConfig(Table):
-    """`[objective]`: what training minimises besides -log p(y|x). The weights are those of sums over a sentence."""
+    """`[objective]`: what training minimises besides the negative log-likelihood.
+
+    Weights are those of sums over a sentence. Only for a decoder with attention."""
 
     doubly_stochastic: Positive | None = None
-    """lambda of lambda * sum_j (1 - sum_i alpha_ij)^2 (Xu et al. 2015)."""
+    """Weight of the sum over source positions of (1 - sum of its weights)^2 (Xu et al. 2015)."""
     fertility: FertilityConfig | None = None
     supervision: SupervisionConfig | None = None
-    reinforce: ReinforceConfig | None = None
+    reinforce: Annotated[ReinforceConfig, OneOf("baseline", BASELINES, key="baseline")] | None = None
     symmetry: Positive | None = None
-    """Weight of the agreement of two models, one a direction, that are trained together (Cohn et al. 2016)."""
+    """Weight of the agreement of two models, one a direction, that are trained together (Cohn et al. 2016). The reverse
+    model goes to `<run folder>-reverse`."""
 
     @property
     def aligns_read_words(self) -> bool:

@@ -15,11 +15,13 @@ from rnnsearch.config.training import TrainingConfig
 
 
 class RunConfig(Table):
-    """A whole run file, resolved."""
+    """Outside all tables. `preset` stands here too: the name of a preset below."""
 
     name: str | None = None
+    """The run's name. The model goes to `runs/<name>` in the current folder."""
     folder: str | None = None
-    """The run's folder; without it, `runs/<name>` or, without a name, `runs/<run file's stem>`."""
+    """The run's folder instead, relative to the run file. Without `name` and `folder` it is `runs/<run file's name
+    without .toml>` in the current folder."""
     data: DataConfig
     text: TextConfig = TextConfig()
     model: ModelConfig

@@ -1,18 +1,13 @@
-"""The run file: what a run is made of, checked for types and ranges. Imports no torch.
+"""A run file read: presets, overrides, and every fault at once. Imports no torch.
 
-A run file is TOML. It may name a preset, whose tables it overrides key by key; where an override
-changes a table's `type`, the preset's other keys of that table are dropped, for they belong to the
-other type. Names and combinations (which cell, which score, which option with which class) are
-checked by `models.build.check` and `training.run.check` against the classes' own tables.
-
-`None` stands for "not given". A class that needs an option says so; one that has no use for a given
-option refuses it: nothing is ever ignored.
+A run file is TOML. It may name a preset, whose tables it overrides key by key; where an override changes a table's
+`type`, the preset's other keys of that table are dropped, for they belong to the other type. Combinations of parts are
+checked by `systems.checks`.
 """
 
 from __future__ import annotations
 
 import copy
-import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from importlib import resources
@@ -22,8 +17,10 @@ from typing import Any
 import tomli_w
 from pydantic import BaseModel, ValidationError
 
+from rnnsearch.config.faults import sentence
 from rnnsearch.config.run import RunConfig
-from rnnsearch.errors import ConfigError, did_you_mean
+from rnnsearch.config.search import SearchConfig
+from rnnsearch.errors import ConfigError, did_you_mean, must_be_one_of
 
 
 def preset_names() -> list[str]:
@@ -36,7 +33,7 @@ def preset(name: str) -> dict[str, Any]:
     """A preset's tables. Errors: ConfigError for an unknown name."""
     known = preset_names()
     if name not in known:
-        raise ConfigError([f'preset must be one of {", ".join(known)}; got "{name}"{did_you_mean(name, known)}'])
+        raise ConfigError([f"preset {must_be_one_of(known, name)}"])
     text = (resources.files("rnnsearch") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
     return _with_preset(tomllib.loads(text))
 
@@ -95,9 +92,17 @@ def resolve(tables: Mapping[str, Any], settings: Iterable[str] = (), base: Path 
     try:
         config = RunConfig.model_validate(whole)
     except ValidationError as error:
-        raise ConfigError([_fault(e) for e in error.errors()], _without_faults(whole, error)) from None
+        raise ConfigError(_faults(error), _without_faults(whole, error)) from None
     config._base = base
     return config
+
+
+def laid_on(search: SearchConfig, given: Mapping[str, Any]) -> SearchConfig:
+    """`[search]` with other values of some options. Errors: ConfigError with every fault."""
+    try:
+        return SearchConfig.model_validate({**search.model_dump(), **given})
+    except ValidationError as error:
+        raise ConfigError(_faults(error)) from None
 
 
 def _without_unset(tables: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,26 +146,14 @@ def dump(config: BaseModel) -> str:
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
 
 
-_SHOULD = re.compile(r"^(Input|String|List|Value) should")
-"""How the checker's own messages begin."""
-
-
-def _fault(error: Any) -> str:
-    path = ".".join(str(part) for part in error["loc"]) or "run file"
-    if error["type"] == "extra_forbidden":
-        known = _keys_at(error["loc"][:-1])
-        key = str(error["loc"][-1])
-        return f"{path}: there is no such option{did_you_mean(key, known)}"
-    if error["type"] == "missing":
-        return f"{path}: must be given"
-    message = _SHOULD.sub("must", error["msg"].removeprefix("Value error, "))
-    if error["type"] == "model_type":
-        message = "must be a table"
-    given = "" if isinstance(error["input"], dict) else f"; got {error['input']!r}"
-    hint = ""
-    if error["type"] == "literal_error" and isinstance(error["input"], str):
-        hint = did_you_mean(error["input"], re.findall("'([^']*)'", error["ctx"]["expected"]))
-    return f"{path}: {message}{given}{hint}"
+def _faults(errors: ValidationError) -> list[str]:
+    faults = []
+    for error in errors.errors():
+        said = sentence(error)
+        if error["type"] == "extra_forbidden":
+            said = f"there is no such option{did_you_mean(str(error['loc'][-1]), _keys_at(error['loc'][:-1]))}"
+        faults.append(f"{'.'.join(str(part) for part in error['loc']) or 'run file'}: {said}")
+    return faults
 
 
 def _keys_at(location: tuple[Any, ...]) -> list[str]:

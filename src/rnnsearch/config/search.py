@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from rnnsearch.config.names import LengthNorm
 from rnnsearch.config.table import Count, Positive, Size, Table
 
 SearchPrecision = Literal["auto", "fp32", "bf16", "int8"]
@@ -15,21 +16,29 @@ class SearchConfig(Table):
     """`[search]`: the defaults of `translate`, kept in the model folder."""
 
     beam: Size = 5
+    """Beam width; 1 is greedy search."""
     length_penalty: Annotated[float, Field(ge=0.0)] = 1.0
-    """Score = log-probability / length ** this (0: the plain sum; 1: the mean a symbol)."""
-    length_norm: str = "power"
-    """What `length_penalty` is the exponent of: the length (`power`) or (5 + length) / 6 (`gnmt`)."""
+    """Score = log-probability / length to this power. 0: the plain sum; 1: the mean a symbol."""
+    length_norm: LengthNorm = "power"
+    """What `length_penalty` is the exponent of: see below."""
     coverage_penalty: Annotated[float, Field(ge=0.0)] = 0.0
-    """beta of beta * sum_j log(min(sum_i alpha_ij, 1)), added to the score (Wu et al. 2016)."""
+    """beta of beta * sum over j of log(min(sum over i of the weights, 1)), added to the score (Wu et al. 2016)."""
     max_ratio: Positive = 2.0
-    """A translation has at most this many symbols a source symbol, plus `max_extra`."""
+    """A translation has at most this many symbols a source symbol ..."""
     max_extra: Count = 20
+    """... plus this many."""
     replace_unknown: Literal["none", "copy", "dictionary"] = "none"
-    """What becomes of `<unk>`: it stays, or the source word that it attends to most takes its place."""
+    """What becomes of `<unk>`: it stays; the source word that it attends to most takes its place; or that word's entry
+    in `dictionary`, if it has one. Only for `text.type = "words"` and a decoder with attention."""
     dictionary: str | None = None
-    """A TSV file of source words and translations, relative to the run file."""
+    """A TSV file of source words and their translations. It is copied into the model folder."""
     batch_sentences: Size = 64
+    """Sentences translated together."""
     candidates: Count = 0
-    """Likeliest translations (at most 100) of each source symbol in a batch's candidate list; 0: all symbols."""
+    """The output layer is multiplied over a [candidate list](translating.md#candidate-lists) alone: this many likeliest
+    translations (at most 100) of each source symbol of a batch, and the most frequent symbols. 0: over the whole
+    vocabulary."""
     precision: SearchPrecision = "auto"
-    """Of matrix products on the CPU; `auto`: bf16 where there is native code and the processor multiplies it."""
+    """Of matrix products on the CPU; states and scores are fp32 in each. `auto`: bf16 where native code can be built
+    and the processor multiplies bf16 numbers, else fp32. `int8`: [products of bytes](translating.md#products-of-bytes),
+    the fastest where the processor has them, and rounded most. `rnnsearch inspect` says what it is here."""

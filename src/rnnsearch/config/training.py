@@ -6,58 +6,23 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from rnnsearch.config.choice import OneOf
+from rnnsearch.config.optimisers import OPTIMISERS, OptimiserConfig
+from rnnsearch.config.schedules import SCHEDULES, ConstantOptions, ScheduleConfig
 from rnnsearch.config.table import Count, Positive, Share, Size, Table
 
 
-class OptimiserConfig(Table):
-    """`[training.optimiser]`"""
-
-    type: str = "adam"
-    learning_rate: Positive | None = None
-    momentum: Share | None = None
-    rho: Share | None = None
-    epsilon: Positive | None = None
-    beta1: Share | None = None
-    beta2: Share | None = None
-    weight_decay: Annotated[float, Field(ge=0.0)] | None = None
-
-
-class ScheduleConfig(Table):
-    """`[training.schedule]`: how the learning rate moves."""
-
-    type: str = "constant"
-    warmup: Count | None = None
-    """Updates of linear rise at the beginning."""
-    start: Annotated[float, Field(ge=0.0)] | None = None
-    """Epoch after which `halving` begins."""
-    every: Positive | None = None
-    """Epochs between halvings."""
-    factor: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
-    patience: Count | None = None
-    """Evaluations without a better dev score before `plateau` lowers the rate."""
-    minimum: Positive | None = None
-    """`plateau` does not go below this factor of the learning rate; `exponential` ends at it."""
-    decay_start: Count | None = None
-    decay_end: Size | None = None
-    """Updates between which `exponential` falls from 1 to `minimum`."""
-
-    @model_validator(mode="after")
-    def _decay(self) -> ScheduleConfig:
-        if self.decay_start is not None and self.decay_end is not None and self.decay_start >= self.decay_end:
-            raise ValueError(f"decay_end must be after decay_start ({self.decay_start}); got {self.decay_end}")
-        return self
-
-
 class BatchConfig(Table):
-    """`[training.batch]`: exactly one of `tokens` and `sentences`."""
+    """`[training.batch]`: without this table, `tokens = 4000`."""
 
     tokens: Size | None = None
-    """Budget of a batch: rows times the longer side's padded length."""
+    """Budget of a batch: its sentences times the symbols of the longest side, EOS included."""
     sentences: Size | None = None
+    """Sentences of a batch. Exactly one of `tokens` and `sentences` must be given."""
     sort_batches: Size = 100
-    """Batches drawn at random together and sorted by length (20 in Bahdanau et al.)."""
+    """So many batches' worth of random pairs are sorted by length together (20 in Bahdanau et al.)."""
     accumulate: Size = 1
-    """Batches whose gradients are summed before one update."""
+    """Batches whose gradients make one update."""
 
     @model_validator(mode="after")
     def _one_budget(self) -> BatchConfig:
@@ -67,44 +32,60 @@ class BatchConfig(Table):
 
 
 class TrainingConfig(Table):
-    """`[training]`"""
+    """`[training]`: at least one of `max_epochs`, `max_updates`, `max_minutes` and `patience` must be given."""
 
     batch: BatchConfig = BatchConfig(tokens=4000)
-    optimiser: OptimiserConfig = OptimiserConfig()
-    schedule: ScheduleConfig = ScheduleConfig()
+    optimiser: Annotated[
+        OptimiserConfig, OneOf("optimiser", OPTIMISERS, default="adam"), Field(default={}, validate_default=True)
+    ]
+    schedule: Annotated[ScheduleConfig, OneOf("schedule", SCHEDULES, default="constant")] = ConstantOptions()
     max_length: Size | None = None
-    """Training pairs with more symbols than this on either side are left out (30 / 50 in the papers)."""
+    """Training pairs with more symbols than this on either side are left out."""
     max_epochs: Positive | None = None
+    """Stop after this many passes over the training pairs."""
     max_updates: Size | None = None
+    """Stop after this many updates."""
     max_minutes: Positive | None = None
-    """Minutes of training, over all resumed sessions together; evaluation is not counted."""
+    """Stop after this many minutes of training, all resumed sessions together. Evaluation is not counted."""
     all_reduce: Literal["fp32", "bf16"] | None = None
-    """What gradients are sent as where several processes train (fp32 if not given): bf16 is half as much to send."""
+    """What gradients are sent as where [several processes](training.md#several-processes-and-machines) train (fp32 if
+    not given): bf16 is half as much to send."""
     normalise: Literal["sentences", "tokens"] = "sentences"
-    """Loss summed over words and averaged over sentences (the papers), or averaged over words."""
+    """The loss is summed over words and averaged over sentences (the papers), or averaged over words."""
     label_smoothing: Share = 0.0
+    """Share of the target distribution that is spread over the whole vocabulary."""
     clip_norm: Positive | None = None
+    """Scale the gradient down to this norm where it is longer."""
     clip_value: Positive | None = None
+    """Cut every element of the gradient to this size, before `clip_norm`."""
     precision: Literal["fp32", "bf16"] = "fp32"
+    """`bf16`: matrix products in bfloat16 over weights in fp32."""
     evaluate_every: Size | None = None
-    """Updates between dev evaluations; without it, once an epoch."""
+    """Updates between dev evaluations. Without it: once an epoch."""
     metric: Literal["nll", "bleu", "aer"] = "nll"
-    """What `best` means on the dev set: the lowest NLL, the highest BLEU, or the lowest alignment error rate (of the
-    references, where the dev set has word alignments)."""
+    """What the best dev score is: the lowest NLL, the highest BLEU, or the lowest alignment error rate of the
+    references. `bleu` needs `dev_bleu`; `aer` needs word alignments of the dev set."""
     dev_bleu: bool = True
-    """Translate the dev set (greedy) at each evaluation."""
+    """Translate the dev set (greedily) at each evaluation."""
     patience: Size | None = None
-    """Evaluations without a better dev score before training stops."""
+    """Stop after this many evaluations in a row without a better dev score."""
     checkpoint_every: Size | None = None
-    """Updates between kept numbered checkpoints; without it, none is kept besides best and last."""
+    """Updates between numbered weights that are kept. Without it: only the best, the last and those to average."""
     save_minutes: Positive = 10.0
-    """Minutes between saves of `last`, besides those at evaluations."""
+    """Minutes between saves of the state, besides those at evaluations."""
     average: Count = 0
-    """Final model = mean of the weights of the last this many evaluations (0: the best alone)."""
+    """Average the weights of this many last evaluations, and keep the mean if the dev set says that it is better. 0: do
+    not."""
     seed: Count = 1
+    """Of everything random: parameters, dropout, the order of batches."""
     threads: Size | None = None
+    """CPU threads. Without it: torch's own choice."""
     device: str = "auto"
+    """`auto` (the GPU where there is one), `cpu`, `cuda` or `cuda:N`; with several processes not `cuda:N`: each has its
+    own GPU."""
     tensorboard: bool = False
+    """Write scalars for TensorBoard to `tensorboard/` in the run's folder. Needs the package (`pip install
+    'rnnsearch[track]'`)."""
 
     @model_validator(mode="after")
     def _ends(self) -> TrainingConfig:

@@ -14,7 +14,7 @@ from typing import Any
 from rnnsearch.data.bible import BibleFiles, read_verses
 from rnnsearch.data.download import Archive, Progress, fetch
 from rnnsearch.data.partitions import PARTS, Keys, Parts, split
-from rnnsearch.errors import DataError, did_you_mean
+from rnnsearch.errors import DataError, must_be_one_of
 from rnnsearch.files import atomic_folder, default_cache
 from rnnsearch.text.alignments import format_pharaoh
 
@@ -138,9 +138,7 @@ CORPORA = {corpus.name: corpus for corpus in _ALL}
 def find(name: str) -> Corpus:
     """The listed corpus of that name. Errors: DataError for an unknown one."""
     if name not in CORPORA:
-        known = list(CORPORA)
-        hint = did_you_mean(name, known)
-        raise DataError(f'corpus must be one of {", ".join(known)}; got "{name}"{hint}')
+        raise DataError(f"corpus {must_be_one_of(CORPORA, name)}")
     return CORPORA[name]
 
 

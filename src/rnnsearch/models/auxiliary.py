@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from rnnsearch.config import ObjectiveConfig, ReinforceConfig
+from rnnsearch.config import ObjectiveConfig
+from rnnsearch.config.objective import AverageBaselineOptions, LearnedBaselineOptions
 from rnnsearch.models.initialise import give_role, parameter
 from rnnsearch.models.linear import Linear
 from rnnsearch.tensors import at_least_fp32
@@ -42,13 +43,11 @@ class Baseline(nn.Module, ABC):
     """What return (log-probability of the symbols from a position on) REINFORCE expects before the draw."""
 
     name: ClassVar[str]
-    options: ClassVar[frozenset[str]] = frozenset()
-    """Options of `[objective.reinforce]` that this class needs."""
 
     @classmethod
     @abstractmethod
-    def make(cls, config: ReinforceConfig, readout: int, vocabulary: int) -> Baseline:
-        """A baseline of the config's options, for readouts of `readout` numbers."""
+    def make(cls, options: Any, readout: int, vocabulary: int) -> Baseline:
+        """A baseline of its own options, for readouts of `readout` numbers."""
 
     @abstractmethod
     def forward(self, readout: Float[Tensor, "B I R"]) -> Float[Tensor, "B I"]:
@@ -73,7 +72,6 @@ class AverageBaseline(Baseline):
     """
 
     name = "average"
-    options = frozenset({"decay"})
 
     def __init__(self, decay: float, vocabulary: int) -> None:
         super().__init__()
@@ -81,9 +79,8 @@ class AverageBaseline(Baseline):
         self.value = parameter(-math.log(vocabulary)).requires_grad_(False)
 
     @classmethod
-    def make(cls, config: ReinforceConfig, readout: int, vocabulary: int) -> AverageBaseline:
-        assert config.decay is not None
-        return cls(config.decay, vocabulary)
+    def make(cls, options: AverageBaselineOptions, readout: int, vocabulary: int) -> AverageBaseline:
+        return cls(options.decay, vocabulary)
 
     def forward(self, readout: Float[Tensor, "B I R"]) -> Float[Tensor, "B I"]:
         return self.value.expand(readout.shape[:2])
@@ -103,7 +100,7 @@ class LearnedBaseline(Baseline):
         give_role(self.linear.bias, -math.log(vocabulary))
 
     @classmethod
-    def make(cls, config: ReinforceConfig, readout: int, vocabulary: int) -> LearnedBaseline:
+    def make(cls, options: LearnedBaselineOptions, readout: int, vocabulary: int) -> LearnedBaseline:
         return cls(readout, vocabulary)
 
     def forward(self, readout: Float[Tensor, "B I R"]) -> Float[Tensor, "B I"]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from rnnsearch.config import DropoutConfig, EncoderConfig
+from rnnsearch.config import DropoutConfig
 from rnnsearch.models.cell import Cell
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.memory import Encoded, StateShape
@@ -23,13 +23,6 @@ class Encoder(nn.Module, ABC):
     """An encoder of embedded words. `annotation_size` is H, `summary_size` that of `Encoded.summary`."""
 
     name: ClassVar[str]
-    one_vector: ClassVar[bool]
-    """Whether the summary has read the whole sentence and every layer has its part in it, as a decoder without
-    attention needs."""
-    options: ClassVar[frozenset[str]] = frozenset()
-    """Options of `[model.encoder]` that this class needs, besides type, cell and size."""
-    optional: ClassVar[frozenset[str]] = frozenset()
-    """Options that it takes but does not need."""
     annotation_size: int
     summary_size: int
     shapes: tuple[StateShape, ...]
@@ -37,29 +30,8 @@ class Encoder(nn.Module, ABC):
 
     @classmethod
     @abstractmethod
-    def make(cls, config: EncoderConfig, embedding: int, dropout: DropoutConfig | None = None) -> Encoder:
-        """The encoder of `[model.encoder]` over embedded words of `embedding` numbers."""
-
-    @classmethod
-    @abstractmethod
-    def annotation_size_of(cls, config: EncoderConfig) -> int:
-        """`annotation_size` of the encoder of a config, without building it."""
-
-    @classmethod
-    @abstractmethod
-    def shapes_of(cls, config: EncoderConfig) -> tuple[StateShape, ...]:
-        """`shapes` of the encoder of a config, without building it."""
-
-    @classmethod
-    def faults(cls, config: EncoderConfig) -> list[str]:
-        """What does not fit among the given options, each with its dotted path."""
-        return []
-
-    @classmethod
-    def one_vector_fault(cls, config: EncoderConfig, reader: str) -> str | None:
-        """Which of its options keeps it from giving one vector to `reader`, with the dotted path, where the class
-        can; None if none does."""
-        return None
+    def make(cls, options: Any, embedding: int, dropout: DropoutConfig | None = None) -> Encoder:
+        """The encoder of its own options over embedded words of `embedding` numbers."""
 
     @abstractmethod
     def forward(self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Encoded:

@@ -10,6 +10,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from rnnsearch.config import InitConfig
+from rnnsearch.config.model import NormalOptions, UniformOptions
 
 Role = Literal["weight", "recurrent", "alignment", "alignment_vector", "embedding", "bias"] | float
 """What a parameter is: the method of `Init` that draws it, or a number that it begins with whatever the `Init`."""
@@ -31,13 +32,9 @@ class Init(ABC):
     """The kinds of parameters and how each is drawn, from one seeded generator."""
 
     name: ClassVar[str]
-    options: ClassVar[frozenset[str]] = frozenset()
-    """Options of `[model.init]` that this class needs."""
-    attention_options: ClassVar[frozenset[str]] = frozenset()
-    """Options that it needs besides for a model with attention."""
 
-    def __init__(self, config: InitConfig, generator: Generator) -> None:
-        self.config = config
+    def __init__(self, options: InitConfig, generator: Generator) -> None:
+        self.options = options
         self.generator = generator
 
     @abstractmethod
@@ -55,7 +52,7 @@ class Init(ABC):
     def recurrent(self, weight: Tensor) -> None:
         """Square recurrent matrices [blocks * D, D], one below the other, each orthogonal by itself
         (Bahdanau et al., appendix B.1), or drawn like any weight where the config says `same`."""
-        if self.config.recurrent == "same":
+        if self.options.recurrent == "same":
             self.weight(weight)
             return
         for block in weight.split(weight.shape[1]):
@@ -87,16 +84,15 @@ class Normal(Init):
     (Bahdanau et al., appendix B.1: 0.01 and 0.001)."""
 
     name = "normal"
-    options = frozenset({"scale"})
-    attention_options = frozenset({"alignment_scale"})
+    options: NormalOptions
 
     def weight(self, weight: Tensor) -> None:
-        assert self.config.scale is not None
-        nn.init.normal_(weight, std=self.config.scale, generator=self.generator)
+        nn.init.normal_(weight, std=self.options.scale, generator=self.generator)
 
     def alignment(self, weight: Tensor) -> None:
-        assert self.config.alignment_scale is not None
-        nn.init.normal_(weight, std=self.config.alignment_scale, generator=self.generator)
+        scale = self.options.alignment_scale
+        assert scale is not None  # as `check` says of a model with alignment matrices
+        nn.init.normal_(weight, std=scale, generator=self.generator)
 
     def alignment_vector(self, vector: Tensor) -> None:
         vector.zero_()
@@ -106,11 +102,10 @@ class Uniform(Init):
     """Uniform in [-scale, scale] (Luong et al.: 0.1; Sutskever et al.: 0.08)."""
 
     name = "uniform"
-    options = frozenset({"scale"})
+    options: UniformOptions
 
     def weight(self, weight: Tensor) -> None:
-        assert self.config.scale is not None
-        nn.init.uniform_(weight, -self.config.scale, self.config.scale, generator=self.generator)
+        nn.init.uniform_(weight, -self.options.scale, self.options.scale, generator=self.generator)
 
 
 INITS: dict[str, type[Init]] = {c.name: c for c in (Glorot, Normal, Uniform)}

@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rnnsearch.config import DropoutConfig, EncoderConfig
+from rnnsearch.config import DropoutConfig
+from rnnsearch.config.encoders import BidirectionalOptions, UnidirectionalOptions
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.draws import Draws, state_mask
 from rnnsearch.models.encoder import Encoder, MakeCell, turned
@@ -20,8 +21,6 @@ class Unidirectional(Encoder):
     """
 
     name = "unidirectional"
-    one_vector = True
-    optional = frozenset({"reverse"})
 
     def __init__(
         self,
@@ -39,16 +38,10 @@ class Unidirectional(Encoder):
         self.state_dropout = 0.0 if dropout is None else dropout.state
 
     @classmethod
-    def make(cls, config: EncoderConfig, embedding: int, dropout: DropoutConfig | None = None) -> Unidirectional:
-        return cls(CELLS[config.cell], embedding, config.size, bool(config.reverse), dropout)
-
-    @classmethod
-    def annotation_size_of(cls, config: EncoderConfig) -> int:
-        return config.size
-
-    @classmethod
-    def shapes_of(cls, config: EncoderConfig) -> tuple[StateShape, ...]:
-        return (StateShape(CELLS[config.cell].state, config.size),)
+    def make(
+        cls, options: UnidirectionalOptions, embedding: int, dropout: DropoutConfig | None = None
+    ) -> Unidirectional:
+        return cls(CELLS[options.cell], embedding, options.size, options.reverse, dropout)
 
     def forward(self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Encoded:
         read = turned(x, mask) if self.reverse else x
@@ -61,7 +54,6 @@ class Bidirectional(Encoder):
     """h_j = [forward h_j; backward h_j] (Bahdanau et al., eq. 7); the summary is the backward h_1."""
 
     name = "bidirectional"
-    one_vector = False
 
     def __init__(self, make_cell: MakeCell, embedding: int, size: int, dropout: DropoutConfig | None = None) -> None:
         super().__init__()
@@ -73,16 +65,8 @@ class Bidirectional(Encoder):
         self.state_dropout = 0.0 if dropout is None else dropout.state
 
     @classmethod
-    def make(cls, config: EncoderConfig, embedding: int, dropout: DropoutConfig | None = None) -> Bidirectional:
-        return cls(CELLS[config.cell], embedding, config.size, dropout)
-
-    @classmethod
-    def annotation_size_of(cls, config: EncoderConfig) -> int:
-        return 2 * config.size
-
-    @classmethod
-    def shapes_of(cls, config: EncoderConfig) -> tuple[StateShape, ...]:
-        return (StateShape(CELLS[config.cell].state, 2 * config.size),)
+    def make(cls, options: BidirectionalOptions, embedding: int, dropout: DropoutConfig | None = None) -> Bidirectional:
+        return cls(CELLS[options.cell], embedding, options.size, dropout)
 
     def forward(self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Encoded:
         keep = state_mask(self.forward_cell.size, x, self.state_dropout, draws)

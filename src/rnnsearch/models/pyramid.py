@@ -6,11 +6,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from rnnsearch.config import DropoutConfig, EncoderConfig
+from rnnsearch.config import DropoutConfig
+from rnnsearch.config.encoders import PyramidOptions
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.draws import Draws, dropout
 from rnnsearch.models.encoder import Encoder
-from rnnsearch.models.memory import CellState, Encoded, Origin, StateShape
+from rnnsearch.models.memory import CellState, Encoded, Origin
 from rnnsearch.models.one_layer_encoders import Bidirectional
 
 
@@ -23,8 +24,6 @@ class Pyramid(Encoder):
     """
 
     name = "pyramid"
-    one_vector = False
-    options = frozenset({"layers", "reduce"})
 
     def __init__(self, layers: list[Bidirectional], reduce: int, layers_dropout: float = 0.0) -> None:
         super().__init__()
@@ -37,30 +36,14 @@ class Pyramid(Encoder):
         self.shapes = tuple(shape for layer in layers for shape in layer.shapes)
 
     @classmethod
-    def make(cls, config: EncoderConfig, embedding: int, dropout: DropoutConfig | None = None) -> Pyramid:
-        assert config.layers is not None and config.reduce is not None
+    def make(cls, options: PyramidOptions, embedding: int, dropout: DropoutConfig | None = None) -> Pyramid:
         layers: list[Bidirectional] = []
         below = embedding
-        for l in range(config.layers):
-            width = below if l < config.layers - config.reduce else 2 * below
-            layers.append(Bidirectional(CELLS[config.cell], width, config.size, dropout))
+        for l in range(options.layers):
+            width = below if l < options.layers - options.reduce else 2 * below
+            layers.append(Bidirectional(CELLS[options.cell], width, options.size, dropout))
             below = layers[-1].annotation_size
-        return cls(layers, config.reduce, 0.0 if dropout is None else dropout.layers)
-
-    @classmethod
-    def annotation_size_of(cls, config: EncoderConfig) -> int:
-        return 2 * config.size
-
-    @classmethod
-    def shapes_of(cls, config: EncoderConfig) -> tuple[StateShape, ...]:
-        return (StateShape(CELLS[config.cell].state, 2 * config.size),) * (config.layers or 1)
-
-    @classmethod
-    def faults(cls, config: EncoderConfig) -> list[str]:
-        layers, reduce = config.layers or 1, config.reduce or 1
-        if reduce <= layers:
-            return []
-        return [f"model.encoder.reduce: must be at most model.encoder.layers ({layers}); got {reduce}"]
+        return cls(layers, options.reduce, 0.0 if dropout is None else dropout.layers)
 
     def forward(self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Encoded:
         finals: list[CellState] = []

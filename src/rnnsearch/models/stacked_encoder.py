@@ -5,11 +5,12 @@ from __future__ import annotations
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from rnnsearch.config import DropoutConfig, EncoderConfig
+from rnnsearch.config import DropoutConfig
+from rnnsearch.config.encoders import StackedOptions
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.draws import Draws, dropout
 from rnnsearch.models.encoder import Encoder, turned
-from rnnsearch.models.memory import CellState, Encoded, StateShape
+from rnnsearch.models.memory import CellState, Encoded
 from rnnsearch.models.one_layer_encoders import Bidirectional, Unidirectional
 
 
@@ -24,9 +25,6 @@ class Stacked(Encoder):
     """
 
     name = "stacked"
-    one_vector = True
-    options = frozenset({"layers", "direction"})
-    optional = frozenset({"residual_from", "reverse"})
 
     def __init__(
         self,
@@ -45,52 +43,18 @@ class Stacked(Encoder):
         self.shapes = tuple(shape for layer in layers for shape in layer.shapes)
 
     @classmethod
-    def make(cls, config: EncoderConfig, embedding: int, dropout: DropoutConfig | None = None) -> Stacked:
+    def make(cls, options: StackedOptions, embedding: int, dropout: DropoutConfig | None = None) -> Stacked:
         layers: list[Unidirectional | Bidirectional] = []
         below = embedding
-        for both in _both_ways(config):
-            cell = CELLS[config.cell]
+        for both in options.both_ways:
+            cell = CELLS[options.cell]
             if both:
-                layers.append(Bidirectional(cell, below, config.size, dropout))
+                layers.append(Bidirectional(cell, below, options.size, dropout))
             else:
-                layers.append(Unidirectional(cell, below, config.size, dropout=dropout))
+                layers.append(Unidirectional(cell, below, options.size, dropout=dropout))
             below = layers[-1].annotation_size
         share = 0.0 if dropout is None else dropout.layers
-        return cls(layers, config.residual_from, bool(config.reverse), share)
-
-    @classmethod
-    def annotation_size_of(cls, config: EncoderConfig) -> int:
-        return cls.shapes_of(config)[-1].size
-
-    @classmethod
-    def shapes_of(cls, config: EncoderConfig) -> tuple[StateShape, ...]:
-        kind, size = CELLS[config.cell].state, config.size
-        return tuple(StateShape(kind, 2 * size if both else size) for both in _both_ways(config))
-
-    @classmethod
-    def faults(cls, config: EncoderConfig) -> list[str]:
-        faults, layers = [], config.layers or 1
-        if config.direction == "bottom" and layers == 1:
-            faults.append(
-                'model.encoder.direction: "bottom" must have model.encoder.layers of at least 2; got 1 (use type = '
-                '"bidirectional")'
-            )
-        first = 3 if config.direction == "bottom" else 2
-        if config.residual_from is not None and not first <= config.residual_from <= layers:
-            why = "; layer 2 reads both ways of the bottom layer, which is twice its own size" if first == 3 else ""
-            faults.append(
-                f"model.encoder.residual_from: must be a layer from {first} to {layers} (model.encoder.layers){why}; "
-                f"got {config.residual_from}"
-            )
-        if config.reverse is not None and config.direction == "both":
-            faults.append('model.encoder.reverse: has no effect with direction = "both"; remove it')
-        return faults
-
-    @classmethod
-    def one_vector_fault(cls, config: EncoderConfig, reader: str) -> str | None:
-        if config.direction != "both":
-            return None
-        return f'model.encoder.direction: must be forward or bottom for {reader}; got "both"'
+        return cls(layers, options.residual_from, options.reverse, share)
 
     def forward(self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Encoded:
         below = turned(x, mask) if self.reverse else x
@@ -103,9 +67,3 @@ class Stacked(Encoder):
             summary = encoded.summary
             below = encoded.annotations + below if number >= self.first_residual else encoded.annotations
         return Encoded(turned(below, mask) if self.reverse else below, mask, summary, tuple(finals))
-
-
-def _both_ways(config: EncoderConfig) -> list[bool]:
-    """Which layers, bottom first, are bidirectional."""
-    layers = range(config.layers or 1)
-    return [config.direction == "both" or (config.direction == "bottom" and l == 0) for l in layers]

@@ -14,9 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rnnsearch.config import RunConfig
-from rnnsearch.errors import RnnsearchError, did_you_mean
-from rnnsearch.models.decoders.table import DECODERS
+from rnnsearch.errors import RnnsearchError, must_be_one_of
 
 Numbers = NDArray[Any]
 
@@ -53,7 +51,7 @@ class Ranking:
             if getattr(self, name) < 0:
                 raise RnnsearchError(f"{name} must be at least 0; got {getattr(self, name)}")
         if self.length_norm not in LENGTH_NORMS:
-            raise RnnsearchError(f"length_norm {_unknown(self.length_norm)}")
+            raise RnnsearchError(f"length_norm {must_be_one_of(LENGTH_NORMS, self.length_norm)}")
 
     @property
     def covers(self) -> bool:
@@ -81,24 +79,7 @@ MEAN = Ranking()
 """The mean log-probability a symbol."""
 
 
-def _unknown(norm: str) -> str:
-    known = list(LENGTH_NORMS)
-    return f'must be one of {", ".join(known)}; got "{norm}"{did_you_mean(norm, known)}'
-
-
 def require_attention(attention: Mapping[str, Any]) -> None:
     """Errors: RnnsearchError where a Scorer gives no attention to cover the source with."""
     if not attention:
         raise RnnsearchError("coverage_penalty must be 0 for a model without attention")
-
-
-def check(config: RunConfig) -> list[str]:
-    """Every fault of `[search]`, by itself and with the model; empty if none."""
-    search, faults = config.search, []
-    if search.length_norm not in LENGTH_NORMS:
-        faults.append(f"search.length_norm: {_unknown(search.length_norm)}")
-    decoder = DECODERS.get(config.model.decoder.type)
-    if search.coverage_penalty > 0 and decoder is not None and not decoder.attends:
-        what = f"the {decoder.name} decoder, which does not attend"
-        faults.append(f"search.coverage_penalty: has no effect with {what}; remove it")
-    return faults

@@ -16,15 +16,12 @@ from numpy.typing import NDArray
 
 from rnnsearch.config import RunConfig
 from rnnsearch.data.corpus import read_lines
-from rnnsearch.errors import ConfigError, DataError
-from rnnsearch.models.decoders.table import DECODERS
+from rnnsearch.errors import DataError
 from rnnsearch.text.tokenizer import Segmented
 from rnnsearch.text.vocabulary import UNK
 
 DICTIONARY = "dictionary.tsv"
 """The dictionary's name in a model folder."""
-KINDS = ("none", "copy", "dictionary")
-"""What `search.replace_unknown` may be."""
 
 
 class UnknownWords:
@@ -69,10 +66,8 @@ class UnknownWords:
 def unknown_words(config: RunConfig) -> UnknownWords | None:
     """What `[search]` asks for; None where `<unk>` is to stay.
 
-    Errors: ConfigError where it does not fit the model; DataError for an unfit dictionary.
+    Errors: DataError for an unfit dictionary.
     """
-    if faults := check(config):
-        raise ConfigError(faults)
     if config.search.replace_unknown == "none":
         return None
     path = config.search.dictionary
@@ -92,20 +87,3 @@ def read_dictionary(path: Path) -> dict[str, str]:
         if word:
             entries.setdefault(word, translation.partition("\t")[0].strip())
     return entries
-
-
-def check(config: RunConfig) -> list[str]:
-    """Every fault of the options for unknown words, by themselves and with the model; empty if none."""
-    search, faults = config.search, []
-    decoder = DECODERS.get(config.model.decoder.type)
-    if search.replace_unknown != "none" and decoder is not None and not decoder.attends:
-        what = f"the {decoder.name} decoder, which does not attend"
-        faults.append(f"search.replace_unknown: has no effect with {what}; remove it")
-    if search.replace_unknown != "none" and config.text.type != "words":
-        what = f'text.type = "{config.text.type}", whose vocabulary has a symbol for every text'
-        faults.append(f"search.replace_unknown: has no effect with {what}; remove it")
-    if search.replace_unknown == "dictionary" and search.dictionary is None:
-        faults.append('search.dictionary: must be given for replace_unknown = "dictionary"')
-    if search.replace_unknown != "dictionary" and search.dictionary is not None:
-        faults.append(f'search.dictionary: has no effect with replace_unknown = "{search.replace_unknown}"; remove it')
-    return faults

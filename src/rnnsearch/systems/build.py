@@ -34,12 +34,12 @@ def build(
         )
     source = target if model.tie == "all" else Embedding(source_vocabulary, model.embedding)
     encoder = ENCODERS[model.encoder.type].make(model.encoder, model.embedding, model.dropout)
-    decoder = DECODERS[model.decoder.type].make(model, encoder)
+    decoder = DECODERS[model.decoder.type].make(model.decoder, model, encoder)
     beside = model.embedding if model.lexical else 0
     output = Output(decoder.readout_size, target_vocabulary, None if model.tie == "none" else target, beside)
     auxiliary = None
     if objective is not None:
-        annotation = decoder.attended_size(model, encoder.annotation_size)
+        annotation = model.decoder.attended_size(encoder.annotation_size)
         auxiliary = Auxiliary.make(objective, annotation, decoder.readout_size + beside, target_vocabulary)
     lexical = Lexical(model.embedding) if model.lexical else None
     built = TranslationModel(source, target, encoder, decoder, output, model.dropout, auxiliary, lexical)

@@ -12,9 +12,9 @@ from rnnsearch import config as run_config
 from rnnsearch.config import RunConfig
 from rnnsearch.errors import ConfigError, ModelError
 from rnnsearch.files import write_text
-from rnnsearch.models.build import check
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.systems.build import build
+from rnnsearch.systems.model_checks import check_model
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.weights import load_weights, save_weights
 
@@ -59,7 +59,7 @@ def load_model(folder: Path, device: torch.device | str = "cpu") -> Loaded:
     source, target = Tokenizer.load(folder / SOURCE), Tokenizer.load(folder / TARGET)
     try:
         config = run_config.load(folder / CONFIG)
-        faults = check(config)
+        faults = check_model(config)
         if faults:
             raise ConfigError(faults)
         model = build(config.model, len(source), len(target), seed=None, objective=config.objective)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from rnnsearch.errors import ConfigError, DataError, did_you_mean
+from rnnsearch.errors import ConfigError, DataError, must_be_one_of
 from rnnsearch.text.spans import NO_WORD
 
 Link = tuple[int, int]
@@ -130,9 +130,7 @@ def symmetrise(forward: Collection[Link], backward: Collection[Link], method: st
     Errors: ConfigError for an unknown method.
     """
     if method not in SYMMETRISATIONS:
-        known = list(SYMMETRISATIONS)
-        hint = did_you_mean(method, known)
-        raise ConfigError([f'symmetrisation must be one of {", ".join(known)}; got "{method}"{hint}'])
+        raise ConfigError([f"symmetrisation {must_be_one_of(SYMMETRISATIONS, method)}"])
     return SYMMETRISATIONS[method](set(forward), set(backward))
 
 

@@ -4,85 +4,67 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn, optim
 
 from rnnsearch.config import OptimiserConfig
+from rnnsearch.config.optimisers import AdadeltaOptions, AdamOptions, AdamWOptions, SGDOptions
 from rnnsearch.systems.parameters import ParameterGroup
 
 
 class Kind(ABC):
-    """An optimiser: which options of `[training.optimiser]` it needs, which it may have, and how it is made."""
+    """An optimiser, made of its own options."""
 
     name: ClassVar[str]
-    needs: ClassVar[frozenset[str]] = frozenset({"learning_rate"})
-    takes: ClassVar[frozenset[str]] = frozenset()
 
     @staticmethod
     @abstractmethod
-    def make(parameters: list[nn.Parameter], config: OptimiserConfig) -> optim.Optimizer:
+    def make(parameters: list[nn.Parameter], options: Any) -> optim.Optimizer:
         """The optimiser over parameters."""
-
-
-def _or(value: float | None, default: float) -> float:
-    return default if value is None else value
 
 
 class SGD(Kind):
     """Stochastic gradient descent, with momentum if given."""
 
     name = "sgd"
-    takes = frozenset({"momentum"})
 
     @staticmethod
-    def make(parameters: list[nn.Parameter], config: OptimiserConfig) -> optim.Optimizer:
-        return optim.SGD(parameters, lr=config.learning_rate or 0.0, momentum=config.momentum or 0.0)
+    def make(parameters: list[nn.Parameter], options: SGDOptions) -> optim.Optimizer:
+        return optim.SGD(parameters, lr=options.learning_rate, momentum=options.momentum)
 
 
 class Adadelta(Kind):
     """Zeiler 2012; learning rate 1, and in the papers rho 0.95, epsilon 1e-6."""
 
     name = "adadelta"
-    needs = frozenset({"rho", "epsilon"})
-    takes = frozenset({"learning_rate"})
 
     @staticmethod
-    def make(parameters: list[nn.Parameter], config: OptimiserConfig) -> optim.Optimizer:
-        rho, epsilon = _or(config.rho, 0.95), _or(config.epsilon, 1e-6)
-        return optim.Adadelta(parameters, lr=_or(config.learning_rate, 1.0), rho=rho, eps=epsilon)
-
-
-def _adam_settings(config: OptimiserConfig) -> tuple[tuple[float, float], float]:
-    return (_or(config.beta1, 0.9), _or(config.beta2, 0.999)), _or(config.epsilon, 1e-8)
+    def make(parameters: list[nn.Parameter], options: AdadeltaOptions) -> optim.Optimizer:
+        return optim.Adadelta(parameters, lr=options.learning_rate, rho=options.rho, eps=options.epsilon)
 
 
 class Adam(Kind):
     """Kingma & Ba 2015."""
 
     name = "adam"
-    takes = frozenset({"beta1", "beta2", "epsilon"})
 
     @staticmethod
-    def make(parameters: list[nn.Parameter], config: OptimiserConfig) -> optim.Optimizer:
-        betas, epsilon = _adam_settings(config)
-        return optim.Adam(parameters, lr=config.learning_rate or 0.0, betas=betas, eps=epsilon, fused=True)
+    def make(parameters: list[nn.Parameter], options: AdamOptions) -> optim.Optimizer:
+        betas = (options.beta1, options.beta2)
+        return optim.Adam(parameters, lr=options.learning_rate, betas=betas, eps=options.epsilon, fused=True)
 
 
 class AdamW(Kind):
     """Adam with decoupled weight decay (Loshchilov & Hutter 2019)."""
 
     name = "adamw"
-    needs = frozenset({"learning_rate", "weight_decay"})
-    takes = frozenset({"beta1", "beta2", "epsilon"})
 
     @staticmethod
-    def make(parameters: list[nn.Parameter], config: OptimiserConfig) -> optim.Optimizer:
-        betas, epsilon = _adam_settings(config)
-        decay = config.weight_decay or 0.0
-        rate = config.learning_rate or 0.0
-        return optim.AdamW(parameters, lr=rate, betas=betas, eps=epsilon, weight_decay=decay, fused=True)
+    def make(parameters: list[nn.Parameter], options: AdamWOptions) -> optim.Optimizer:
+        rate, betas, decay = options.learning_rate, (options.beta1, options.beta2), options.weight_decay
+        return optim.AdamW(parameters, lr=rate, betas=betas, eps=options.epsilon, weight_decay=decay, fused=True)
 
 
 OPTIMISERS: dict[str, type[Kind]] = {c.name: c for c in (SGD, Adadelta, Adam, AdamW)}

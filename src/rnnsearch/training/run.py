@@ -13,87 +13,20 @@ from rnnsearch.config import RunConfig
 from rnnsearch.data.batches import Batches
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.device import choose_device
-from rnnsearch.errors import ConfigError, TrainingError, did_you_mean
+from rnnsearch.errors import ConfigError, TrainingError
 from rnnsearch.files import write_text
 from rnnsearch.kernels.recorded import WIDTH_MULTIPLE
-from rnnsearch.models.build import check as check_model
-from rnnsearch.models.build import unfit_options
-from rnnsearch.objectives.build import check as check_objective
 from rnnsearch.processes import Processes, restarted
-from rnnsearch.search.ranking import check as check_search
-from rnnsearch.search.unknown_words import check as check_unknown
+from rnnsearch.systems.checks import check
 from rnnsearch.systems.folder import CONFIG
 from rnnsearch.training.finish import describe_all, describe_run, finish
 from rnnsearch.training.loop import Trainer
-from rnnsearch.training.optimisers import OPTIMISERS
 from rnnsearch.training.progress import Reporter, RunLog, TensorBoard, Together
 from rnnsearch.training.run_folder import CHECKPOINTS, open_folder, with_dictionary
-from rnnsearch.training.schedules import SCHEDULES
 from rnnsearch.training.systems import System, make_system
 from rnnsearch.weights import weights
 
-
-def check(config: RunConfig) -> list[str]:
-    """Every fault in the names and combinations of a config, each with its dotted path; empty if none."""
-    return [
-        *_check_sides(config),
-        *check_model(config),
-        *check_objective(config),
-        *_check_training(config),
-        *_check_limits(config),
-        *_check_dev(config),
-        *check_search(config),
-        *check_unknown(config),
-    ]
-
-
-def _check_sides(config: RunConfig) -> list[str]:
-    """A translation model reads one language."""
-    sources = config.data.sources
-    got = ", ".join(f'"{source}"' for source in sources) or "none"
-    return [] if len(sources) == 1 else [f"data.source: must be one language; got {got}"]
-
-
-def _check_limits(config: RunConfig) -> list[str]:
-    """A schedule that ends with the run needs to know its end."""
-    training = config.training
-    limits = (training.max_epochs, training.max_updates, training.max_minutes)
-    if training.schedule.type != "linear" or any(limit is not None for limit in limits):
-        return []
-    return ["training.schedule.type: linear ends with the run; give max_epochs, max_updates or max_minutes"]
-
-
-def _check_dev(config: RunConfig) -> list[str]:
-    """Options that need a dev set, where there is to be none."""
-    data, training = config.data, config.training
-    if data.corpus is not None or data.dev is not None or data.dev_size > 0:
-        return []
-    needing = {
-        "training.patience": training.patience is not None,
-        "training.average": training.average > 0,
-        "training.schedule.type": training.schedule.type == "plateau",
-        "training.metric": training.metric == "bleu",
-    }
-    return [f"{path}: needs a dev set; give data.dev or data.dev_size" for path, used in needing.items() if used]
-
-
-def _check_training(config: RunConfig) -> list[str]:
-    faults = []
-    optimiser, schedule = config.training.optimiser, config.training.schedule
-    for path, table, kinds in (
-        ("training.optimiser", optimiser, OPTIMISERS),
-        ("training.schedule", schedule, SCHEDULES),
-    ):
-        if table.type not in kinds:
-            known = list(kinds)
-            hint = did_you_mean(table.type, known)
-            faults.append(f'{path}.type: must be one of {", ".join(known)}; got "{table.type}"{hint}')
-            continue
-        kind = kinds[table.type]
-        given = {key for key, value in table if value is not None}
-        always = {"type", *(kind.takes & given)}
-        faults += unfit_options(path, table, kind.needs, always, f"{kind.name} {path.rpartition('.')[2]}")
-    return faults
+__all__ = ["check", "describe_run", "train"]
 
 
 def train(

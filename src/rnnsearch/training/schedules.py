@@ -6,21 +6,20 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from rnnsearch.config import ScheduleConfig
+from rnnsearch.config.schedules import ExponentialOptions, HalvingOptions, PlateauOptions
 
 
 class Schedule(ABC):
     """A factor for each update, times a linear warm-up over `warmup` updates where that is given."""
 
     name: ClassVar[str]
-    needs: ClassVar[frozenset[str]] = frozenset()
-    takes: ClassVar[frozenset[str]] = frozenset({"warmup"})
 
-    def __init__(self, config: ScheduleConfig) -> None:
-        self.config = config
+    def __init__(self, options: ScheduleConfig) -> None:
+        self.options = options
 
     def factor(self, update: int, epoch: float) -> float:
         """The factor of update number `update` (from 1), `epoch` epochs into training (2.5: mid third)."""
-        warmup = self.config.warmup or 0
+        warmup = self.options.warmup
         rise = update / warmup if update < warmup else 1.0
         return rise * self.after_warmup(update, epoch)
 
@@ -55,24 +54,21 @@ class Halving(Schedule):
     """1 until `start` epochs, then halved at once and every `every` epochs after (Luong et al.: 5 and 1)."""
 
     name = "halving"
-    needs = frozenset({"start", "every"})
+    options: HalvingOptions
 
     def after_warmup(self, update: int, epoch: float) -> float:
-        assert self.config.start is not None and self.config.every is not None
-        if epoch < self.config.start:
+        if epoch < self.options.start:
             return 1.0
-        return float(0.5 ** (1 + (epoch - self.config.start) // self.config.every))
+        return float(0.5 ** (1 + (epoch - self.options.start) // self.options.every))
 
 
 class InverseSquareRoot(Schedule):
     """sqrt(warmup / update) after the warm-up."""
 
     name = "inverse-sqrt"
-    needs = frozenset({"warmup"})
-    takes = frozenset()
 
     def after_warmup(self, update: int, epoch: float) -> float:
-        warmup = max(1, self.config.warmup or 1)
+        warmup = max(1, self.options.warmup)
         return float((warmup / max(update, warmup)) ** 0.5)
 
 
@@ -81,8 +77,8 @@ class Linear(Schedule):
 
     name = "linear"
 
-    def __init__(self, config: ScheduleConfig) -> None:
-        super().__init__(config)
+    def __init__(self, options: ScheduleConfig) -> None:
+        super().__init__(options)
         self.done = 0.0
 
     def progressed(self, done: float) -> None:
@@ -100,21 +96,20 @@ class Plateau(Schedule):
     """
 
     name = "plateau"
-    needs = frozenset({"patience"})
-    takes = frozenset({"warmup", "factor", "minimum"})
+    options: PlateauOptions
 
-    def __init__(self, config: ScheduleConfig) -> None:
-        super().__init__(config)
+    def __init__(self, options: ScheduleConfig) -> None:
+        super().__init__(options)
         self.current = 1.0
         self.worse = 0
 
     def after_warmup(self, update: int, epoch: float) -> float:
-        return max(self.current, self.config.minimum or 0.0)
+        return max(self.current, self.options.minimum or 0.0)
 
     def evaluated(self, better: bool) -> None:
         self.worse = 0 if better else self.worse + 1
-        if self.worse > (self.config.patience or 0):
-            self.current *= self.config.factor or 0.5
+        if self.worse > (self.options.patience):
+            self.current *= self.options.factor
             self.worse = 0
 
     def state(self) -> dict[str, float]:
@@ -129,11 +124,10 @@ class Exponential(Schedule):
     `minimum` after it (Chen et al. 2018, eq. 1: to half in training on one device)."""
 
     name = "exponential"
-    needs = frozenset({"decay_start", "decay_end", "minimum"})
+    options: ExponentialOptions
 
     def after_warmup(self, update: int, epoch: float) -> float:
-        start, end, minimum = self.config.decay_start, self.config.decay_end, self.config.minimum
-        assert start is not None and end is not None and minimum is not None
+        start, end, minimum = self.options.decay_start, self.options.decay_end, self.options.minimum
         way = min(max((update - start) / (end - start), 0.0), 1.0)
         return float(minimum**way)
 

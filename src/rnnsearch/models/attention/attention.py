@@ -82,9 +82,9 @@ class Attention(nn.Module):
     @classmethod
     def make(cls, config: AttentionConfig, query_size: int, annotation_size: int) -> Attention:
         """The attention that `[model.attention]` composes."""
-        score = SCORES[config.score].make(config, query_size, annotation_size)
-        window = WINDOWS[config.window].make(config, query_size)
-        features = tuple(FEATURES[name].make(config, query_size, annotation_size) for name in config.features)
+        score = SCORES[config.score.type].make(config.score, query_size, annotation_size)
+        window = WINDOWS[config.window.type].make(config.window, query_size)
+        features = tuple(FEATURES[given.type].make(given, query_size, annotation_size) for given in config.features)
         return cls(score, window, NORMALISERS[config.normaliser](), features)
 
     def _features(self) -> list[tuple[Feature, nn.Linear]]:

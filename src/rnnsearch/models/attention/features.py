@@ -15,7 +15,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from rnnsearch.config import AttentionConfig
+from rnnsearch.config.attention import (
+    LinguisticCoverageOptions,
+    LocalFertilityOptions,
+    MarkovOptions,
+    NeuralCoverageOptions,
+    PositionOptions,
+)
 from rnnsearch.kernels.linear import linear
 from rnnsearch.models.cells import GRU
 from rnnsearch.models.linear import Linear
@@ -27,16 +33,14 @@ class Feature(nn.Module, ABC):
     """A feature of `width` numbers (F) a source position."""
 
     name: ClassVar[str]
-    options: ClassVar[frozenset[str]] = frozenset()
-    """Options of `[model.attention]` that this class needs."""
     remembers: ClassVar[bool] = True
     """Whether it depends on the weights so far, so that one target position must come after the other."""
     width: int
 
     @classmethod
     @abstractmethod
-    def make(cls, config: AttentionConfig, query_size: int, annotation_size: int) -> Feature:
-        """A feature of the config's options."""
+    def make(cls, options: Any, query_size: int, annotation_size: int) -> Feature:
+        """A feature of its own options."""
 
     def on(self, encoded: Encoded) -> Tensor | None:
         """What it computes once a sentence, [B, ...]; kept in `Memory.features`."""
@@ -80,7 +84,6 @@ class LinguisticCoverage(Feature):
     translated, with its fertility Phi_j = N sigma(U_f h_j), the number of target symbols that it stands for."""
 
     name = "coverage-linguistic"
-    options = frozenset({"fertility"})
     width = 1
 
     def __init__(self, annotation_size: int, most: float) -> None:
@@ -91,9 +94,8 @@ class LinguisticCoverage(Feature):
         """U_f."""
 
     @classmethod
-    def make(cls, config: AttentionConfig, query_size: int, annotation_size: int) -> LinguisticCoverage:
-        assert config.fertility is not None
-        return cls(annotation_size, config.fertility)
+    def make(cls, options: LinguisticCoverageOptions, query_size: int, annotation_size: int) -> LinguisticCoverage:
+        return cls(annotation_size, options.fertility)
 
     def on(self, encoded: Encoded) -> Tensor:
         """Phi [B, J]."""
@@ -132,7 +134,6 @@ class NeuralCoverage(Feature):
     (that of Bahdanau et al., as in the paper's own system) that reads the other three side by side."""
 
     name = "coverage-neural"
-    options = frozenset({"coverage_size"})
 
     def __init__(self, query_size: int, annotation_size: int, size: int) -> None:
         super().__init__()
@@ -142,9 +143,8 @@ class NeuralCoverage(Feature):
         """f; its inputs are alpha_ij, h_j and s_{i-1}, in this order."""
 
     @classmethod
-    def make(cls, config: AttentionConfig, query_size: int, annotation_size: int) -> NeuralCoverage:
-        assert config.coverage_size is not None
-        return cls(query_size, annotation_size, config.coverage_size)
+    def make(cls, options: NeuralCoverageOptions, query_size: int, annotation_size: int) -> NeuralCoverage:
+        return cls(query_size, annotation_size, options.coverage_size)
 
     def on(self, encoded: Encoded) -> Tensor:
         """The annotations' share of all gates, bias and all, [B, J, 3 d]."""
@@ -191,7 +191,7 @@ class Position(Feature):
     width = 3
 
     @classmethod
-    def make(cls, config: AttentionConfig, query_size: int, annotation_size: int) -> Position:
+    def make(cls, options: PositionOptions, query_size: int, annotation_size: int) -> Position:
         return cls()
 
     def on(self, encoded: Encoded) -> Tensor:
@@ -225,8 +225,6 @@ class Position(Feature):
 class _Neighbours(Feature):
     """A window [j - k, j + k] over numbers remembered of every source position, zero outside the sentence."""
 
-    options = frozenset({"neighbours"})
-
     def __init__(self, neighbours: int) -> None:
         super().__init__()
         self.neighbours = neighbours
@@ -234,9 +232,8 @@ class _Neighbours(Feature):
         self.width = 2 * neighbours + 1
 
     @classmethod
-    def make(cls, config: AttentionConfig, query_size: int, annotation_size: int) -> _Neighbours:
-        assert config.neighbours is not None
-        return cls(config.neighbours)
+    def make(cls, options: MarkovOptions | LocalFertilityOptions, query_size: int, annotation_size: int) -> _Neighbours:
+        return cls(options.neighbours)
 
     def start(self, memory: Memory, prepared: Tensor | None) -> Past:
         return _no_past(memory)

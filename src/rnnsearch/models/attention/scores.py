@@ -18,13 +18,21 @@ range under Glorot's rule), Bahdanau's as two.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from rnnsearch.config import AttentionConfig
+from rnnsearch.config.attention import (
+    AdditiveOptions,
+    ConcatOptions,
+    DotOptions,
+    GeneralOptions,
+    LocationOptions,
+    MultiHeadAdditiveOptions,
+    ScaledDotOptions,
+)
 from rnnsearch.errors import ModelError
 from rnnsearch.kernels.linear import linear
 from rnnsearch.models.initialise import parameter
@@ -35,8 +43,6 @@ class Score(nn.Module, ABC):
     """A score of queries of `query_size` numbers against annotations of `annotation_size` numbers."""
 
     name: ClassVar[str]
-    options: ClassVar[frozenset[str]] = frozenset()
-    """Options of `[model.attention]` that this class needs."""
     takes_features: ClassVar[bool] = False
     """Whether features can enter its hidden layer; `hidden_size` is then A."""
     draws: ClassVar[bool] = True
@@ -49,13 +55,8 @@ class Score(nn.Module, ABC):
 
     @classmethod
     @abstractmethod
-    def make(cls, config: AttentionConfig, query_size: int, annotation_size: int) -> Score:
-        """A score of the config's options."""
-
-    @classmethod
-    def fault(cls, config: AttentionConfig, query_size: int, annotation_size: int) -> str | None:
-        """Why it cannot be had in these sizes, with the dotted path; None if it can."""
-        return None
+    def make(cls, options: Any, query_size: int, annotation_size: int) -> Score:
+        """A score of its own options."""
 
     @abstractmethod
     def keys(self, annotations: Float[Tensor, "B J H"]) -> Float[Tensor, "B J K"]:
@@ -82,7 +83,6 @@ class Additive(Score):
     """
 
     name = "additive"
-    options = frozenset({"size"})
     takes_features = True
 
     def __init__(self, query_size: int, annotation_size: int, size: int) -> None:
@@ -96,9 +96,8 @@ class Additive(Score):
         """v_a."""
 
     @classmethod
-    def make(cls, config: AttentionConfig, query_size: int, annotation_size: int) -> Additive:
-        assert config.size is not None
-        return cls(query_size, annotation_size, config.size)
+    def make(cls, options: AdditiveOptions, query_size: int, annotation_size: int) -> Additive:
+        return cls(query_size, annotation_size, options.size)
 
     def keys(self, annotations: Float[Tensor, "B J H"]) -> Float[Tensor, "B J K"]:
         keys: Tensor = self.key(annotations)
@@ -118,7 +117,6 @@ class Concat(Score):
     """Luong et al. 2015, eq. 8: e_ij = v_a^T tanh(W_a [h_t; hbar_s]), one W_a over both side by side."""
 
     name = "concat"
-    options = frozenset({"size"})
     takes_features = True
 
     def __init__(self, query_size: int, annotation_size: int, size: int) -> None:
@@ -131,9 +129,8 @@ class Concat(Score):
         """v_a."""
 
     @classmethod
-    def make(cls, config: AttentionConfig, query_size: int, annotation_size: int) -> Concat:
-        assert config.size is not None
-        return cls(query_size, annotation_size, config.size)
+    def make(cls, options: ConcatOptions, query_size: int, annotation_size: int) -> Concat:
+        return cls(query_size, annotation_size, options.size)
 
     def keys(self, annotations: Float[Tensor, "B J H"]) -> Float[Tensor, "B J K"]:
         return linear(annotations, self.weight[:, self.query_size :])
@@ -155,7 +152,6 @@ class MultiHeadAdditive(Score):
     every reader of a context begins with one)."""
 
     name = "multi-head-additive"
-    options = frozenset({"size", "heads"})
     takes_features = True
 
     def __init__(self, query_size: int, annotation_size: int, size: int, heads: int) -> None:
@@ -172,21 +168,8 @@ class MultiHeadAdditive(Score):
         """v_m, one after the other."""
 
     @classmethod
-    def make(cls, config: AttentionConfig, query_size: int, annotation_size: int) -> MultiHeadAdditive:
-        assert config.size is not None
-        assert config.heads is not None
-        return cls(query_size, annotation_size, config.size, config.heads)
-
-    @classmethod
-    def fault(cls, config: AttentionConfig, query_size: int, annotation_size: int) -> str | None:
-        assert config.size is not None
-        assert config.heads is not None
-        if config.size % config.heads == 0 and annotation_size % config.heads == 0:
-            return None
-        return (
-            "model.attention.heads: must divide model.attention.size and the size of an annotation; "
-            f"got {config.heads}, {config.size} and {annotation_size}"
-        )
+    def make(cls, options: MultiHeadAdditiveOptions, query_size: int, annotation_size: int) -> MultiHeadAdditive:
+        return cls(query_size, annotation_size, options.size, options.heads)
 
     def keys(self, annotations: Float[Tensor, "B J H"]) -> Float[Tensor, "B J K"]:
         keys: Tensor = self.key(annotations)
@@ -231,17 +214,8 @@ class Dot(Product):
     draws = False
 
     @classmethod
-    def make(cls, config: AttentionConfig, query_size: int, annotation_size: int) -> Dot:
+    def make(cls, options: DotOptions | ScaledDotOptions, query_size: int, annotation_size: int) -> Dot:
         return cls()
-
-    @classmethod
-    def fault(cls, config: AttentionConfig, query_size: int, annotation_size: int) -> str | None:
-        if query_size == annotation_size:
-            return None
-        return (
-            f"model.attention.score: {cls.name} must have a decoder state as long as an annotation; got "
-            f"{query_size} and {annotation_size} numbers (the general score takes any sizes)"
-        )
 
     def keys(self, annotations: Float[Tensor, "B J H"]) -> Float[Tensor, "B J K"]:
         return annotations
@@ -275,7 +249,7 @@ class General(Product):
         """W_a."""
 
     @classmethod
-    def make(cls, config: AttentionConfig, query_size: int, annotation_size: int) -> General:
+    def make(cls, options: GeneralOptions, query_size: int, annotation_size: int) -> General:
         return cls(query_size, annotation_size)
 
     def keys(self, annotations: Float[Tensor, "B J H"]) -> Float[Tensor, "B J K"]:
@@ -291,7 +265,6 @@ class Location(Product):
     """
 
     name = "location"
-    options = frozenset({"max_source"})
 
     def __init__(self, query_size: int, max_source: int) -> None:
         super().__init__()
@@ -299,9 +272,8 @@ class Location(Product):
         """W_a."""
 
     @classmethod
-    def make(cls, config: AttentionConfig, query_size: int, annotation_size: int) -> Location:
-        assert config.max_source is not None
-        return cls(query_size, config.max_source)
+    def make(cls, options: LocationOptions, query_size: int, annotation_size: int) -> Location:
+        return cls(query_size, options.max_source)
 
     def keys(self, annotations: Float[Tensor, "B J H"]) -> Float[Tensor, "B J K"]:
         length, most = annotations.shape[1], self.weight.shape[0]

@@ -6,13 +6,13 @@ Positions count from 0, in the original source order (also under source reversal
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from rnnsearch.config import AttentionConfig
+from rnnsearch.config.attention import GlobalOptions, LocalMonotonicOptions, LocalPredictiveOptions
 from rnnsearch.models.initialise import parameter
 from rnnsearch.models.linear import Linear
 from rnnsearch.tensors import at_least_fp32
@@ -34,8 +34,6 @@ class Window(nn.Module, ABC):
     """A window over the source positions."""
 
     name: ClassVar[str]
-    options: ClassVar[frozenset[str]] = frozenset()
-    """Options of `[model.attention]` that this class needs."""
     counts: ClassVar[bool] = False
     """Whether it needs the target position t."""
     weighs: ClassVar[bool] = False
@@ -45,8 +43,8 @@ class Window(nn.Module, ABC):
 
     @classmethod
     @abstractmethod
-    def make(cls, config: AttentionConfig, query_size: int) -> Window:
-        """A window of the config's options."""
+    def make(cls, options: Any, query_size: int) -> Window:
+        """A window of its own options."""
 
     @abstractmethod
     def centre(
@@ -68,7 +66,7 @@ class Global(Window):
     name = "global"
 
     @classmethod
-    def make(cls, config: AttentionConfig, query_size: int) -> Global:
+    def make(cls, options: GlobalOptions, query_size: int) -> Global:
         return cls()
 
     def centre(
@@ -90,7 +88,6 @@ class LocalMonotonic(Window):
     """
 
     name = "local-m"
-    options = frozenset({"width"})
     counts = True
 
     def __init__(self, reach: int) -> None:
@@ -98,9 +95,8 @@ class LocalMonotonic(Window):
         self.reach: int = reach
 
     @classmethod
-    def make(cls, config: AttentionConfig, query_size: int) -> LocalMonotonic:
-        assert config.width is not None
-        return cls(config.width)
+    def make(cls, options: LocalMonotonicOptions, query_size: int) -> LocalMonotonic:
+        return cls(options.width)
 
     def centre(
         self, query: Float[Tensor, "B Q D"], mask: Bool[Tensor, "B J"], position: Int[Tensor, "B Q"] | None
@@ -124,7 +120,6 @@ class LocalPredictive(Window):
     """
 
     name = "local-p"
-    options = frozenset({"width"})
     weighs = True
 
     def __init__(self, query_size: int, reach: int) -> None:
@@ -136,9 +131,8 @@ class LocalPredictive(Window):
         """v_p."""
 
     @classmethod
-    def make(cls, config: AttentionConfig, query_size: int) -> LocalPredictive:
-        assert config.width is not None
-        return cls(query_size, config.width)
+    def make(cls, options: LocalPredictiveOptions, query_size: int) -> LocalPredictive:
+        return cls(query_size, options.width)
 
     def centre(
         self, query: Float[Tensor, "B Q D"], mask: Bool[Tensor, "B J"], position: Int[Tensor, "B Q"] | None

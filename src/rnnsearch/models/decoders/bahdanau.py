@@ -9,10 +9,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rnnsearch.config import ModelConfig
+from rnnsearch.config.decoders import BahdanauOptions, BahdanauTanhOptions
 from rnnsearch.models.attention.attention import Attention, AttentionState
 from rnnsearch.models.cells import CELLS, Cell
 from rnnsearch.models.decoders.decoder import Decoder, Reading
 from rnnsearch.models.decoders.deep_output import DeepOutput
+from rnnsearch.models.decoders.starts import make_attention
 from rnnsearch.models.decoders.tanh_output import TanhOutput
 from rnnsearch.models.draws import Draws, state_mask
 from rnnsearch.models.encoder import Encoder, MakeCell
@@ -37,7 +39,6 @@ class Bahdanau(Decoder):
     """
 
     name = "bahdanau"
-    options = frozenset({"cell", "maxout"})
     attends = True
     attends_before_reading = True
     output: ClassVar[type[DeepOutput] | type[TanhOutput]] = DeepOutput
@@ -66,13 +67,9 @@ class Bahdanau(Decoder):
         self.state_dropout = state_dropout
 
     @classmethod
-    def make(cls, model: ModelConfig, encoder: Encoder) -> Bahdanau:
-        size, cell = model.decoder.size, model.decoder.cell
-        readout = model.decoder.maxout if model.decoder.readout is None else model.decoder.readout
-        assert cell is not None and readout is not None and model.attention is not None
-        H, S = encoder.annotation_size, encoder.summary_size
-        attention = Attention.make(model.attention, size, H)
-        return cls(CELLS[cell], attention, model.embedding, H, S, size, readout, model.dropout.state)
+    def make(cls, options: BahdanauOptions | BahdanauTanhOptions, model: ModelConfig, encoder: Encoder) -> Bahdanau:
+        sizes = (model.embedding, encoder.annotation_size, encoder.summary_size, options.size, options.readout_size)
+        return cls(CELLS[options.cell], make_attention(model, encoder), *sizes, model.dropout.state)
 
     def remember(self, encoded: Encoded) -> Memory:
         return self.attention.on(encoded)
@@ -102,6 +99,4 @@ class BahdanauTanh(Bahdanau):
     t_i = tanh(W_t1 s_{i-1} + W_t2 E y_{i-1} + W_t3 c_i + b), half the products for as many units under the softmax."""
 
     name = "bahdanau-tanh"
-    options = frozenset({"cell", "readout"})
-    readout_option = "readout"
     output = TanhOutput

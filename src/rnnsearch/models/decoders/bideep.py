@@ -9,12 +9,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rnnsearch.config import DropoutConfig, ModelConfig
+from rnnsearch.config.decoders import BiDeepOptions
 from rnnsearch.models.attention.attention import Attention, AttentionState
 from rnnsearch.models.cell import Cell
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders.conditional import Conditional, Transitions
 from rnnsearch.models.decoders.decoder import Decoder, Reading
-from rnnsearch.models.decoders.starts import first_state, mask_of, mean_annotation, state_masks
+from rnnsearch.models.decoders.starts import first_state, make_attention, mask_of, mean_annotation, state_masks
 from rnnsearch.models.decoders.tanh_output import TanhOutput
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoder import Encoder, MakeCell
@@ -58,10 +59,7 @@ class BiDeep(Decoder):
     w_{i,r-1}, else s_{i,r,L}. The tanh output reads the top's. Every layer starts from a tanh layer over mean_j h_j."""
 
     name = "bideep"
-    options = frozenset({"cell", "readout", "transitions", "layers"})
-    optional = frozenset({"residual_from"})
     attends = True
-    readout_option = "readout"
 
     def __init__(
         self,
@@ -88,13 +86,10 @@ class BiDeep(Decoder):
         self.layers_dropout = 0.0 if dropout is None or layers == 1 else dropout.layers
 
     @classmethod
-    def make(cls, model: ModelConfig, encoder: Encoder) -> BiDeep:
-        decoder, H = model.decoder, encoder.annotation_size
-        assert decoder.cell is not None and decoder.readout is not None and model.attention is not None
-        assert decoder.transitions is not None and decoder.layers is not None
-        attention = Attention.make(model.attention, decoder.size, H)
-        sizes = (model.embedding, H, decoder.size, decoder.readout, decoder.transitions, decoder.layers)
-        return cls(CELLS[decoder.cell], attention, *sizes, decoder.residual_from, model.dropout)
+    def make(cls, options: BiDeepOptions, model: ModelConfig, encoder: Encoder) -> BiDeep:
+        sizes = (model.embedding, encoder.annotation_size, options.size, options.readout)
+        depth = (options.transitions, options.layers, options.residual_from)
+        return cls(CELLS[options.cell], make_attention(model, encoder), *sizes, *depth, model.dropout)
 
     def _upper(self) -> list[Upper]:
         return [cast(Upper, layer) for layer in self.upper]

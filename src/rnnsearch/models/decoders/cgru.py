@@ -8,11 +8,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rnnsearch.config import ModelConfig
+from rnnsearch.config.decoders import ConditionalGRUOptions, DeepTransitionOptions
 from rnnsearch.models.attention.attention import Attention, AttentionState
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders.conditional import Conditional
 from rnnsearch.models.decoders.decoder import Decoder, Reading
-from rnnsearch.models.decoders.starts import first_state, mean_annotation, state_masks
+from rnnsearch.models.decoders.starts import first_state, make_attention, mean_annotation, state_masks
 from rnnsearch.models.decoders.tanh_output import TanhOutput
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoder import Encoder, MakeCell
@@ -38,9 +39,7 @@ class ConditionalGRU(Decoder):
     """
 
     name = "cgru"
-    options = frozenset({"cell", "readout"})
     attends = True
-    readout_option = "readout"
 
     def __init__(
         self,
@@ -62,12 +61,11 @@ class ConditionalGRU(Decoder):
         self.state_dropout = state_dropout
 
     @classmethod
-    def make(cls, model: ModelConfig, encoder: Encoder) -> ConditionalGRU:
-        decoder, H = model.decoder, encoder.annotation_size
-        assert decoder.cell is not None and decoder.readout is not None and model.attention is not None
-        attention = Attention.make(model.attention, decoder.size, H)
-        sizes = (model.embedding, H, decoder.size, decoder.readout, decoder.transitions or 0)
-        return cls(CELLS[decoder.cell], attention, *sizes, model.dropout.state)
+    def make(
+        cls, options: ConditionalGRUOptions | DeepTransitionOptions, model: ModelConfig, encoder: Encoder
+    ) -> ConditionalGRU:
+        sizes = (model.embedding, encoder.annotation_size, options.size, options.readout, options.transitions)
+        return cls(CELLS[options.cell], make_attention(model, encoder), *sizes, model.dropout.state)
 
     def remember(self, encoded: Encoded) -> Memory:
         return self.cell.attention.on(encoded)

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rnnsearch.config import ModelConfig
+from rnnsearch.config.decoders import ChoOptions
 from rnnsearch.models.cell import kept
 from rnnsearch.models.decoders.decoder import Decoder, Reading
 from rnnsearch.models.decoders.deep_output import DeepOutput
@@ -36,7 +37,6 @@ class Cho(Decoder):
     """
 
     name = "cho"
-    options = frozenset({"maxout"})
     attends = False
 
     def __init__(self, embedding: int, summary: int, size: int, maxout: int, state_dropout: float = 0.0) -> None:
@@ -57,9 +57,8 @@ class Cho(Decoder):
         self.state_dropout = state_dropout
 
     @classmethod
-    def make(cls, model: ModelConfig, encoder: Encoder) -> Cho:
-        assert model.decoder.maxout is not None
-        sizes = (model.embedding, encoder.summary_size, model.decoder.size, model.decoder.maxout)
+    def make(cls, options: ChoOptions, model: ModelConfig, encoder: Encoder) -> Cho:
+        sizes = (model.embedding, encoder.summary_size, options.size, options.maxout)
         return cls(*sizes, model.dropout.state)
 
     def remember(self, encoded: Encoded) -> Memory:

@@ -51,30 +51,19 @@ class Decoder(nn.Module, ABC):
     """A decoder over embedded previous words. `readout_size` is R, what the output layer reads."""
 
     name: ClassVar[str]
-    options: ClassVar[frozenset[str]] = frozenset()
-    """Options of `[model.decoder]` that this class needs, besides type, size and first."""
-    optional: ClassVar[frozenset[str]] = frozenset()
-    """Options that it takes but does not need."""
     attends: ClassVar[bool]
     """Whether it needs `[model.attention]`; without attention it needs an encoder with one vector."""
     attends_before_reading: ClassVar[bool] = False
     """Whether attention at position i is asked by a state that has not read y_{i-1} yet."""
     reads_context: ClassVar[bool] = True
     """Whether the readout reads the context itself, and not only what the recurrence made of it."""
-    readout_option: ClassVar[str | None] = "maxout"
-    """The option of `[model.decoder]` that gives `readout_size`; None where no single one does."""
     readout_size: int
     twin: Callable[[Any, Tensor, State, Memory], Reading] | None = None
 
     @classmethod
     @abstractmethod
-    def make(cls, model: ModelConfig, encoder: Encoder) -> Decoder:
-        """The decoder of `[model]` over an encoder's annotations."""
-
-    @classmethod
-    def attended_size(cls, model: ModelConfig, annotation_size: int) -> int:
-        """The size of `Memory.annotations`, given that of the encoder's."""
-        return annotation_size
+    def make(cls, options: Any, model: ModelConfig, encoder: Encoder) -> Decoder:
+        """The decoder of its own options in `[model]`, over an encoder's annotations."""
 
     @abstractmethod
     def remember(self, encoded: Encoded) -> Memory:

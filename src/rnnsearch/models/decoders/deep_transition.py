@@ -13,4 +13,3 @@ class DeepTransition(ConditionalGRU):
     """
 
     name = "deep-transition"
-    options = frozenset({"cell", "readout", "transitions"})

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rnnsearch.config import ModelConfig
+from rnnsearch.config.decoders import LuongOptions
 from rnnsearch.models.attention.attention import Attention, AttentionState
 from rnnsearch.models.bridges import Bridge
 from rnnsearch.models.decoders.attentional import Attentional
@@ -34,8 +35,6 @@ class Luong(Stacked):
     """
 
     name = "luong"
-    options = frozenset({"cell", "layers", "bridge", "readout"})
-    readout_option = "readout"
 
     def __init__(self, stack: Stack, bridge: Bridge, attention: Attention, annotation: int, readout: int) -> None:
         super().__init__(stack, bridge, attention)
@@ -43,9 +42,8 @@ class Luong(Stacked):
         self.readout_size = readout
 
     @classmethod
-    def make(cls, model: ModelConfig, encoder: Encoder) -> Luong:
-        assert model.decoder.readout is not None
-        return cls(*cls.parts(model, encoder), encoder.annotation_size, model.decoder.readout)
+    def make(cls, options: LuongOptions, model: ModelConfig, encoder: Encoder) -> Luong:
+        return cls(*cls.parts(options, model, encoder), encoder.annotation_size, options.readout)
 
     def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> LuongState:
         return LuongState(*self.begin(memory, draws, steps))

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rnnsearch.config import ModelConfig
+from rnnsearch.config.decoders import LuongInputFeedingOptions
 from rnnsearch.models.attention.attention import Attention, AttentionState
 from rnnsearch.models.bridges import Bridge
 from rnnsearch.models.decoders.attentional import Attentional
@@ -36,9 +37,7 @@ class LuongInputFeeding(Stacked):
     """
 
     name = "luong-input-feeding"
-    options = frozenset({"cell", "layers", "bridge", "readout"})
     reads_context = False
-    readout_option = "readout"
 
     def __init__(self, stack: Stack, bridge: Bridge, attention: Attention, annotation: int, readout: int) -> None:
         super().__init__(stack, bridge, attention)
@@ -48,9 +47,8 @@ class LuongInputFeeding(Stacked):
         self.readout_size = readout
 
     @classmethod
-    def make(cls, model: ModelConfig, encoder: Encoder) -> LuongInputFeeding:
-        assert model.decoder.readout is not None
-        return cls(*cls.parts(model, encoder), encoder.annotation_size, model.decoder.readout)
+    def make(cls, options: LuongInputFeedingOptions, model: ModelConfig, encoder: Encoder) -> LuongInputFeeding:
+        return cls(*cls.parts(options, model, encoder), encoder.annotation_size, options.readout)
 
     def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> InputFeedingState:
         stack, attention = self.begin(memory, draws, steps)

@@ -9,12 +9,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rnnsearch.config import ModelConfig
+from rnnsearch.config.decoders import MemDecOptions
 from rnnsearch.models.attention.attention import Attention, AttentionState
 from rnnsearch.models.cell import Cell, kept
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders.decoder import Decoder, Reading
 from rnnsearch.models.decoders.deep_output import DeepOutput
-from rnnsearch.models.decoders.starts import first_state, mask_of, mean_annotation, state_masks
+from rnnsearch.models.decoders.starts import first_state, make_attention, mask_of, mean_annotation, state_masks
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoder import Encoder, MakeCell
 from rnnsearch.models.initialise import parameter
@@ -76,7 +77,6 @@ class MemDec(Decoder):
     """
 
     name = "memory"
-    options = frozenset({"cell", "maxout", "slots", "slot_size"})
     attends = True
 
     def __init__(
@@ -114,14 +114,10 @@ class MemDec(Decoder):
         self.state_dropout = state_dropout
 
     @classmethod
-    def make(cls, model: ModelConfig, encoder: Encoder) -> MemDec:
-        decoder = model.decoder
-        assert decoder.cell is not None and decoder.maxout is not None and model.attention is not None
-        assert decoder.slots is not None and decoder.slot_size is not None
-        H, S, D = encoder.annotation_size, encoder.summary_size, decoder.size
-        attention = Attention.make(model.attention, D, H)
-        sizes = (model.embedding, H, S, D, decoder.slots, decoder.slot_size, decoder.maxout)
-        return cls(CELLS[decoder.cell], attention, *sizes, model.dropout.state)
+    def make(cls, options: MemDecOptions, model: ModelConfig, encoder: Encoder) -> MemDec:
+        sizes = (model.embedding, encoder.annotation_size, encoder.summary_size, options.size)
+        memory = (options.slots, options.slot_size, options.maxout)
+        return cls(CELLS[options.cell], make_attention(model, encoder), *sizes, *memory, model.dropout.state)
 
     def remember(self, encoded: Encoded) -> Memory:
         return self.attention.on(encoded)

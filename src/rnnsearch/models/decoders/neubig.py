@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rnnsearch.config import ModelConfig
+from rnnsearch.config.decoders import NeubigOptions
 from rnnsearch.models.attention.attention import Attention, AttentionState
 from rnnsearch.models.bridges import Bridge
 from rnnsearch.models.decoders.decoder import Reading
@@ -37,8 +38,6 @@ class Neubig(Stacked):
     """
 
     name = "neubig"
-    options = frozenset({"cell", "layers", "bridge"})
-    readout_option = None
 
     def __init__(self, stack: Stack, bridge: Bridge, attention: Attention, annotation: int) -> None:
         super().__init__(stack, bridge, attention)
@@ -48,8 +47,8 @@ class Neubig(Stacked):
         self.readout_size = stack.size + annotation
 
     @classmethod
-    def make(cls, model: ModelConfig, encoder: Encoder) -> Neubig:
-        return cls(*cls.parts(model, encoder), encoder.annotation_size)
+    def make(cls, options: NeubigOptions, model: ModelConfig, encoder: Encoder) -> Neubig:
+        return cls(*cls.parts(options, model, encoder), encoder.annotation_size)
 
     def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> NeubigState:
         stack, attention = self.begin(memory, draws, steps)

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rnnsearch.config import ModelConfig
+from rnnsearch.config.decoders import RNMTPlusOptions
 from rnnsearch.models.attention.attention import Attention, AttentionState
 from rnnsearch.models.bridges import Bridge
 from rnnsearch.models.decoders.decoder import Reading
@@ -34,9 +35,7 @@ class RNMTPlus(Stacked):
     [x^L_t; c_t]."""
 
     name = "rnmt-plus"
-    options = frozenset({"cell", "layers", "bridge"})
     attends_before_reading = True
-    readout_option = None
 
     def __init__(self, stack: Stack, bridge: Bridge, attention: Attention, annotation: int) -> None:
         super().__init__(stack, bridge, attention)
@@ -47,12 +46,8 @@ class RNMTPlus(Stacked):
         self.readout_size = 2 * stack.size
 
     @classmethod
-    def make(cls, model: ModelConfig, encoder: Encoder) -> RNMTPlus:
-        return cls(*cls.parts(model, encoder, context_size=model.decoder.size), encoder.annotation_size)
-
-    @classmethod
-    def attended_size(cls, model: ModelConfig, annotation_size: int) -> int:
-        return model.decoder.size
+    def make(cls, options: RNMTPlusOptions, model: ModelConfig, encoder: Encoder) -> RNMTPlus:
+        return cls(*cls.parts(options, model, encoder, context_size=options.size), encoder.annotation_size)
 
     def remember(self, encoded: Encoded) -> Memory:
         return super().remember(encoded._replace(annotations=self.projection(encoded.annotations)))

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rnnsearch.config import ModelConfig
+from rnnsearch.config.decoders import RNNencdecOptions
 from rnnsearch.models.cells import CELLS, Cell
 from rnnsearch.models.decoders.decoder import Decoder, Reading
 from rnnsearch.models.decoders.deep_output import DeepOutput
@@ -33,7 +34,6 @@ class RNNencdec(Decoder):
     fix c_i to forward h_Tx"): s_0 = tanh(W_s c), c fed to every step and to the deep output."""
 
     name = "rnnencdec"
-    options = frozenset({"cell", "maxout"})
     attends = False
 
     def __init__(
@@ -50,10 +50,9 @@ class RNNencdec(Decoder):
         self.state_dropout = state_dropout
 
     @classmethod
-    def make(cls, model: ModelConfig, encoder: Encoder) -> RNNencdec:
-        size, cell, maxout = model.decoder.size, model.decoder.cell, model.decoder.maxout
-        assert cell is not None and maxout is not None
-        return cls(CELLS[cell], model.embedding, encoder.summary_size, size, maxout, model.dropout.state)
+    def make(cls, options: RNNencdecOptions, model: ModelConfig, encoder: Encoder) -> RNNencdec:
+        sizes = (model.embedding, encoder.summary_size, options.size, options.maxout)
+        return cls(CELLS[options.cell], *sizes, model.dropout.state)
 
     def remember(self, encoded: Encoded) -> Memory:
         return Memory(*encoded)

@@ -6,10 +6,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rnnsearch.config import ModelConfig
+from rnnsearch.config.decoders import StackOptions
 from rnnsearch.models.attention.attention import Attention, AttentionState
 from rnnsearch.models.bridges import Bridge
 from rnnsearch.models.decoders.decoder import Decoder
-from rnnsearch.models.decoders.starts import make_bridge, make_stack
+from rnnsearch.models.decoders.starts import make_attention, make_bridge, make_stack
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoder import Encoder
 from rnnsearch.models.memory import Encoded, Memory
@@ -19,7 +20,6 @@ from rnnsearch.models.stack import Stack, StackState
 class Stacked(Decoder):
     """A stack of cells that a bridge starts, with attention; what reads what is each subclass's own."""
 
-    optional = frozenset({"residual_from"})
     attends = True
 
     def __init__(self, stack: Stack, bridge: Bridge, attention: Attention) -> None:
@@ -29,14 +29,13 @@ class Stacked(Decoder):
         self.attention = attention
 
     @classmethod
-    def parts(cls, model: ModelConfig, encoder: Encoder, context_size: int = 0) -> tuple[Stack, Bridge, Attention]:
-        """The arguments of `__init__`, as `[model]` asks for them. `context_size`: of a context that the layers above
+    def parts(
+        cls, options: StackOptions, model: ModelConfig, encoder: Encoder, context_size: int = 0
+    ) -> tuple[Stack, Bridge, Attention]:
+        """The arguments of `__init__`, as the options ask for them. `context_size`: of a context that the layers above
         the bottom read (see `Stack`)."""
-        assert model.attention is not None
-        stack = make_stack(model, context_size)
-        attended = cls.attended_size(model, encoder.annotation_size)
-        attention = Attention.make(model.attention, stack.size, attended)
-        return stack, make_bridge(model.decoder.bridge, encoder, stack), attention
+        stack = make_stack(options, model, context_size)
+        return stack, make_bridge(options, encoder, stack), make_attention(model, encoder)
 
     def remember(self, encoded: Encoded) -> Memory:
         return self.attention.on(encoded)

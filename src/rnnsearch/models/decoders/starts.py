@@ -7,6 +7,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rnnsearch.config import ModelConfig
+from rnnsearch.config.decoders import StackOptions
+from rnnsearch.models.attention.attention import Attention
 from rnnsearch.models.bridges import BRIDGES, Bridge
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.draws import Draws
@@ -28,18 +30,21 @@ def first_state(initial: nn.Linear, summary: Float[Tensor, "B S"]) -> Float[Tens
     return at_least_fp32(torch.tanh(initial(summary)))
 
 
-def make_stack(model: ModelConfig, context_size: int = 0) -> Stack:
-    """The decoder's stack over embedded words, as `[model.decoder]` asks for it; `context_size`: see `Stack`."""
-    decoder = model.decoder
-    assert decoder.cell is not None and decoder.layers is not None
-    sizes = (model.embedding, decoder.size, decoder.layers)
-    return Stack(CELLS[decoder.cell], *sizes, decoder.residual_from, model.dropout, context_size)
+def make_stack(options: StackOptions, model: ModelConfig, context_size: int = 0) -> Stack:
+    """The decoder's stack over embedded words; `context_size`: see `Stack`."""
+    sizes = (model.embedding, options.size, options.layers)
+    return Stack(CELLS[options.cell], *sizes, options.residual_from, model.dropout, context_size)
 
 
-def make_bridge(name: str | None, encoder: Encoder, stack: Stack) -> Bridge:
+def make_bridge(options: StackOptions, encoder: Encoder, stack: Stack) -> Bridge:
     """The bridge from the encoder's last states to the stack's first ones."""
-    assert name is not None
-    return BRIDGES[name](encoder.shapes, stack.shapes)
+    return BRIDGES[options.bridge](encoder.shapes, stack.shapes)
+
+
+def make_attention(model: ModelConfig, encoder: Encoder) -> Attention:
+    """The attention that the decoder's states ask; `check` has seen that there is one."""
+    assert model.attention is not None
+    return Attention.make(model.attention, model.decoder.size, model.decoder.attended_size(encoder.annotation_size))
 
 
 def state_masks(draws: Draws | None, share: float, h: Float[Tensor, "N D"], cells: int) -> Tensor | None:

@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rnnsearch.config import ModelConfig
+from rnnsearch.config.decoders import SutskeverOptions
 from rnnsearch.models.bridges import Bridge
 from rnnsearch.models.decoders.decoder import Decoder, Reading
 from rnnsearch.models.decoders.starts import make_bridge, make_stack
@@ -20,10 +21,7 @@ class Sutskever(Decoder):
     top layer (Sutskever et al. 2014, section 2 and 3.4). Nothing of the source enters after h_0."""
 
     name = "sutskever"
-    options = frozenset({"cell", "layers", "bridge"})
-    optional = frozenset({"residual_from"})
     attends = False
-    readout_option = "size"
 
     def __init__(self, stack: Stack, bridge: Bridge) -> None:
         super().__init__()
@@ -32,9 +30,9 @@ class Sutskever(Decoder):
         self.readout_size = stack.size
 
     @classmethod
-    def make(cls, model: ModelConfig, encoder: Encoder) -> Sutskever:
-        stack = make_stack(model)
-        return cls(stack, make_bridge(model.decoder.bridge, encoder, stack))
+    def make(cls, options: SutskeverOptions, model: ModelConfig, encoder: Encoder) -> Sutskever:
+        stack = make_stack(options, model)
+        return cls(stack, make_bridge(options, encoder, stack))
 
     def remember(self, encoded: Encoded) -> Memory:
         return Memory(*encoded)

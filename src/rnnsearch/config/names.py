@@ -1,0 +1,46 @@
+"""The parts without options of their own: their names and what each is. Imports no torch."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from rnnsearch.config.choice import NameIn
+
+CELLS = {
+    "gru": "The GRU of Bahdanau et al.: 1 - z carries the old state, the reset acts before U.",
+    "cho-gru": "The unit of Cho et al.: z carries the old state, the reset acts before U.",
+    "torch-gru": "PyTorch's GRU, one fused call over a whole source sentence: z carries the old state, the reset acts "
+    "after U.",
+    "lstm": "Long short-term memory, without peepholes.",
+    "tanh": "The plain recurrent cell.",
+    "layer-norm-gru": "The GRU with layer normalisation of W x and U h (Ba et al. 2016).",
+    "layer-norm-lstm": "The LSTM with layer normalisation of W x, U h and the memory (Ba et al. 2016).",
+    "gate-norm-lstm": "The LSTM with layer normalisation of each gate's sum (RNMT+: Chen et al. 2018).",
+}
+BRIDGES = {
+    "zero": "First states of zeros.",
+    "copy": "The encoder's last states, layer by layer, of equal sizes and kinds.",
+    "learned": "A tanh layer over them, for any sizes.",
+}
+NORMALISERS = {
+    "softmax": "The softmax (Bahdanau et al., eq. 6).",
+    "sparsemax": "The nearest distribution, which is 0 at many positions (Martins & Astudillo 2016). Needs `pip "
+    "install 'rnnsearch[sparse]'`.",
+    "entmax15": "Between the two (Peters et al. 2019). Needs `pip install 'rnnsearch[sparse]'`.",
+    "hard": "One position: drawn from the softmax in training, the best in search (Xu et al. 2015). Needs "
+    "`[objective.reinforce]`.",
+}
+ALIGNMENT_LOSSES = {
+    "cross-entropy": "Minus the sum of gold times log of the weights.",
+    "squared-error": "Half the squared difference.",
+}
+LENGTH_NORMS = {
+    "power": "The length.",
+    "gnmt": "(5 + length) / 6 (Wu et al. 2016).",
+}
+
+Cell = Annotated[str, NameIn(CELLS)]
+Bridge = Annotated[str, NameIn(BRIDGES)]
+NormaliserName = Annotated[str, NameIn(NORMALISERS)]
+AlignmentLoss = Annotated[str, NameIn(ALIGNMENT_LOSSES)]
+LengthNorm = Annotated[str, NameIn(LENGTH_NORMS)]
