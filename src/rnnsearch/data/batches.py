@@ -18,6 +18,7 @@ from rnnsearch.data.direction import PAIR, Direction
 from rnnsearch.data.epochs import Epoch, Widths, blocks, plan
 from rnnsearch.data.parallel import ParallelIds
 from rnnsearch.data.sides import Side
+from rnnsearch.data.spelling import Characters
 from rnnsearch.errors import ConfigError, DataError
 
 Indices = npt.NDArray[np.int64]
@@ -103,12 +104,18 @@ def make_batch(
     pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
     indices: Sequence[int],
     direction: Direction = PAIR,
+    characters: Mapping[str, Characters] | None = None,
 ) -> Batch:
-    """The batch of (source ids, target ids) pairs, given without BOS and EOS; `indices` are their numbers."""
+    """The batch of (source ids, target ids) pairs, given without BOS and EOS; `indices` are their numbers.
+    `characters`: of the sides whose symbols are to be spelled."""
     assert len(pairs) == len(indices) > 0
     columns = [list(column) for column in zip(*pairs, strict=True)]
-    ids = ParallelIds.of(dict(zip((*direction.sources, direction.target), columns, strict=True)))
-    return _batch(ids, np.arange(len(pairs)), tuple(indices), direction)
+    rows = dict(zip((*direction.sources, direction.target), columns, strict=True))
+    batch = _batch(ParallelIds.of(rows), np.arange(len(pairs)), tuple(indices), direction)
+    if not characters:
+        return batch
+    spelled = {name: inventory.side(rows[name], batch.sides[name]) for name, inventory in characters.items()}
+    return replace(batch, sides={**batch.sides, **spelled})
 
 
 def _batch(

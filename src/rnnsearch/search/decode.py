@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 import torch
 
 from rnnsearch.data.sides import Side
+from rnnsearch.data.spelling import Characters
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.search.beam import beam
 from rnnsearch.search.columns import ColumnChooser
@@ -28,11 +29,13 @@ Progress = Callable[[int], None]
 Result = TypeVar("Result")
 
 
-def make_sources(sentences: Sequence[Ids], device: torch.device) -> Sources:
-    """The batch of a system with one source: EOS after each sentence, then padding."""
+def make_sources(sentences: Sequence[Ids], device: torch.device, characters: Characters | None = None) -> Sources:
+    """The batch of a system with one source: EOS after each sentence, then padding. With `characters`, of sentences
+    that are `Spelled`, symbols have their spelling."""
     width = max(len(ids) for ids in sentences)
     rows = [[*ids, EOS, *[PAD] * (width - len(ids))] for ids in sentences]
-    return {SOURCE: Side.of(torch.tensor(rows)).to(device)}
+    side = Side.of(torch.tensor(rows))
+    return {SOURCE: (side if characters is None else characters.side(sentences, side)).to(device)}
 
 
 def decode_all(

@@ -47,6 +47,11 @@ class Segmented:
     symbols of one character all cover that character; a symbol that is nothing but a space covers none."""
 
     @property
+    def texts(self) -> list[str]:
+        """What each symbol stands for in the text, without the leading space: an unknown word is itself."""
+        return [self.text[start:end] for start, end in self.offsets]
+
+    @property
     def unknown(self) -> bool:
         """Whether some symbol is not in the vocabulary."""
         return UNK in self.ids
