@@ -4,27 +4,18 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 
 from rnnsearch.errors import RnnsearchError
+from rnnsearch.serve.schemas import OtherWord
 from rnnsearch.text.spans import word_spans
 from rnnsearch.text.vocabulary import SPECIALS
 from rnnsearch.translate import Translator
-from rnnsearch.translation import Translation
+from rnnsearch.translation import Translation, one_line
 
 _EDGES = re.compile(r"^\W+|\W+$")
 
 
-@dataclass(frozen=True)
-class Alternative:
-    """A word that could stand there, its probability after the words before it, and the whole translation with it."""
-
-    word: str
-    probability: float
-    translation: Translation
-
-
-def alternatives(translator: Translator, source: str, target: str, word: int, n_best: int = 5) -> list[Alternative]:
+def alternatives(translator: Translator, source: str, target: str, word: int, n_best: int = 5) -> list[OtherWord]:
     """Up to `n_best` other words in the place of word `word` (from 0) of a translation, the likeliest first.
 
     The words before it stay; what follows is translated anew. The words begin differently.
@@ -51,14 +42,14 @@ def _word_begins(translator: Translator) -> list[str]:
     return [text[1:] if id >= len(SPECIALS) and text.startswith(" ") else "" for id, text in enumerate(texts)]
 
 
-def _different(translations: list[Translation], present: str, word: int) -> list[Alternative]:
+def _different(translations: list[Translation], present: str, word: int) -> list[OtherWord]:
     """The likeliest translation with each word in that place but the present one."""
-    found: dict[str, Alternative] = {}
+    found: dict[str, OtherWord] = {}
     for translation in translations:
         if word < len(translation.words):
             other = translation.words[word]
             probability = math.exp(sum(translation.word_token_scores[word]))
             core = _EDGES.sub("", other)
             if core != _EDGES.sub("", present) and (core not in found or found[core].probability < probability):
-                found[core] = Alternative(other, probability, translation)
+                found[core] = OtherWord(word=other, probability=probability, text=one_line(translation.text))
     return sorted(found.values(), key=lambda alternative: -alternative.probability)

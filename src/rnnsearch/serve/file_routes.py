@@ -65,7 +65,8 @@ async def translate_file(
     service.check_key(request, api_key)
     about = service.find([], None, None if source == AUTO else source, target)
     job = await _add(service, file, about)
-    await service.whole(request, job)
+    assert job.task is not None
+    await service.unless_left(request, job.task)
     if job.error is not None:
         raise ServeError(400, job.error)
     return JSONResponse({"translatedFileUrl": str(request.url_for("result", id=job.id))})

@@ -139,7 +139,7 @@ class Files:
             logging.getLogger(LOGGER).error("unforeseen", exc_info=error)
         finally:
             job.since = time.monotonic()
-            log("file", state=job.state, segments=job.done)
+            log("file", {"state": job.state, "segments": job.done})
 
     async def _chunk(self, job: FileJob, segments: list[str]) -> list[str]:
         async with self._registry.lease(job.about) as served:

@@ -24,7 +24,7 @@ from rnnsearch.text.languages import detect as detect_language
 from rnnsearch.text.languages import language_name
 
 router = APIRouter(tags=["LibreTranslate"])
-Asked = TypeVar("Asked", bound=BaseModel)
+Body = TypeVar("Body", bound=BaseModel)
 
 
 class Translate(BaseModel):
@@ -64,7 +64,7 @@ def _body(kind: type[BaseModel]) -> dict[str, Any]:
 _JSON, _FORM = "application/json", "application/x-www-form-urlencoded"
 
 
-async def read(request: Request, kind: type[Asked]) -> Asked:
+async def read(request: Request, kind: type[Body]) -> Body:
     """A request's body as `kind`. Errors: ServeError 400; pydantic's ValidationError."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() in (_FORM, "multipart/form-data"):
         form = await request.form()
@@ -159,7 +159,7 @@ async def suggest(request: Request, service: Use) -> Response:
     """A better translation, from a reader. Suggestions are taken only where the server keeps them."""
     asked = await read(request, Suggest)
     service.choose(request, [asked.q], None, asked.source, asked.target, [asked.s], asked.api_key)
-    await service.suggest(q=asked.q, s=asked.s, source=asked.source, target=asked.target)
+    await service.suggest(asked.model_dump(include={"q", "s", "source", "target"}))
     return JSONResponse({"success": True})
 
 

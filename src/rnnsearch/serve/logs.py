@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -46,9 +47,9 @@ def to_stderr(level: str) -> None:
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, logging.getLogger(LOGGER).level))
 
 
-def log(event: str, level: int = logging.INFO, **fields: object) -> None:
+def log(event: str, fields: Mapping[str, object]) -> None:
     """One record."""
-    logging.getLogger(LOGGER).log(level, event, extra={"fields": fields})
+    logging.getLogger(LOGGER).info(event, extra={"fields": fields})
 
 
 class Observed:
@@ -95,4 +96,5 @@ class Observed:
             self._metrics.open.dec()
             route = getattr(scope.get("route"), "path", "other")
             self._metrics.request(route, status, seconds)
-            log("request", method=scope["method"], route=route, status=status, ms=round(1000 * seconds, 1))
+            fields = {"method": scope["method"], "route": route, "status": status, "ms": round(1000 * seconds, 1)}
+            log("request", fields)

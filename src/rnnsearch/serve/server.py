@@ -37,7 +37,7 @@ class Server(uvicorn.Server):
         for listening in sockets or []:
             address, port = listening.getsockname()[:2]
             shown = f"[{address}]" if ":" in address else address
-            log("listening", url=f"http://{shown}:{port}", models=list(self._service.registry.abouts))
+            log("listening", {"url": f"http://{shown}:{port}", "models": list(self._service.registry.abouts)})
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -53,7 +53,8 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Finish the files that were sent; then accept no more connections, end each kept one with its next answer,
         and answer what was asked."""
-        log("stopping", open=self._app.accepted - self._app.answered - self._app.left)
+        app = self._app
+        log("stopping", {"open": app.accepted - app.answered - app.left})
         finishing = asyncio.create_task(self._service.files.finish())
         while not finishing.done() and not self.force_exit:
             await asyncio.sleep(0.02)
@@ -65,7 +66,7 @@ class Server(uvicorn.Server):
         while self.server_state.connections and asyncio.get_running_loop().time() < ends and not self.force_exit:
             await asyncio.sleep(0.02)
         await super().shutdown(sockets)
-        log("stopped", accepted=self._app.accepted, answered=self._app.answered, left=self._app.left)
+        log("stopped", {"accepted": app.accepted, "answered": app.answered, "left": app.left})
 
 
 def run(models: Sequence[Path], settings: Settings, host: str, port: int, log_level: str, preload: bool) -> None:

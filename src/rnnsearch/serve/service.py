@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 from fastapi import Depends, Request
 
-from rnnsearch.serve.files import FileJob, Files
+from rnnsearch.serve.files import Files
 from rnnsearch.serve.limits import ServeError, Settings, check_characters, check_key
 from rnnsearch.serve.metrics import Metrics
 from rnnsearch.serve.registry import About, Registry
@@ -37,7 +37,7 @@ class Service:
         await self.files.close()
         await self.registry.close()
 
-    async def suggest(self, **row: str) -> None:
+    async def suggest(self, row: Mapping[str, str]) -> None:
         """Keep a reader's better translation as a line of JSON.
 
         Errors: ServeError 403 where the server keeps none.
@@ -53,22 +53,16 @@ class Service:
         bearer = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
         check_key(self.settings, given, request.headers.get("x-api-key"), bearer)
 
-    async def answer(self, request: Request, work: Coroutine[Any, Any, T]) -> T:
+    async def answer(self, request: Request, work: Awaitable[T]) -> T:
         """The result of `work`, given up when its sender leaves or its time is over.
 
         Errors: ServeError 504 (or GONE); what `work` raises.
         """
-        return await self._unless_left(request, asyncio.ensure_future(work), self.settings.timeout)
+        return await self.unless_left(request, work, self.settings.timeout)
 
-    async def whole(self, request: Request, job: FileJob) -> None:
-        """Returns when a file is done, however long it takes; its translation is given up when its sender leaves.
-
-        Errors: ServeError GONE.
-        """
-        assert job.task is not None
-        await self._unless_left(request, job.task, None)
-
-    async def _unless_left(self, request: Request, task: asyncio.Future[T], timeout: float | None) -> T:
+    async def unless_left(self, request: Request, work: Awaitable[T], timeout: float | None = None) -> T:
+        """The same, however long it takes where no `timeout` in seconds is given."""
+        task = asyncio.ensure_future(work)
         left = asyncio.ensure_future(_left(request))
         try:
             done, _ = await asyncio.wait((task, left), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.serve.alternatives import Alternative, alternatives
+from rnnsearch.serve.alternatives import alternatives
 from rnnsearch.serve.registry import About, Search, Served
 from rnnsearch.serve.schemas import (
     FAULTS,
@@ -62,15 +62,11 @@ async def other_words(request: Request, asked: AlternativesRequest, service: Use
         served.lengths([sentence])
         served.lengths([asked.translation], target=True)
 
-        def work(translator: Translator) -> list[Alternative]:
+        def work(translator: Translator) -> list[OtherWord]:
             return alternatives(translator, sentence, asked.translation, asked.word, asked.n_best)
 
         found = await service.answer(request, served.aside(work))
-    rows = [
-        OtherWord(word=other.word, probability=other.probability, text=one_line(other.translation.text))
-        for other in found
-    ]
-    return AlternativesAnswer(model=about.name, alternatives=rows).response()
+    return AlternativesAnswer(model=about.name, alternatives=found).response()
 
 
 async def streamed(
