@@ -13,6 +13,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from harness import (
     machine_line,
@@ -34,7 +35,8 @@ from rnnsearch.search.decode import decode_all
 from rnnsearch.search.hypothesis import Hypothesis
 from rnnsearch.search.model_scorer import ModelScorer, fastest
 from rnnsearch.search.scorer import Scorer
-from rnnsearch.systems.folder import Loaded, load_model
+from rnnsearch.systems.folder import load_system
+from rnnsearch.systems.system import System
 
 WARM = 64
 """Sentences translated before the clock starts."""
@@ -44,9 +46,9 @@ Way = tuple[Scorer, ColumnChooser | None]
 """A scorer, and what chooses its columns."""
 
 
-def paths(loaded: Loaded, folder: Path, candidates: list[int]) -> dict[str, Callable[[], Way]]:
+def paths(system: System[Any], folder: Path, candidates: list[int]) -> dict[str, Callable[[], Way]]:
     """Every way to decode, by name; each is made when it is its turn."""
-    model = loaded.model
+    model = system.model
     made: dict[str, Callable[[], Way]] = {
         "plain": lambda: (ModelScorer(model), None),
         "fp32": lambda: (fastest(model, "fp32").scorer, None),
@@ -54,7 +56,7 @@ def paths(loaded: Loaded, folder: Path, candidates: list[int]) -> dict[str, Call
     }
     if (folder / FILE).is_file():
         for count in candidates:
-            lists = read(folder, count, len(loaded.source), len(loaded.target))
+            lists = read(folder, count, len(system.source), len(system.target))
             made[f"bf16, {count} candidates"] = lambda lists=lists: (fastest(model, "bf16").scorer, lists)
     return made
 
@@ -66,7 +68,9 @@ def decode(way: Way, sources: list[list[int]], beam: int, batch: int) -> list[Hy
     return [best[0] for best in found]
 
 
-def batched(given: Namespace, loaded: Loaded, ways: dict[str, Way], sources: list[list[int]]) -> Iterator[list[str]]:
+def batched(
+    given: Namespace, system: System[Any], ways: dict[str, Way], sources: list[list[int]]
+) -> Iterator[list[str]]:
     """A row for each beam, size of batch and path: the best of the rounds."""
     references = given.reference.read_text(encoding="utf-8").splitlines()[: len(sources)]
     for beam in given.beams:
@@ -78,7 +82,7 @@ def batched(given: Namespace, loaded: Loaded, ways: dict[str, Way], sources: lis
                 found, wall, cpu = min(rounds, key=lambda one: one[1])
                 speed = sum(len(hypothesis.ids) for hypothesis in found) / wall
                 plain = plain or speed
-                bleu = corpus_bleu([loaded.target.join(h.ids) for h in found], references)
+                bleu = corpus_bleu([system.target.join(h.ids) for h in found], references)
                 numbers = [number(wall, 2), number(cpu, 2), number(len(sources) / wall), number(speed)]
                 search = "greedy" if beam == 1 else f"beam {beam}"
                 yield [search, str(batch), name, *numbers, number(speed / plain, 2), number(bleu, 2)]
@@ -106,12 +110,12 @@ def main() -> None:
     made.add_argument("--alone", type=int, default=200, help="Sentences translated one at a time.")
     made.add_argument("--rounds", type=int, default=3)
     given = parsed(made)
-    loaded = load_model(given.model)
-    sources = loaded.source.ids(given.source.read_text(encoding="utf-8").splitlines()[: given.sentences])
-    known = paths(loaded, given.model, given.candidates)
+    system = load_system(given.model)
+    sources = system.source.ids(given.source.read_text(encoding="utf-8").splitlines()[: given.sentences])
+    known = paths(system, given.model, given.candidates)
     ways = {name: make() for name, make in known.items() if not given.paths or name in given.paths}
     head = ["search", "batch", "path", "wall s", "cpu s", "sentences/s", "tokens/s", "x plain", "BLEU"]
-    lines = [machine_line(), "", *table(head, batched(given, loaded, ways, sources))]
+    lines = [machine_line(), "", *table(head, batched(given, system, ways, sources))]
     head = ["path", "greedy, one sentence at a time: mean ms", "p50", "p99"]
     publish([*lines, *table(head, alone(ways, sources[: given.alone]))], given.output)
 

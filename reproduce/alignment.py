@@ -45,7 +45,7 @@ from rnnsearch.plots.figures import save
 from rnnsearch.systems.card import training_facts
 from rnnsearch.text.alignments import Link, Links, links_from_attention, read_pharaoh, symmetrise
 from rnnsearch.text.columns import as_markdown
-from rnnsearch.training.systems import reverse_folder
+from rnnsearch.training.tasks import reverse_folder
 from rnnsearch.translate import Translator, load
 
 Weights = NDArray[np.float32]

@@ -16,13 +16,12 @@ from rnnsearch.data.sides import Side
 from rnnsearch.errors import ConfigError, ModelError, RnnsearchError
 from rnnsearch.kernels.native.packed import decoding
 from rnnsearch.models.translation_model import only
-from rnnsearch.systems.build import build
-from rnnsearch.systems.folder import save_model
+from rnnsearch.systems.folder import save_system
+from rnnsearch.systems.translation import TranslationSystem
 from rnnsearch.text.subwords import train_bpe
 from rnnsearch.text.words import train_words
 from rnnsearch.translate import Translator
 from rnnsearch.translation import Translation, one_line
-from rnnsearch.weights import weights
 
 ENGLISH = ["the small cat sees the dog.", "the dog sees a big bird.", "a bird sees the cat."]
 GERMAN = ["die kleine Katze sieht den Hund.", "der Hund sieht einen großen Vogel.", "ein Vogel sieht die Katze."]
@@ -52,9 +51,8 @@ def write_model(folder: Path, model: dict[str, Any], kind: str = "words") -> Pat
             "search": {"beam": 3, "max_ratio": 1.0, "max_extra": 4},
         }
     )
-    source, target = train(ENGLISH, 300, 1), train(GERMAN, 300, 1)
-    built = build(config.model, len(source), len(target), 7)
-    save_model(folder, weights(built), config, source, target)
+    tokenizers = {"en": train(ENGLISH, 300, 1), "de": train(GERMAN, 300, 1)}
+    save_system(folder, TranslationSystem.make(config, tokenizers, 7))
     return folder
 
 
@@ -165,7 +163,7 @@ def forgetful(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = rnnsearch.load(folder)
     with torch.no_grad():
         made.model.output.bias[1] = 100.0
-    save_model(folder, weights(made.model), made.config, made.source, made.target)
+    save_system(folder, made.system)
     return folder
 
 
@@ -335,9 +333,9 @@ def test_a_model_without_attention(tmp_path: Path) -> None:
 
 def test_a_saved_model_is_the_model(folder: Path, translator: Translator, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
-    save_model(copy, weights(translator.model), translator.config, translator.source, translator.target)
+    save_system(copy, translator.system)
     again = rnnsearch.load(copy)
-    for name in ("config.toml", "model.safetensors", "source.json", "target.json"):
+    for name in ("config.toml", "model.safetensors", "tokenizers/en.json", "tokenizers/de.json"):
         assert (copy / name).read_bytes() == (folder / name).read_bytes()
     for a, b in zip(again.translate(ENGLISH), translator.translate(ENGLISH), strict=True):
         assert (a.text, a.token_scores, a.alignment) == (b.text, b.token_scores, b.alignment)

@@ -186,8 +186,8 @@ def _with_weights(ours: Ours, update: int) -> Path:
     run = ours.scratch / "runs" / "to-bleu"
     folder = ours.scratch / "runs" / f"after-{update}"
     folder.mkdir(exist_ok=True)
-    for name in ("config.toml", "source.json", "target.json"):
-        shutil.copy(run / name, folder / name)
+    shutil.copy(run / "config.toml", folder / "config.toml")
+    shutil.copytree(run / "tokenizers", folder / "tokenizers", dirs_exist_ok=True)
     shutil.copy(run / "checkpoints" / f"update-{update}.safetensors", folder / "model.safetensors")
     return folder
 

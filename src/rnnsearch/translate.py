@@ -6,15 +6,14 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 import torch
 
 from rnnsearch.config import RunConfig, SearchConfig, laid_on
 from rnnsearch.device import choose_device
-from rnnsearch.errors import ConfigError, ModelError, RnnsearchError
-from rnnsearch.models.translation_model import only
+from rnnsearch.errors import ConfigError, RnnsearchError
 from rnnsearch.search.candidates import KEPT, Candidates
 from rnnsearch.search.candidates import read as read_candidates
 from rnnsearch.search.constraints import SearchOptions
@@ -22,13 +21,12 @@ from rnnsearch.search.decode import decode_all, forced_all, make_sources
 from rnnsearch.search.forced import following
 from rnnsearch.search.greedy import stream
 from rnnsearch.search.hypothesis import EMPTY, Hypothesis
-from rnnsearch.search.model_scorer import Fastest, ModelScorer, fastest
-from rnnsearch.search.posterior import posterior_attention
-from rnnsearch.search.scorer import SOURCE
+from rnnsearch.search.model_scorer import Fastest
 from rnnsearch.search.spelling import Spelling
 from rnnsearch.search.unknown_words import UnknownWords, unknown_words
 from rnnsearch.systems.checks import check_unknown
-from rnnsearch.systems.folder import Loaded, load_model
+from rnnsearch.systems.folder import load_system
+from rnnsearch.systems.system import System
 from rnnsearch.text.alignments import attention_of_symbols
 from rnnsearch.text.prefixes import Prefix, Prefixes
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
@@ -40,12 +38,14 @@ class Translator:
     """A loaded model that translates, scores and aligns raw text. One line in is one translation out."""
 
     def __init__(
-        self, loaded: Loaded, unknown: UnknownWords | None = None, candidates: Candidates | None = None
+        self, system: System[Any], unknown: UnknownWords | None = None, candidates: Candidates | None = None
     ) -> None:
-        self.config: RunConfig = loaded.config
-        self.model = loaded.model
-        self.source: Tokenizer = loaded.source
-        self.target: Tokenizer = loaded.target
+        """Errors: ModelError where the system cannot translate."""
+        system.require("translate")
+        self.system = system
+        self.config: RunConfig = system.config
+        self.source: Tokenizer = system.source
+        self.target: Tokenizer = system.target
         self.unknown = unknown
         """What takes the place of `<unk>` in what is found; None: nothing."""
         self.candidates = candidates
@@ -54,7 +54,7 @@ class Translator:
     @cached_property
     def search(self) -> Fastest:
         """What translates, made at the first translation: the fastest here, in the precision of `[search]`."""
-        return fastest(self.model, self.config.search.precision)
+        return self.system.fastest(self.config.search.precision)
 
     def prepare(self) -> None:
         """Make now what the first translation would make."""
@@ -76,15 +76,18 @@ class Translator:
         return sum(p.numel() for p in self.model.parameters())
 
     @property
+    def model(self) -> Any:
+        """The system's module."""
+        return self.system.model
+
+    @property
     def aligns(self) -> bool:
         """Whether the model has attention, and so alignments."""
-        return self.model.decoder.attends
+        return self.system.can("align")
 
     def require_attention(self) -> None:
         """Errors: ModelError for a model without attention, which cannot align."""
-        if not self.aligns:
-            kind = self.config.model.decoder.type
-            raise ModelError(f"aligning needs a model with attention; this one's decoder ({kind}) has none")
+        self.system.require("align")
 
     def options(
         self,
@@ -144,8 +147,15 @@ class Translator:
             spelling = Spelling(tuple(begin.rest for begin in begins), sizes)
             options = replace(options, prefix=tuple(begin.ids for begin in begins), spelling=spelling)
         size = batch_sentences or self.config.search.batch_sentences
-        ids = [s.ids for s in sources]
-        found = decode_all(self.search.scorer, ids, options, size, columns=self.candidates, progress=progress)
+        found = decode_all(
+            self.search.scorer,
+            [s.ids for s in sources],
+            options,
+            size,
+            make=self.system.sources,
+            columns=self.candidates,
+            progress=progress,
+        )
         known: Sequence[Mapping[int, str]] = [begin.unknown for begin in begins or ()] or [{}] * len(sources)
         return [
             [self._translation(source, self._target(source, h, words), h) for h in hypotheses]
@@ -155,10 +165,10 @@ class Translator:
     def _target(self, source: Segmented, hypothesis: Hypothesis, known: Mapping[int, str]) -> Segmented:
         """The text of a hypothesis, unknown words replaced but those that a prefix has given."""
         target = self.target.joined(hypothesis.ids, known)
-        if self.unknown is None or not hypothesis.attention:
+        if self.unknown is None or hypothesis.weights is None:
             return target
         read = self.config.objective.aligns_read_words
-        attention = attention_of_symbols(hypothesis.attention[SOURCE], len(hypothesis.ids), read)
+        attention = attention_of_symbols(hypothesis.weights, len(hypothesis.ids), read)
         return self.unknown.replace(source, target, attention, known)
 
     def stream(self, text: str) -> Generator[str, None, Translation]:
@@ -167,7 +177,7 @@ class Translator:
         if not source.ids:
             return self._translation(source, self.target.joined([]), EMPTY)
         scorer = self.search.scorer
-        steps = stream(scorer, make_sources([source.ids], scorer.device), self.options(beam=1), self.candidates)
+        steps = stream(scorer, self.system.sources([source.ids], scorer.device), self.options(beam=1), self.candidates)
         while True:
             try:
                 so_far = next(steps)
@@ -205,46 +215,32 @@ class Translator:
         which align better than attention's guess before the word. Errors: ModelError where that cannot be had.
         """
         if posterior:
-            self._require_posterior()
+            self.system.require("posterior")
         source_side, target_side = self.source.segment(sources), self.target.segment(targets)
         hypotheses = forced_all(
-            ModelScorer(self.model),
+            self.system.plain(),
             [s.ids for s in source_side],
             [t.ids for t in target_side],
             self.options().ranking,
             self.config.search.batch_sentences,
+            make=self.system.sources,
         )
         if posterior:
-            weights = posterior_attention(self.model, [s.ids for s in source_side], [t.ids for t in target_side])
-            hypotheses = [replace(h, attention={SOURCE: w}) for h, w in zip(hypotheses, weights, strict=True)]
+            weights = self.system.posterior([s.ids for s in source_side], [t.ids for t in target_side])
+            hypotheses = [
+                replace(h, attention=dict.fromkeys(h.attention, w)) for h, w in zip(hypotheses, weights, strict=True)
+            ]
         return [
             self._translation(source, target, hypothesis)
             for source, target, hypothesis in zip(source_side, target_side, hypotheses, strict=True)
         ]
 
-    def _require_posterior(self) -> None:
-        self.require_attention()
-        name = self.config.model.decoder.type
-        if not self.model.decoder.reads_context:
-            raise ModelError(
-                f"posterior attention needs a decoder whose readout reads the context; this one's ({name}) reads only "
-                "what the recurrence made of it"
-            )
-        if self.config.objective.aligns_read_words:
-            raise ModelError(
-                "posterior attention has no use for this model: its attention was trained to align the word just read "
-                '(objective.supervision.word = "read")'
-            )
-
     def states(self, texts: Sequence[str]) -> Matrix:
         """[sentences, S]: the last states of the encoder's top layer, both directions' side by side."""
-        size, rows, device = self.config.search.batch_sentences, [], ModelScorer(self.model).device
-        for begin in range(0, len(texts), size):
-            batch = make_sources([s.ids for s in self.source.segment(texts[begin : begin + size])], device)
-            with torch.inference_mode():
-                memory = only(self.model.encode(batch))
-            rows.append(memory.finals[-1].h.float().cpu().numpy())
-        return np.concatenate([np.zeros((0, self.model.encoder.shapes[-1].size), dtype=np.float32), *rows])
+        ids, size = self.source.ids(texts), self.config.search.batch_sentences
+        return np.concatenate(
+            [self.system.states(ids[begin : begin + size]) for begin in range(0, max(1, len(ids)), size)]
+        )
 
     def _translation(self, source: Segmented, target: Segmented, hypothesis: Hypothesis) -> Translation:
         return in_words(source, target, hypothesis, self.config.objective.aligns_read_words)
@@ -268,10 +264,11 @@ def load(
     `replace_unknown` (none, copy, dictionary) and `dictionary`, a TSV file, take the place of the model's own
     `[search]` options; a dictionary alone means "dictionary". So do `candidates`, of which 0 means the whole
     vocabulary, and `precision` (auto, fp32, bf16, int8).
-    Errors: ModelError, one sentence; ConfigError for a device this machine has not, or where the model has no unknown
-    words or no attention to replace them by; DataError for an unfit dictionary.
+    Errors: ModelError, one sentence, also for a system that cannot translate; ConfigError for a device this machine
+    has not, or where the model has no unknown words or no attention to replace them by; DataError for an unfit
+    dictionary.
     """
-    loaded = load_model(Path(folder), choose_device(device, "device"))
+    system = load_system(Path(folder), choose_device(device, "device"))
     if candidates is not None and candidates > KEPT:
         raise ConfigError([f"candidates: must be at most {KEPT}; got {candidates}"])
     asked = {"candidates": candidates, "precision": precision}
@@ -282,11 +279,11 @@ def load(
             given["dictionary"] = str(Path(dictionary).absolute())
         elif replace_unknown != "dictionary":
             given["dictionary"] = None
-    search = laid_on(loaded.config.search, given)
-    config = loaded.config.model_copy(update={"search": search})
+    search = laid_on(system.config.search, given)
+    config = system.config.model_copy(update={"search": search})
     if faults := check_unknown(config):
         raise ConfigError(faults)
     lists = None
     if search.candidates > 0:
-        lists = read_candidates(Path(folder), search.candidates, len(loaded.source), len(loaded.target))
-    return Translator(loaded._replace(config=config), unknown_words(config), lists)
+        lists = read_candidates(Path(folder), search.candidates, len(system.source), len(system.target))
+    return Translator(replace(system, config=config), unknown_words(config), lists)

@@ -101,7 +101,7 @@ def one_line(text: str) -> str:
 
 def in_words(source: Segmented, target: Segmented, hypothesis: Hypothesis, read: bool) -> Translation:
     """Put a hypothesis into words: raw text, symbols, and attention over both. read: as `attention_of_symbols`'."""
-    attention = hypothesis.attention.get("source")
+    attention = hypothesis.weights
     word_attention, links, token_links = None, set[tuple[int, int]](), set[tuple[int, int]]()
     source_words, target_words = tuple(words_of(source.text)), tuple(words_of(target.text))
     rows = word_of_symbol(target.text, target.offsets)

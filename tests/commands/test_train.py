@@ -25,7 +25,7 @@ def test_train_makes_a_model_folder_and_says_what_next(trained: Any, model: Path
     names = {path.name for path in model.iterdir()}
     assert names == {
         "card.md", "checkpoints", "config.toml", "data", "log.jsonl", "model.safetensors",
-        "source.json", "target.json", "training.json",
+        "tokenizers", "training.json",
     }  # fmt: skip
     assert run_config.load(model / "config.toml").training.max_updates == 100
 
@@ -191,9 +191,9 @@ def test_inspect_shows_parts_training_and_config(cli: Any, model: Path) -> None:
     assert rows["Updates"].startswith(f"{facts['updates']} (")
     assert "[model.attention]" in result.out
     assert "[model.attention]" not in cli("inspect", model).out
-    from rnnsearch.systems.folder import load_model
+    from rnnsearch.systems.folder import load_system
 
-    parameters = dict(load_model(model).model.named_parameters())
+    parameters = dict(load_system(model).model.named_parameters())
     total = sum(p.numel() for p in parameters.values())
     assert rows["all"].split() == [f"{total:,}", "100.0%"]
     for part in ("source_embedding", "encoder", "decoder", "output"):

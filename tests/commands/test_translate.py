@@ -236,12 +236,11 @@ def test_what_is_missing_is_said(fault: Any, model: Path, tmp_path: Path) -> Non
     assert fault("translate", model, "--device", "tpu") == 'device: must be auto, cpu, cuda or cuda:N; got "tpu"'
     (tmp_path / "foreign").mkdir()
     assert fault("translate", tmp_path / "foreign") == (
-        f"{tmp_path / 'foreign'}: is not a whole model folder: it lacks "
-        "config.toml, model.safetensors, source.json, target.json"
+        f"{tmp_path / 'foreign'}: is not a whole model folder: it lacks config.toml, model.safetensors, tokenizers"
     )
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "source.json", "config.toml"])
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizers/en.json", "config.toml"])
 def test_a_truncated_model_is_said(fault: Any, model: Path, tmp_path: Path, name: str) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(model, copy, ignore=shutil.ignore_patterns("checkpoints", "data"))

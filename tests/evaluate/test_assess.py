@@ -14,8 +14,7 @@ from rnnsearch.errors import ModelError
 from rnnsearch.evaluate.assess import assess, record
 from rnnsearch.evaluate.report import write_assessment
 from rnnsearch.search.constraints import SearchOptions
-from rnnsearch.systems.build import build
-from rnnsearch.systems.folder import Loaded
+from rnnsearch.systems.translation import TranslationSystem
 from rnnsearch.text.alignments import parse_pharaoh
 from rnnsearch.text.words import train_words
 from rnnsearch.translate import Translator
@@ -28,7 +27,7 @@ KNOWN = [True, True, False]
 class Canned(Translator):
     """Answers with given translations, and records how it was asked."""
 
-    def __init__(self, loaded: Loaded, answers: dict[str, str]) -> None:
+    def __init__(self, loaded: TranslationSystem, answers: dict[str, str]) -> None:
         super().__init__(loaded)
         self.answers = answers
         self.asked: list[tuple[list[str], SearchOptions]] = []
@@ -40,7 +39,7 @@ class Canned(Translator):
         return [[replace(t, text=self.answers[t.source])] for t in known]
 
 
-def loaded(decoder: str = "bahdanau") -> Loaded:
+def loaded(decoder: str = "bahdanau") -> TranslationSystem:
     attends = decoder == "bahdanau"
     model: dict[str, Any] = {
         "embedding": 6,
@@ -59,7 +58,9 @@ def loaded(decoder: str = "bahdanau") -> Loaded:
     )
     source = train_words([*SOURCES[:2], "sees"], 50, 1)
     target = train_words(REFERENCES, 50, 1)
-    return Loaded(build(config.model, len(source), len(target), 3).eval(), config, source, target)
+    system = TranslationSystem.make(config, {"en": source, "de": target}, 3)
+    system.model.eval()
+    return system
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import resource
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +13,8 @@ from rnnsearch.data.batches import make_batch
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.objectives.likelihood import likelihood
 from rnnsearch.systems.build import build
-from rnnsearch.systems.folder import CONFIG, SOURCE, TARGET, WEIGHTS, load_model, save_model
+from rnnsearch.systems.folder import CONFIG, TOKENIZERS, WEIGHTS, load_system, save_system, tokenizer_file
+from rnnsearch.systems.translation import TranslationSystem
 from rnnsearch.text.subwords import train_bpe
 from rnnsearch.text.words import train_words
 from rnnsearch.weights import FORMAT, load_weights, read_weights, save_weights, weights
@@ -27,6 +29,10 @@ def config_of(*settings):
     return resolve(tables, [*sizes, *settings])
 
 
+def system_of(config, words):
+    return TranslationSystem.make(config, dict(zip(("en", "de"), words, strict=True)), seed=3)
+
+
 @pytest.fixture
 def words():
     return train_words(["one two three four five six seven eight"], 12, 1), train_words(["eins zwei drei " * 2], 7, 1)
@@ -36,22 +42,22 @@ def words():
 def saved(tmp_path, words):
     """A model folder, its model and its config."""
     config = config_of("text.type=words")
-    model = build(config.model, len(words[0]), len(words[1]), seed=3)
-    save_model(tmp_path / "model", weights(model), config, *words)
-    return tmp_path / "model", model, config
+    system = system_of(config, words)
+    save_system(tmp_path / "model", system)
+    return tmp_path / "model", system.model, config
 
 
 def refused(folder):
     """The one sentence of a folder's refusal."""
     with pytest.raises(ModelError) as error:
-        load_model(folder)
+        load_system(folder)
     assert "\n" not in str(error.value)
     return str(error.value)
 
 
 def test_saved_and_loaded_is_the_same(saved, words):
     folder, model, config = saved
-    loaded = load_model(folder)
+    loaded = load_system(folder)
     assert loaded.config.model_dump() == config.model_dump()
     assert loaded.config.base == folder
     assert (loaded.source.fingerprint(), loaded.target.fingerprint()) == tuple(w.fingerprint() for w in words)
@@ -59,16 +65,17 @@ def test_saved_and_loaded_is_the_same(saved, words):
     own, again = weights(model), weights(loaded.model)
     assert own.keys() == again.keys()
     assert all(torch.equal(own[name], again[name]) for name in own)
-    assert sorted(path.name for path in folder.iterdir()) == sorted([CONFIG, WEIGHTS, SOURCE, TARGET])
+    assert sorted(path.name for path in folder.iterdir()) == sorted([CONFIG, WEIGHTS, TOKENIZERS])
 
 
 @pytest.mark.parametrize("tie", ["none", "target", "all"])
 def test_tied_embeddings_come_back_tied(tie, tmp_path):
     tokenizer = train_bpe(["one two three four five"], 270, 1)
     config = config_of(f"model.tie={tie}")
-    model = build(config.model, len(tokenizer), len(tokenizer), seed=3).eval()
-    save_model(tmp_path, weights(model), config, tokenizer, tokenizer)
-    loaded = load_model(tmp_path).model
+    system = system_of(config, [tokenizer, tokenizer])
+    model = system.model.eval()
+    save_system(tmp_path, system)
+    loaded = load_system(tmp_path).model
     assert (loaded.output.weight is loaded.target_embedding.weight) == (tie != "none")
     assert (loaded.source_embedding is loaded.target_embedding) == (tie == "all")
     assert likelihood()(loaded, BATCH, None).nll == likelihood()(model, BATCH, None).nll
@@ -82,8 +89,8 @@ def test_saving_again_writes_over(saved, words):
     folder, model, config = saved
     with torch.no_grad():
         model.output.bias.fill_(2)
-    save_model(folder, weights(model), config, *words)
-    assert torch.equal(load_model(folder).model.output.bias, model.output.bias)
+    save_system(folder, replace(system_of(config, words), model=model))
+    assert torch.equal(load_system(folder).model.output.bias, model.output.bias)
 
 
 def test_no_folder(tmp_path):
@@ -96,8 +103,8 @@ def test_missing_files(saved):
     folder, _, _ = saved
     (folder / WEIGHTS).unlink()
     assert refused(folder) == f"{folder}: is not a whole model folder: it lacks model.safetensors"
-    (folder / SOURCE).unlink()
-    assert refused(folder) == f"{folder}: is not a whole model folder: it lacks model.safetensors, source.json"
+    shutil.rmtree(folder / TOKENIZERS)
+    assert refused(folder) == f"{folder}: is not a whole model folder: it lacks model.safetensors, tokenizers"
 
 
 @pytest.mark.parametrize("kept", [0, 4, 100, -1])
@@ -129,7 +136,7 @@ def test_weights_of_another_model(saved, words):
     assert refused(folder) == f"{fits_not}extra is (2,), must be no such parameter"
     save_weights(path, {name: tensor for name, tensor in own.items() if name != "output.bias"})
     assert refused(folder) == f"{fits_not}output.bias is no such tensor, must be (7,)"
-    save_model(folder, own, config_of("text.type=words", "model.decoder.size=8"), *words)
+    save_system(folder, system_of(config_of("text.type=words", "model.decoder.size=8"), words), own)
     assert refused(folder).startswith(fits_not)
     before = {name: p.clone() for name, p in own.items()}
     with pytest.raises(ModelError):
@@ -158,17 +165,17 @@ def test_broken_config(saved):
 def test_a_config_that_its_tokenizers_do_not_fit(tmp_path, words):
     config = config_of("model.tie=all")
     tokenizer = train_bpe(["one two three four five"], 270, 1)
-    model = build(config.model, len(tokenizer), len(tokenizer), seed=3)
-    save_model(tmp_path, weights(model), config, tokenizer, words[0])
+    save_system(tmp_path, system_of(config, [tokenizer, tokenizer]))
+    words[0].save(tmp_path / tokenizer_file("de"))
     assert refused(tmp_path).startswith(f"{tmp_path}: ")
     assert 'model.tie: "all" needs equal vocabularies' in refused(tmp_path)
 
 
 def test_broken_tokenizer(saved):
-    path = saved[0] / TARGET
+    path = saved[0] / tokenizer_file("de")
     path.write_text(path.read_text()[:-20])
     assert refused(saved[0]).startswith(f"{path}: the tokenizer file must be whole JSON; got ")
-    shutil.copy(saved[0] / SOURCE, path)
+    shutil.copy(saved[0] / tokenizer_file("en"), path)
     assert refused(saved[0]).startswith(f"{saved[0] / WEIGHTS}: does not fit the model of its config: ")
 
 
@@ -186,4 +193,4 @@ def test_a_full_disk_leaves_the_old_weights(saved):
     assert str(error.value).startswith(f"{path}: cannot be written: ")
     assert str(error.value).endswith("; nothing was changed")
     assert path.read_bytes() == before
-    assert sorted(p.name for p in folder.iterdir()) == sorted([CONFIG, WEIGHTS, SOURCE, TARGET])
+    assert sorted(p.name for p in folder.iterdir()) == sorted([CONFIG, WEIGHTS, TOKENIZERS])

@@ -154,8 +154,7 @@ def test_bad_options_are_refused(options, message):
 def test_a_models_config_says_how_it_ranks():
     """`[search]` reaches the translator's options."""
     from rnnsearch.config import resolve
-    from rnnsearch.systems.build import build
-    from rnnsearch.systems.folder import Loaded
+    from rnnsearch.systems.translation import TranslationSystem
     from rnnsearch.text.words import train_words
     from rnnsearch.translate import Translator
 
@@ -171,8 +170,9 @@ def test_a_models_config_says_how_it_ranks():
         "search": {"length_penalty": 0.3, "length_norm": "gnmt", "coverage_penalty": 0.2, "beam": 3},
     }
     config, words = resolve(tables), train_words(["a b c d"], 20, 1)
-    model = build(config.model, len(words), len(words), seed=1).eval()
-    translator = Translator(Loaded(model, config, words, words))
+    system = TranslationSystem.make(config, {"aa": words, "bb": words}, seed=1)
+    system.model.eval()
+    translator = Translator(system)
     assert translator.options().ranking == Ranking(0.3, "gnmt", 0.2)
     [found] = translator.n_best(["a b c"])
     [scored] = translator.score(["a b c"], [found[0].text])

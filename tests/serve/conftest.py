@@ -15,11 +15,10 @@ import torch
 from rnnsearch.config import resolve
 from rnnsearch.serve.http import create_app
 from rnnsearch.serve.limits import Settings
-from rnnsearch.systems.build import build
-from rnnsearch.systems.folder import save_model
+from rnnsearch.systems.folder import save_system
+from rnnsearch.systems.translation import TranslationSystem
 from rnnsearch.text.subwords import train_bpe
 from rnnsearch.text.words import train_words
-from rnnsearch.weights import weights
 
 ENGLISH = ["the small cat sees the dog.", "the dog sees a big bird.", "A bird sees the cat! Is it red?"]
 GERMAN = ["die kleine Katze sieht den Hund.", "der Hund sieht einen großen Vogel.", "Ein Vogel sieht die Katze!"]
@@ -55,14 +54,8 @@ def write_model(folder: Path, source: str, target: str, model: dict[str, Any], k
         }
     )
     sides = {"en": ENGLISH, "de": GERMAN}
-    source_side, target_side = train(sides[source], 340, 1), train(sides[target], 340, 1)
-    save_model(
-        folder,
-        weights(build(config.model, len(source_side), len(target_side), 7)),
-        config,
-        source_side,
-        target_side,
-    )
+    tokenizers = {side: train(sides[side], 340, 1) for side in (source, target)}
+    save_system(folder, TranslationSystem.make(config, tokenizers, 7))
     return folder
 
 

@@ -26,7 +26,8 @@ from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.objectives.loss import Loss
 from rnnsearch.processes import Lost, Processes
-from rnnsearch.training import gradient_sum, systems
+from rnnsearch.systems import translation
+from rnnsearch.training import gradient_sum
 from rnnsearch.training.gradient_sum import GradientSum
 from rnnsearch.training.run import train
 from rnnsearch.weights import read_weights
@@ -170,7 +171,7 @@ def test_a_run_goes_on_with_other_numbers_of_processes(
 
     def interrupted(processes: Processes) -> None:
         if not processes.first:
-            monkeypatch.setattr(systems, "likelihood", lambda *_: SignalAt(call=4))
+            monkeypatch.setattr(translation, "likelihood", lambda *_: SignalAt(call=4))
         train(config(8), prepared, folder, recorder(), processes=processes)
 
     train(config(8), prepared, tmp_path / "alone", recorder())
@@ -234,7 +235,7 @@ def test_a_pass_done_again_sends_nothing_twice(
                 finally:
                     full.remove()
 
-        monkeypatch.setattr(systems, "likelihood", lambda *_: FullIn())
+        monkeypatch.setattr(translation, "likelihood", lambda *_: FullIn())
         train(config, prepared, tmp_path / "together", recorder(), processes=processes)
         assert sent == sorted(range(max(sent) + 1)) * 3
         return max(sent)
@@ -255,7 +256,7 @@ def test_what_one_process_finds_ends_all_and_is_said_once(
                     raise TrainingError("the second process does not like it")
                 return super().__call__(model, batch, draws)
 
-        monkeypatch.setattr(systems, "likelihood", lambda *_: Refused())
+        monkeypatch.setattr(translation, "likelihood", lambda *_: Refused())
         try:
             train(config, prepared, tmp_path / "run", recorder(), processes=processes)
         except RnnsearchError as error:

@@ -22,10 +22,10 @@ from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.build import penalties
 from rnnsearch.objectives.likelihood import Likelihood, likelihood
 from rnnsearch.objectives.loss import Loss
+from rnnsearch.systems import translation
 from rnnsearch.systems.build import build
-from rnnsearch.systems.folder import load_model
+from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.validation import DevScore, Validation
-from rnnsearch.training import systems
 from rnnsearch.weights import read_weights, weights
 
 SGD = {"type": "sgd", "learning_rate": 0.2}
@@ -106,7 +106,7 @@ def test_best_last_and_periodic_checkpoints(learn: Any, tmp_path: Path, monkeypa
     learn(optimiser=SGD, evaluate_every=2, max_updates=6, checkpoint_every=1)
     kept = {n: read_weights(folder / "checkpoints" / f"update-{n}.safetensors") for n in range(1, 7)}
     assert not same(kept[4], kept[6])
-    assert same(weights(load_model(folder).model), kept[4]), "the best dev score was after update 4"
+    assert same(weights(load_system(folder).model), kept[4]), "the best dev score was after update 4"
     assert same(read_weights(folder / "checkpoints" / "last" / "model.safetensors"), kept[6])
     names = sorted(path.name for path in (folder / "checkpoints").iterdir())
     assert names == ["last", *(f"update-{n}.safetensors" for n in range(1, 7))]
@@ -128,7 +128,7 @@ def test_the_mean_of_the_last_weights_is_kept_where_it_is_better(
     kept = {n: read_weights(folder / "checkpoints" / f"update-{n}.safetensors") for n in range(1, 5)}
     names = sorted(path.name for path in (folder / "checkpoints").glob("evaluated-*"))
     assert names == [f"evaluated-{n}.safetensors" for n in (2, 3, 4)], "older ones are removed"
-    model = weights(load_model(folder).model)
+    model = weights(load_system(folder).model)
     if averaged < 2.0:
         for name, tensor in model.items():
             mean = torch.stack([kept[n][name] for n in (2, 3, 4)]).mean(0)
@@ -260,7 +260,7 @@ class NotFinite(Likelihood):
 def test_a_loss_that_is_not_finite_names_and_saves_its_batch(
     learn: Any, configure: Any, prepared: Prepared, standing: Any, tmp_path: Path, monkeypatch: Any, value: float
 ) -> None:
-    monkeypatch.setattr(systems, "likelihood", lambda *_: NotFinite(update=4, value=value))
+    monkeypatch.setattr(translation, "likelihood", lambda *_: NotFinite(update=4, value=value))
     folder, updates = tmp_path / "run", list[int]()
     training = {"optimiser": ADAM, "clip_norm": 1.0, "evaluate_every": 3, "max_updates": 6}
     with pytest.raises(TrainingError) as error:
@@ -279,7 +279,7 @@ def test_a_loss_that_is_not_finite_names_and_saves_its_batch(
     assert updates == [1, 2, 3]
     assert standing(folder)[1]["update"] == 3, "the checkpoint before it is whole"
     # and the run can go on from there
-    monkeypatch.setattr(systems, "likelihood", likelihood)
+    monkeypatch.setattr(translation, "likelihood", likelihood)
     learn(resume=True, **training)
     assert standing(folder)[1]["update"] == 6
 
@@ -335,5 +335,5 @@ def test_a_run_without_a_dev_set_keeps_the_last_weights(learn: Any, prepared: Pr
     folder = tmp_path / "run"
     learn(data=without, optimiser=SGD, max_updates=3)
     last = read_weights(folder / "checkpoints" / "last" / "model.safetensors")
-    assert same(weights(load_model(folder).model), last)
+    assert same(weights(load_system(folder).model), last)
     assert json.loads((folder / "training.json").read_text())["history"] == []

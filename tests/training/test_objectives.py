@@ -12,7 +12,7 @@ import torch
 from rnnsearch import config as run_config
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import TrainingError
-from rnnsearch.systems.folder import load_model
+from rnnsearch.systems.folder import load_system
 from rnnsearch.training.run import check, train
 
 ADAM = {"type": "adam", "learning_rate": 0.01}
@@ -67,11 +67,11 @@ def test_every_fitting_objective_trains_goes_on_and_is_read_back(
     for end in (3, 5):
         trained(objective, tables, "parts", max_updates=end, precision=precision)
     for suffix in ("", "-reverse") if "symmetry" in objective else ("",):
-        one, two = (load_model(tmp_path / f"{name}{suffix}") for name in ("whole", "parts"))
+        one, two = (load_system(tmp_path / f"{name}{suffix}") for name in ("whole", "parts"))
         for (name, a), (_, b) in zip(one.model.named_parameters(), two.model.named_parameters(), strict=True):
             assert torch.equal(a, b), name
         assert (one.model.auxiliary is None) == ("fertility" not in objective and "reinforce" not in objective)
-    assert load_model(tmp_path / "whole").config.objective == given
+    assert load_system(tmp_path / "whole").config.objective == given
 
 
 def test_data_prepared_without_links_are_refused(
@@ -87,7 +87,7 @@ def test_a_run_leaves_two_models(trained: Any, tmp_path: Path) -> None:
     told = trained({"symmetry": 0.5}, {}, max_updates=6, evaluate_every=2, average=2)
     assert len(told.evaluations) == 3
     assert any("mean of the last 2" in message for message in told.messages)
-    there, back = load_model(tmp_path / "run"), load_model(tmp_path / "run-reverse")
+    there, back = load_system(tmp_path / "run"), load_system(tmp_path / "run-reverse")
     assert (back.config.data.source, back.config.data.target) == ("bb", "aa")
     assert back.config.data.train == ["train.bb|train.aa"]
     for folder, pair in (("run", ["aa", "bb"]), ("run-reverse", ["bb", "aa"])):

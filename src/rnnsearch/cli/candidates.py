@@ -12,11 +12,11 @@ def candidates(model: Model, source: SourceFile, target: TargetFile) -> None:
     `translate --candidates N`, or `candidates` in the `[search]` of its config, then uses them.
     """
     from rnnsearch.search.candidates import FILE, learn, save
-    from rnnsearch.systems.folder import load_model
+    from rnnsearch.systems.folder import load_system
 
-    loaded = load_model(model)
+    system = load_system(model)
     sources, targets = both_lines(source, target)
-    tables = learn(loaded.source.ids(sources), loaded.target.ids(targets), len(loaded.source), len(loaded.target))
+    tables = learn(system.source.ids(sources), system.target.ids(targets), len(system.source), len(system.target))
     save(model, tables)
     known = int((tables["translations"][:, 0] >= 0).sum())
-    say(f"{model / FILE}: translations of {known:,} of {len(loaded.source):,} source symbols")
+    say(f"{model / FILE}: translations of {known:,} of {len(system.source):,} source symbols")

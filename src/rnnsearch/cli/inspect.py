@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from rnnsearch.config import ModelConfig, RunConfig
-    from rnnsearch.systems.folder import Loaded
+    from rnnsearch.systems.system import System
 
 
 def inspect(
@@ -24,19 +24,19 @@ def inspect(
     from rich.text import Text
 
     from rnnsearch.systems.card import measured, training_facts
-    from rnnsearch.systems.folder import load_model
+    from rnnsearch.systems.folder import load_system
 
-    loaded = load_model(model)
+    system = load_system(model)
     out = Console()
     if not out.is_terminal:
         out = Console(width=200)  # no line of a file or a pipe is broken
     out.print(Text(str(model), "bold"), soft_wrap=True)
-    out.print(_facts("Model", _model(loaded, model)))
+    out.print(_facts("Model", _model(system, model)))
     if trained := training_facts(model):
         out.print(_facts("Training", _training(trained)))
     if scores := measured(model):
         out.print(_scores(scores))
-    out.print(_parts(loaded))
+    out.print(_parts(system))
     if config:
         out.print(Text((model / "config.toml").read_text(encoding="utf-8")), soft_wrap=True)
 
@@ -66,21 +66,20 @@ def _facts(title: str, rows: dict[str, str]) -> Table:
     return table
 
 
-def _model(loaded: Loaded, folder: Path) -> dict[str, str]:
-    from rnnsearch.search.model_scorer import fastest
+def _model(system: System[Any], folder: Path) -> dict[str, str]:
     from rnnsearch.systems.card import sha256_of
     from rnnsearch.systems.folder import WEIGHTS
 
-    config, model = loaded.config, loaded.config.model
+    config, model = system.config, system.config.model
     units = "words" if config.text.type == "words" else "subwords (BPE), " + ("joint" if config.text.joint else "apart")
     megabytes = (folder / WEIGHTS).stat().st_size / 1e6
     return {
         "Languages": f"{config.data.source} → {config.data.target}",
-        "Parameters": f"{sum(p.numel() for p in loaded.model.parameters()):,} ({megabytes:.1f} MB)",
-        "Vocabulary": f"{len(loaded.source):,} source and {len(loaded.target):,} target symbols: {units}",
+        "Parameters": f"{system.parameters:,} ({megabytes:.1f} MB)",
+        "Vocabulary": f"{len(system.source):,} source and {len(system.target):,} target symbols: {units}",
         **_layers(model),
         "Search": _search(config),
-        "On this machine": fastest(loaded.model, config.search.precision).what,
+        "On this machine": system.fastest(config.search.precision).what,
         "Weights' SHA-256": sha256_of(folder / WEIGHTS),
     }
 
@@ -139,10 +138,10 @@ def _scores(scores: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _parts(loaded: Loaded) -> Table:
+def _parts(system: System[Any]) -> Table:
     """Every parameter under the part of the model that it belongs to, with the parts' sums."""
     table = _table("\nParts", "part", "shape", ">parameters", ">share")
-    parameters = dict(loaded.model.named_parameters())
+    parameters = dict(system.model.named_parameters())
     total = sum(p.numel() for p in parameters.values())
     for part in dict.fromkeys(name.partition(".")[0] for name in parameters):
         inside = {name: p for name, p in parameters.items() if name.partition(".")[0] == part}

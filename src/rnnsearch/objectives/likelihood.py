@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rnnsearch.data.batches import Batch
 from rnnsearch.models.draws import Draws
-from rnnsearch.models.translation_model import TranslationModel, only
+from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.loss import Loss, Objective
 from rnnsearch.objectives.penalty import Pass, Penalty
 
@@ -39,7 +39,7 @@ class Likelihood(Objective[TranslationModel]):
         readout, ids = (tensor.flatten(0, 1).index_select(0, real) for tensor in (unrolled.readout, target.ids))
         total, each = model.output.losses(readout, ids, self.smoothing)
         nll = each.new_zeros(target.ids.numel()).index_copy(0, real, each).view(target.ids.shape)
-        done = Pass(model, batch, only(memories), unrolled, nll)
+        done = Pass(model, batch, memories, unrolled, nll)
         parts: dict[str, Tensor] = {}
         if torch.is_grad_enabled():
             for weight, penalty in self.penalties:

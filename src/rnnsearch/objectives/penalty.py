@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rnnsearch.data.batches import Batch
 from rnnsearch.models.memory import Memory
-from rnnsearch.models.translation_model import TranslationModel, Unrolled
+from rnnsearch.models.translation_model import Memories, TranslationModel, Unrolled, only
 from rnnsearch.tensors import at_least_fp32
 
 
@@ -22,9 +22,14 @@ class Pass(NamedTuple):
 
     model: TranslationModel
     batch: Batch
-    memory: Memory
+    memories: Memories
     unrolled: Unrolled
     nll: Tensor
+
+    @property
+    def memory(self) -> Memory:
+        """Of the one source."""
+        return only(self.memories)
 
     def weights(self) -> Tensor:
         """alpha [B, I, J] over annotations in fp32 at least, zero on padding of either side: what gradients reach

@@ -29,13 +29,15 @@ Progress = Callable[[int], None]
 Result = TypeVar("Result")
 
 
-def make_sources(sentences: Sequence[Ids], device: torch.device, characters: Characters | None = None) -> Sources:
+def make_sources(
+    sentences: Sequence[Ids], device: torch.device, characters: Characters | None = None, name: str = SOURCE
+) -> Sources:
     """The batch of a system with one source: EOS after each sentence, then padding. With `characters`, of sentences
     that are `Spelled`, symbols have their spelling."""
     width = max(len(ids) for ids in sentences)
     rows = [[*ids, EOS, *[PAD] * (width - len(ids))] for ids in sentences]
     side = Side.of(torch.tensor(rows))
-    return {SOURCE: (side if characters is None else characters.side(sentences, side)).to(device)}
+    return {name: (side if characters is None else characters.side(sentences, side)).to(device)}
 
 
 def decode_all(

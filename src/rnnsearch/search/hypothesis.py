@@ -34,6 +34,11 @@ class Hypothesis:
     finished: bool
     """Whether it ended with EOS; False where it was cut at its maximal length."""
 
+    @property
+    def weights(self) -> NDArray[np.float32] | None:
+        """The attention over its one source; None where there is none."""
+        return next(iter(self.attention.values()), None)
+
 
 EMPTY = Hypothesis(ids=(), score=0.0, log_prob=0.0, token_scores=(), attention={}, finished=True)
 """The translation of an empty sentence, which no Scorer is asked for."""

@@ -17,7 +17,7 @@ from rnnsearch.kernels.native.packed import Kind, Packed, decoding, multiplies_b
 from rnnsearch.models.outputs import Logits
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.search.hypothesis import Numbers, Scored
-from rnnsearch.search.scorer import SOURCE, Scorer, Sources, Step
+from rnnsearch.search.scorer import Scorer, Sources, Step
 from rnnsearch.text.vocabulary import BOS, EOS, UNK
 
 
@@ -30,14 +30,13 @@ class _Memory(NamedTuple):
 class ModelScorer:
     """One translation model as a Scorer: its logits, and their norm, which makes them log-probabilities.
 
-    The model is used as it is: put it in evaluation mode first. `name` is the source it reads.
+    The model is used as it is: put it in evaluation mode first. It reads all sources of the batch.
     """
 
     normalised = True
 
-    def __init__(self, model: TranslationModel, name: str = SOURCE) -> None:
+    def __init__(self, model: TranslationModel) -> None:
         self._model = model
-        self._name = name
         self.vocabulary = len(model.output.bias)
 
     @property
@@ -47,7 +46,7 @@ class ModelScorer:
 
     def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
         """The encoded sources and the decoder's first state."""
-        memory = self._model.encode({self._name: sources[self._name]})
+        memory = self._model.encode(sources)
         return _Memory(memory, self._model.output.over(columns)), self._model.start(memory)
 
     def step(self, memory: Any, state: Any, y: Tensor) -> Step:
@@ -60,6 +59,7 @@ class ModelScorer:
 
 
 class _NativeMemory(NamedTuple):
+    source: str
     encoded: NativeMemory
     output: Packed
     """The output layer over the batch's columns."""
@@ -71,33 +71,32 @@ class NativeScorer:
     normalised = True
     device = torch.device("cpu")
 
-    def __init__(self, twin: NativeRNNsearch, name: str = SOURCE) -> None:
+    def __init__(self, twin: NativeRNNsearch) -> None:
         self._twin = twin
-        self._name = name
         self.vocabulary = twin.output.matrix.outputs
 
     def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
         """The encoded sources and the decoder's first state."""
-        source = sources[self._name]
+        ((name, source),) = sources.items()
         memory = self._twin.encode(source.ids, source.mask)
         output = self._twin.output if columns is None else self._twin.rows(columns)
-        return _NativeMemory(memory, output), self._twin.start(memory)
+        return _NativeMemory(name, memory, output), self._twin.start(memory)
 
     def step(self, memory: Any, state: Any, y: Tensor) -> Step:
         """One step of the decoder, its readout and the output layer."""
         logits, norm, state, alpha = self._twin.step(memory.encoded, state, y, memory.output)
-        return Step(logits, state, {self._name: alpha}, norm)
+        return Step(logits, state, {memory.source: alpha}, norm)
 
     def greedy(self, sources: Sources, columns: Tensor | None, most: Numbers, banned: Sequence[int]) -> Scored:
         """The whole search without coming back to Python."""
-        (encoded, output), _ = self.start(sources, columns)
+        (source, encoded, output), _ = self.start(sources, columns)
         never = torch.tensor(banned, dtype=torch.int64)
         if columns is not None:
             never = torch.isin(columns, never).nonzero()[:, 0]
         found = self._twin.greedy(encoded, output, columns, never, torch.from_numpy(most), BOS, EOS)
         finished = found.tokens.gather(0, found.length[None] - 1)[0].numpy() == EOS
         length = found.length.numpy() - ~finished
-        attention = {self._name: found.attention.numpy()}
+        attention = {source: found.attention.numpy()}
         return Scored(np.arange(len(most)), found.tokens.numpy(), found.scores.numpy(), length, finished, attention)
 
 

@@ -21,9 +21,10 @@ from torch import Tensor
 from rnnsearch.data.sides import Side
 
 Sources = Mapping[str, Side]
-"""The batch's sentences by source name. Most systems have one source, `SOURCE`."""
+"""The batch's sentences by the source's name."""
 
 SOURCE = "source"
+"""What the one source of a batch is called where nobody has named it."""
 
 
 class Step(NamedTuple):

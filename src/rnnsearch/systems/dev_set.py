@@ -10,19 +10,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rnnsearch.config import RunConfig, SearchConfig
+from rnnsearch.config import SearchConfig
 from rnnsearch.data.batches import make_batch
 from rnnsearch.data.corpus import Row
 from rnnsearch.metrics.alignment_error import alignment_error
 from rnnsearch.metrics.bleu_chrf_ter import corpus_bleu
 from rnnsearch.models.translation_model import TranslationModel
-from rnnsearch.objectives.loss import Objective
+from rnnsearch.objectives.loss import Model, Objective
 from rnnsearch.processes import Processes
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all
 from rnnsearch.search.model_scorer import ModelScorer, fastest
-from rnnsearch.search.scorer import SOURCE
-from rnnsearch.systems.validation import HeldOut, Measure, Validation
+from rnnsearch.systems.validation import HeldOut
 from rnnsearch.text.alignments import Link, Links, attention_of_symbols, links_from_attention, symbols_to_words
 from rnnsearch.text.spans import word_of_symbol
 from rnnsearch.text.tokenizer import Tokenizer
@@ -44,9 +43,7 @@ class DevSet:
         self.own = processes.share(self.order)
         """The numbers of the pairs that this process translates and aligns."""
 
-    def held_out(
-        self, objective: Objective[TranslationModel], rows: int, device: torch.device
-    ) -> HeldOut[TranslationModel]:
+    def held_out(self, objective: Objective[Model], rows: int, device: torch.device) -> HeldOut[Model]:
         """The pairs as batches of `rows`."""
         starts = range(0, len(self.order), rows)
         batches = [
@@ -98,29 +95,12 @@ class AlignmentErrorRate:
         dev = self.dev
         sources, targets = ([ids[n] for n in dev.own] for ids in (dev.source_ids, dev.target_ids))
         found = forced_all(ModelScorer(model), sources, targets, batch_sentences=self.batch_sentences)
-        links = [self._links(n, each.attention[SOURCE]) for n, each in zip(dev.own, found, strict=True)]
+        links = [self._links(n, each.weights) for n, each in zip(dev.own, found, strict=True)]
         return alignment_error(dev.of_all(links), self.gold).aer
 
-    def _links(self, pair: int, attention: NDArray[np.float32]) -> Set[Link]:
+    def _links(self, pair: int, attention: NDArray[np.float32] | None) -> Set[Link]:
         """The links of a pair's weights [I, J] over symbols."""
+        assert attention is not None
         columns, rows = self.source_words[pair], self.target_words[pair]
         weights = attention_of_symbols(attention, len(rows), self.of_read_words)
         return links_from_attention(symbols_to_words(weights[:, : len(columns)], columns, rows))
-
-
-def validation(
-    dev: DevSet,
-    config: RunConfig,
-    objective: Objective[TranslationModel],
-    gold: Sequence[Links] | None,
-    device: torch.device,
-) -> Validation[TranslationModel]:
-    """What a run's config asks to be measured of a dev set; `gold`: its alignments, where AER is."""
-    training, search = config.training, config.search
-    measures: dict[str, Measure[TranslationModel] | None] = {"bleu": None}
-    if training.dev_bleu:
-        measures["bleu"] = Bleu(dev, config.data.target, search)
-    if gold is not None:
-        read = config.objective.aligns_read_words
-        measures["aer"] = AlignmentErrorRate(dev, gold, read, search.batch_sentences)
-    return Validation(dev.held_out(objective, training.batch.sentences or 64, device), measures)

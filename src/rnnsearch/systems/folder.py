@@ -3,67 +3,70 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from rnnsearch import config as run_config
-from rnnsearch.config import RunConfig
 from rnnsearch.errors import ConfigError, ModelError
 from rnnsearch.files import write_text
-from rnnsearch.models.translation_model import TranslationModel
-from rnnsearch.systems.build import build
 from rnnsearch.systems.model_checks import check_model
+from rnnsearch.systems.system import System
+from rnnsearch.systems.table import SYSTEMS
 from rnnsearch.text.tokenizer import Tokenizer
-from rnnsearch.weights import load_weights, save_weights
+from rnnsearch.weights import load_weights, save_weights, weights
 
-CONFIG, WEIGHTS, SOURCE, TARGET = "config.toml", "model.safetensors", "source.json", "target.json"
-
-
-class Loaded(NamedTuple):
-    """A model folder's contents."""
-
-    model: TranslationModel
-    config: RunConfig
-    source: Tokenizer
-    target: Tokenizer
+CONFIG, WEIGHTS, TOKENIZERS = "config.toml", "model.safetensors", "tokenizers"
+TWO_SIDES = ("source.json", "target.json")
+"""Where folders of versions that knew two sides alone keep their tokenizers."""
 
 
-def save_model(
-    folder: Path, tensors: dict[str, Tensor], config: RunConfig, source: Tokenizer, target: Tokenizer
-) -> None:
-    """Write (or write over) a model folder, weights last, so that a folder with weights is whole."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / CONFIG, run_config.dump(config))
-    source.save(folder / SOURCE)
-    target.save(folder / TARGET)
-    save_weights(folder / WEIGHTS, tensors)
+def tokenizer_file(side: str) -> str:
+    """Where a side's tokenizer is, within the folder."""
+    return f"{TOKENIZERS}/{side}.json"
+
+
+def save_system(folder: Path, system: System[Any], tensors: dict[str, Tensor] | None = None) -> None:
+    """Write (or write over) a model folder, weights last, so that a folder with weights is whole.
+
+    `tensors`: the weights, where they are not those that the system's model has now.
+    """
+    (folder / TOKENIZERS).mkdir(parents=True, exist_ok=True)
+    write_text(folder / CONFIG, run_config.dump(system.config))
+    for side, tokenizer in system.tokenizers.items():
+        tokenizer.save(folder / tokenizer_file(side))
+    save_weights(folder / WEIGHTS, weights(system.model) if tensors is None else tensors)
 
 
 def require_whole(folder: Path) -> None:
-    """Errors: ModelError where a folder lacks a file of a model."""
+    """Errors: ModelError where a folder lacks what every model has."""
     if not folder.is_dir():
         raise ModelError(f"{folder}: there is no such model folder")
-    missing = [name for name in (CONFIG, WEIGHTS, SOURCE, TARGET) if not (folder / name).is_file()]
+    old = any((folder / name).is_file() for name in TWO_SIDES)
+    missing = [name for name in (CONFIG, WEIGHTS, *(TWO_SIDES if old else ())) if not (folder / name).is_file()]
+    if not old and not (folder / TOKENIZERS).is_dir():
+        missing.append(TOKENIZERS)
     if missing:
         raise ModelError(f"{folder}: is not a whole model folder: it lacks {', '.join(missing)}")
 
 
-def load_model(folder: Path, device: torch.device | str = "cpu") -> Loaded:
-    """Read a model folder, ready to translate.
+def load_system(folder: Path, device: torch.device | str = "cpu") -> System[Any]:
+    """Read a model folder, ready to be used.
 
     Errors: ModelError, one sentence, for a missing, incomplete, truncated or foreign folder.
     """
     require_whole(folder)
-    source, target = Tokenizer.load(folder / SOURCE), Tokenizer.load(folder / TARGET)
     try:
         config = run_config.load(folder / CONFIG)
-        faults = check_model(config)
-        if faults:
+        if faults := check_model(config):
             raise ConfigError(faults)
-        model = build(config.model, len(source), len(target), seed=None, objective=config.objective)
+        sides = config.data.sides
+        files = [tokenizer_file(side) for side in sides] if (folder / TOKENIZERS).is_dir() else TWO_SIDES
+        tokenizers = {side: Tokenizer.load(folder / file) for side, file in zip(sides, files, strict=True)}
+        system = SYSTEMS[config.model.kind].make(config, tokenizers, seed=None)
     except ConfigError as error:
         raise ModelError(f"{folder}: its {CONFIG} is not of this version of rnnsearch: {error.faults[0]}") from None
-    load_weights(folder / WEIGHTS, model)
-    return Loaded(model.to(device).eval(), config, source, target)
+    load_weights(folder / WEIGHTS, system.model)
+    system.model.to(device).eval()
+    return system

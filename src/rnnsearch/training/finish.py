@@ -19,22 +19,22 @@ from rnnsearch.systems.card import TRAINING, write_card
 from rnnsearch.systems.folder import WEIGHTS
 from rnnsearch.training.averaging import average
 from rnnsearch.training.loop import Trainer
-from rnnsearch.training.systems import Direction
+from rnnsearch.training.tasks import Output
 from rnnsearch.weights import fill, weights
 
 
-def finish(trainer: Trainer[Any], directions: Sequence[Direction], prepared: Prepared) -> None:
+def finish(trainer: Trainer[Any], outputs: Sequence[Output], prepared: Prepared) -> None:
     """Average the last evaluations' weights where asked, and write the card."""
     processes, history = trainer.processes, trainer.state.history
     paths = processes.agreed(trainer.to_average())
     if trainer.training.average > 1 and len(paths) > 1 and "averaged" not in history[-1]:
-        _average(trainer, directions, paths)
-    for direction in directions:
-        if processes.first and (direction.folder / WEIGHTS).is_file():
-            describe_run(trainer, direction, prepared)
+        _average(trainer, outputs, paths)
+    for output in outputs:
+        if processes.first and (output.folder / WEIGHTS).is_file():
+            describe_run(trainer, output, prepared)
 
 
-def _average(trainer: Trainer[Any], directions: Sequence[Direction], paths: list[Path]) -> None:
+def _average(trainer: Trainer[Any], outputs: Sequence[Output], paths: list[Path]) -> None:
     """The mean of the last evaluated weights becomes the model if the dev set says that it beats the best of them."""
     own = {name: parameter.detach().clone() for name, parameter in weights(trainer.model).items()}
     if trainer.processes.first:
@@ -43,8 +43,8 @@ def _average(trainer: Trainer[Any], directions: Sequence[Direction], paths: list
     row = trainer.score_dev()
     assert row is not None
     if row["best"] and trainer.processes.first:
-        for direction in directions:
-            direction.save(weights(trainer.model))
+        for output in outputs:
+            output.save(weights(trainer.model))
     fill(trainer.model, own)
     history = trainer.state.history
     history.append({**row, "train_nll": history[-1]["train_nll"], "averaged": len(paths)})
@@ -56,13 +56,13 @@ def _average(trainer: Trainer[Any], directions: Sequence[Direction], paths: list
     )
 
 
-def describe_run(trainer: Trainer[Any], direction: Direction, prepared: Prepared) -> None:
-    """Write `training.json` and the model card of one direction's model folder."""
-    folder, config, state = direction.folder, direction.config, trainer.state
+def describe_run(trainer: Trainer[Any], output: Output, prepared: Prepared) -> None:
+    """Write `training.json` and the model card of one model folder."""
+    folder, config, state = output.folder, output.system.config, trainer.state
     facts = {
-        "pair": [config.data.source, config.data.target],
-        "parameters": sum(p.numel() for p in direction.own(weights(trainer.model)).values()),
-        "vocabulary": [len(direction.source), len(direction.target)],
+        "pair": list(config.data.sides),
+        "parameters": sum(p.numel() for p in output.own(weights(trainer.model)).values()),
+        "vocabulary": [len(output.system.tokenizers[side]) for side in config.data.sides],
         "data": prepared.facts,
         "updates": state.update,
         "epochs": trainer.epochs(),

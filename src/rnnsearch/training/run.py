@@ -23,7 +23,7 @@ from rnnsearch.training.finish import describe_all, describe_run, finish
 from rnnsearch.training.loop import Trainer
 from rnnsearch.training.progress import Reporter, RunLog, TensorBoard, Together
 from rnnsearch.training.run_folder import CHECKPOINTS, open_folder, with_dictionary
-from rnnsearch.training.systems import System, make_system
+from rnnsearch.training.tasks import Trained, make_trained
 from rnnsearch.weights import weights
 
 __all__ = ["check", "describe_run", "train"]
@@ -80,8 +80,8 @@ def _train(
     everyone: Reporter,
     processes: Processes,
 ) -> str:
-    system = make_system(config, prepared, folder, device, processes)
-    trainer = _trainer(config, prepared, system, folder, device, everyone, processes)
+    trained = make_trained(config, prepared, folder, device, processes)
+    trainer = _trainer(config, prepared, trained, folder, device, everyone, processes)
     size = sum(p.numel() for p in trainer.model.parameters())
     left_out = trainer.batches.left_out
     everyone.message(
@@ -96,7 +96,7 @@ def _train(
     if processes.first:
         write_text(folder / CONFIG, run_config.dump(config))
     reason = trainer.run()
-    finish(trainer, system.directions, prepared)
+    finish(trainer, trained.outputs, prepared)
     everyone.message(f"training ended: {reason}")
     return reason
 
@@ -119,16 +119,16 @@ def _agree(trainer: Trainer[Any], prepared: Prepared, processes: Processes) -> N
 def _trainer(
     config: RunConfig,
     prepared: Prepared,
-    system: System[Any],
+    trained: Trained[Any],
     folder: Path,
     device: torch.device,
     reporter: Reporter,
     processes: Processes,
 ) -> Trainer[Any]:
     def new_best() -> None:
-        for direction in system.directions:
-            direction.save(weights(trainer.model))
-            describe_run(trainer, direction, prepared)
+        for output in trained.outputs:
+            output.save(weights(trainer.model))
+            describe_run(trainer, output, prepared)
 
     training = config.training
     batches = Batches(
@@ -140,5 +140,5 @@ def _trainer(
         world=processes.world,
         multiple=WIDTH_MULTIPLE if device.type == "cuda" else 1,
     )
-    trainer = Trainer(training, system.task, batches, device, folder / CHECKPOINTS, reporter, new_best, processes)
+    trainer = Trainer(training, trained.task, batches, device, folder / CHECKPOINTS, reporter, new_best, processes)
     return trainer

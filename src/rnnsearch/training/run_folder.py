@@ -14,7 +14,7 @@ from rnnsearch.files import write_text
 from rnnsearch.search.unknown_words import DICTIONARY, read_dictionary
 from rnnsearch.systems.card import TRAINING
 from rnnsearch.systems.folder import CONFIG, WEIGHTS
-from rnnsearch.training.systems import reverse_folder
+from rnnsearch.training.tasks import reverse_folder
 
 FREE = {"max_epochs", "max_updates", "max_minutes", "patience", "threads", "save_minutes", "tensorboard", "all_reduce"}
 """Options of `[training]` that a resumed run may change."""

@@ -1,4 +1,4 @@
-"""What a run trains: one translation model, or both directions together; where each goes and how it is scored."""
+"""What a run trains: one system, or two directions together; which model folders it becomes and how it is scored."""
 
 from __future__ import annotations
 
@@ -16,89 +16,84 @@ from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import TrainingError
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.models.translation_pair import TranslationPair, direction
-from rnnsearch.objectives.build import penalties
-from rnnsearch.objectives.likelihood import likelihood
 from rnnsearch.objectives.loss import Model
 from rnnsearch.objectives.symmetry import Symmetric
 from rnnsearch.processes import Processes
-from rnnsearch.systems.build import build
-from rnnsearch.systems.dev_set import DevSet, validation
-from rnnsearch.systems.folder import save_model
+from rnnsearch.systems.dev_set import DevSet
+from rnnsearch.systems.folder import save_system
 from rnnsearch.systems.parameters import ParameterGroup
+from rnnsearch.systems.system import System
+from rnnsearch.systems.table import SYSTEMS
+from rnnsearch.systems.translation import TranslationSystem
 from rnnsearch.systems.validation import Assessor, DevScore, Validation
 from rnnsearch.text.alignments import Links
-from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.training.loop import Task
 
 Tensors = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
-class Direction:
-    """One model folder: what it is of, and which of the run's tensors are its own."""
+class Output:
+    """A model folder that a run becomes: what it holds, and which of the run's tensors are its own."""
 
     folder: Path
-    config: RunConfig
-    source: Tokenizer
-    target: Tokenizer
+    system: System[Any]
     own: Callable[[Tensors], Tensors]
 
     def save(self, tensors: Tensors) -> None:
         """Write the model folder from the run's tensors."""
-        save_model(self.folder, self.own(tensors), self.config, self.source, self.target)
+        save_system(self.folder, self.system, self.own(tensors))
 
 
 @dataclass(frozen=True)
-class System(Generic[Model]):
+class Trained(Generic[Model]):
     """What a run trains, and the model folders that it becomes."""
 
     task: Task[Model]
-    directions: tuple[Direction, ...]
+    outputs: tuple[Output, ...]
 
 
-def make_system(
+def make_trained(
     config: RunConfig, prepared: Prepared, folder: Path, device: torch.device, processes: Processes
-) -> System[Any]:
-    """The system of a config whose model folder is `folder` (and `reverse_folder`, of two directions)."""
-    made = one_direction if config.objective.symmetry is None else two_directions
+) -> Trained[Any]:
+    """What a config's run trains, whose model folder is `folder` (and `reverse_folder`, of two directions)."""
+    made = one_system if config.objective.symmetry is None else two_directions
     return made(config, prepared, folder, device, processes)
 
 
-def one_direction(
+def one_system(
     config: RunConfig, prepared: Prepared, folder: Path, device: torch.device, processes: Processes
-) -> System[TranslationModel]:
-    """A translation model by maximum likelihood, with the config's penalties."""
-    there = Direction(folder, config, prepared.source, prepared.target, lambda tensors: tensors)
-    objective = likelihood(config.training.label_smoothing, penalties(config.objective))
-    model = _model(there, config.training.seed).to(device)
-    validation = _validation(there, prepared.dev, _gold(config, prepared), device, processes)
-    return System(Task(model, [ParameterGroup(list(model.parameters()))], objective, validation), (there,))
+) -> Trained[Any]:
+    """A system by its own objective."""
+    system = SYSTEMS[config.model.kind].make(config, prepared.tokenizers, config.training.seed)
+    model = system.model.to(device)
+    validation = _validation(system, prepared.dev, _gold(config, prepared), device, processes)
+    task = Task(model, system.groups(), system.objective(), validation)
+    return Trained(task, (Output(folder, system, lambda tensors: tensors),))
 
 
 def two_directions(
     config: RunConfig, prepared: Prepared, folder: Path, device: torch.device, processes: Processes
-) -> System[TranslationPair]:
+) -> Trained[TranslationPair]:
     """Both directions, rewarded where their attention agrees (Cohn et al. 2016)."""
-    weight, smoothing = config.objective.symmetry, config.training.label_smoothing
+    weight = config.objective.symmetry
     assert weight is not None
-    source, target = prepared.source, prepared.target
-    there = Direction(folder, config, source, target, lambda tensors: direction(tensors, "onward"))
-    back = Direction(
-        reverse_folder(folder), reverse_config(config), target, source, lambda tensors: direction(tensors, "back")
-    )
-    pair = TranslationPair(_model(there, config.training.seed), _model(back, config.training.seed + 1)).to(device)
-    turned = [row._replace(texts=row.texts[::-1]) for row in prepared.dev]
+    seed, both = config.training.seed, prepared.tokenizers
+    there = TranslationSystem.make(config, both, seed)
+    back = TranslationSystem.make(reverse_config(config), both, seed + 1)
+    pair = TranslationPair(there.model, back.model).to(device)
     gold = _gold(config, prepared)
-    back_gold = None if gold is None else [links.turned() for links in gold]
     onward = _validation(there, prepared.dev, gold, device, processes)
+    turned = [row._replace(texts=row.texts[::-1]) for row in prepared.dev]
+    back_gold = None if gold is None else [links.turned() for links in gold]
     backward = _validation(back, turned, back_gold, device, processes)
     validation = None if onward is None or backward is None else PairValidation(onward, backward)
-    objective = Symmetric(weight, likelihood(smoothing, penalties(config.objective)))
-    return System(Task(pair, [ParameterGroup(list(pair.parameters()))], objective, validation), (there, back))
-
-
-def _model(of: Direction, seed: int) -> TranslationModel:
-    return build(of.config.model, len(of.source), len(of.target), seed, of.config.objective)
+    objective = Symmetric(weight, there.objective())
+    outputs = (
+        Output(folder, there, lambda tensors: direction(tensors, "onward")),
+        Output(reverse_folder(folder), back, lambda tensors: direction(tensors, "back")),
+    )
+    return Trained(Task(pair, [ParameterGroup(list(pair.parameters()))], objective, validation), outputs)
 
 
 def _gold(config: RunConfig, prepared: Prepared) -> list[Links] | None:
@@ -112,11 +107,13 @@ def _gold(config: RunConfig, prepared: Prepared) -> list[Links] | None:
 
 
 def _validation(
-    of: Direction, pairs: list[Row], gold: list[Links] | None, device: torch.device, processes: Processes
-) -> Validation[TranslationModel] | None:
-    if not pairs:
+    system: System[Model], rows: list[Row], gold: list[Links] | None, device: torch.device, processes: Processes
+) -> Validation[Model] | None:
+    if not rows:
         return None
-    return validation(DevSet(pairs, of.source, of.target, processes), of.config, likelihood(), gold, device)
+    dev = DevSet(rows, system.source, system.target, processes)
+    held_out = dev.held_out(system.dev_objective(), system.config.training.batch.sentences or 64, device)
+    return Validation(held_out, system.measures(dev, gold))
 
 
 def reverse_folder(folder: Path) -> Path:

@@ -1,0 +1,125 @@
+"""The System: what a run trains and a model folder holds, of whatever kind. Commands, server, evaluation and training
+ask it, and no class of a model."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rnnsearch.config import RunConfig
+from rnnsearch.data.direction import Direction
+from rnnsearch.errors import ModelError
+from rnnsearch.objectives.loss import Model, Objective
+from rnnsearch.search.model_scorer import Fastest
+from rnnsearch.search.scorer import Scorer, Sources
+from rnnsearch.systems.dev_set import DevSet
+from rnnsearch.systems.parameters import ParameterGroup
+from rnnsearch.systems.validation import Measure
+from rnnsearch.text.alignments import Links
+from rnnsearch.text.tokenizer import Tokenizer
+
+Matrix = NDArray[np.float32]
+Ability = Literal["translate", "align", "posterior", "states"]
+"""To translate at all; to align by attention; to align by posterior weights (`search.posterior`); to say what state a
+source sentence leaves the encoder in."""
+
+
+@dataclass(frozen=True)
+class System(ABC, Generic[Model]):
+    """A module with the config that it was made by and its sides' tokenizers by name.
+
+    Each kind is one class and its row in `SYSTEMS`. It holds parameters and tables alone: nothing of a batch.
+    """
+
+    model: Model
+    config: RunConfig
+    tokenizers: Mapping[str, Tokenizer]
+
+    kind: ClassVar[str]
+    """Its name in `[model] kind`."""
+
+    @classmethod
+    @abstractmethod
+    def make(cls, config: RunConfig, tokenizers: Mapping[str, Tokenizer], seed: int | None) -> System[Any]:
+        """A system of a config that has passed its checks; `seed` draws its parameters, which None leaves unfilled."""
+
+    @property
+    def direction(self) -> Direction:
+        """From which sides it goes to which."""
+        return Direction(self.config.data.sources, self.config.data.target)
+
+    @property
+    def source(self) -> Tokenizer:
+        """The tokenizer of the one source."""
+        return self.tokenizers[self.config.data.one_source]
+
+    @property
+    def target(self) -> Tokenizer:
+        """The tokenizer of the target."""
+        return self.tokenizers[self.config.data.target]
+
+    @property
+    @abstractmethod
+    def cannot(self) -> Mapping[Ability, str]:
+        """What it cannot do, each with the sentence that says why: the one place that knows."""
+
+    def can(self, ability: Ability) -> bool:
+        """Whether it can do that."""
+        return ability not in self.cannot
+
+    def require(self, ability: Ability) -> None:
+        """Errors: ModelError, one sentence, where it cannot do that."""
+        if not self.can(ability):
+            raise ModelError(self.cannot[ability])
+
+    @property
+    def device(self) -> torch.device:
+        """Where its parameters are."""
+        return next(self.model.parameters()).device
+
+    def groups(self) -> list[ParameterGroup]:
+        """What is trained, and how fast: all alike, if a kind does not say otherwise."""
+        return [ParameterGroup(list(self.model.parameters()))]
+
+    @abstractmethod
+    def objective(self) -> Objective[Model]:
+        """What training minimises."""
+
+    @abstractmethod
+    def dev_objective(self) -> Objective[Model]:
+        """What the NLL of a dev set is measured by: the objective without smoothing and penalties."""
+
+    def measures(self, dev: DevSet, gold: Sequence[Links] | None) -> dict[str, Measure[Model] | None]:
+        """What else is measured of a dev set, by metric; `gold`: its alignments, where AER is asked for."""
+        return {}
+
+    @abstractmethod
+    def fastest(self, precision: str) -> Fastest:
+        """The fastest Scorer here, with products in a precision of `[search]`."""
+
+    @abstractmethod
+    def plain(self) -> Scorer:
+        """The Scorer by the model's own definition, in fp32: what given translations are scored and aligned by."""
+
+    @abstractmethod
+    def sources(self, sentences: Sequence[Sequence[int]], device: torch.device) -> Sources:
+        """The batch of some sentences, given as ids without EOS."""
+
+    def posterior(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[Matrix]:
+        """Posterior weights of given translations (`search.posterior`). Errors: ModelError where it has none."""
+        raise ModelError(self.cannot["posterior"])
+
+    def states(self, sentences: Sequence[Sequence[int]]) -> Matrix:
+        """[sentences, S], the state that each leaves the encoder in. Errors: ModelError where it has none."""
+        raise ModelError(self.cannot["states"])
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers it has learned."""
+        return sum(parameter.numel() for parameter in self.model.parameters())

@@ -1,0 +1,10 @@
+"""The systems by kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rnnsearch.systems.system import System
+from rnnsearch.systems.translation import TranslationSystem
+
+SYSTEMS: dict[str, type[System[Any]]] = {s.kind: s for s in (TranslationSystem,)}

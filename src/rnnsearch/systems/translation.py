@@ -1,0 +1,91 @@
+"""The system of one translation model: one source, one target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from rnnsearch.config import RunConfig
+from rnnsearch.models.translation_model import TranslationModel
+from rnnsearch.objectives.build import penalties
+from rnnsearch.objectives.likelihood import Likelihood, likelihood
+from rnnsearch.search.decode import make_sources
+from rnnsearch.search.model_scorer import Fastest, ModelScorer, fastest
+from rnnsearch.search.posterior import posterior_attention
+from rnnsearch.search.scorer import Scorer, Sources
+from rnnsearch.systems.build import build
+from rnnsearch.systems.dev_set import AlignmentErrorRate, Bleu, DevSet
+from rnnsearch.systems.system import Ability, Matrix, System
+from rnnsearch.systems.validation import Measure
+from rnnsearch.text.alignments import Links
+from rnnsearch.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class TranslationSystem(System[TranslationModel]):
+    """A translation model trained by maximum likelihood, with the penalties of `[objective]`."""
+
+    kind = "translation"
+
+    @classmethod
+    def make(cls, config: RunConfig, tokenizers: Mapping[str, Tokenizer], seed: int | None) -> TranslationSystem:
+        source, target = (len(tokenizers[side]) for side in config.data.sides)
+        return cls(build(config.model, source, target, seed, config.objective), config, tokenizers)
+
+    @property
+    def cannot(self) -> Mapping[Ability, str]:
+        decoder, kind = self.model.decoder, self.config.model.decoder.type
+        if not decoder.attends:
+            no_attention = f"aligning needs a model with attention; this one's decoder ({kind}) has none"
+            return {"align": no_attention, "posterior": no_attention}
+        if not decoder.reads_context:
+            return {
+                "posterior": "posterior attention needs a decoder whose readout reads the context; this one's "
+                f"({kind}) reads only what the recurrence made of it"
+            }
+        if self.config.objective.aligns_read_words:
+            return {
+                "posterior": "posterior attention has no use for this model: its attention was trained to align the "
+                'word just read (objective.supervision.word = "read")'
+            }
+        return {}
+
+    def objective(self) -> Likelihood:
+        return likelihood(self.config.training.label_smoothing, penalties(self.config.objective))
+
+    def dev_objective(self) -> Likelihood:
+        return likelihood()
+
+    def measures(self, dev: DevSet, gold: Sequence[Links] | None) -> dict[str, Measure[TranslationModel] | None]:
+        config = self.config
+        found: dict[str, Measure[TranslationModel] | None] = {"bleu": None}
+        if config.training.dev_bleu:
+            found["bleu"] = Bleu(dev, config.data.target, config.search)
+        if gold is not None:
+            read = config.objective.aligns_read_words
+            found["aer"] = AlignmentErrorRate(dev, gold, read, config.search.batch_sentences)
+        return found
+
+    def fastest(self, precision: str) -> Fastest:
+        return fastest(self.model, precision)
+
+    def plain(self) -> Scorer:
+        return ModelScorer(self.model)
+
+    def sources(self, sentences: Sequence[Sequence[int]], device: torch.device) -> Sources:
+        return make_sources(sentences, device, name=self.config.data.one_source)
+
+    def posterior(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[Matrix]:
+        self.require("posterior")
+        return posterior_attention(self.model, sources, targets)
+
+    def states(self, sentences: Sequence[Sequence[int]]) -> Matrix:
+        if not sentences:
+            return np.zeros((0, self.model.encoder.shapes[-1].size), dtype=np.float32)
+        with torch.inference_mode():
+            memory = self.model.encode(self.sources(sentences, self.device))
+        found: Matrix = memory[self.config.data.one_source].finals[-1].h.float().cpu().numpy()
+        return found
