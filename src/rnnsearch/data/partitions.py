@@ -32,16 +32,16 @@ Parts = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.uint64]
 
 _NOT_WORD = re.compile(r"[\W_]+")
-_ASCII_WORDS = {code: None for code in range(128) if not chr(code).isalnum()}
+_NOT_ASCII_WORD = bytes(code for code in range(128) if not chr(code).isalnum())
 
 
 def sentence_key(text: str) -> bytes:
     """8 bytes, equal for sentences with the same letters and digits, whatever their case and punctuation."""
     if text.isascii():  # the same, several times as fast
-        core = text.lower().translate(_ASCII_WORDS) or text
+        core = text.encode().lower().translate(None, _NOT_ASCII_WORD)
     else:
-        core = _NOT_WORD.sub("", text.casefold()) or text
-    return blake2b(core.encode(), digest_size=8).digest()
+        core = _NOT_WORD.sub("", text.casefold()).encode()
+    return blake2b(core or text.encode(), digest_size=8).digest()
 
 
 def split_key(texts: Sequence[str]) -> bytes:
