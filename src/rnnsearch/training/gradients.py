@@ -63,10 +63,9 @@ class Gradients(Generic[Model]):
         Errors: TrainingError where one of them is not finite.
         """
         sentences, tokens = size(group)
+        count = sentences if self.training.normalise == "sentences" else tokens
         self.total.begin()
-        sums = self._passes(
-            list(enumerate(group)), update, sentences if self.training.normalise == "sentences" else tokens
-        )
+        sums = self._passes(list(enumerate(group)), update, count)
         self.total.finish()
         norm = clip(self.parameters, self.training.clip_norm, self.training.clip_value)
         sums = self.processes.summed(sums)
