@@ -38,7 +38,7 @@ class Composed(Embedding):
 
 @pytest.fixture
 def model(choices, make):
-    config = next(config for config in choices["legal"].values() if config.model.attention is not None)
+    config = next(config for config in choices["whole"].values() if config.model.attention is not None)
     made = make(config)
     torch.manual_seed(1)
     made.source_embedding = Composed(made.source_embedding)

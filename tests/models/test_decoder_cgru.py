@@ -10,7 +10,7 @@ from rnnsearch.models.attention.attention import Attention
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders.bideep import BiDeep
 from rnnsearch.models.decoders.cgru import ConditionalGRU
-from rnnsearch.models.decoders.conditional import Transitions, without_inputs
+from rnnsearch.models.decoders.conditional import Transitions
 from rnnsearch.models.decoders.deep_transition import DeepTransition
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.initialise import INITS, generator, initialise
@@ -142,7 +142,7 @@ def test_bideep_layer_by_layer(residual_from, drawn, encoded, words, paper, with
 
 @pytest.mark.parametrize("cell", CELLS)
 def test_a_cell_without_inputs_reads_its_state_and_learns_a_bias(cell, numbers):
-    made = without_inputs(CELLS[cell](1, D))
+    made = CELLS[cell](None, D)
     initialise(made, INITS["glorot"](GlorotOptions(), generator(1)))
     assert made.input.bias.shape == (made.blocks * D,)
     made.double()

@@ -52,6 +52,14 @@ def model_of(name, over=None, **dropout):
     return model
 
 
+def log_probs(model, pairs):
+    """log p(y|x) of each sentence, in one batch."""
+    batch = make_batch(pairs, range(len(pairs)))
+    unrolled = model.unroll(batch.target.previous(), model.encode(batch.sources))
+    log_p = model.output.log_probs(unrolled.readout).gather(2, batch.target.ids[:, :, None])[:, :, 0]
+    return (log_p * batch.target.mask).sum(1)
+
+
 @pytest.mark.parametrize("name", DECODERS)
 def test_bf16_differs_by_rounding_alone(name):
     batch = make_batch(PAIRS, range(len(PAIRS)))

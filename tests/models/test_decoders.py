@@ -9,7 +9,7 @@ from rnnsearch.models.attention.attention import Attention
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders.bahdanau import Bahdanau, BahdanauTanh
 from rnnsearch.models.decoders.cho import Cho
-from rnnsearch.models.decoders.deep_output import DeepOutput
+from rnnsearch.models.decoders.readouts import DeepOutput
 from rnnsearch.models.decoders.rnnencdec import RNNencdec
 from rnnsearch.models.memory import Encoded
 from rnnsearch.tensors import lengths_mask

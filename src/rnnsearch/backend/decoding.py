@@ -20,7 +20,7 @@ from rnnsearch.kernels.native.packed import UNIT, Kind, Matrix, Packed, at, deco
 from rnnsearch.models.attention.scores import Additive
 from rnnsearch.models.cells import GRU
 from rnnsearch.models.decoders.bahdanau import Bahdanau
-from rnnsearch.models.decoders.deep_output import DeepOutput
+from rnnsearch.models.decoders.readouts import DeepOutput
 from rnnsearch.models.one_layer_encoders import Bidirectional
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.symbols import Symbols

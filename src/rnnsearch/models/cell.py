@@ -14,12 +14,26 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from rnnsearch.models.initialise import parameter
 from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import CellState, Hidden, HiddenAndCell
 
 
+class BiasAlone(Linear):
+    """W x + b of an x without numbers: b."""
+
+    def __init__(self, size: int) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = 0, size
+        self.weight = torch.empty(size, 0)
+        self.bias = parameter("bias", size)
+
+    def forward(self, input: Float[Tensor, "N 0"]) -> Float[Tensor, "N G"]:
+        return self.bias.expand(input.shape[0], -1)
+
+
 class Cell(nn.Module, ABC):
-    """A recurrent cell of `size` units over inputs of `inputs_size` numbers.
+    """A recurrent cell of `size` units over inputs of `inputs_size` numbers, or of None: of its state alone.
 
     The share of the inputs in all gates, W x + b, has `blocks` times `size` numbers.
     """
@@ -30,10 +44,11 @@ class Cell(nn.Module, ABC):
     """What it carries from one position to the next."""
     twin: Callable[..., tuple[Tensor, CellState]] | None = None
 
-    def __init__(self, inputs_size: int, size: int) -> None:
+    def __init__(self, inputs_size: int | None, size: int) -> None:
         super().__init__()
         self.size = size
-        self.input = Linear(inputs_size, self.blocks * size)
+        blocks = self.blocks * size
+        self.input = BiasAlone(blocks) if inputs_size is None else Linear(inputs_size, blocks)
         """W and b of every gate, one block below the other."""
 
     def inputs(self, x: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:

@@ -29,7 +29,7 @@ class Tanh(Cell):
     name = "tanh"
     blocks = 1
 
-    def __init__(self, inputs_size: int, size: int) -> None:
+    def __init__(self, inputs_size: int | None, size: int) -> None:
         super().__init__(inputs_size, size)
         self.recurrent = Linear(size, size, bias=False, role="recurrent")
 
@@ -47,7 +47,7 @@ class GRU(Cell):
     name = "gru"
     blocks = 3
 
-    def __init__(self, inputs_size: int, size: int) -> None:
+    def __init__(self, inputs_size: int | None, size: int) -> None:
         super().__init__(inputs_size, size)
         self.recurrent_gates = Linear(size, 2 * size, bias=False, role="recurrent")
         """U_z above U_r."""
@@ -86,7 +86,7 @@ class TorchGRU(Cell):
     name = "torch-gru"
     blocks = 3
 
-    def __init__(self, inputs_size: int, size: int) -> None:
+    def __init__(self, inputs_size: int | None, size: int) -> None:
         super().__init__(inputs_size, size)
         self.recurrent = Linear(size, 3 * size, role="recurrent")
 
@@ -108,7 +108,7 @@ class LSTM(Cell):
     blocks = 4
     state = HiddenAndCell
 
-    def __init__(self, inputs_size: int, size: int) -> None:
+    def __init__(self, inputs_size: int | None, size: int) -> None:
         super().__init__(inputs_size, size)
         self.recurrent = Linear(size, 4 * size, bias=False, role="recurrent")
 

@@ -15,8 +15,8 @@ from rnnsearch.models.cell import Cell
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.memory import Encoded, StateShape
 
-MakeCell = Callable[[int, int], Cell]
-"""A cell of a given inputs' size and size."""
+MakeCell = Callable[[int | None, int], Cell]
+"""A cell of a given inputs' size (None: without inputs) and size."""
 
 
 class Encoder(nn.Module, ABC):

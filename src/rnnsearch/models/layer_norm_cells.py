@@ -41,12 +41,18 @@ class Norm(nn.Module):
         return nn.functional.layer_norm(at_least_fp32(a), self.gain.shape, self.gain, self.bias, EPSILON)
 
 
+def input_norm(inputs_size: int | None, size: int) -> nn.Module:
+    """The norm of W x; a cell without inputs has a bias in its place."""
+    return nn.Identity() if inputs_size is None else Norm(size)
+
+
 class NormedCell(Cell):
     """A cell whose biases are those of its norms: W and U have none."""
 
-    def __init__(self, inputs_size: int, size: int) -> None:
+    def __init__(self, inputs_size: int | None, size: int) -> None:
         super().__init__(inputs_size, size)
-        self.input = Linear(inputs_size, self.blocks * size, bias=False)
+        if inputs_size is not None:
+            self.input = Linear(inputs_size, self.blocks * size, bias=False)
         """W of every block."""
         self.recurrent = Linear(size, self.blocks * size, bias=False, role="recurrent")
         """U of every block."""
@@ -63,10 +69,10 @@ class LayerNormGRU(NormedCell):
     name = "layer-norm-gru"
     blocks = 3
 
-    def __init__(self, inputs_size: int, size: int) -> None:
+    def __init__(self, inputs_size: int | None, size: int) -> None:
         super().__init__(inputs_size, size)
-        self.norm_input_gates = Norm(2 * size)
-        self.norm_input = Norm(size)
+        self.norm_input_gates = input_norm(inputs_size, 2 * size)
+        self.norm_input = input_norm(inputs_size, size)
         self.norm_gates = Norm(2 * size, bias=False)
         self.norm = Norm(size)
 
@@ -94,9 +100,9 @@ class LayerNormLSTM(NormedCell):
     blocks = 4
     state = HiddenAndCell
 
-    def __init__(self, inputs_size: int, size: int) -> None:
+    def __init__(self, inputs_size: int | None, size: int) -> None:
         super().__init__(inputs_size, size)
-        self.norm_input = Norm(4 * size)
+        self.norm_input = input_norm(inputs_size, 4 * size)
         self.norm = Norm(4 * size, bias=False)
         self.norm_cell = Norm(size)
 
@@ -123,7 +129,7 @@ class GateNormLSTM(NormedCell):
     blocks = 4
     state = HiddenAndCell
 
-    def __init__(self, inputs_size: int, size: int) -> None:
+    def __init__(self, inputs_size: int | None, size: int) -> None:
         super().__init__(inputs_size, size)
         self.norms = nn.ModuleList(Norm(size) for _ in range(4))
 

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import linear
+from torch.nn import functional
 
 from rnnsearch.models.embeddings import Embedding
 from rnnsearch.models.initialise import parameter
@@ -44,10 +44,10 @@ class Output(nn.Module):
         own, beside = readout, None
         if self.lexical is not None:
             own, beside = readout.split([self.weight.shape[1], self.lexical.shape[1]], dim=-1)
-        logits = linear(own, _rows(self.weight, rows), _rows(self.bias, rows))
+        logits = functional.linear(own, _rows(self.weight, rows), _rows(self.bias, rows))
         if self.lexical is None or beside is None:
             return logits
-        return logits + linear(beside, _rows(self.lexical, rows))
+        return logits + functional.linear(beside, _rows(self.lexical, rows))
 
     def over(self, rows: Int[Tensor, "C"] | None) -> Logits:
         """`logits` of the symbols `rows`, or of all, for many readouts."""

@@ -28,6 +28,11 @@ from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import Encoded, Hidden, Memory
 from rnnsearch.tensors import at_least_fp32
 
+Positions = Int[Tensor, "B Q"]
+Values = Float[Tensor, "B Q J F"]
+Queries = Float[Tensor, "N D"]
+Weights = Float[Tensor, "N J"]
+
 
 class Feature(nn.Module, ABC):
     """A feature of `width` numbers (F) a source position."""
@@ -51,20 +56,11 @@ class Feature(nn.Module, ABC):
         """Its state before the first target position: a named tuple of tensors, one row a sentence."""
 
     @abstractmethod
-    def values(
-        self, state: Any, prepared: Tensor | None, memory: Memory, position: Int[Tensor, "B Q"]
-    ) -> Float[Tensor, "B Q J F"]:
+    def values(self, state: Any, prepared: Tensor | None, memory: Memory, position: Positions) -> Values:
         """The feature of every source position for Q queries a sentence; rows of `state` are B * Q."""
 
     @abstractmethod
-    def after(
-        self,
-        state: Any,
-        prepared: Tensor | None,
-        memory: Memory,
-        query: Float[Tensor, "N D"],
-        alpha: Float[Tensor, "N J"],
-    ) -> Any:
+    def after(self, state: Any, prepared: Tensor | None, memory: Memory, query: Queries, alpha: Weights) -> Any:
         """The state after a target position whose weights were alpha; N = B * Q rows."""
 
 
@@ -104,26 +100,17 @@ class LinguisticCoverage(Feature):
     def start(self, memory: Memory, prepared: Tensor | None) -> Past:
         return _no_past(memory)
 
-    def values(
-        self, state: Any, prepared: Tensor | None, memory: Memory, position: Int[Tensor, "B Q"]
-    ) -> Float[Tensor, "B Q J F"]:
+    def values(self, state: Any, prepared: Tensor | None, memory: Memory, position: Positions) -> Values:
         coverage: Tensor = state.alpha
         return coverage.view(*position.shape, -1, 1)
 
-    def after(
-        self,
-        state: Any,
-        prepared: Tensor | None,
-        memory: Memory,
-        query: Float[Tensor, "N D"],
-        alpha: Float[Tensor, "N J"],
-    ) -> Past:
+    def after(self, state: Any, prepared: Tensor | None, memory: Memory, query: Queries, alpha: Weights) -> Past:
         assert prepared is not None
         rows = alpha.view(*prepared.shape[:1], -1, prepared.shape[1])
         return Past(state.alpha + (rows / prepared.unsqueeze(1)).flatten(0, 1))
 
 
-class Coverage(NamedTuple):
+class Covered(NamedTuple):
     """C [N, J, d]."""
 
     vectors: Tensor
@@ -151,31 +138,22 @@ class NeuralCoverage(Feature):
         weight = self.cell.input.weight[:, 1 : 1 + self.annotation_size]
         return linear(encoded.annotations, weight, self.cell.input.bias)
 
-    def start(self, memory: Memory, prepared: Tensor | None) -> Coverage:
+    def start(self, memory: Memory, prepared: Tensor | None) -> Covered:
         B, J, _ = memory.annotations.shape
-        return Coverage(at_least_fp32(memory.annotations.new_zeros(B, J, self.width)))
+        return Covered(at_least_fp32(memory.annotations.new_zeros(B, J, self.width)))
 
-    def values(
-        self, state: Any, prepared: Tensor | None, memory: Memory, position: Int[Tensor, "B Q"]
-    ) -> Float[Tensor, "B Q J F"]:
+    def values(self, state: Any, prepared: Tensor | None, memory: Memory, position: Positions) -> Values:
         coverage: Tensor = state.vectors
         return coverage.view(*position.shape, -1, self.width)
 
-    def after(
-        self,
-        state: Any,
-        prepared: Tensor | None,
-        memory: Memory,
-        query: Float[Tensor, "N D"],
-        alpha: Float[Tensor, "N J"],
-    ) -> Coverage:
+    def after(self, state: Any, prepared: Tensor | None, memory: Memory, query: Queries, alpha: Weights) -> Covered:
         assert prepared is not None
         (N, J), B = alpha.shape, prepared.shape[0]
         weight = self.cell.input.weight
         fixed = linear(query, weight[:, 1 + self.annotation_size :]).view(B, -1, 1, weight.shape[0])
         gates = prepared.unsqueeze(1) + fixed + alpha.view(B, -1, J, 1) * weight[:, 0]
         new = self.cell.step(gates.view(N * J, -1), Hidden(state.vectors.flatten(0, 1)))
-        return Coverage(new.h.view(N, J, self.width).to(state.vectors.dtype))
+        return Covered(new.h.view(N, J, self.width).to(state.vectors.dtype))
 
 
 class Nothing(NamedTuple):
@@ -203,22 +181,13 @@ class Position(Feature):
     def start(self, memory: Memory, prepared: Tensor | None) -> Nothing:
         return Nothing()
 
-    def values(
-        self, state: Any, prepared: Tensor | None, memory: Memory, position: Int[Tensor, "B Q"]
-    ) -> Float[Tensor, "B Q J F"]:
+    def values(self, state: Any, prepared: Tensor | None, memory: Memory, position: Positions) -> Values:
         assert prepared is not None
         B, J, _ = prepared.shape
         target = torch.log1p((position + 1).to(prepared.dtype))[:, :, None, None].expand(-1, -1, J, 1)
         return torch.cat([target, prepared.unsqueeze(1).expand(B, position.shape[1], J, 2)], dim=3)
 
-    def after(
-        self,
-        state: Any,
-        prepared: Tensor | None,
-        memory: Memory,
-        query: Float[Tensor, "N D"],
-        alpha: Float[Tensor, "N J"],
-    ) -> Nothing:
+    def after(self, state: Any, prepared: Tensor | None, memory: Memory, query: Queries, alpha: Weights) -> Nothing:
         return Nothing()
 
 
@@ -238,20 +207,11 @@ class _Neighbours(Feature):
     def start(self, memory: Memory, prepared: Tensor | None) -> Past:
         return _no_past(memory)
 
-    def values(
-        self, state: Any, prepared: Tensor | None, memory: Memory, position: Int[Tensor, "B Q"]
-    ) -> Float[Tensor, "B Q J F"]:
+    def values(self, state: Any, prepared: Tensor | None, memory: Memory, position: Positions) -> Values:
         around = pad(state.alpha, (self.neighbours, self.neighbours)).unfold(1, self.width, 1)
         return around.view(*position.shape, -1, self.width)
 
-    def after(
-        self,
-        state: Any,
-        prepared: Tensor | None,
-        memory: Memory,
-        query: Float[Tensor, "N D"],
-        alpha: Float[Tensor, "N J"],
-    ) -> Past:
+    def after(self, state: Any, prepared: Tensor | None, memory: Memory, query: Queries, alpha: Weights) -> Past:
         return Past(self.kept(state.alpha, alpha))
 
     @abstractmethod

@@ -38,6 +38,13 @@ from rnnsearch.kernels.linear import linear
 from rnnsearch.models.initialise import parameter
 from rnnsearch.models.linear import Linear
 
+Queries = Float[Tensor, "B Q D"]
+Keys = Float[Tensor, "B J K"]
+Extra = Float[Tensor, "B Q J A"] | None
+"""What features add inside a hidden layer."""
+Energies = Float[Tensor, "B E J"]
+Annotations = Float[Tensor, "B J H"]
+
 
 class Score(nn.Module, ABC):
     """A score of queries of `query_size` numbers against annotations of `annotation_size` numbers."""
@@ -59,7 +66,7 @@ class Score(nn.Module, ABC):
         """A score of its own options."""
 
     @abstractmethod
-    def keys(self, annotations: Float[Tensor, "B J H"]) -> Float[Tensor, "B J K"]:
+    def keys(self, annotations: Annotations) -> Keys:
         """The part that depends on the annotations alone."""
 
     def values(self, annotations: Float[Tensor, "B J H"]) -> Float[Tensor, "B J H"] | None:
@@ -67,12 +74,7 @@ class Score(nn.Module, ABC):
         return None
 
     @abstractmethod
-    def forward(
-        self,
-        query: Float[Tensor, "B Q D"],
-        keys: Float[Tensor, "B J K"],
-        extra: Float[Tensor, "B Q J A"] | None = None,
-    ) -> Float[Tensor, "B E J"]:
+    def forward(self, query: Queries, keys: Keys, extra: Extra = None) -> Energies:
         """Energies of Q queries a sentence, E = Q * M. `extra`: what features add inside the hidden layer."""
 
 
@@ -99,16 +101,11 @@ class Additive(Score):
     def make(cls, options: AdditiveOptions, query_size: int, annotation_size: int) -> Additive:
         return cls(query_size, annotation_size, options.size)
 
-    def keys(self, annotations: Float[Tensor, "B J H"]) -> Float[Tensor, "B J K"]:
-        keys: Tensor = self.key(annotations)
+    def keys(self, annotations: Annotations) -> Keys:
+        keys: Keys = self.key(annotations)
         return keys
 
-    def forward(
-        self,
-        query: Float[Tensor, "B Q D"],
-        keys: Float[Tensor, "B J K"],
-        extra: Float[Tensor, "B Q J A"] | None = None,
-    ) -> Float[Tensor, "B E J"]:
+    def forward(self, query: Queries, keys: Keys, extra: Extra = None) -> Energies:
         hidden = _hidden(self.query(query), keys, extra)
         return hidden @ self.vector.to(hidden.dtype)
 
@@ -132,15 +129,10 @@ class Concat(Score):
     def make(cls, options: ConcatOptions, query_size: int, annotation_size: int) -> Concat:
         return cls(query_size, annotation_size, options.size)
 
-    def keys(self, annotations: Float[Tensor, "B J H"]) -> Float[Tensor, "B J K"]:
+    def keys(self, annotations: Annotations) -> Keys:
         return linear(annotations, self.weight[:, self.query_size :])
 
-    def forward(
-        self,
-        query: Float[Tensor, "B Q D"],
-        keys: Float[Tensor, "B J K"],
-        extra: Float[Tensor, "B Q J A"] | None = None,
-    ) -> Float[Tensor, "B E J"]:
+    def forward(self, query: Queries, keys: Keys, extra: Extra = None) -> Energies:
         hidden = _hidden(linear(query, self.weight[:, : self.query_size]), keys, extra)
         return hidden @ self.vector.to(hidden.dtype)
 
@@ -171,20 +163,15 @@ class MultiHeadAdditive(Score):
     def make(cls, options: MultiHeadAdditiveOptions, query_size: int, annotation_size: int) -> MultiHeadAdditive:
         return cls(query_size, annotation_size, options.size, options.heads)
 
-    def keys(self, annotations: Float[Tensor, "B J H"]) -> Float[Tensor, "B J K"]:
-        keys: Tensor = self.key(annotations)
+    def keys(self, annotations: Annotations) -> Keys:
+        keys: Keys = self.key(annotations)
         return keys
 
     def values(self, annotations: Float[Tensor, "B J H"]) -> Float[Tensor, "B J H"]:
         values: Tensor = self.value(annotations)
         return values
 
-    def forward(
-        self,
-        query: Float[Tensor, "B Q D"],
-        keys: Float[Tensor, "B J K"],
-        extra: Float[Tensor, "B Q J A"] | None = None,
-    ) -> Float[Tensor, "B E J"]:
+    def forward(self, query: Queries, keys: Keys, extra: Extra = None) -> Energies:
         hidden = _hidden(self.query(query), keys, extra)
         own = torch.eye(self.heads, dtype=hidden.dtype, device=hidden.device)
         vectors = self.vector.to(hidden.dtype).view(self.heads, -1, 1) * own.unsqueeze(1)
@@ -198,12 +185,7 @@ class Product(Score):
 
     multiplies = True
 
-    def forward(
-        self,
-        query: Float[Tensor, "B Q D"],
-        keys: Float[Tensor, "B J K"],
-        extra: Float[Tensor, "B Q J A"] | None = None,
-    ) -> Float[Tensor, "B E J"]:
+    def forward(self, query: Queries, keys: Keys, extra: Extra = None) -> Energies:
         return torch.bmm(query, keys.to(query.dtype).transpose(1, 2))
 
 
@@ -217,7 +199,7 @@ class Dot(Product):
     def make(cls, options: DotOptions | ScaledDotOptions, query_size: int, annotation_size: int) -> Dot:
         return cls()
 
-    def keys(self, annotations: Float[Tensor, "B J H"]) -> Float[Tensor, "B J K"]:
+    def keys(self, annotations: Annotations) -> Keys:
         return annotations
 
 
@@ -226,12 +208,7 @@ class ScaledDot(Dot):
 
     name = "scaled-dot"
 
-    def forward(
-        self,
-        query: Float[Tensor, "B Q D"],
-        keys: Float[Tensor, "B J K"],
-        extra: Float[Tensor, "B Q J A"] | None = None,
-    ) -> Float[Tensor, "B E J"]:
+    def forward(self, query: Queries, keys: Keys, extra: Extra = None) -> Energies:
         return super().forward(query * query.shape[2] ** -0.5, keys)
 
 
@@ -252,8 +229,8 @@ class General(Product):
     def make(cls, options: GeneralOptions, query_size: int, annotation_size: int) -> General:
         return cls(query_size, annotation_size)
 
-    def keys(self, annotations: Float[Tensor, "B J H"]) -> Float[Tensor, "B J K"]:
-        keys: Tensor = self.key(annotations)
+    def keys(self, annotations: Annotations) -> Keys:
+        keys: Keys = self.key(annotations)
         return keys
 
 
@@ -275,7 +252,7 @@ class Location(Product):
     def make(cls, options: LocationOptions, query_size: int, annotation_size: int) -> Location:
         return cls(query_size, options.max_source)
 
-    def keys(self, annotations: Float[Tensor, "B J H"]) -> Float[Tensor, "B J K"]:
+    def keys(self, annotations: Annotations) -> Keys:
         length, most = annotations.shape[1], self.weight.shape[0]
         if length > most:
             raise ModelError(

@@ -30,6 +30,14 @@ class Placement(NamedTuple):
     factor: Tensor | None = None
 
 
+Queries = Float[Tensor, "B Q D"]
+Mask = Bool[Tensor, "B J"]
+Targets = Int[Tensor, "B Q"] | None
+Centres = Float[Tensor, "B Q"]
+Sources = Int[Tensor, "b q P"]
+Real = Bool[Tensor, "B r P"]
+
+
 class Window(nn.Module, ABC):
     """A window over the source positions."""
 
@@ -47,16 +55,12 @@ class Window(nn.Module, ABC):
         """A window of its own options."""
 
     @abstractmethod
-    def centre(
-        self, query: Float[Tensor, "B Q D"], mask: Bool[Tensor, "B J"], position: Int[Tensor, "B Q"] | None
-    ) -> Float[Tensor, "B Q"] | None:
+    def centre(self, query: Queries, mask: Mask, position: Targets) -> Centres | None:
         """p_t of Q queries a sentence at target positions t (None unless `counts`), in fp32 at least; None where the
         window has no centre."""
 
     @abstractmethod
-    def place(
-        self, centre: Float[Tensor, "B Q"] | None, positions: Int[Tensor, "b q P"], real: Bool[Tensor, "B r P"]
-    ) -> Placement:
+    def place(self, centre: Centres | None, positions: Sources, real: Real) -> Placement:
         """Which of the given source positions are in the windows around `centre`; `real`: no padding."""
 
 
@@ -69,14 +73,10 @@ class Global(Window):
     def make(cls, options: GlobalOptions, query_size: int) -> Global:
         return cls()
 
-    def centre(
-        self, query: Float[Tensor, "B Q D"], mask: Bool[Tensor, "B J"], position: Int[Tensor, "B Q"] | None
-    ) -> None:
+    def centre(self, query: Queries, mask: Mask, position: Targets) -> None:
         return None
 
-    def place(
-        self, centre: Float[Tensor, "B Q"] | None, positions: Int[Tensor, "b q P"], real: Bool[Tensor, "B r P"]
-    ) -> Placement:
+    def place(self, centre: Centres | None, positions: Sources, real: Real) -> Placement:
         return Placement(real)
 
 
@@ -98,15 +98,11 @@ class LocalMonotonic(Window):
     def make(cls, options: LocalMonotonicOptions, query_size: int) -> LocalMonotonic:
         return cls(options.width)
 
-    def centre(
-        self, query: Float[Tensor, "B Q D"], mask: Bool[Tensor, "B J"], position: Int[Tensor, "B Q"] | None
-    ) -> Float[Tensor, "B Q"]:
+    def centre(self, query: Queries, mask: Mask, position: Targets) -> Centres:
         assert position is not None
         return torch.minimum(position, mask.sum(1, keepdim=True) - 1).to(torch.float32)
 
-    def place(
-        self, centre: Float[Tensor, "B Q"] | None, positions: Int[Tensor, "b q P"], real: Bool[Tensor, "B r P"]
-    ) -> Placement:
+    def place(self, centre: Centres | None, positions: Sources, real: Real) -> Placement:
         assert centre is not None
         return Placement(((positions - centre.unsqueeze(2)).abs() <= self.reach) & real)
 
@@ -134,16 +130,12 @@ class LocalPredictive(Window):
     def make(cls, options: LocalPredictiveOptions, query_size: int) -> LocalPredictive:
         return cls(query_size, options.width)
 
-    def centre(
-        self, query: Float[Tensor, "B Q D"], mask: Bool[Tensor, "B J"], position: Int[Tensor, "B Q"] | None
-    ) -> Float[Tensor, "B Q"]:
+    def centre(self, query: Queries, mask: Mask, position: Targets) -> Centres:
         hidden = torch.tanh(self.query(query))
         share = torch.sigmoid(at_least_fp32(hidden @ self.vector.to(hidden.dtype)))
         return mask.sum(1, keepdim=True) * share
 
-    def place(
-        self, centre: Float[Tensor, "B Q"] | None, positions: Int[Tensor, "b q P"], real: Bool[Tensor, "B r P"]
-    ) -> Placement:
+    def place(self, centre: Centres | None, positions: Sources, real: Real) -> Placement:
         assert centre is not None
         distance = positions - centre.unsqueeze(2)
         sigma = self.reach / 2

@@ -13,9 +13,8 @@ from rnnsearch.config.decoders import BahdanauOptions, BahdanauTanhOptions
 from rnnsearch.models.attention.attention import Attention, AttentionState
 from rnnsearch.models.cells import CELLS, Cell
 from rnnsearch.models.decoders.decoder import Decoder, Reading
-from rnnsearch.models.decoders.deep_output import DeepOutput
+from rnnsearch.models.decoders.readouts import DeepOutput, Readout, TanhOutput
 from rnnsearch.models.decoders.starts import make_attention
-from rnnsearch.models.decoders.tanh_output import TanhOutput
 from rnnsearch.models.draws import Draws, state_mask
 from rnnsearch.models.encoder import Encoder, MakeCell
 from rnnsearch.models.linear import Linear
@@ -41,7 +40,7 @@ class Bahdanau(Decoder):
     name = "bahdanau"
     attends = True
     attends_before_reading = True
-    output: ClassVar[type[DeepOutput] | type[TanhOutput]] = DeepOutput
+    output: ClassVar[type[Readout]] = DeepOutput
     """The layer that reads s_{i-1}, E y_{i-1} and c_i."""
 
     def __init__(

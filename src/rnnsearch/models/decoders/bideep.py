@@ -15,8 +15,8 @@ from rnnsearch.models.cell import Cell
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders.conditional import Conditional, Transitions
 from rnnsearch.models.decoders.decoder import Decoder, Reading
+from rnnsearch.models.decoders.readouts import TanhOutput
 from rnnsearch.models.decoders.starts import first_state, make_attention, mask_of, mean_annotation, state_masks
-from rnnsearch.models.decoders.tanh_output import TanhOutput
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoder import Encoder, MakeCell
 from rnnsearch.models.linear import Linear

@@ -12,11 +12,11 @@ from rnnsearch.config import ModelConfig
 from rnnsearch.config.decoders import ChoOptions
 from rnnsearch.models.cell import kept
 from rnnsearch.models.decoders.decoder import Decoder, Reading
-from rnnsearch.models.decoders.deep_output import DeepOutput
+from rnnsearch.models.decoders.readouts import DeepOutput
 from rnnsearch.models.draws import Draws, state_mask
 from rnnsearch.models.encoder import Encoder
 from rnnsearch.models.linear import Linear
-from rnnsearch.models.memory import Encoded, Memory
+from rnnsearch.models.memory import Memory
 
 
 class ChoState(NamedTuple):
@@ -60,9 +60,6 @@ class Cho(Decoder):
     def make(cls, options: ChoOptions, model: ModelConfig, encoder: Encoder) -> Cho:
         sizes = (model.embedding, encoder.summary_size, options.size, options.maxout)
         return cls(*sizes, model.dropout.state)
-
-    def remember(self, encoded: Encoded) -> Memory:
-        return Memory(*encoded)
 
     def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> ChoState:
         c = torch.tanh(self.summary(memory.summary))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import cast
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -12,32 +11,7 @@ from rnnsearch.models.attention.attention import Attended, Attention, AttentionS
 from rnnsearch.models.cell import Cell
 from rnnsearch.models.decoders.starts import mask_of
 from rnnsearch.models.encoder import MakeCell
-from rnnsearch.models.initialise import parameter
-from rnnsearch.models.layer_norm_cells import Norm
-from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import CellState, Memory
-
-
-class NoInput(Linear):
-    """W x + b of an x without numbers: b alone."""
-
-    def __init__(self, size: int) -> None:
-        nn.Module.__init__(self)
-        self.in_features, self.out_features = 0, size
-        self.weight = torch.empty(size, 0)
-        self.bias = parameter("bias", size)
-
-    def forward(self, input: Float[Tensor, "N 0"]) -> Float[Tensor, "N G"]:
-        return self.bias.expand(input.shape[0], -1)
-
-
-def without_inputs(cell: Cell) -> Cell:
-    """The cell, made to read nothing but its state: of its inputs' share a bias stays, for every block."""
-    cell.input = NoInput(cell.blocks * cell.size)
-    for name, module in list(cell.named_children()):
-        if isinstance(module, Norm) and name.startswith("norm_input"):
-            setattr(cell, name, nn.Identity())
-    return cell
 
 
 class Transitions(nn.Module):
@@ -46,7 +20,7 @@ class Transitions(nn.Module):
 
     def __init__(self, make_cell: MakeCell, size: int, count: int) -> None:
         super().__init__()
-        self.cells = nn.ModuleList(without_inputs(make_cell(1, size)) for _ in range(count))
+        self.cells = nn.ModuleList(make_cell(None, size) for _ in range(count))
 
     @property
     def layers(self) -> list[Cell]:

@@ -65,9 +65,9 @@ class Decoder(nn.Module, ABC):
     def make(cls, options: Any, model: ModelConfig, encoder: Encoder) -> Decoder:
         """The decoder of its own options in `[model]`, over an encoder's annotations."""
 
-    @abstractmethod
     def remember(self, encoded: Encoded) -> Memory:
-        """The memory of B sentences."""
+        """The memory of B sentences; without attention nothing more is computed once."""
+        return Memory(*encoded)
 
     @abstractmethod
     def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> State:

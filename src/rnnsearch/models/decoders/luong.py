@@ -11,9 +11,9 @@ from rnnsearch.config import ModelConfig
 from rnnsearch.config.decoders import LuongOptions
 from rnnsearch.models.attention.attention import Attention, AttentionState
 from rnnsearch.models.bridges import Bridge
-from rnnsearch.models.decoders.attentional import Attentional
 from rnnsearch.models.decoders.decoder import Reading
-from rnnsearch.models.decoders.stacked import Stacked
+from rnnsearch.models.decoders.readouts import Attentional
+from rnnsearch.models.decoders.stack_decoder import StackDecoder
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoder import Encoder
 from rnnsearch.models.memory import Memory
@@ -27,7 +27,7 @@ class LuongState(NamedTuple):
     attention: AttentionState
 
 
-class Luong(Stacked):
+class Luong(StackDecoder):
     """h_t = stack(E y_{t-1}, h_{t-1}), then a_t from the NEW h_t of the top layer, c_t = sum_s a_t(s) h-_s,
     h~_t = tanh(W_c [c_t; h_t]), p(y_t) = softmax(W_s h~_t) (Luong et al. 2015, section 3, eq. 5-7).
 

@@ -11,9 +11,9 @@ from rnnsearch.config import ModelConfig
 from rnnsearch.config.decoders import LuongInputFeedingOptions
 from rnnsearch.models.attention.attention import Attention, AttentionState
 from rnnsearch.models.bridges import Bridge
-from rnnsearch.models.decoders.attentional import Attentional
 from rnnsearch.models.decoders.decoder import Reading
-from rnnsearch.models.decoders.stacked import Stacked
+from rnnsearch.models.decoders.readouts import Attentional
+from rnnsearch.models.decoders.stack_decoder import StackDecoder
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoder import Encoder
 from rnnsearch.models.linear import Linear
@@ -30,7 +30,7 @@ class InputFeedingState(NamedTuple):
     attention: AttentionState
 
 
-class LuongInputFeeding(Stacked):
+class LuongInputFeeding(StackDecoder):
     """As `luong`, with h~_{t-1} beside the word in the bottom layer's input (Luong et al. 2015, section 3.3):
 
     h_t = stack([E y_{t-1}; h~_{t-1}], h_{t-1}), h~_0 = 0. A reading's state is h~_t itself: the output layer's input.

@@ -14,7 +14,7 @@ from rnnsearch.models.attention.attention import Attention, AttentionState
 from rnnsearch.models.cell import Cell, kept
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders.decoder import Decoder, Reading
-from rnnsearch.models.decoders.deep_output import DeepOutput
+from rnnsearch.models.decoders.readouts import DeepOutput
 from rnnsearch.models.decoders.starts import first_state, make_attention, mask_of, mean_annotation, state_masks
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoder import Encoder, MakeCell

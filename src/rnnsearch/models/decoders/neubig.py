@@ -13,7 +13,7 @@ from rnnsearch.config.decoders import NeubigOptions
 from rnnsearch.models.attention.attention import Attention, AttentionState
 from rnnsearch.models.bridges import Bridge
 from rnnsearch.models.decoders.decoder import Reading
-from rnnsearch.models.decoders.stacked import Stacked
+from rnnsearch.models.decoders.stack_decoder import StackDecoder
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoder import Encoder
 from rnnsearch.models.linear import Linear
@@ -30,7 +30,7 @@ class NeubigState(NamedTuple):
     attention: AttentionState
 
 
-class Neubig(Stacked):
+class Neubig(StackDecoder):
     """h_t = dec([embed(e_{t-1}); c_{t-1}], h_{t-1}) (72), c_0 = 0;  a_{t,j} = attn_score(h_j, h_t) (73);
     alpha_t = softmax(a_t) (74), c_t = H alpha_t (71);  p_t = softmax(W_hs [h_t; c_t] + b_s) (75).
 

@@ -13,7 +13,7 @@ from rnnsearch.config.decoders import RNMTPlusOptions
 from rnnsearch.models.attention.attention import Attention, AttentionState
 from rnnsearch.models.bridges import Bridge
 from rnnsearch.models.decoders.decoder import Reading
-from rnnsearch.models.decoders.stacked import Stacked
+from rnnsearch.models.decoders.stack_decoder import StackDecoder
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoder import Encoder
 from rnnsearch.models.linear import Linear
@@ -28,7 +28,7 @@ class RNMTPlusState(NamedTuple):
     attention: AttentionState
 
 
-class RNMTPlus(Stacked):
+class RNMTPlus(StackDecoder):
     """c_t = ATT(h^1_{t-1}), from the BOTTOM layer's last output (as in GNMT, Wu et al. 2016, eq. 4), over the
     annotations projected to the decoder's size; every layer reads c_t, h^1_t = f([E y_{t-1}; c_t], h^1_{t-1}),
     h^l_t = f([x^{l-1}_t; c_t], h^l_{t-1}), with residual connections from `residual_from`; the softmax reads

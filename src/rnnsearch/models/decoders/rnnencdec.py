@@ -12,11 +12,11 @@ from rnnsearch.config import ModelConfig
 from rnnsearch.config.decoders import RNNencdecOptions
 from rnnsearch.models.cells import CELLS, Cell
 from rnnsearch.models.decoders.decoder import Decoder, Reading
-from rnnsearch.models.decoders.deep_output import DeepOutput
+from rnnsearch.models.decoders.readouts import DeepOutput
 from rnnsearch.models.draws import Draws, state_mask
 from rnnsearch.models.encoder import Encoder, MakeCell
 from rnnsearch.models.linear import Linear
-from rnnsearch.models.memory import CellState, Encoded, Memory
+from rnnsearch.models.memory import CellState, Memory
 
 
 class RNNencdecState(NamedTuple):
@@ -53,9 +53,6 @@ class RNNencdec(Decoder):
     def make(cls, options: RNNencdecOptions, model: ModelConfig, encoder: Encoder) -> RNNencdec:
         sizes = (model.embedding, encoder.summary_size, options.size, options.maxout)
         return cls(CELLS[options.cell], *sizes, model.dropout.state)
-
-    def remember(self, encoded: Encoded) -> Memory:
-        return Memory(*encoded)
 
     def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> RNNencdecState:
         c = memory.summary

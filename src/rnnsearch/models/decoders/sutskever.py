@@ -12,7 +12,7 @@ from rnnsearch.models.decoders.decoder import Decoder, Reading
 from rnnsearch.models.decoders.starts import make_bridge, make_stack
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoder import Encoder
-from rnnsearch.models.memory import Encoded, Memory
+from rnnsearch.models.memory import Memory
 from rnnsearch.models.stack import Stack, StackState
 
 
@@ -33,9 +33,6 @@ class Sutskever(Decoder):
     def make(cls, options: SutskeverOptions, model: ModelConfig, encoder: Encoder) -> Sutskever:
         stack = make_stack(options, model)
         return cls(stack, make_bridge(options, encoder, stack))
-
-    def remember(self, encoded: Encoded) -> Memory:
-        return Memory(*encoded)
 
     def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> StackState:
         return self.stack.start(self.bridge(memory), draws, steps)

@@ -17,7 +17,7 @@ from rnnsearch.models.memory import Encoded, Memory
 from rnnsearch.models.stack import Stack, StackState
 
 
-class Stacked(Decoder):
+class StackDecoder(Decoder):
     """A stack of cells that a bridge starts, with attention; what reads what is each subclass's own."""
 
     attends = True

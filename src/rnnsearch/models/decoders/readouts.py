@@ -1,0 +1,65 @@
+"""What stands between a decoder and the output layer."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from rnnsearch.models.linear import Linear
+
+
+class Readout(nn.Module, ABC):
+    """U s + V E y_{i-1} + C c + b, of `width` numbers, and then some function of them."""
+
+    def __init__(self, state: int, embedding: int, context: int, width: int) -> None:
+        super().__init__()
+        self.state = Linear(state, width)
+        """U and b."""
+        self.word = Linear(embedding, width, bias=False)
+        """V."""
+        self.context = Linear(context, width, bias=False)
+        """C."""
+
+    def forward(
+        self, state: Float[Tensor, "*rows D"], word: Float[Tensor, "*rows E"], context: Float[Tensor, "*rows H"]
+    ) -> Float[Tensor, "*rows R"]:
+        """The layer's units, of any number of positions."""
+        return self.bent(self.state(state) + self.word(word) + self.context(context))
+
+    @abstractmethod
+    def bent(self, hidden: Float[Tensor, "*rows W"]) -> Float[Tensor, "*rows R"]:
+        """The function."""
+
+
+class DeepOutput(Readout):
+    """t = [max(t~_{2j-1}, t~_{2j})]_{j=1..l},  t~ = U_o s + V_o E y_{i-1} + C_o c + b, l = `maxout` (Bahdanau et al.,
+    appendix A.2.2; Cho et al. 2014, appendix A, whose equations leave the biases out "to increase readability")."""
+
+    def __init__(self, state: int, embedding: int, context: int, maxout: int) -> None:
+        super().__init__(state, embedding, context, 2 * maxout)
+
+    def bent(self, hidden: Float[Tensor, "*rows W"]) -> Float[Tensor, "*rows R"]:
+        return torch.maximum(hidden[..., 0::2], hidden[..., 1::2])
+
+
+class TanhOutput(Readout):
+    """t_i = tanh(W_t1 s_i + W_t2 E y_{i-1} + W_t3 c_i + b) (Nematus: Sennrich et al. 2017, section 3)."""
+
+    def bent(self, hidden: Float[Tensor, "*rows W"]) -> Float[Tensor, "*rows R"]:
+        return torch.tanh(hidden)
+
+
+class Attentional(nn.Module):
+    """h~_t = tanh(W_c [c_t; h_t]) (Luong et al. 2015, eq. 5); it has no bias."""
+
+    def __init__(self, context: int, state: int, size: int) -> None:
+        super().__init__()
+        self.combine = Linear(context + state, size, bias=False)
+        """W_c."""
+
+    def forward(self, context: Float[Tensor, "*rows H"], h: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows R"]:
+        """h~ of any number of positions."""
+        return torch.tanh(self.combine(torch.cat([context.to(h.dtype), h], dim=-1)))
