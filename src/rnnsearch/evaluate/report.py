@@ -46,7 +46,7 @@ def write_assessment(
             example.translation.plot(folder / f"attention-{example.kind}.png")
     chosen = similar_sentences(assessment.sources) if shown is None else shown
     projection = None
-    if shown is not None or len(chosen) >= LEAST:
+    if shown is not None or (len(chosen) >= LEAST and translator.system.can("states")):
         projection = project(chosen, translator.states([s.sentence for s in chosen]))
     facts = {
         "Parameters": f"{translator.parameters:,}",
