@@ -150,6 +150,8 @@ def test_n_best_and_options(translator: Translator) -> None:
     options = translator.options()
     assert (options.beam, options.length_penalty, options.max_ratio, options.max_extra) == (3, 1.0, 1.0, 4)
     assert translator.options(n_best=6).beam == 6, "a beam holds the n best"
+    with pytest.raises(RnnsearchError, match=r"beam must be at least n_best \(4\); got 1"):
+        translator.options(beam=1, n_best=4)
     short = translator.translate(ENGLISH[0], translator.options(max_length=2))
     assert len(short.tokens) - short.finished <= 2
     banned = translator.n_best(ENGLISH, translator.options(beam=8, n_best=8, ban_unknown=True))
@@ -354,6 +356,10 @@ def test_the_precision_of_search(folder: Path) -> None:
     assert exact.search.what.endswith("fp32")
     with pytest.raises(ConfigError, match='precision: must be one of auto, fp32, bf16, int8; got "int4"'):
         rnnsearch.load(folder, precision="int4")
+    with pytest.raises(ConfigError, match=r"^candidates: must be greater than or equal to 0; got -1$"):
+        rnnsearch.load(folder, candidates=-1)
+    with pytest.raises(ConfigError, match=r"^candidates: must be at most 100; got 500$"):
+        rnnsearch.load(folder, candidates=500)
     if decoding() is not None:
         rough = rnnsearch.load(folder, precision="int8")
         assert rough.search.what.endswith("int8")

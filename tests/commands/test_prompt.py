@@ -155,7 +155,7 @@ def session(translator: Translator, *lines: str | type[BaseException], width: in
         raise given
 
     def search(view: View, line: str) -> list[Translation]:
-        return translator.n_best([line], translator.options(view.beam, view.n))[0]
+        return translator.n_best([line], translator.options(max(view.beam, view.n), view.n))[0]
 
     out = io.StringIO()
     Prompt(translator, Console(file=out, width=width), 2).run(search, read)

@@ -113,6 +113,7 @@ def test_a_fault_of_a_stream_is_its_last_event(talk: Talk) -> None:
         ("alternatives", {"text": "One.", "translation": "a b", "word": 2}, "word must be one of the translation's 2"),
         ("alternatives", {"text": "One.", "translation": "a\rb", "word": 0}, "translation must be one line"),
         ("translate", {"text": ["a"], "stream": True}, "text must be a string where stream is true"),
+        ("translate", {"text": "a", "beam": 1, "n_best": 4}, "beam must be at least n_best (4); got 1"),
         ("translate", {"text": "a", "stream": True, "n_best": 2}, "n_best and beam must be 1 where stream is true"),
         ("translate", {"text": "a", "stream": True, "prefix": "b"}, "prefix must be left out where stream is true"),
     ],

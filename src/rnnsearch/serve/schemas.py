@@ -42,6 +42,8 @@ class TranslateRequest(Asked):
             raise ValueError("text must be a string where stream is true; got a list")
         if self.stream and (self.n_best != 1 or self.beam not in (None, 1)):
             raise ValueError("n_best and beam must be 1 where stream is true, for its search is greedy; got more")
+        if self.beam is not None and self.beam < self.n_best:
+            raise ValueError(f"beam must be at least n_best ({self.n_best}); got {self.beam}")
         if self.stream and self.prefix is not None:
             raise ValueError("prefix must be left out where stream is true")
         return self
