@@ -227,9 +227,7 @@ class Translator:
         )
         if posterior:
             weights = self.system.posterior([s.ids for s in source_side], [t.ids for t in target_side])
-            hypotheses = [
-                replace(h, attention=dict.fromkeys(h.attention, w)) for h, w in zip(hypotheses, weights, strict=True)
-            ]
+            hypotheses = [replace(h, attention=w) for h, w in zip(hypotheses, weights, strict=True)]
         return [
             self._translation(source, target, hypothesis)
             for source, target, hypothesis in zip(source_side, target_side, hypotheses, strict=True)

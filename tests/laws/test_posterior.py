@@ -1,5 +1,7 @@
 """Posterior attention against a loop over source positions, for every decoder whose readout reads the context."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ import torch
 from rnnsearch.data.sides import Side
 from rnnsearch.models.decoders.table import DECODERS
 from rnnsearch.models.translation_model import TranslationModel, only
+from rnnsearch.search.decode import make_sources
 from rnnsearch.search.posterior import LEAST, posterior_attention
 from rnnsearch.symbols import Symbols
 from rnnsearch.text.vocabulary import BOS, EOS
@@ -48,8 +51,10 @@ def test_posterior_is_the_loop(system, make):
     with torch.no_grad():
         expected = plain_posterior(model)
     (found,) = posterior_attention(model, [SOURCE], [TARGET])
+    found = found["source"]
     assert found.shape == (len(TARGET) + 1, len(SOURCE) + 1)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(found.sum(1), 1, rtol=1e-5)
-    alone = posterior_attention(model, [[6]], [[]])
-    assert np.array_equal(posterior_attention(model, [SOURCE, [6]], [TARGET, []])[1], alone[0])
+    alone = posterior_attention(model, [[6]], [[]], partial(make_sources, name="en"))
+    both = posterior_attention(model, [SOURCE, [6]], [TARGET, []])
+    assert np.array_equal(both[1]["source"], alone[0]["en"])

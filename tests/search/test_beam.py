@@ -1,6 +1,6 @@
 """Laws of the beam: against exhaustive search, greedy search and forced decoding; when it stops; what it returns."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import product
 
 import numpy as np
@@ -18,6 +18,12 @@ from rnnsearch.search.selection import best
 
 CPU = torch.device("cpu")
 LOOSE = {"rel": 1e-5, "abs": 1e-5}
+RANKINGS = [
+    *(Ranking(penalty) for penalty in (0.0, 0.6, 1.0, 1.5)),
+    Ranking(0.6, "gnmt"),
+    Ranking(0.0, coverage_penalty=0.4),
+    Ranking(0.8, "gnmt", 0.2),
+]
 
 
 def same(one: list[list[Hypothesis]], other: list[list[Hypothesis]]) -> None:
@@ -31,40 +37,31 @@ def same(one: list[list[Hypothesis]], other: list[list[Hypothesis]]) -> None:
             np.testing.assert_allclose(weights, b.attention[name], atol=1e-5)
 
 
-@pytest.mark.parametrize("end", [-1.0, 1.5])
-@pytest.mark.parametrize("seed", range(4))
-def test_a_beam_of_one_is_greedy_to_the_last_bit(toy, sentences, seed, end):
-    options = SearchOptions(beam=1, max_extra=5)
-    sources = make_sources(sentences, CPU)
-    found, expected = beam(toy(seed=seed, end=end), sources, options), greedy(toy(seed=seed, end=end), sources, options)
-    assert found == expected
-    same(found, expected)
-
-
-@pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0, 1.5])
+@pytest.mark.parametrize("ranking", RANKINGS, ids=str)
 @pytest.mark.parametrize("seed", range(3))
-def test_a_wide_enough_beam_is_exhaustive_search(toy, seed, penalty):
+def test_a_wide_enough_beam_is_exhaustive_search(toy, seed, ranking):
     scorer = toy(symbols=7, seed=seed)
     symbols, most = [1, 4, 5, 6], 4
     targets = [ids for count in range(most + 1) for ids in product(symbols, repeat=count)]
     sources = make_sources([[7, 8]], CPU)
-    every = forced(scorer, make_sources([[7, 8]] * len(targets), CPU), targets, Ranking(penalty))
+    every = forced(scorer, make_sources([[7, 8]] * len(targets), CPU), targets, ranking)
     every.sort(key=lambda h: -h.score)
-    options = SearchOptions(beam=400, n_best=10, length_penalty=penalty, max_ratio=0.0, max_extra=most)
+    options = SearchOptions(beam=400, n_best=10, max_ratio=0.0, max_extra=most, **asdict(ranking))
     [found] = beam(scorer, sources, options)
     assert [h.ids for h in found] == [h.ids for h in every[:10]]
     assert [h.score for h in found] == pytest.approx([h.score for h in every[:10]], **LOOSE)
 
 
 @pytest.mark.parametrize("width", [2, 3, 5, 12])
-def test_beam_scores_are_the_forced_scores_of_its_outputs(toy, sentences, width):
+@pytest.mark.parametrize("ranking", RANKINGS[-3:], ids=str)
+def test_beam_scores_are_the_forced_scores_of_its_outputs(toy, sentences, width, ranking):
     scorer, sources = toy(seed=3, end=0.5), make_sources(sentences, CPU)
-    options = SearchOptions(beam=width, n_best=width, length_penalty=0.8)
+    options = SearchOptions(beam=width, n_best=width, **asdict(ranking))
     found = beam(scorer, sources, options)
     for rank in range(width):
         ranked = [hypotheses[rank] for hypotheses in found]
         assert all(h.finished for h in ranked)
-        again = forced(scorer, sources, [h.ids for h in ranked], Ranking(0.8))
+        again = forced(scorer, sources, [h.ids for h in ranked], ranking)
         same([ranked], [again])
 
 
@@ -87,7 +84,7 @@ def test_attention_has_a_distribution_over_the_source_and_its_end_for_each_symbo
 @pytest.mark.parametrize("width", [1, 4])
 @pytest.mark.parametrize("compact_at", [0.0, 0.25, 1.0])
 def test_neither_batch_nor_padding_nor_compaction_changes_a_sentence(toy, sentences, width, compact_at):
-    options = SearchOptions(beam=width, n_best=width, compact_at=compact_at)
+    options = SearchOptions(beam=width, n_best=width, compact_at=compact_at, coverage_penalty=0.3)
     search = greedy if width == 1 else beam
     together = search(toy(seed=5), make_sources(sentences, CPU), options)
     alone = [search(toy(seed=5), make_sources([ids], CPU), options)[0] for ids in sentences]

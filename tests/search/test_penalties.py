@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import numpy as np
 import pytest
 import torch
@@ -11,8 +9,7 @@ import torch
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.search.beam import beam
 from rnnsearch.search.constraints import SearchOptions
-from rnnsearch.search.decode import decode_all, forced_all, make_sources
-from rnnsearch.search.forced import forced
+from rnnsearch.search.decode import decode_all, make_sources
 from rnnsearch.search.greedy import greedy
 from rnnsearch.search.ranking import LENGTH_NORMS, Ranking
 
@@ -50,42 +47,6 @@ def test_the_score_is_the_papers(toy, sentences, options, width):
         assert finished == pytest.approx(sorted(finished, reverse=True), abs=1e-6)
 
 
-@pytest.mark.parametrize("options", PENALTIES, ids=str)
-def test_beam_scores_are_forced_scores(toy, sentences, options):
-    scorer = toy(seed=2)
-    found = beam(scorer, make_sources(sentences, CPU), SearchOptions(beam=4, n_best=2, **options))
-    best = [hypotheses[0] for hypotheses in found]
-    again = forced_all(scorer, sentences, [h.ids for h in best], Ranking(**options))
-    for h, f in zip(best, again, strict=True):
-        assert h.finished and f.score == pytest.approx(h.score, rel=1e-5)
-
-
-@pytest.mark.parametrize("options", PENALTIES, ids=str)
-def test_a_wide_beam_finds_what_exhaustive_search_finds(toy, options):
-    """All targets of at most 3 of 3 symbols, scored one by one."""
-    scorer, most = toy(symbols=7, seed=5), 3
-    targets = [ids for count in range(most + 1) for ids in product((1, 4, 5, 6), repeat=count)]
-    sources = make_sources([[7, 8, 9]] * len(targets), CPU)
-    every = sorted(forced(scorer, sources, targets, Ranking(**options)), key=lambda h: -h.score)
-    search = SearchOptions(beam=400, n_best=8, max_ratio=0.0, max_extra=most, **options)
-    [found] = beam(scorer, make_sources([[7, 8, 9]], CPU), search)
-    assert [h.ids for h in found] == [h.ids for h in every[:8]]
-    assert [h.score for h in found] == pytest.approx([h.score for h in every[:8]], rel=1e-5)
-
-
-@pytest.mark.parametrize("options", PENALTIES, ids=str)
-def test_batches_and_compaction_change_nothing(toy, sentences, options):
-    def found(size, compact_at):
-        search = SearchOptions(beam=4, n_best=3, compact_at=compact_at, **options)
-        return decode_all(toy(seed=1), sentences, search, batch_sentences=size)
-
-    whole = found(6, 0.0)
-    for other in (found(1, 0.25), found(6, 1.0), found(4, 0.5)):
-        for mine, theirs in zip(whole, other, strict=True):
-            assert [h.ids for h in mine] == [h.ids for h in theirs]
-            assert [h.score for h in mine] == pytest.approx([h.score for h in theirs], rel=1e-5)
-
-
 def test_coverage_changes_the_order(toy, sentences):
     plain = decode_all(toy(seed=4), sentences, SearchOptions(beam=6, length_penalty=0.0))
     covered = decode_all(toy(seed=4), sentences, SearchOptions(beam=6, length_penalty=0.0, coverage_penalty=5.0))
@@ -101,13 +62,6 @@ def test_hypotheses_cut_at_the_maximal_length_are_ranked_by_coverage_too(toy):
     assert len(cut) == 4
     scores = [plain_score(h.log_prob, h.attention["source"], **options) for h in cut]
     assert [h.score for h in cut] == pytest.approx(scores, rel=1e-5) == sorted(scores, reverse=True)
-
-
-def test_greedy_reports_the_same_score(toy, sentences):
-    options = SearchOptions(beam=1, **PENALTIES[2])
-    sources = make_sources(sentences, CPU)
-    for one, other in zip(greedy(toy(), sources, options), beam(toy(), sources, options), strict=True):
-        assert one[0].score == pytest.approx(other[0].score, rel=1e-6)
 
 
 @pytest.mark.parametrize("norm", LENGTH_NORMS)

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rnnsearch.data.sides import Side
-from rnnsearch.models.translation_model import TranslationModel, only
-from rnnsearch.search.scorer import SOURCE
+from rnnsearch.models.translation_model import TranslationModel
+from rnnsearch.search.decode import MakeSources, make_sources
+from rnnsearch.search.scorer import Sources
 from rnnsearch.text.vocabulary import BOS, EOS
 
 LEAST = 1e-9
@@ -27,20 +27,25 @@ LEAST = 1e-9
 
 @torch.inference_mode()
 def posterior_attention(
-    model: TranslationModel, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
-) -> list[NDArray[np.float32]]:
-    """[I, J] of each pair: rows of the target's symbols and EOS, which sum to 1, over the source's symbols and EOS.
+    model: TranslationModel,
+    sources: Sequence[Sequence[int]],
+    targets: Sequence[Sequence[int]],
+    make: MakeSources = make_sources,
+) -> list[dict[str, NDArray[np.float32]]]:
+    """By source name, as a `Hypothesis`'s attention: [I, J] of each pair, rows of the target's symbols and EOS,
+    which sum to 1, over the source's symbols and EOS.
 
     Ids are given without EOS. The decoder's readout must read the context (`Decoder.reads_context`).
     """
     assert model.decoder.reads_context
-    return [_of_pair(model, source, target) for source, target in zip(sources, targets, strict=True)]
-
-
-def _of_pair(model: TranslationModel, source: Sequence[int], target: Sequence[int]) -> NDArray[np.float32]:
     device = model.output.bias.device
-    memories = model.encode({SOURCE: Side.of(torch.tensor([[*source, EOS]], device=device))})
-    memory = only(memories)
+    return [_of_pair(model, make([x], device), y) for x, y in zip(sources, targets, strict=True)]
+
+
+def _of_pair(model: TranslationModel, source: Sources, target: Sequence[int]) -> dict[str, NDArray[np.float32]]:
+    device = model.output.bias.device
+    memories = model.encode(source)
+    ((name, memory),) = memories.items()
     previous, y = torch.tensor([[BOS, *target]], device=device), torch.tensor([*target, EOS], device=device)
     reading = model.unroll(previous, memories).reading
     assert reading.alpha is not None
@@ -48,5 +53,4 @@ def _of_pair(model: TranslationModel, source: Sequence[int], target: Sequence[in
     log_p = model.log_probs(model.readout_from_each(previous, reading, memory).flatten(0, 1))
     of_word = log_p.view(*alpha.shape, -1).gather(2, y[:, None, None].expand(*alpha.shape, 1))[..., 0]
     posterior = torch.softmax(alpha.clamp_min(LEAST).log() + of_word, dim=-1)
-    spread: NDArray[np.float32] = memory.on_source(posterior[None])[0].cpu().numpy()
-    return spread
+    return {name: memory.on_source(posterior[None])[0].cpu().numpy()}

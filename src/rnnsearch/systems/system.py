@@ -111,8 +111,8 @@ class System(ABC, Generic[Model]):
     def sources(self, sentences: Sequence[Sequence[int]], device: torch.device) -> Sources:
         """The batch of some sentences, given as ids without EOS."""
 
-    def posterior(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[Matrix]:
-        """Posterior weights of given translations (`search.posterior`). Errors: ModelError where it has none."""
+    def posterior(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[dict[str, Matrix]]:
+        """Posterior weights of given translations, by source name. Errors: ModelError where it has none."""
         raise ModelError(self.cannot["posterior"])
 
     def states(self, sentences: Sequence[Sequence[int]]) -> Matrix:

@@ -78,9 +78,9 @@ class TranslationSystem(System[TranslationModel]):
     def sources(self, sentences: Sequence[Sequence[int]], device: torch.device) -> Sources:
         return make_sources(sentences, device, name=self.config.data.one_source)
 
-    def posterior(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[Matrix]:
+    def posterior(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[dict[str, Matrix]]:
         self.require("posterior")
-        return posterior_attention(self.model, sources, targets)
+        return posterior_attention(self.model, sources, targets, self.sources)
 
     def states(self, sentences: Sequence[Sequence[int]]) -> Matrix:
         if not sentences:
