@@ -107,8 +107,8 @@ class Ours:
         return {
             **began,
             "pairs": facts["pairs"],
-            "vocabulary": facts["vocabulary"],
-            "unknown": facts["unknown"],
+            "vocabulary": dict(zip(("source", "target"), facts["vocabulary"].values(), strict=True)),
+            "unknown": dict(zip(("source", "target"), facts["unknown"].values(), strict=True)),
             "mean_target": self.tokens.mean_length(),
         }
 
