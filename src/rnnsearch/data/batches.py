@@ -101,20 +101,20 @@ class Batch:
 
 
 def make_batch(
-    pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+    rows: Sequence[tuple[Sequence[int], ...]],
     indices: Sequence[int],
     direction: Direction = PAIR,
     characters: Mapping[str, Characters] | None = None,
 ) -> Batch:
-    """The batch of (source ids, target ids) pairs, given without BOS and EOS; `indices` are their numbers.
-    `characters`: of the sides whose symbols are to be spelled."""
-    assert len(pairs) == len(indices) > 0
-    columns = [list(column) for column in zip(*pairs, strict=True)]
-    rows = dict(zip((*direction.sources, direction.target), columns, strict=True))
-    batch = _batch(ParallelIds.of(rows), np.arange(len(pairs)), tuple(indices), direction)
+    """The batch of rows of ids, the direction's sources before its target, without BOS and EOS; `indices` are their
+    numbers. `characters`: of the sides whose symbols are to be spelled."""
+    assert len(rows) == len(indices) > 0
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    sides = dict(zip((*direction.sources, direction.target), columns, strict=True))
+    batch = _batch(ParallelIds.of(sides), np.arange(len(rows)), tuple(indices), direction)
     if not characters:
         return batch
-    spelled = {name: inventory.side(rows[name], batch.sides[name]) for name, inventory in characters.items()}
+    spelled = {name: inventory.side(sides[name], batch.sides[name]) for name, inventory in characters.items()}
     return replace(batch, sides={**batch.sides, **spelled})
 
 

@@ -117,20 +117,22 @@ def _table(rows: dict[str, str]) -> list[str]:
 
 def card(facts: dict[str, Any], sha256: str, scores: Sequence[dict[str, Any]] = ()) -> str:
     """The card's Markdown; `scores`: what was measured of these weights."""
-    source, target = facts["pair"]
-    data = facts["data"]
+    data, sides = facts["data"], facts["pair"]
+    names = ("source", "target") if len(sides) == 2 else sides
+    symbols = ", ".join(f"{count:,} {name}" for count, name in zip(facts["vocabulary"], names, strict=True))
+    languages = " → ".join(sides)
     about = {
-        "Pair": f"{source} → {target}",
+        "Pair": languages,
         "Parameters": f"{facts['parameters']:,}",
-        "Vocabulary": "{:,} source, {:,} target symbols".format(*facts["vocabulary"]),
+        "Vocabulary": f"{symbols} symbols",
         "Weights' SHA-256": f"`{sha256}`",
         "Trained": f"{facts['date']}, torch {facts['torch']}, {facts['precision']}",
     }
     corpus = {name: str(data[key]) for name, key in _DATA_ROWS if data.get(key) not in (None, "")}
-    lines = [f"# {source} → {target}, a recurrent translation model", "", *_table(about)]
+    lines = [f"# {languages}, a recurrent {facts.get('kind', 'translation')} model", "", *_table(about)]
     lines += ["", "## Training data", "", *_table(corpus)]
     lines += ["", "## Learning statistics", ""]
-    lines += as_markdown(statistics_table([statistics(facts, f"{source}-{target}")])).splitlines()
+    lines += as_markdown(statistics_table([statistics(facts, "-".join(sides))])).splitlines()
     lines += [
         "",
         "NLL is the mean negative log-likelihood of a sentence, in nats; train NLL under dropout, over the",

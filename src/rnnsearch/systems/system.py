@@ -13,14 +13,15 @@ import torch
 from numpy.typing import NDArray
 
 from rnnsearch.config import RunConfig
+from rnnsearch.data.corpus import Row
 from rnnsearch.data.direction import Direction
 from rnnsearch.errors import ModelError
 from rnnsearch.objectives.loss import Model, Objective
+from rnnsearch.processes import Processes
 from rnnsearch.search.model_scorer import Fastest
 from rnnsearch.search.scorer import Scorer, Sources
-from rnnsearch.systems.dev_set import DevSet
 from rnnsearch.systems.parameters import ParameterGroup
-from rnnsearch.systems.validation import Measure
+from rnnsearch.systems.validation import Validation
 from rnnsearch.text.alignments import Links
 from rnnsearch.text.tokenizer import Tokenizer
 
@@ -92,12 +93,10 @@ class System(ABC, Generic[Model]):
         """What training minimises."""
 
     @abstractmethod
-    def dev_objective(self) -> Objective[Model]:
-        """What the NLL of a dev set is measured by: the objective without smoothing and penalties."""
-
-    def measures(self, dev: DevSet, gold: Sequence[Links] | None) -> dict[str, Measure[Model] | None]:
-        """What else is measured of a dev set, by metric; `gold`: its alignments, where AER is asked for."""
-        return {}
+    def validation(
+        self, rows: Sequence[Row], gold: Sequence[Links] | None, device: torch.device, processes: Processes
+    ) -> Validation[Model]:
+        """What is measured of dev rows, shared out among processes; `gold`: their alignments, where AER is asked."""
 
     @abstractmethod
     def fastest(self, precision: str) -> Fastest:

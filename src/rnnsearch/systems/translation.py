@@ -9,9 +9,11 @@ import numpy as np
 import torch
 
 from rnnsearch.config import RunConfig
+from rnnsearch.data.corpus import Row
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.build import penalties
 from rnnsearch.objectives.likelihood import Likelihood, likelihood
+from rnnsearch.processes import Processes
 from rnnsearch.search.decode import make_sources
 from rnnsearch.search.model_scorer import Fastest, ModelScorer, fastest
 from rnnsearch.search.posterior import posterior_attention
@@ -19,7 +21,7 @@ from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.systems.build import build
 from rnnsearch.systems.dev_set import AlignmentErrorRate, Bleu, DevSet
 from rnnsearch.systems.system import Ability, Matrix, System
-from rnnsearch.systems.validation import Measure
+from rnnsearch.systems.validation import Measure, Validation
 from rnnsearch.text.alignments import Links
 from rnnsearch.text.tokenizer import Tokenizer
 
@@ -56,18 +58,17 @@ class TranslationSystem(System[TranslationModel]):
     def objective(self) -> Likelihood:
         return likelihood(self.config.training.label_smoothing, penalties(self.config.objective))
 
-    def dev_objective(self) -> Likelihood:
-        return likelihood()
-
-    def measures(self, dev: DevSet, gold: Sequence[Links] | None) -> dict[str, Measure[TranslationModel] | None]:
-        config = self.config
-        found: dict[str, Measure[TranslationModel] | None] = {"bleu": None}
+    def validation(
+        self, rows: Sequence[Row], gold: Sequence[Links] | None, device: torch.device, processes: Processes
+    ) -> Validation[TranslationModel]:
+        config, dev = self.config, DevSet(rows, self.source, self.target, processes)
+        measures: dict[str, Measure[TranslationModel] | None] = {"bleu": None}
         if config.training.dev_bleu:
-            found["bleu"] = Bleu(dev, config.data.target, config.search)
+            measures["bleu"] = Bleu(dev, config.data.target, config.search)
         if gold is not None:
             read = config.objective.aligns_read_words
-            found["aer"] = AlignmentErrorRate(dev, gold, read, config.search.batch_sentences)
-        return found
+            measures["aer"] = AlignmentErrorRate(dev, gold, read, config.search.batch_sentences)
+        return Validation(dev.held_out(likelihood(), config.training.batch.sentences or 64, device), measures)
 
     def fastest(self, precision: str) -> Fastest:
         return fastest(self.model, precision)

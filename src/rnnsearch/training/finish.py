@@ -60,6 +60,7 @@ def describe_run(trainer: Trainer[Any], output: Output, prepared: Prepared) -> N
     """Write `training.json` and the model card of one model folder."""
     folder, config, state = output.folder, output.system.config, trainer.state
     facts = {
+        "kind": output.system.kind,
         "pair": list(config.data.sides),
         "parameters": sum(p.numel() for p in output.own(weights(trainer.model)).values()),
         "vocabulary": [len(output.system.tokenizers[side]) for side in config.data.sides],

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from rnnsearch.config import RunConfig
-from rnnsearch.data.corpus import Row
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import TrainingError
 from rnnsearch.models.translation_model import TranslationModel
@@ -19,7 +18,6 @@ from rnnsearch.models.translation_pair import TranslationPair, direction
 from rnnsearch.objectives.loss import Model
 from rnnsearch.objectives.symmetry import Symmetric
 from rnnsearch.processes import Processes
-from rnnsearch.systems.dev_set import DevSet
 from rnnsearch.systems.folder import save_system
 from rnnsearch.systems.parameters import ParameterGroup
 from rnnsearch.systems.system import System
@@ -67,7 +65,8 @@ def one_system(
     """A system by its own objective."""
     system = SYSTEMS[config.model.kind].make(config, prepared.tokenizers, config.training.seed)
     model = system.model.to(device)
-    validation = _validation(system, prepared.dev, _gold(config, prepared), device, processes)
+    gold = _gold(config, prepared)
+    validation = system.validation(prepared.dev, gold, device, processes) if prepared.dev else None
     task = Task(model, system.groups(), system.objective(), validation)
     return Trained(task, (Output(folder, system, lambda tensors: tensors),))
 
@@ -82,18 +81,24 @@ def two_directions(
     there = TranslationSystem.make(config, both, seed)
     back = TranslationSystem.make(reverse_config(config), both, seed + 1)
     pair = TranslationPair(there.model, back.model).to(device)
-    gold = _gold(config, prepared)
-    onward = _validation(there, prepared.dev, gold, device, processes)
-    turned = [row._replace(texts=row.texts[::-1]) for row in prepared.dev]
-    back_gold = None if gold is None else [links.turned() for links in gold]
-    backward = _validation(back, turned, back_gold, device, processes)
-    validation = None if onward is None or backward is None else PairValidation(onward, backward)
     objective = Symmetric(weight, there.objective())
     outputs = (
         Output(folder, there, lambda tensors: direction(tensors, "onward")),
         Output(reverse_folder(folder), back, lambda tensors: direction(tensors, "back")),
     )
-    return Trained(Task(pair, [ParameterGroup(list(pair.parameters()))], objective, validation), outputs)
+    groups = [ParameterGroup(list(pair.parameters()))]
+    validation = _both_ways(there, back, prepared, device, processes) if prepared.dev else None
+    return Trained(Task(pair, groups, objective, validation), outputs)
+
+
+def _both_ways(
+    there: TranslationSystem, back: TranslationSystem, prepared: Prepared, device: torch.device, processes: Processes
+) -> PairValidation:
+    gold = _gold(there.config, prepared)
+    turned = [row._replace(texts=row.texts[::-1]) for row in prepared.dev]
+    back_gold = None if gold is None else [links.turned() for links in gold]
+    onward = there.validation(prepared.dev, gold, device, processes)
+    return PairValidation(onward, back.validation(turned, back_gold, device, processes))
 
 
 def _gold(config: RunConfig, prepared: Prepared) -> list[Links] | None:
@@ -104,16 +109,6 @@ def _gold(config: RunConfig, prepared: Prepared) -> list[Links] | None:
     if gold is None:
         raise TrainingError(f"{prepared.folder}: has no word alignments of the dev set for training.metric = aer")
     return gold
-
-
-def _validation(
-    system: System[Model], rows: list[Row], gold: list[Links] | None, device: torch.device, processes: Processes
-) -> Validation[Model] | None:
-    if not rows:
-        return None
-    dev = DevSet(rows, system.source, system.target, processes)
-    held_out = dev.held_out(system.dev_objective(), system.config.training.batch.sentences or 64, device)
-    return Validation(held_out, system.measures(dev, gold))
 
 
 def reverse_folder(folder: Path) -> Path:
