@@ -14,7 +14,7 @@ from rich.console import Console
 from rnnsearch import config as run_config
 from rnnsearch.config import RunConfig
 from rnnsearch.data.catalog import CORPORA
-from rnnsearch.data.corpus import Pair
+from rnnsearch.data.corpus import Row
 from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import FACTS, Prepared
 from rnnsearch.files import write_text
@@ -73,7 +73,7 @@ def trained(config: RunConfig, prepared: Prepared, folder: Path, name: str) -> N
         train(config, prepared, folder, screen, resume=True)
 
 
-def sides(pairs: Sequence[Pair]) -> tuple[list[str], list[str]]:
+def sides(pairs: Sequence[Row]) -> tuple[list[str], list[str]]:
     """Sources and references."""
     return [pair.source for pair in pairs], [pair.target for pair in pairs]
 

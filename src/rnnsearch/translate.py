@@ -17,7 +17,7 @@ from rnnsearch.errors import ConfigError, RnnsearchError
 from rnnsearch.search.candidates import KEPT, Candidates
 from rnnsearch.search.candidates import read as read_candidates
 from rnnsearch.search.constraints import SearchOptions
-from rnnsearch.search.decode import decode_all, forced_all, make_sources
+from rnnsearch.search.decode import decode_all, forced_all
 from rnnsearch.search.forced import following
 from rnnsearch.search.greedy import stream
 from rnnsearch.search.hypothesis import EMPTY, Hypothesis
@@ -102,10 +102,10 @@ class Translator:
         A default beam grows to `n_best`. Errors: RnnsearchError for a given one that is narrower.
         """
         search: SearchConfig = self.config.search
-        if beam is not None and beam < n_best:
+        if beam is not None and 1 <= beam < n_best:
             raise RnnsearchError(f"beam must be at least n_best ({n_best}); got {beam}")
         return SearchOptions(
-            beam=max(search.beam if beam is None else beam, n_best),
+            beam=max(search.beam, n_best) if beam is None else beam,
             length_penalty=search.length_penalty if length_penalty is None else length_penalty,
             length_norm=search.length_norm,
             coverage_penalty=search.coverage_penalty,
@@ -191,7 +191,7 @@ class Translator:
         """The `count` likeliest of these symbols to go on with in a translation that begins so, the best first."""
         head = self.target.ids([begin.removesuffix(" ")])[0] if begin.strip() else []
         scorer = self.search.scorer
-        sources = make_sources(self.source.ids([text]), scorer.device)
+        sources = self.system.sources(self.source.ids([text]), scorer.device)
         return following(scorer, sources, head, symbols, count, self.candidates)
 
     @cached_property

@@ -78,7 +78,7 @@ def test_json_has_everything(cli: Any, model: Path) -> None:
 
 
 def test_n_best_lists(cli: Any, model: Path) -> None:
-    result = cli("translate", model, "--format", "nbest", "--n-best", "4", "--beam", "2", stdin=f"{CAT}\n{BIRD}\n")
+    result = cli("translate", model, "--format", "nbest", "--n-best", "4", "--beam", "4", stdin=f"{CAT}\n{BIRD}\n")
     rows = [line.split(" ||| ") for line in result.lines]
     assert [row[0] for row in rows] == ["0"] * 4 + ["1"] * 4
     for number in ("0", "1"):

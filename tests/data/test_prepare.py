@@ -255,6 +255,18 @@ def test_documents_stay_whole_and_every_row_knows_its_own(
     assert (prepare(run, tmp_path / "1").folder / "test.en").read_text().split("\n")[3] == ""
 
 
+def test_links_of_documents_have_a_line_a_row(tmp_path: Path) -> None:
+    rows = [row for document in DOCUMENTS for row in [*document, ("", "")]]
+    train = write(tmp_path, "train", rows)
+    (tmp_path / "train.align").write_text("".join("0-0 1-1\n" if source else "\n" for source, _ in rows))
+    run = config(tmp_path, train=[train], alignments=["train.align"], documents=True, dev_size=9, test_size=5)
+    prepared = prepare(run, tmp_path / "prepared")
+    for part, held in (("dev", prepared.dev), ("test", prepared.test)):
+        links = prepared.links(part)
+        assert links is not None
+        assert [sorted(one.sure) for one in links] == [[(0, 0), (1, 1)]] * len(held)
+
+
 def test_the_vocabulary_comes_from_the_cleaned_training_text_alone(tmp_path: Path) -> None:
     rejected = [("rejected " * 200, "abgelehnt")]
     run = config(

@@ -56,7 +56,7 @@ def test_weights_sum_to_one_and_are_zero_on_padding(system, make, batch):
     if system.model.attention is None:
         assert alpha is None
         return
-    window, normaliser = WINDOWS[system.model.attention.window], NORMALISERS[system.model.attention.normaliser]
+    window, normaliser = WINDOWS[system.model.attention.window.type], NORMALISERS[system.model.attention.normaliser]
     for weights, mask in ((alpha, memory.mask), (memory.on_source(alpha), batch.source.mask)):
         total = weights.sum(2)
         if window.weighs:

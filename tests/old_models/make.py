@@ -185,6 +185,9 @@ def main(target: Path) -> None:
             kept = target / name
             shutil.rmtree(kept, ignore_errors=True)
             shutil.copytree(model, kept, ignore=shutil.ignore_patterns("data", "checkpoints", "log.jsonl"))
+            if name == "words":
+                shutil.rmtree(target / "prepared", ignore_errors=True)
+                shutil.copytree(model / "data", target / "prepared")
             rows = {option: [json.loads(line) for line in lines] for option, lines in found.items()}
             (kept / "expected.json").write_text(json.dumps(rows, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
         kept_names = {}

@@ -11,8 +11,11 @@ import numpy as np
 import pytest
 
 import rnnsearch
-from rnnsearch.config import resolve
+from rnnsearch.config import load, resolve
+from rnnsearch.data.prepared import Prepared
 from rnnsearch.systems.build import build
+from rnnsearch.training.progress import Together
+from rnnsearch.training.run import train
 from rnnsearch.translate import Translator
 from rnnsearch.translation import Translation
 
@@ -47,6 +50,16 @@ def test_a_folder_translates_as_it_did(name: str) -> None:
     scored = translator.score([row["source"] for row in expected["score"]], [row["text"] for row in expected["score"]])
     for found, wanted in zip(scored, expected["score"], strict=True):
         same(found, wanted)
+
+
+def test_data_prepared_before_sides_had_names_are_trained_on(tmp_path: Path) -> None:
+    config = load(HERE / "words" / "config.toml", ["training.max_updates=2"])
+    prepared = Prepared.open(HERE / "prepared", config)
+    assert (len(prepared.train), prepared.train.names) == (288, ("en", "de"))
+    for (side, first), ids in zip({"en": "the ", "de": "die "}.items(), prepared.train.row(7), strict=True):
+        assert prepared.tokenizers[side].join(ids.tolist()).startswith(first)
+    train(config, prepared, tmp_path / "run", Together())
+    assert rnnsearch.load(tmp_path / "run").translate("the cat sees the dog.").source_words[0] == "the"
 
 
 @pytest.mark.parametrize("name", FAMILIES)

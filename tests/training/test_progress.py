@@ -273,7 +273,7 @@ def test_saying_where_a_run_is_builds_only_what_it_uses(
         "embedding": 8,
         "encoder": {"type": "bidirectional", "cell": "tanh", "size": 4},
         "decoder": {"type": "luong", "cell": "tanh", "layers": 1, "bridge": "learned", "size": 4, "readout": 4},
-        "attention": {"score": "general"},
+        "attention": {"score": "general", "size": "unset"},
     }
     told = learn(tables={"model": model}, optimiser=ADAM, max_updates=1)
     assert told.messages[0].endswith(", native code")

@@ -262,10 +262,11 @@ class _Text:
     documents: Sequence[int] | npt.NDArray[np.uint32]
 
     def write(self, paths: Sequence[Path], ends: bool) -> None:
-        """A file a side and, where there are any, of links; with `ends`, an empty line between two documents."""
+        """A file a side and, where there are any, of links; with `ends`, an empty line between two documents' rows."""
         changes = np.flatnonzero(np.diff(np.array(self.documents, dtype=np.int64))) + 1
         for column, path in zip(zip(*self.rows, strict=True), paths, strict=False):
-            lines = np.insert(np.array(column, dtype=object), changes, "") if ends else column
+            ended = ends and path.suffix != ".align"  # which have a line a row
+            lines = np.insert(np.array(column, dtype=object), changes, "") if ended else column
             path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
 
 

@@ -10,6 +10,7 @@ raw text of dev and test (`dev.en`). `train.target.words.tsv`: how often each ta
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,15 @@ from rnnsearch.data.direction import Direction
 from rnnsearch.data.links import LINK_TYPE
 from rnnsearch.data.parallel import Documents, ParallelIds
 from rnnsearch.data.partitions import Part
-from rnnsearch.data.ragged import Ragged
+from rnnsearch.data.ragged import ENDS, Ragged
 from rnnsearch.errors import DataError
 from rnnsearch.text.alignments import Links, read_pharaoh
 from rnnsearch.text.tokenizer import Tokenizer
 
 FORMAT = 2
 """Of the folder; raised where its files or their meaning change."""
+OF_TWO = 1
+"""The format before sides had names, which is read, too."""
 FACTS = "prepared.json"
 REPORT = "cleaning.json"
 DOCUMENTS = "train.documents"
@@ -47,6 +50,7 @@ class Prepared:
         self.folder = folder
         self.facts = facts
         """What prepared.json holds: sides, pairs, symbols, shares of unknown words, licence, ..."""
+        self._renamed = _names_of_two(facts["sides"]) if facts["format"] == OF_TWO else {}
 
     @classmethod
     def open(cls, folder: Path, config: RunConfig | None = None) -> Prepared:
@@ -93,7 +97,8 @@ class Prepared:
         links = Ragged.open(self.folder / "train.links", LINK_TYPE, columns=2) if self.facts["aligned"] else None
         sides, present = {}, {}
         for side, kind in self.facts["dtypes"].items():
-            sides[side] = Ragged.open(self.folder / f"train.{side}.ids", kind)
+            ids = f"train.{side}.ids"
+            sides[side] = Ragged.open(self._file(ids), kind, ends=self._file(f"{ids}{ENDS}"))
             if self.facts["lacking"][side]:  # a sentence that is there has a symbol at least
                 present[side] = sides[side].lengths(np.arange(len(sides[side]))) > 0
         documents = None
@@ -120,7 +125,7 @@ class Prepared:
     @cached_property
     def tokenizers(self) -> dict[str, Tokenizer]:
         """Each side's segmentation and vocabulary."""
-        return {side: Tokenizer.load(self.folder / tokenizer_file(side)) for side in self.facts["sides"]}
+        return {side: Tokenizer.load(self._file(tokenizer_file(side))) for side in self.facts["sides"]}
 
     @property
     def source(self) -> Tokenizer:
@@ -132,6 +137,9 @@ class Prepared:
     def target(self) -> Tokenizer:
         """That of the target side."""
         return self.tokenizers[self.direction.target]
+
+    def _file(self, name: str) -> Path:
+        return self.folder / self._renamed.get(name, name)
 
     def _text(self, part: str) -> list[Row]:
         sides = self.facts["sides"]
@@ -156,10 +164,31 @@ def _read_facts(folder: Path) -> dict[str, Any]:
         version, _ = facts["format"], facts["files"]
     except (ValueError, KeyError, TypeError):
         raise DataError(f"{path}: must describe prepared data; got a truncated or foreign file") from None
-    if version != FORMAT:
+    if version not in (OF_TWO, FORMAT):
         wanted = f"must have format {FORMAT}, which this version of rnnsearch reads"
         raise DataError(f"{path}: {wanted}; got {version} (prepare the corpus again)")
-    return dict(facts)
+    return _facts_of_two(facts) if version == OF_TWO else dict(facts)
+
+
+def _facts_of_two(facts: dict[str, Any]) -> dict[str, Any]:
+    """Facts of a folder of two sides, which were called source and target, by the languages' names."""
+    names = {"source": facts["source"], "target": facts["target"]}
+    by_name = {
+        key: {names[side]: value for side, value in facts[key].items()}
+        for key in ("dtypes", "symbols", "unknown", "vocabulary")
+    }
+    sides = list(names.values())
+    facts["settings"]["data"].setdefault("documents", False)
+    return {**facts, **by_name, "sides": sides, "lacking": dict.fromkeys(sides, 0), "documents": False}
+
+
+def _names_of_two(sides: Sequence[str]) -> dict[str, str]:
+    """What files were called there, by what they are called now."""
+    names: dict[str, str] = {}
+    for side, role in zip(sides, ("source", "target"), strict=True):
+        names |= {tokenizer_file(side): f"{role}.json", f"train.{side}.ids": f"train.{role}.ids"}
+        names[f"train.{side}.ids{ENDS}"] = f"train.{role}{ENDS}"
+    return names
 
 
 def _check_settings(folder: Path, facts: dict[str, Any], config: RunConfig) -> None:

@@ -34,12 +34,12 @@ class Ragged:
         return cls(shaped, np.cumsum([len(row) for row in rows], dtype=np.int64))
 
     @classmethod
-    def open(cls, path: Path, dtype: str, columns: int | None = None) -> Ragged:
-        """What a `RaggedFile` wrote."""
+    def open(cls, path: Path, dtype: str, columns: int | None = None, ends: Path | None = None) -> Ragged:
+        """What a `RaggedFile` wrote; `ends`: where the ends are, if not beside it by its name."""
         empty = path.stat().st_size == 0  # which cannot be mapped
         flat: npt.NDArray[Any] = np.zeros(0, dtype) if empty else np.memmap(path, dtype=dtype, mode="r")
-        ends = np.memmap(path.with_name(path.name + ENDS), dtype="<u8", mode="r")
-        return cls(flat if columns is None else flat.reshape(-1, columns), ends)
+        places = np.memmap(ends or path.with_name(path.name + ENDS), dtype="<u8", mode="r")
+        return cls(flat if columns is None else flat.reshape(-1, columns), places)
 
     def __len__(self) -> int:
         return len(self._ends)

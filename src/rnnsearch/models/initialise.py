@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import ClassVar, Literal
 
 import torch
@@ -113,15 +113,26 @@ INITS: dict[str, type[Init]] = {c.name: c for c in (Glorot, Normal, Uniform)}
 
 @torch.no_grad()
 def initialise(module: nn.Module, init: Init) -> None:
-    """Draw all parameters in the order of `named_parameters`, a shared one once."""
-    for name, own in module.named_parameters():
-        role: Role | None = getattr(own, "role", None)
-        assert role is not None, f"{name} has no role: make it by `parameter` or `Linear`"
-        if isinstance(role, str):
-            draw: Callable[[Tensor], None] = getattr(init, role)
-            draw(own.data if own.ndim > 1 else own.data[None])
-        else:
-            own.fill_(role)
+    """Draw all parameters, a module's parts before its own, in the order in which they were made; a shared one once."""
+    drawn = set[Tensor]()
+    for part in _parts_first(module):
+        for name, own in part.named_parameters(recurse=False):
+            role: Role | None = getattr(own, "role", None)
+            assert role is not None, f"{name} of {part} has no role: make it by `parameter` or `Linear`"
+            if own in drawn:
+                continue
+            drawn.add(own)
+            if isinstance(role, str):
+                draw: Callable[[Tensor], None] = getattr(init, role)
+                draw(own.data if own.ndim > 1 else own.data[None])
+            else:
+                own.fill_(role)
+
+
+def _parts_first(module: nn.Module) -> Iterator[nn.Module]:
+    for part in module.children():
+        yield from _parts_first(part)
+    yield module
 
 
 def generator(seed: int) -> Generator:

@@ -88,11 +88,11 @@ class TranslationModel(nn.Module):
         what is drawn once a sentence."""
         memory = only(memories)
         B, (N, I) = memory.mask.shape[0], previous.shape
+        by_sentence = previous.unflatten(0, (B, -1))  # random numbers are drawn a sentence
+        y_prev = self._embed(self.target_embedding, Symbols(by_sentence), draws).flatten(0, 1)
         state = self.start(memories, draws, I)
         if N > B:
             state = select(state, torch.arange(B, device=previous.device).repeat_interleave(N // B))
-        by_sentence = previous.unflatten(0, (B, -1))  # random numbers are drawn a sentence
-        y_prev = self._embed(self.target_embedding, Symbols(by_sentence), draws).flatten(0, 1)
         reading = self.decoder.unroll(self.decoder.inputs(y_prev), state, memory)
         readout = self._readout(y_prev, reading, memory)
         dropped = dropout(readout.unflatten(0, (B, -1)), self.dropout.readout, draws)

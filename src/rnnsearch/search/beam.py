@@ -148,7 +148,10 @@ class BeamSearch:
         A, K = live.log_probs.shape
         norm = torch.zeros((), device=scores.device) if step.norm is None else step.norm.view(A, K)
         count = 1 if self._alone else 2 * self._options.beam
-        index = self._choose(scores.reshape(A, K, -1), live.log_probs - norm, count)
+        if self._alone and self._choose is best:
+            index = scores.max(1, keepdim=True).indices  # the same, in one pass
+        else:
+            index = self._choose(scores.reshape(A, K, -1), live.log_probs - norm, count)
         score = scores.reshape(A, -1).gather(1, index)
         if K == 1:
             parent, column, so_far = torch.zeros_like(index), index, live.log_probs

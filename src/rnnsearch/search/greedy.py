@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from rnnsearch.search.beam import BeamSearch, beam
@@ -32,6 +33,7 @@ class SearchesGreedily(Protocol):
         columns: as for `Scorer.start`."""
 
 
+@torch.inference_mode()
 def greedy(
     scorer: Scorer, sources: Sources, options: SearchOptions, columns: ColumnChooser | None = None
 ) -> list[list[Hypothesis]]:

@@ -77,10 +77,8 @@ class NativeScorer:
 
     def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
         """The encoded sources and the decoder's first state."""
-        ((name, source),) = sources.items()
-        memory = self._twin.encode(source.ids, source.mask)
-        output = self._twin.output if columns is None else self._twin.rows(columns)
-        return _NativeMemory(name, memory, output), self._twin.start(memory)
+        memory = self._remember(sources, columns)
+        return memory, self._twin.start(memory.encoded)
 
     def step(self, memory: Any, state: Any, y: Tensor) -> Step:
         """One step of the decoder, its readout and the output layer."""
@@ -89,7 +87,7 @@ class NativeScorer:
 
     def greedy(self, sources: Sources, columns: Tensor | None, most: Numbers, banned: Sequence[int]) -> Scored:
         """The whole search without coming back to Python."""
-        (source, encoded, output), _ = self.start(sources, columns)
+        source, encoded, output = self._remember(sources, columns)
         never = torch.tensor(banned, dtype=torch.int64)
         if columns is not None:
             never = torch.isin(columns, never).nonzero()[:, 0]
@@ -98,6 +96,11 @@ class NativeScorer:
         length = found.length.numpy() - ~finished
         attention = {source: found.attention.numpy()}
         return Scored(np.arange(len(most)), found.tokens.numpy(), found.scores.numpy(), length, finished, attention)
+
+    def _remember(self, sources: Sources, columns: Tensor | None) -> _NativeMemory:
+        ((name, source),) = sources.items()
+        output = self._twin.output if columns is None else self._twin.rows(columns)
+        return _NativeMemory(name, self._twin.encode(source.ids, source.mask), output)
 
 
 class Fastest(NamedTuple):
