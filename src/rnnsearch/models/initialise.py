@@ -115,10 +115,10 @@ INITS: dict[str, type[Init]] = {c.name: c for c in (Glorot, Normal, Uniform)}
 def initialise(module: nn.Module, init: Init) -> None:
     """Draw all parameters, a module's parts before its own, in the order in which they were made; a shared one once."""
     drawn = set[Tensor]()
-    for part in _parts_first(module):
+    for path, part in _parts_first(module):
         for name, own in part.named_parameters(recurse=False):
             role: Role | None = getattr(own, "role", None)
-            assert role is not None, f"{name} of {part} has no role: make it by `parameter` or `Linear`"
+            assert role is not None, f"{path}{name} has no role: make it by `parameter` or `Linear`"
             if own in drawn:
                 continue
             drawn.add(own)
@@ -129,10 +129,10 @@ def initialise(module: nn.Module, init: Init) -> None:
                 own.fill_(role)
 
 
-def _parts_first(module: nn.Module) -> Iterator[nn.Module]:
-    for part in module.children():
-        yield from _parts_first(part)
-    yield module
+def _parts_first(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
+    for name, part in module.named_children():
+        yield from _parts_first(part, f"{path}{name}.")
+    yield path, module
 
 
 def generator(seed: int) -> Generator:
