@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from rnnsearch.config import SearchConfig
 from rnnsearch.data.batches import make_batch
 from rnnsearch.data.corpus import Row
+from rnnsearch.data.direction import Direction
 from rnnsearch.metrics.alignment_error import alignment_error
 from rnnsearch.metrics.bleu_chrf_ter import corpus_bleu
 from rnnsearch.models.translation_model import TranslationModel
@@ -43,11 +44,13 @@ class DevSet:
         self.own = processes.share(self.order)
         """The numbers of the pairs that this process translates and aligns."""
 
-    def held_out(self, objective: Objective[Model], rows: int, device: torch.device) -> HeldOut[Model]:
-        """The pairs as batches of `rows`."""
+    def held_out(
+        self, objective: Objective[Model], direction: Direction, rows: int, device: torch.device
+    ) -> HeldOut[Model]:
+        """The pairs as batches of `rows`, whose sides are named as in training."""
         starts = range(0, len(self.order), rows)
         batches = [
-            make_batch([(self.source_ids[n], self.target_ids[n]) for n in numbers], numbers)
+            make_batch([(self.source_ids[n], self.target_ids[n]) for n in numbers], numbers, direction)
             for numbers in self.processes.share([self.order[start : start + rows] for start in starts])
         ]
         tokens = sum(len(ids) + 1 for ids in self.target_ids)

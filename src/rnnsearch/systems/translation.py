@@ -68,7 +68,8 @@ class TranslationSystem(System[TranslationModel]):
         if gold is not None:
             read = config.objective.aligns_read_words
             measures["aer"] = AlignmentErrorRate(dev, gold, read, config.search.batch_sentences)
-        return Validation(dev.held_out(likelihood(), config.training.batch.sentences or 64, device), measures)
+        size = config.training.batch.sentences or 64
+        return Validation(dev.held_out(likelihood(), self.direction, size, device), measures)
 
     def fastest(self, precision: str) -> Fastest:
         return fastest(self.model, precision)
