@@ -158,6 +158,12 @@ def command(*arguments: str, where: Path, given: str = "") -> str:
     return done.stdout
 
 
+def write(path: Path, entries: dict[str, object]) -> None:
+    """JSON, a line an entry."""
+    lines = (f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in entries.items())
+    path.write_text("{" + ",\n".join(lines) + "}\n", encoding="utf-8")
+
+
 def main(target: Path) -> None:
     """Train, translate, score; keep what a user would hand on."""
     with tempfile.TemporaryDirectory() as scratch:
@@ -189,7 +195,7 @@ def main(target: Path) -> None:
                 shutil.rmtree(target / "prepared", ignore_errors=True)
                 shutil.copytree(model / "data", target / "prepared")
             rows = {option: [json.loads(line) for line in lines] for option, lines in found.items()}
-            (kept / "expected.json").write_text(json.dumps(rows, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+            write(kept / "expected.json", rows)
         kept_names = {}
         for name, lines in FAMILIES.items():
             data = DATA.replace("max_updates = 120", "max_updates = 1").replace(
@@ -201,7 +207,7 @@ def main(target: Path) -> None:
             with safe_open(here / "runs" / name / "model.safetensors", framework="np") as file:
                 shapes = {key: file.get_slice(key).get_shape() for key in sorted(file.keys())}
             kept_names[name] = {"run": f"{data}{model}\n", "shapes": shapes}
-        (target / "parameters.json").write_text(json.dumps(kept_names, indent=1) + "\n", encoding="utf-8")
+        write(target / "parameters.json", kept_names)
 
 
 if __name__ == "__main__":
