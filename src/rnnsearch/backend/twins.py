@@ -66,12 +66,7 @@ def choose(model: nn.Module, fast: bool = True) -> list[Choice]:
 
 
 def _gru(
-    cell: GRU,
-    x: Tensor,
-    mask: Tensor | None = None,
-    backward: bool = False,
-    start: CellState | None = None,
-    keep: Tensor | None = None,
+    cell: GRU, x: Tensor, mask: Tensor | None, backward: bool, start: CellState | None, keep: Tensor | None
 ) -> Sequence:
     return _gru_run(cell, cell.inputs(x), mask, backward, start, keep)
 
@@ -87,32 +82,27 @@ def _gru_run(
     return outputs, Hidden(last)
 
 
-def _torch_gru(
-    cell: TorchGRU,
-    x: Tensor,
-    mask: Tensor | None = None,
-    backward: bool = False,
-    start: CellState | None = None,
-    keep: Tensor | None = None,
-) -> Sequence:
-    if keep is not None or not library_sequences.can_run(mask, start, backward):
-        return cell.run(cell.inputs(x), mask, backward, start, keep)
+def _by_library(call: Callable[..., Sequence]) -> Callable[..., Sequence]:
+    """The library's sequence, by a function of cell, inputs, mask, backward and start; the loop where it cannot run."""
+
+    def sequence(
+        cell: Cell, x: Tensor, mask: Tensor | None, backward: bool, start: CellState | None, keep: Tensor | None
+    ) -> Sequence:
+        if keep is not None or not library_sequences.can_run(mask, start, backward):
+            return cell.run(cell.inputs(x), mask, backward, start, keep)
+        return call(cell, x, mask, backward, start)
+
+    return sequence
+
+
+def _torch_gru(cell: TorchGRU, x: Tensor, mask: Tensor | None, backward: bool, start: CellState | None) -> Sequence:
     weights = cell.input.weight, cell.recurrent.weight, cell.input.bias, cell.recurrent.bias
     first = None if start is None else start.h
     outputs, h = library_sequences.torch_gru_sequence(x, mask, weights, backward, first)
     return outputs, Hidden(h)
 
 
-def _lstm(
-    cell: LSTM,
-    x: Tensor,
-    mask: Tensor | None = None,
-    backward: bool = False,
-    start: CellState | None = None,
-    keep: Tensor | None = None,
-) -> Sequence:
-    if keep is not None or not library_sequences.can_run(mask, start, backward):
-        return cell.run(cell.inputs(x), mask, backward, start, keep)
+def _lstm(cell: LSTM, x: Tensor, mask: Tensor | None, backward: bool, start: CellState | None) -> Sequence:
     assert start is None or isinstance(start, HiddenAndCell)
     weights = cell.input.weight, cell.input.bias, cell.recurrent.weight
     outputs, h, c = library_sequences.lstm_sequence(x, mask, *weights, backward, start)
@@ -200,8 +190,8 @@ def _losses(output: Output, readout: Tensor, target: Tensor, smoothing: float) -
 RECURRENCE = Twin("the whole recurrence, its backward pass by hand", _bahdanau, _bahdanau_lacks)
 TWINS: dict[type[nn.Module], Twin] = {
     GRU: Twin("the whole sequence, its backward pass by hand", _gru),
-    TorchGRU: Twin("the library's sequence", _torch_gru),
-    LSTM: Twin("the library's sequence", _lstm),
+    TorchGRU: Twin("the library's sequence", _by_library(_torch_gru)),
+    LSTM: Twin("the library's sequence", _by_library(_lstm)),
     Attention: Twin(
         "the window's positions alone",
         local_windows.attend,
