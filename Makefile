@@ -3,6 +3,7 @@
 #   make demo               a translator trained on real sentences (PAIR=en-de, de-en, en-fr, fr-en, en-es, es-en)
 #   make test               lint, types, layers and the whole test suite
 #   make bench              speed beside other toolkits (docs/speed.md; BENCH="--rivals none" for rnnsearch alone)
+#   make wheel              a wheel in dist/ with the native code of this kind of processor inside
 #   make format             lay the code out and sort its imports
 #   make constraints        write constraints.txt anew from .venv
 #
@@ -15,7 +16,7 @@ BIN := .venv/bin
 PYTHON ?=
 export PYTHON
 
-.PHONY: demo test bench format constraints
+.PHONY: demo test bench wheel format constraints
 .DELETE_ON_ERROR:
 
 demo: .venv/.installed
@@ -37,6 +38,9 @@ test: .venv/.installed-dev
 
 bench: .venv/.installed
 	@$(BIN)/python -m benchmarks.speed --output docs/results $(BENCH)
+
+wheel: .venv/.installed
+	@PYTHON= scripts/wheel.sh dist
 
 format: .venv/.installed-dev
 	@$(BIN)/ruff check --fix-only --quiet

@@ -12,20 +12,11 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness import (
-    machine_line,
-    milliseconds_of_each,
-    number,
-    parsed,
-    parser,
-    publish,
-    spread,
-    table,
-    timed,
-)
+from harness import machine_line, milliseconds_of_each, parsed, parser, publish, spread, table, timed
 
 from rnnsearch.metrics.bleu_chrf_ter import corpus_bleu
 from rnnsearch.search.candidates import FILE, read
@@ -40,37 +31,32 @@ from rnnsearch.systems.system import System
 
 WARM = 64
 """Sentences translated before the clock starts."""
-
-
+Sources = list[list[int]]
 Way = tuple[Scorer, ColumnChooser | None]
 """A scorer, and what chooses its columns."""
 
 
-def paths(system: System[Any], folder: Path, candidates: list[int]) -> dict[str, Callable[[], Way]]:
-    """Every way to decode, by name; each is made when it is its turn."""
-    model = system.model
+def paths(system: System[Any], given: Namespace) -> dict[str, Way]:
+    """Every way to decode that is asked for, by name."""
+    symbols = len(system.source), len(system.target)
     made: dict[str, Callable[[], Way]] = {
-        "plain": lambda: (ModelScorer(model), None),
-        "fp32": lambda: (fastest(model, "fp32").scorer, None),
-        "bf16": lambda: (fastest(model, "bf16").scorer, None),
+        "plain": lambda: (ModelScorer(system.model), None),
+        "fp32": lambda: (fastest(system.model, "fp32").scorer, None),
+        "bf16": lambda: (fastest(system.model, "bf16").scorer, None),
     }
-    if (folder / FILE).is_file():
-        for count in candidates:
-            lists = read(folder, count, len(system.source), len(system.target))
-            made[f"bf16, {count} candidates"] = lambda lists=lists: (fastest(model, "bf16").scorer, lists)
-    return made
+    for count in given.candidates if (given.model / FILE).is_file() else ():
+        lists = partial(read, given.model, count, *symbols)
+        made[f"bf16, {count} candidates"] = lambda lists=lists: (fastest(system.model, "bf16").scorer, lists())  # type: ignore[misc]
+    return {name: make() for name, make in made.items() if not given.paths or name in given.paths}
 
 
-def decode(way: Way, sources: list[list[int]], beam: int, batch: int) -> list[Hypothesis]:
+def decode(way: Way, sources: Sources, beam: int, batch: int) -> list[Hypothesis]:
     """The best translation of each."""
     scorer, columns = way
-    found = decode_all(scorer, sources, SearchOptions(beam=beam), batch, columns=columns)
-    return [best[0] for best in found]
+    return [best[0] for best in decode_all(scorer, sources, SearchOptions(beam=beam), batch, columns=columns)]
 
 
-def batched(
-    given: Namespace, system: System[Any], ways: dict[str, Way], sources: list[list[int]]
-) -> Iterator[list[str]]:
+def batched(given: Namespace, system: System[Any], ways: dict[str, Way], sources: Sources) -> Iterator[list[object]]:
     """A row for each beam, size of batch and path: the best of the rounds."""
     references = given.reference.read_text(encoding="utf-8").splitlines()[: len(sources)]
     for beam in given.beams:
@@ -78,22 +64,21 @@ def batched(
             plain = None
             for name, way in ways.items():
                 decode(way, sources[:WARM], beam, batch)
-                rounds = [timed(lambda w=way: decode(w, sources, beam, batch)) for _ in range(given.rounds)]  # noqa: B023
+                rounds = [timed(partial(decode, way, sources, beam, batch)) for _ in range(given.rounds)]
                 found, wall, cpu = min(rounds, key=lambda one: one[1])
                 speed = sum(len(hypothesis.ids) for hypothesis in found) / wall
                 plain = plain or speed
                 bleu = corpus_bleu([system.target.join(h.ids) for h in found], references)
-                numbers = [number(wall, 2), number(cpu, 2), number(len(sources) / wall), number(speed)]
                 search = "greedy" if beam == 1 else f"beam {beam}"
-                yield [search, str(batch), name, *numbers, number(speed / plain, 2), number(bleu, 2)]
+                yield [search, batch, name, wall, cpu, len(sources) / wall, speed, speed / plain, bleu]
 
 
-def alone(ways: dict[str, Way], sources: list[list[int]]) -> Iterator[list[str]]:
+def alone(ways: dict[str, Way], sources: Sources) -> Iterator[list[object]]:
     """A row for each path: greedy search of one sentence at a time."""
     for name, way in ways.items():
         decode(way, sources[:5], 1, 1)
-        times = spread(milliseconds_of_each(lambda source, w=way: decode(w, [source], 1, 1), sources))  # type: ignore[misc]
-        yield [name, *(number(value, 2) for value in times.values())]
+        times = milliseconds_of_each(lambda source, way=way: decode(way, [source], 1, 1), sources)  # type: ignore[misc]
+        yield [name, *spread(times).values()]
 
 
 def main() -> None:
@@ -112,12 +97,11 @@ def main() -> None:
     given = parsed(made)
     system = load_system(given.model)
     sources = system.source.ids(given.source.read_text(encoding="utf-8").splitlines()[: given.sentences])
-    known = paths(system, given.model, given.candidates)
-    ways = {name: make() for name, make in known.items() if not given.paths or name in given.paths}
-    head = ["search", "batch", "path", "wall s", "cpu s", "sentences/s", "tokens/s", "x plain", "BLEU"]
-    lines = [machine_line(), "", *table(head, batched(given, system, ways, sources))]
-    head = ["path", "greedy, one sentence at a time: mean ms", "p50", "p99"]
-    publish([*lines, *table(head, alone(ways, sources[: given.alone]))], given.output)
+    ways = paths(system, given)
+    head = "search | batch | path | wall s {:,.2f} | cpu s {:,.2f} | sentences/s {:,.0f} | tokens/s {:,.0f}"
+    lines = table(f"{head} | x plain {{:,.2f}} | BLEU {{:,.2f}}", batched(given, system, ways, sources))
+    head = "path | greedy, one sentence at a time: mean ms {:,.2f} | p50 {:,.2f} | p99 {:,.2f}"
+    publish([machine_line(), "", *lines, *table(head, alone(ways, sources[: given.alone]))], given.output)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,10 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from rnnsearch.models.translation_model import TranslationModel
 
 Found = TypeVar("Found")
 Item = TypeVar("Item")
@@ -139,15 +142,36 @@ def machine_line(found: Row | None = None) -> str:
     )
 
 
-def number(value: float | None, digits: int = 0) -> str:
-    """`12,345`; nothing for None."""
-    return "" if value is None else f"{value:,.{digits}f}"
+def network(model: Row, source: int, target: int | None = None) -> TranslationModel:
+    """The model of a `[model]`, for so many symbols a side (as many on both if one is told)."""
+    from rnnsearch.config import resolve
+    from rnnsearch.systems.build import build
+
+    data = {"source": "en", "target": "de", "corpus": "none"}
+    training = {"max_epochs": 1, "optimiser": {"learning_rate": 0.001}}
+    config = resolve({"data": data, "model": model, "training": training}).model
+    return build(config, source, source if target is None else target, seed=1)
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """A Markdown table; all columns but the first are numbers."""
-    lines = [f"| {' | '.join(head)} |", f"|---|{'---:|' * (len(head) - 1)}"]
-    return [*lines, *(f"| {' | '.join(row)} |" for row in rows), ""]
+def table(head: str, rows: Iterable[Sequence[object]]) -> list[str]:
+    """A Markdown table; nothing without rows. All columns but the first are numbers.
+
+    A column of `head` is a title and how its values are shown, as in `"device | tokens/s {:,.0f} | share {:.0%}"`. Text
+    stands as it is, None as an empty cell.
+    """
+    columns = [column.partition(" {") for column in head.split(" | ")]
+    lines = [[title for title, _, _ in columns]]
+    for row in rows:
+        shown = zip(row, (mark.strip() + form or "{}" for _, mark, form in columns), strict=True)
+        lines.append(["" if v is None else v if isinstance(v, str) else form.format(v) for v, form in shown])
+    written = [f"| {' | '.join(line)} |" for line in lines]
+    return [written[0], f"|---|{'---:|' * (len(columns) - 1)}", *written[1:], ""] if written[1:] else []
+
+
+def section(title: str, *parts: Sequence[str]) -> list[str]:
+    """A heading and what stands under it; nothing where there is nothing."""
+    lines = [line for part in parts for line in part]
+    return [f"## {title}", "", *lines] if lines else []
 
 
 def parser(doc: str) -> argparse.ArgumentParser:

@@ -7,90 +7,73 @@ of a whole decoder (RNNsearch's, without the output layer, whose cost does not d
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from harness import machine_line, number, parsed, parser, publish, seconds_of, table
+from harness import machine_line, network, parsed, parser, publish, seconds_of, table
 
-from rnnsearch.config import AttentionConfig, resolve
+from rnnsearch.config import AttentionConfig
 from rnnsearch.data.sides import Side
 from rnnsearch.models.attention.attention import Attention
 from rnnsearch.models.memory import Encoded
 from rnnsearch.models.translation_model import TranslationModel
-from rnnsearch.systems.build import build
 from rnnsearch.tensors import select
 
-ROUNDS = 7
-SECONDS_A_ROUND = 0.05
 SYMBOLS = 1000
+WINDOWS = ("global", "local-p")
+Step = Callable[[], object]
 
 
-def options(score: str, window: str, size: int, width: int) -> dict[str, Any]:
+def options(score: str, window: str, given: Namespace) -> dict[str, Any]:
     """`[model.attention]`."""
-    return {
-        "score": score,
-        "window": window,
-        **({"size": size} if score == "additive" else {}),
-        **({"width": width} if window == "local-p" else {}),
-    }
+    scored = {"score": score, "size": given.size} if score == "additive" else {"score": score}
+    return {**scored, "window": window, **({"width": given.width} if window == "local-p" else {})}
 
 
-def model_of(window: str, size: int, width: int) -> TranslationModel:
-    """RNNsearch with an additive score and the given window."""
-    tables = {
-        "data": {"source": "en", "target": "de", "corpus": "none"},
-        "model": {
-            "embedding": size,
-            "encoder": {"type": "bidirectional", "cell": "gru", "size": size // 2},
-            "attention": options("additive", window, size, width),
-            "decoder": {"type": "bahdanau", "cell": "gru", "size": size, "maxout": size // 2},
-        },
-        "training": {"max_epochs": 1, "optimiser": {"learning_rate": 0.001}},
-    }
-    return build(resolve(tables).model, SYMBOLS, SYMBOLS, seed=1).eval()
-
-
-def milliseconds(work: Callable[[], object]) -> float:
-    """The best round's mean time of `work`."""
-    return 1000 * seconds_of(work, ROUNDS, SECONDS_A_ROUND)
-
-
-def attention_step(score: str, window: str, J: int, beam: int, size: int, width: int) -> float:
+def attention_step(attention: dict[str, Any], J: int, beam: int, size: int) -> Step:
     """One step of attention alone."""
     generator = torch.Generator().manual_seed(1)
-    attention = Attention.make(AttentionConfig(**options(score, window, size, width)), size, size)
-    for parameter in attention.parameters():
+    layer = Attention(AttentionConfig(**attention), size, size)
+    for parameter in layer.parameters():
         parameter.data.normal_(std=size**-0.5, generator=generator)
     annotations = torch.randn(1, J, size, generator=generator)
-    mask = torch.ones(1, J, dtype=torch.bool)
-    memory = attention.on(Encoded(annotations, mask, annotations[:, 0], ()))
+    memory = layer.on(Encoded(annotations, torch.ones(1, J, dtype=torch.bool), annotations[:, 0], ()))
     query = torch.randn(beam, size, generator=generator)
-    state = select(attention.start(memory), torch.zeros(beam, dtype=torch.long))
-    return milliseconds(lambda: attention.step(query, state, memory))
+    state = select(layer.start(memory), torch.zeros(beam, dtype=torch.long))
+    return lambda: layer.step(query, state, memory)
 
 
-def decoder_step(model: TranslationModel, J: int, beam: int) -> float:
+def decoder_step(model: TranslationModel, J: int, beam: int) -> Step:
     """One step of the decoder, up to its readout."""
     generator = torch.Generator().manual_seed(1)
-    source = torch.randint(4, SYMBOLS, (1, J), generator=generator)
-    memory = model.encode({"source": Side.of(source)})
+    memory = model.encode({"source": Side.of(torch.randint(4, SYMBOLS, (1, J), generator=generator))})
     state = select(model.start(memory), torch.zeros(beam, dtype=torch.long))
     y = torch.randint(4, SYMBOLS, (beam,), generator=generator)
-    return milliseconds(lambda: model.step(y, state, memory))
+    return lambda: model.step(y, state, memory)
 
 
-def rows(lengths: list[int], beam: int, size: int, width: int) -> Iterator[list[str]]:
+def rows(given: Namespace) -> Iterator[list[object]]:
     """For each length the times of both windows and their ratio: of either attention alone, and of the decoder."""
-    models = {window: model_of(window, size, width) for window in ("global", "local-p")}
-    for J in lengths:
-        pairs = [
-            [attention_step(score, window, J, beam, size, width) for window in models]
+    size, beam = given.size, given.beam
+    rnnsearch = {
+        "embedding": size,
+        "encoder": {"type": "bidirectional", "cell": "gru", "size": size // 2},
+        "decoder": {"type": "bahdanau", "cell": "gru", "size": size, "maxout": size // 2},
+    }
+    tables = [{**rnnsearch, "attention": options("additive", window, given)} for window in WINDOWS]
+    models = [network(table, SYMBOLS).eval() for table in tables]
+    for J in given.lengths:
+        steps = [
+            [attention_step(options(score, window, given), J, beam, size) for window in WINDOWS]
             for score in ("general", "additive")
         ]
-        pairs.append([decoder_step(model, J, beam) for model in models.values()])
-        cells = [(number(wide, 2), number(local, 2), number(wide / local, 1)) for wide, local in pairs]
-        yield [str(J), *(cell for three in cells for cell in three)]
+        cells: list[object] = [str(J)]
+        for pair in [*steps, [decoder_step(model, J, beam) for model in models]]:
+            wide, local = (1000 * seconds_of(step, rounds=7, least=0.05) for step in pair)
+            cells += [wide, local, wide / local]
+        yield cells
 
 
 def main() -> None:
@@ -102,13 +85,11 @@ def main() -> None:
     made.add_argument("--width", type=int, default=10, help="D: the window is [p_t - D, p_t + D]")
     made.set_defaults(threads=1)
     given = parsed(made)
-    head = ["source symbols"]
-    for name in ("general", "additive", "decoder"):
-        head += [f"{name}, global", f"{name}, local-p", "ratio"]
+    three = "{0}, global {{:,.2f}} | {0}, local-p {{:,.2f}} | ratio {{:,.1f}}"
+    head = " | ".join(["source symbols", *(three.format(name) for name in ("general", "additive", "decoder"))])
     title = f"Milliseconds a step of {given.beam} hypotheses, {given.size} units, D = {given.width}, fp32."
     with torch.inference_mode():
-        measured = table(head, rows(given.lengths, given.beam, given.size, given.width))
-    publish([f"{title} {machine_line()}", "", *measured], given.output)
+        publish([f"{title} {machine_line()}", "", *table(head, rows(given))], given.output)
 
 
 if __name__ == "__main__":

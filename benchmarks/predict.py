@@ -7,22 +7,22 @@ products and what its forward pass keeps, and prints the page's tables.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd.graph import saved_tensors_hooks
 
-from benchmarks.speed.full_size import PAPER
+from benchmarks.harness import Row, parsed, parser, publish, table
 from benchmarks.speed.limit import Counts, flops, products
+from benchmarks.speed.model import PAPER
 from rnnsearch.config import RunConfig, resolve
 from rnnsearch.data.batches import make_batch
 from rnnsearch.kernels.native import library
@@ -62,15 +62,12 @@ def parameters(config: RunConfig) -> int:
 @contextmanager
 def without_native_code() -> Iterator[None]:
     """The functions in here that run on a GPU; and native code must not be given tensors without numbers."""
-    before = os.environ.get(library.OFF)
-    os.environ[library.OFF] = "0"
-    library.library.cache_clear()
+    library._library.cache_clear()
     try:
-        yield
+        with patch.dict(os.environ, {library.SWITCH: "0"}):
+            yield
     finally:
-        library.library.cache_clear()
-        del os.environ[library.OFF]
-        os.environ |= {} if before is None else {library.OFF: before}
+        library._library.cache_clear()
 
 
 def kept_bytes(config: RunConfig, sentences: int, length: int) -> int:
@@ -120,37 +117,53 @@ def fixed_bytes(count: int, gpus: int) -> int:
     return count * (WEIGHT + GRADIENT + ADAM + (BUCKET if gpus > 1 else 0))
 
 
-def data_table(run: Run, rows: list[dict[str, Any]]) -> list[str]:
+def data_facts(run: Run, rows: list[Row]) -> dict[str, str]:
     """What the corpus costs, from the largest one measured."""
-    row = max(rows, key=lambda row: row["pairs"])
+    first, row = rows[0], max(rows, key=lambda row: row["pairs"])
     core = row["pairs_per_core_second"]
-    growth = [(r["pairs"], r["training_bytes"]) for r in rows]
-    per_pair = max(0.0, (growth[-1][1] - growth[0][1]) / max(1, growth[-1][0] - growth[0][0]))
-    return [
-        f"| measured on {row['pairs']:,} pairs | {core:,.0f} pairs a second of a core |",
-        f"| preparing {run.pairs:,} pairs on {run.cores} cores | {run.pairs / core / run.cores / 60:.0f} min |",
-        f"| text on disk | {run.pairs * row['text_bytes'] / row['pairs'] / 1e9:.1f} GB |",
-        f"| memory of an epoch's order, 4 bytes a pair | {4 * run.pairs / 2**20:,.0f} MiB |",
-        f"| growth of memory in training that was measured | {per_pair:.1f} bytes a pair |",
-    ]
+    growth = (rows[-1]["training_bytes"] - first["training_bytes"]) / max(1, rows[-1]["pairs"] - first["pairs"])
+    return {
+        f"measured on {row['pairs']:,} pairs": f"{core:,.0f} pairs a second of a core",
+        f"preparing {run.pairs:,} pairs on {run.cores} cores": f"{run.pairs / core / run.cores / 60:.0f} min",
+        "text on disk": f"{run.pairs * row['text_bytes'] / row['pairs'] / 1e9:.1f} GB",
+        "memory of an epoch's order, 4 bytes a pair": f"{4 * run.pairs / 2**20:,.0f} MiB",
+        "growth of memory in training that was measured": f"{max(0.0, growth):.1f} bytes a pair",
+    }
 
 
-def _hours(run: Run, speed: float, batch_tokens: float, count: int) -> str:
+def model_facts(run: Run, config: RunConfig, count: int) -> dict[str, str]:
+    """Memory of weights, gradients, moments and of what a forward pass keeps; work and what is sent."""
+    length = round(run.symbols)
+    facts = {"parameters of RNNsearch-50": f"{count:,}"}
+    for gpus, name in ((1, "one GPU"), (8, "each of eight")):
+        facts[f"weights, gradients, Adam on {name}"] = f"{fixed_bytes(count, gpus) / 2**30:.2f} GiB"
+    for sentences in (80, 512):
+        kept = kept_bytes(config, sentences, length) / 2**30
+        facts[f"kept by a forward pass of {sentences} sentences of {length} symbols"] = f"{kept:.2f} GiB"
+    work = f"{flops_per_symbol(512, length) / 1e6:,.0f} million"
+    facts["multiplications and additions a target symbol, forward and backward"] = work
+    for kind, size in (("fp32", 4), ("bf16", 2)):
+        seconds = sum_seconds(count, 8, run.bandwidth, size)
+        facts[f"summing gradients over eight in {kind}"] = f"{1000 * seconds:.1f} ms an update"
+    return facts
+
+
+COLUMNS = "target tokens/s {:,.0f} | one GPU {:.1f} h | eight GPUs {:.1f} h"
+
+
+def _hours(run: Run, speed: float, batch_tokens: float, count: int) -> list[float]:
     """Cells of a row: target tokens a second of a GPU, hours on one, on eight."""
-    hours = [training_hours(run, speed, batch_tokens, count, gpus) for gpus in (1, 8)]
-    return f"{speed:,.0f} | {hours[0]:.1f} h | {hours[1]:.1f} h"
+    return [speed, *(training_hours(run, speed, batch_tokens, count, gpus) for gpus in (1, 8))]
 
 
-def training_table(run: Run, rows: list[dict[str, Any]]) -> list[str]:
+def training_table(run: Run, rows: list[Row]) -> list[str]:
     """Hours on one GPU and on eight."""
-    lines = ["| device | sentences a batch | target tokens/s | one GPU | eight GPUs |", "|---|---:|---:|---:|---:|"]
-    for row in rows:
-        speed, batch = row["tokens_per_second"], row["batch"] * run.symbols
-        lines.append(f"| {row['device']} | {row['batch']} | {_hours(run, speed, batch, row['parameters'])} |")
-    return lines
+    hours = [_hours(run, r["tokens_per_second"], r["batch"] * run.symbols, r["parameters"]) for r in rows]
+    cells = [[row["device"], row["batch"], *each] for row, each in zip(rows, hours, strict=True)]
+    return table(f"device | sentences a batch | {COLUMNS}", cells)
 
 
-def shares(found: dict[str, Any]) -> dict[str, float]:
+def shares(found: Row) -> dict[str, float]:
     """The share of its products' limit that each way of training in bf16 reached on the measured machine."""
     limit = found["limit"]["bf16"]["tokens_per_second"]
     return {title: row["tokens_per_second"] / limit for title, kind, row in found["trainings"] if kind == "bf16"}
@@ -160,43 +173,24 @@ def reckoned_table(run: Run, count: int, reached: dict[str, float], sentences: i
     """Hours on one GPU and on eight if the share of the limit were that of a way of training measured elsewhere."""
     length = round(run.symbols)
     limit = run.products / flops_per_symbol(sentences, length)
-    lines = ["| share of the products' limit | target tokens/s | one GPU | eight GPUs |", "|---|---:|---:|---:|"]
     cases = {"10%": 0.1, **{f"{share:.0%}, as {title} on the CPU": share for title, share in reached.items()}}
-    for name, share in sorted(cases.items(), key=lambda case: case[1]):
-        lines.append(f"| {name} | {_hours(run, share * limit, sentences * length, count)} |")
-    return lines
-
-
-def memory_rows(config: RunConfig, count: int, length: int) -> list[str]:
-    """Of weights, gradients and moments, and of what a forward pass keeps."""
-    lines = []
-    for gpus, name in ((1, "one GPU"), (8, "each of eight")):
-        lines.append(f"| weights, gradients, Adam on {name} | {fixed_bytes(count, gpus) / 2**30:.2f} GiB |")
-    for sentences in (80, 512):
-        kept = kept_bytes(config, sentences, length) / 2**30
-        lines.append(f"| kept by a forward pass of {sentences} sentences of {length} symbols | {kept:.2f} GiB |")
-    return lines
+    ordered = sorted(cases.items(), key=lambda case: case[1])
+    rows = [[name, *_hours(run, share * limit, sentences * length, count)] for name, share in ordered]
+    return table(f"share of the products' limit | {COLUMNS}", rows)
 
 
 def main() -> None:
     """Print what can be reckoned from what was measured."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of prepare.json and speed.json")
-    options = parser.parse_args()
+    made = parser(__doc__)
+    made.add_argument("--results", type=Path, default=RESULTS, help="folder of prepare.json and speed.json")
+    given = parsed(made)
     run, config = Run(), configuration("rnnsearch-50")
-    count, length = parameters(config), round(run.symbols)
-    measured = json.loads((options.results / "speed.json").read_text("utf-8"))
-    lines = ["| | |", "|---|---|", *data_table(run, json.loads((options.results / "prepare.json").read_text("utf-8")))]
-    lines += [f"| parameters of RNNsearch-50 | {count:,} |", *memory_rows(config, count, length)]
-    each = flops_per_symbol(512, length)
-    lines.append(f"| multiplications and additions a target symbol, forward and backward | {each / 1e6:,.0f} million |")
-    for kind, size in (("fp32", 4), ("bf16", 2)):
-        seconds = sum_seconds(count, 8, run.bandwidth, size)
-        lines.append(f"| summing gradients over eight in {kind} | {1000 * seconds:.1f} ms an update |")
-    lines += ["", *reckoned_table(run, count, shares(measured))]
-    if rows := measured.get("full_size", []):
-        lines += ["", *training_table(run, rows)]
-    print("\n".join(lines))
+    count = parameters(config)
+    prepared, measured = (json.loads((given.results / f"{n}.json").read_text("utf-8")) for n in ("prepare", "speed"))
+    facts = {**data_facts(run, prepared), **model_facts(run, config, count)}
+    lines = ["| | |", "|---|---|", *(f"| {what} | {value} |" for what, value in facts.items()), ""]
+    lines += reckoned_table(run, count, shares(measured))
+    publish([*lines, *training_table(run, measured.get("full_size", []))], given.output)
 
 
 if __name__ == "__main__":

@@ -14,14 +14,15 @@ import os
 import sys
 import tempfile
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import Ended, machine_line, parsed, parser, publish, run, table
+from benchmarks.harness import Ended, Row, machine_line, parsed, parser, publish, run, table, timed
+from benchmarks.speed.child import start
 
 CHANGED, NUMBERS = 0.2, 0.02
 """Shares of words that are exchanged, and of these that become numbers."""
@@ -40,40 +41,10 @@ test_size = 1000
 vocabulary = 8000
 
 [training]
-max_updates = 60
+max_updates = 50
 dev_bleu = false
 threads = 1
 device = "cpu"
-"""
-FIRST_UPDATE = """
-import sys, time
-begin = time.time() - float(sys.argv[2])
-from pathlib import Path
-from rnnsearch import config
-from rnnsearch.data.prepared import Prepared
-from rnnsearch.errors import Interrupted
-from rnnsearch.training.progress import Reporter
-from rnnsearch.training.run import train
-import signal
-
-class Told(Reporter):
-    rows = []
-    def update(self, row):
-        self.rows.append(row)
-        if len(self.rows) == 1:
-            print(time.time() - float(sys.argv[2]), flush=True)
-            lines = open("/proc/self/status").read().splitlines()
-            status = dict(line.split(":", 1) for line in lines)
-            print(*(int(value.split()[0]) for value in (status["RssAnon"], status["VmRSS"])), flush=True)
-        if len(self.rows) == 50:
-            print(sum(row["waiting"] for row in self.rows[1:]) / 49, flush=True)
-            signal.raise_signal(signal.SIGINT)
-
-run = config.load(Path(sys.argv[1]))
-try:
-    train(run, Prepared.open(run.base / "run" / "data"), run.base / "run", Told())
-except Interrupted:
-    pass
 """
 
 
@@ -102,12 +73,12 @@ def repeated(path: Path, pairs: int, seed: int) -> Iterator[list[str]]:
 def make_corpus(folder: Path, source: Path, target: Path, pairs: int) -> int:
     """Write `train.en`, `train.de` and `run.toml`; returns the bytes of text."""
     folder.mkdir(parents=True)
-    for seed, (name, path) in enumerate((("train.en", source), ("train.de", target))):
-        with (folder / name).open("w", encoding="utf-8") as file:
+    for seed, (language, path) in enumerate((("en", source), ("de", target))):
+        with (folder / f"train.{language}").open("w", encoding="utf-8") as file:
             for lines in repeated(path, pairs, seed):
                 file.write("\n".join(lines) + "\n")
     (folder / "run.toml").write_text(RUN, encoding="utf-8")
-    return sum((folder / name).stat().st_size for name in ("train.en", "train.de"))
+    return sum(path.stat().st_size for path in folder.glob("train.*"))
 
 
 def memory() -> int:
@@ -156,21 +127,21 @@ def tokenizer_alone(folder: Path, pairs: int) -> tuple[float, float]:
     for tokenizer, name in zip(tokenizers, ("train.en", "train.de"), strict=True):
         with (folder / name).open(encoding="utf-8") as file:
             for _ in range(0, pairs, 20_000):
-                lines = [line.rstrip("\n") for line, _ in zip(file, range(min(20_000, pairs)), strict=False)]
-                begin, before = time.monotonic(), time.process_time()
-                tokenizer.ids(lines)
-                seconds += time.monotonic() - begin
-                used += time.process_time() - before
+                lines = [line.rstrip("\n") for line in islice(file, min(20_000, pairs))]
+                _, wall, cores = timed(partial(tokenizer.ids, lines))
+                seconds, used = seconds + wall, used + cores
     return pairs / seconds, pairs / used
 
 
-def row(folder: Path, source: Path, target: Path, pairs: int) -> dict[str, Any]:
-    """Everything measured of a corpus of one size."""
+def row(folder: Path, source: Path, target: Path, pairs: int) -> Row:
+    """Everything measured of a corpus of one size, in the order of the page."""
     size = make_corpus(folder, source, target, pairs)
     prepared, peak = measured([sys.executable, "-m", "rnnsearch", "prepare", "run.toml"], folder)
     alone, alone_core = tokenizer_alone(folder, min(pairs, 500_000))
-    command = [sys.executable, "-c", FIRST_UPDATE, "run.toml", str(time.time())]
-    first, memories, waiting = measured(command, folder)[0].output.splitlines()
+    training = {"settings": [], "threads": 1, "skip": 1, "memory_after": [1]}
+    trained = start(
+        "train", "run", {"run": str(folder / "run.toml"), "folder": str(folder / "run"), **training}, folder
+    )
     facts = json.loads((folder / "run" / "data" / "prepared.json").read_text(encoding="utf-8"))
     return {
         "pairs": pairs,
@@ -179,28 +150,13 @@ def row(folder: Path, source: Path, target: Path, pairs: int) -> dict[str, Any]:
         "seconds": prepared.seconds,
         "pairs_per_second": pairs / prepared.seconds,
         "pairs_per_core_second": pairs / prepared.core_seconds,
-        "peak_bytes": peak,
         "tokenizer_pairs_per_second": alone,
         "tokenizer_pairs_per_core_second": alone_core,
-        "first_update_seconds": float(first),
-        "training_bytes": 1024 * int(memories.split()[0]),
-        "waiting": float(waiting),
+        "peak_bytes": peak,
+        "first_update_seconds": trained["first_update_seconds"],
+        "training_bytes": round(trained["own_mib"]["1"] * 2**20),
+        "waiting": trained["waiting"],
     }
-
-
-COLUMNS = {
-    "pairs": lambda r: f"{r['pairs']:,}",
-    "text": lambda r: f"{r['text_bytes'] / 1e6:,.0f} MB",
-    "prepared in": lambda r: f"{r['seconds']:.1f} s",
-    "pairs/s": lambda r: f"{r['pairs_per_second']:,.0f}",
-    "a core": lambda r: f"{r['pairs_per_core_second']:,.0f}",
-    "tokenizer alone, pairs/s": lambda r: f"{r['tokenizer_pairs_per_second']:,.0f}",
-    "a core of it": lambda r: f"{r['tokenizer_pairs_per_core_second']:,.0f}",
-    "peak memory, all processes": lambda r: f"{r['peak_bytes'] / 2**20:,.0f} MiB",
-    "first update after": lambda r: f"{r['first_update_seconds']:.1f} s",
-    "memory in training": lambda r: f"{r['training_bytes'] / 2**20:,.0f} MiB",
-    "waiting for data": lambda r: f"{r['waiting']:.2%}",
-}
 
 
 def main() -> None:
@@ -211,15 +167,25 @@ def main() -> None:
     made.add_argument("--pairs", type=int, default=1_000_000)
     made.add_argument("--folder", type=Path, help="where the corpora go for the while (6 GB for 10 million pairs)")
     given = parsed(made)
-    sizes = [n for n in (given.pairs // 100, given.pairs // 10, given.pairs) if n >= 10_000]
     rows, before = [], os.getloadavg()[0]
-    for pairs in sizes:
-        with tempfile.TemporaryDirectory(dir=given.folder) as place:
-            rows.append(row(Path(place) / "corpus", given.source, given.target, pairs))
-        print(json.dumps(rows[-1]), flush=True)
+    for pairs in (given.pairs // 100, given.pairs // 10, given.pairs):
+        if pairs >= 10_000:
+            with tempfile.TemporaryDirectory(dir=given.folder) as place:
+                rows.append(row(Path(place).resolve() / "corpus", given.source, given.target, pairs))
+            print(json.dumps(rows[-1]), flush=True)
     load = f"Load average {before:.1f} before, {os.getloadavg()[0]:.1f} after."
-    cells = [[cell(found) for cell in COLUMNS.values()] for found in rows]
-    publish([f"{machine_line()} {load}", "", *table([*COLUMNS], cells)], given.output, rows)
+    publish([f"{machine_line()} {load}", "", *page(rows)], given.output, rows)
+
+
+def page(rows: Sequence[Row]) -> list[str]:
+    """A line for each size."""
+    head = (
+        "pairs {:,.0f} | text {:,.0f} MB | prepared in {:.1f} s | pairs/s {:,.0f} | a core {:,.0f}"
+        " | tokenizer alone, pairs/s {:,.0f} | a core of it {:,.0f} | peak memory, all processes {:,.0f} MiB"
+        " | first update after {:.1f} s | memory in training {:,.0f} MiB | waiting for data {:.2%}"
+    )
+    units = {"text_bytes": 1e6, "peak_bytes": 2**20, "training_bytes": 2**20}
+    return table(head, [[r[key] / units.get(key, 1) for key in r if key != "kept"] for r in rows])
 
 
 if __name__ == "__main__":

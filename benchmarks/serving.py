@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.request import urlopen
 
-from harness import machine_line, milliseconds_of_each, number, parsed, parser, publish, spread, table, timed
-from serving_load import Soak, measure
+from harness import Row, machine_line, milliseconds_of_each, parsed, parser, publish, spread, table, timed
+from serving_load import Soak, Times, measure
 
 
 class Served(NamedTuple):
@@ -66,63 +66,31 @@ def metrics(port: int) -> dict[str, float]:
     return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
 
 
-class Row(NamedTuple):
-    """One number of clients."""
-
-    clients: int
-    rate: float
-    p50: float
-    p99: float
-    batch: float
-    largest: int
-    memory: float
-    server: float
-    """CPU milliseconds of the server a request."""
-    client: float
-    """The same of all clients, which are this process."""
-
-    def cells(self, offline: float) -> list[str]:
-        """As the table has them; `offline`: sentences a second."""
-        shown = [number(self.rate, 1), f"{self.rate / offline:.0%}"]
-        shown += [number(value, 1) for value in (self.p50, self.p99, self.batch)]
-        shown += [str(self.largest), number(self.memory), number(self.server, 1), number(self.client, 2)]
-        return [str(self.clients), *shown]
-
-
 HEAD = (
-    *("clients", "requests/s", "of offline", "p50 ms", "p99 ms", "mean batch", "99% of batches up to", "memory MiB"),
-    *("server's CPU ms a request", "clients'"),
+    "clients | requests/s {:,.1f} | of offline {:.0%} | p50 ms {:,.1f} | p99 ms {:,.1f} | mean batch {:,.1f}"
+    " | 99% of batches up to | memory MiB {:,.0f} | server's CPU ms a request {:,.1f} | clients' {:,.2f}"
 )
 OFFLINE_BATCH = 64
 """Sentences of a batch of the plain Translator."""
 
 
-def row(port: int, sentences: Sequence[str], clients: int, seconds: float) -> tuple[Row, list[tuple[float, int]]]:
-    """Measure so many concurrent clients."""
+def row(port: int, sentences: Sequence[str], clients: int, seconds: float) -> tuple[list[Any], Times]:
+    """Measure so many concurrent clients, which are this process: the cells of the page but "of offline"."""
     before, own = metrics(port), time.process_time()
-    times, asked = measure(port, sentences, clients, seconds)
+    times, asked = asyncio.run(measure(port, sentences, clients, seconds))
     own, after = time.process_time() - own, metrics(port)
     grown = {name: value - before.get(name, 0) for name, value in after.items()}
-    count = next(v for n, v in grown.items() if n.startswith("rnnsearch_batch_sentences_count"))
-    total = next(v for n, v in grown.items() if n.startswith("rnnsearch_batch_sentences_sum"))
-    bounds = {n: v for n, v in grown.items() if n.startswith("rnnsearch_batch_sentences_bucket")}
+    batches = "rnnsearch_batch_sentences"
+    count, total = (next(v for n, v in grown.items() if n.startswith(f"{batches}_{of}")) for of in ("count", "sum"))
+    bounds = {n: v for n, v in grown.items() if n.startswith(f"{batches}_bucket")}
     full = [int(float(m[1])) for n, v in bounds.items() if (m := re.search(r'le="([\d.]+)"', n)) and v >= 0.99 * count]
-    latency = spread([1000 * seconds for seconds, _ in times])
-    made = Row(
-        clients,
-        len(times) / seconds,
-        latency["p50_ms"],
-        latency["p99_ms"],
-        total / count,
-        min(full, default=0),
-        after["process_resident_memory_bytes"] / 2**20,
-        1000 * grown["process_cpu_seconds_total"] / asked,
-        1000 * own / asked,
-    )
-    return made, times
+    latency = spread([1000 * spent for spent, _ in times])
+    cells = [str(clients), len(times) / seconds, latency["p50_ms"], latency["p99_ms"]]
+    cells += [total / count, min(full, default=0), after["process_resident_memory_bytes"] / 2**20]
+    return [*cells, 1000 * grown["process_cpu_seconds_total"] / asked, 1000 * own / asked], times
 
 
-def translated(model: Path, sentences: Sequence[str], threads: int) -> dict[str, Any]:
+def offline(model: Path, sentences: Sequence[str], threads: int) -> Row:
     """The plain Translator: sentences a second in batches, milliseconds of the first 200 one by one, and its search."""
     import torch
 
@@ -137,28 +105,21 @@ def translated(model: Path, sentences: Sequence[str], threads: int) -> dict[str,
     return {"rate": len(lines) / min(rounds), "alone": alone, "search": translator.search.what}
 
 
-def offline(model: Path, sentences: Sequence[str], threads: int) -> dict[str, Any]:
-    """The same in a process of its own."""
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        return pool.submit(translated, model, sentences, threads).result()
-
-
 def compare(model: Path, sentences: Sequence[str], threads: int, seconds: float) -> list[str]:
     """The whole benchmark; returns the report in Markdown."""
-    plain = offline(model, sentences, threads)
-    print(f"offline: {plain['rate']:.1f} sentences/s ({plain['search']})", flush=True)
-    rows = []
-    overhead = 0.0
-    with served(model, threads) as server:
-        for clients in (1, 8, 64):
-            # The lone client goes through the sentences that the Translator was given one by one.
-            mine = sentences[: len(plain["alone"])] if clients == 1 else sentences
-            made, times = row(server.port, mine, clients, seconds)
-            rows.append(made)
-            print(made, flush=True)
-            if clients == 1:
-                overhead = statistics.median(1000 * spent - plain["alone"][n] for spent, n in times)
-    rates = [plain["rate"], offline(model, sentences, threads)["rate"]]
+    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as pool:
+        plain, rows, overhead = pool.submit(offline, model, sentences, threads).result(), [], 0.0
+        print(f"offline: {plain['rate']:.1f} sentences/s ({plain['search']})", flush=True)
+        with served(model, threads) as server:
+            for clients in (1, 8, 64):
+                # The lone client goes through the sentences that the Translator was given one by one.
+                mine = sentences[: len(plain["alone"])] if clients == 1 else sentences
+                cells, times = row(server.port, mine, clients, seconds)
+                rows.append(cells)
+                print(cells, flush=True)
+                if clients == 1:
+                    overhead = statistics.median(1000 * spent - plain["alone"][n] for spent, n in times)
+        rates = [plain["rate"], pool.submit(offline, model, sentences, threads).result()["rate"]]
     rate = statistics.fmean(rates)
     return [
         "# The server under load",
@@ -173,7 +134,7 @@ def compare(model: Path, sentences: Sequence[str], threads: int, seconds: float)
         f"Machine: {machine_line()} {len(sentences):,} sentences, {seconds:g} s for each row after a warm-up. "
         f"Search: {plain['search']}.",
         "",
-        *table(HEAD, [made.cells(rate) for made in rows]),
+        *table(HEAD, [[clients, mine, mine / rate, *rest] for clients, mine, *rest in rows]),
         f"Offline, the same sentences through the Translator in batches of {OFFLINE_BATCH}: {rate:.1f} sentences/s, "
         f"the mean of a run before ({rates[0]:.1f}) and one after ({rates[1]:.1f}).",
         f"One sentence alone: {statistics.median(plain['alone']):.1f} ms by the Translator; through the server a lone "
@@ -192,7 +153,7 @@ def soak(model: Path, sentences: Sequence[str], threads: int, minutes: float) ->
         stopped = json.loads(server.log.read_text().splitlines()[-1])
         errors = [line for line in server.log.read_text().splitlines() if '"level": "error"' in line]
     warm, last = memory[0], statistics.median(memory[-5:])
-    print(f"asked: {load.asked}")
+    print(f"asked: {dict(load.asked)}")
     print(f"memory: {warm:.0f} MiB after the warm-up, {last:.0f} MiB at the end ({last / warm - 1:+.1%})")
     print(f"at the signal: {stopped}, exit {code}, errors logged: {len(errors)}")
     faults = load.faults[:10] + errors[:10]
@@ -213,7 +174,7 @@ async def _watched(load: Soak, port: int, minutes: float) -> list[float]:
     while not running.done():
         now = await asyncio.to_thread(metrics, port)
         memory.append(now["process_resident_memory_bytes"] / 2**20)
-        print(f"{memory[-1]:.0f} MiB, {load.asked}", flush=True)
+        print(f"{memory[-1]:.0f} MiB, {dict(load.asked)}", flush=True)
         await asyncio.wait((running,), timeout=60 * minutes / 25)
     await running
     return memory

@@ -6,7 +6,9 @@ import asyncio
 import json
 import random
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -31,7 +33,7 @@ class Connection:
         await self.send(method, path, body, kind)
         return await self.answer()
 
-    async def send(self, method: str, path: str, body: bytes, kind: str) -> None:
+    async def send(self, method: str, path: str, body: bytes = b"", kind: str = "application/json") -> None:
         if self._writer is None or self._writer.is_closing():
             self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
         head = f"{method} {path} HTTP/1.1\r\nHost: t\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -65,40 +67,37 @@ class Connection:
             self._writer = None
 
 
-def measure(port: int, sentences: Sequence[str], clients: int, seconds: float) -> tuple[list[tuple[float, int]], int]:
-    """`clients` ask for one sentence after another for so long: (seconds to the answer, sentence) of each request that
-    was answered in that time, and how many were asked in all.
-
-    A first part of the time warms everything up and is not counted.
-    """
-    return asyncio.run(_measure(port, sentences, clients, seconds))
+Times = list[tuple[float, int]]
+"""Seconds to the answer and number of the sentence, of each request."""
 
 
-async def _measure(
-    port: int, sentences: Sequence[str], clients: int, seconds: float
-) -> tuple[list[tuple[float, int]], int]:
+async def measure(port: int, sentences: Sequence[str], clients: int, seconds: float) -> tuple[Times, int]:
+    """`clients` ask for one sentence after another for so long: the times of what was answered in that time, and how
+    many were asked in all. A first part of the time warms everything up and is not counted."""
     bodies = [json.dumps({"text": sentence}).encode() for sentence in sentences]
-    rows: list[tuple[float, int]] = []
+    rows: Times = []
     begin = time.perf_counter() + min(5.0, 0.25 * seconds)
     end = begin + seconds
     turn = 0
 
     async def client() -> None:
         nonlocal turn
-        connection = Connection(port)
-        while (start := time.perf_counter()) < end:
-            number = turn % len(sentences)
-            turn += 1
-            answer = await connection.ask("POST", "/v1/translate", bodies[number])
-            now = time.perf_counter()
-            if answer.status != 200:
-                raise RuntimeError(f"the server answered {answer.status}: {answer.body[:200]!r}")
-            if begin <= now <= end:
-                rows.append((now - start, number))
-        connection.close()
+        with closing(Connection(port)) as connection:
+            while (start := time.perf_counter()) < end:
+                number = turn % len(sentences)
+                turn += 1
+                answer = await connection.ask("POST", "/v1/translate", bodies[number])
+                now = time.perf_counter()
+                if answer.status != 200:
+                    raise RuntimeError(f"the server answered {answer.status}: {answer.body[:200]!r}")
+                if begin <= now <= end:
+                    rows.append((now - start, number))
 
     await asyncio.gather(*(client() for _ in range(clients)))
     return rows, turn
+
+
+Ask = Callable[[Connection], Awaitable[Answer]]
 
 
 @dataclass
@@ -110,78 +109,70 @@ class Soak:
     until: float
     """As `time.monotonic` tells it."""
     draw: random.Random = field(default_factory=lambda: random.Random(1))
-    asked: dict[str, int] = field(default_factory=dict)
+    asked: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
 
     async def run(self) -> None:
         """All clients until the time is over."""
-        polite: list[tuple[str, Callable[[Connection], Awaitable[Answer]], int]] = [
-            ("sentence", self._sentence, 6),
-            ("paragraph", self._paragraph, 2),
-            ("html", self._html, 1),
-            ("complete", self._complete, 1),
-            ("alternatives", self._alternatives, 1),
-            ("stream", self._stream, 1),
-            ("file", self._file, 1),
+        some, first, draw = self._some, self._first, self.draw
+        texts: list[tuple[str, int, Callable[[], dict[str, Any]]]] = [
+            ("sentence", 6, lambda: {"text": some(), "attention": True, "n_best": 2}),
+            ("paragraph", 2, lambda: {"text": "\n\n".join(some() for _ in range(draw.randrange(1, 8)))}),
+            ("html", 1, lambda: {"text": [f"<p>{some()}</p><b>{some()}</b>", some()]}),
         ]
-        rude = [self._leave, self._half, self._garbage, self._huge, self._invalid]
-        clients = [self._polite(name, ask) for name, ask, count in polite for _ in range(count)]
+        prefixes = ("", "D", "Ein M", "Zwei ", "x")
+        complete = self._json("/v1/complete", lambda: {"text": first(), "prefix": draw.choice(prefixes)})
+        word = {"translation": "Ein Mann geht."}
+        alternatives = self._json("/v1/alternatives", lambda: {"text": first(), **word, "word": draw.randrange(3)})
+        polite: list[tuple[str, int, Ask]] = [
+            *((name, count, self._json("/v1/translate", row)) for name, count, row in texts),
+            *(("complete", 1, complete), ("alternatives", 1, alternatives)),
+            *(("stream", 1, self._stream), ("file", 1, self._file)),
+        ]
+        clients = [self._polite(name, ask) for name, count, ask in polite for _ in range(count)]
+        rude = (self._leave, self._half, self._garbage, self._huge, self._invalid)
         await asyncio.gather(*clients, *(self._rude(act) for act in rude))
 
-    async def _polite(self, name: str, ask: Callable[[Connection], Awaitable[Answer]]) -> None:
-        connection = Connection(self.port)
-        while time.monotonic() < self.until:
-            try:
-                answer = await ask(connection)
-            except (OSError, asyncio.IncompleteReadError, ValueError) as error:
-                self.faults.append(f"{name}: {error!r}")
-                connection.close()
-                continue
-            self.asked[name] = self.asked.get(name, 0) + 1
-            if answer.status not in (200, 204):
-                self.faults.append(f"{name}: {answer.status} {answer.body[:200]!r}")
-        connection.close()
+    async def _polite(self, name: str, ask: Ask) -> None:
+        with closing(Connection(self.port)) as connection:
+            while time.monotonic() < self.until:
+                try:
+                    answer = await ask(connection)
+                except (OSError, asyncio.IncompleteReadError, ValueError) as error:
+                    self.faults.append(f"{name}: {error!r}")
+                    connection.close()
+                    continue
+                self.asked[name] += 1
+                self._hold(name, answer, 200, 204)
 
     async def _rude(self, act: Callable[[], Awaitable[str]]) -> None:
         while time.monotonic() < self.until:
             try:
-                name = await act()
-                self.asked[name] = self.asked.get(name, 0) + 1
+                self.asked[await act()] += 1
             except (OSError, asyncio.IncompleteReadError):
                 # The server may close a connection of which it has read enough.
-                self.asked["closed on"] = self.asked.get("closed on", 0) + 1
+                self.asked["closed on"] += 1
             await asyncio.sleep(0.05)
+
+    def _hold(self, name: str, answer: Answer, *expected: int) -> str:
+        """An answer with another status is a fault."""
+        if answer.status not in expected:
+            self.faults.append(f"{name}: {answer.status} {answer.body[:200]!r}")
+        return name
 
     def _some(self) -> str:
         return self.draw.choice(self.sentences)
 
-    async def _json(self, connection: Connection, path: str, row: dict[str, Any]) -> Answer:
-        return await connection.ask("POST", path, json.dumps(row).encode())
-
-    async def _sentence(self, connection: Connection) -> Answer:
-        return await self._json(connection, "/v1/translate", {"text": self._some(), "attention": True, "n_best": 2})
-
-    async def _paragraph(self, connection: Connection) -> Answer:
-        text = "\n\n".join(self._some() for _ in range(self.draw.randrange(1, 8)))
-        return await self._json(connection, "/v1/translate", {"text": text})
-
-    async def _html(self, connection: Connection) -> Answer:
-        text = f"<p>{self._some()}</p><b>{self._some()}</b>"
-        return await self._json(connection, "/v1/translate", {"text": [text, self._some()]})
-
-    async def _complete(self, connection: Connection) -> Answer:
-        prefix = self.draw.choice(["", "D", "Ein M", "Zwei ", "x"])
-        return await self._json(connection, "/v1/complete", {"text": self._first(), "prefix": prefix})
-
-    async def _alternatives(self, connection: Connection) -> Answer:
-        row = {"text": self._first(), "translation": "Ein Mann geht.", "word": self.draw.randrange(3)}
-        return await self._json(connection, "/v1/alternatives", row)
-
     def _first(self) -> str:
+        """One sentence."""
         return self._some().replace(".", "").replace("!", "").replace("?", "").strip() or "a"
 
+    def _json(self, path: str, row: Callable[[], dict[str, Any]]) -> Ask:
+        """Asks for what `row` draws anew each time."""
+        return lambda connection: connection.ask("POST", path, json.dumps(row()).encode())
+
     async def _stream(self, connection: Connection) -> Answer:
-        answer = await self._json(connection, "/v1/translate", {"text": self._some(), "stream": True})
+        answer = await self._json("/v1/translate", lambda: {"text": self._some(), "stream": True})(connection)
         if b'"type": "done"' not in answer.body:
             self.faults.append(f"stream: {answer.body[-200:]!r}")
         return answer
@@ -194,61 +185,51 @@ class Soak:
         sent = await connection.ask("POST", "/v1/files", body, f"multipart/form-data; boundary={mark}")
         if sent.status != 202:
             return sent
-        id = json.loads(sent.body)["id"]
-        while json.loads((await connection.ask("GET", f"/v1/files/{id}")).body)["state"] not in ("done", "failed"):
+        path = f"/v1/files/{json.loads(sent.body)['id']}"
+        while json.loads((await connection.ask("GET", path)).body)["state"] not in ("done", "failed"):
             await asyncio.sleep(0.2)
-        result = await connection.ask("GET", f"/v1/files/{id}/result")
+        result = await connection.ask("GET", f"{path}/result")
         if result.status != 200 or result.body.count(b"\n") != 39:
             self.faults.append(f"file: {result.status}")
-        return await connection.ask("DELETE", f"/v1/files/{id}")
+        return await connection.ask("DELETE", path)
 
     async def _leave(self) -> str:
         """Ask, and go without waiting."""
-        connection = Connection(self.port)
         path = self.draw.choice(["/v1/translate", "/v1/translate", "/v1/complete"])
         more = {"prefix": ""} if path.endswith("complete") else {"stream": self.draw.random() < 0.3}
-        row = {"text": self._first(), **more}
-        await connection.send("POST", path, json.dumps(row).encode(), "application/json")
-        await asyncio.sleep(self.draw.random() * 0.1)
-        connection.close()
+        with closing(Connection(self.port)) as connection:
+            await connection.send("POST", path, json.dumps({"text": self._first(), **more}).encode())
+            await asyncio.sleep(self.draw.random() * 0.1)
         return "left"
 
     async def _half(self) -> str:
         """Leave in the middle of a body."""
-        _, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        writer.write(b'POST /v1/translate HTTP/1.1\r\nHost: t\r\nContent-Length: 900\r\n\r\n{"text": "a')
-        await writer.drain()
-        writer.close()
+        await self._cut(900, b'{"text": "a')
         return "left in a body"
 
     async def _garbage(self) -> str:
-        connection = Connection(self.port)
-        body = bytes(self.draw.randrange(256) for _ in range(200))
-        answer = await connection.ask("POST", "/v1/translate", body)
-        connection.close()
-        return self._refused("garbage", answer, 400)
+        return await self._refused("garbage", bytes(self.draw.randrange(256) for _ in range(200)), 400)
+
+    async def _invalid(self) -> str:
+        return await self._refused("invalid UTF-8", b'{"text": "caf\xe9 \xff"}', 400)
 
     async def _huge(self) -> str:
         """A body that is too large: all of it, whose sender may find the connection closed, or its beginning, whose
         sender reads the answer."""
         if self.draw.random() < 0.5:
-            connection = Connection(self.port)
-            answer = await connection.ask("POST", "/v1/translate", b"x" * (11 << 20))
-            connection.close()
-            return self._refused("huge", answer, 413)
+            return await self._refused("huge", b"x" * (11 << 20), 413)
+        first = await self._cut(11 << 20, b"x" * 1000, answered=True)
+        return self._hold("huge", Answer(int(first.split(b" ")[1]), first), 413)
+
+    async def _refused(self, name: str, body: bytes, status: int) -> str:
+        with closing(Connection(self.port)) as connection:
+            return self._hold(name, await connection.ask("POST", "/v1/translate", body), status)
+
+    async def _cut(self, length: int, begun: bytes, answered: bool = False) -> bytes:
+        """Send the beginning of a body of so many bytes; the answer's first line, if it is waited for."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        writer.write(b"POST /v1/translate HTTP/1.1\r\nHost: t\r\nContent-Length: 11534336\r\n\r\n" + b"x" * 1000)
-        first = await reader.readline()
+        writer.write(f"POST /v1/translate HTTP/1.1\r\nHost: t\r\nContent-Length: {length}\r\n\r\n".encode() + begun)
+        await writer.drain()
+        first = await reader.readline() if answered else b""
         writer.close()
-        return self._refused("huge", Answer(int(first.split(b" ")[1]), first), 413)
-
-    async def _invalid(self) -> str:
-        connection = Connection(self.port)
-        answer = await connection.ask("POST", "/v1/translate", b'{"text": "caf\xe9 \xff"}')
-        connection.close()
-        return self._refused("invalid UTF-8", answer, 400)
-
-    def _refused(self, name: str, answer: Answer, status: int) -> str:
-        if answer.status != status:
-            self.faults.append(f"{name}: {answer.status} {answer.body[:200]!r}")
-        return name
+        return first

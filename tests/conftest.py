@@ -1,7 +1,5 @@
 """What every test runs under: shapes and types checked, few threads, no display, CUDA tests skipped."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +14,8 @@ os.environ["MPLBACKEND"] = "Agg"
 # One thread a process, the commands it starts included: tiny products on two threads of a busy machine crawl.
 # torch reads this when it is first imported.
 os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
+# Native code serves wherever it can be built, whatever a clock says.
+os.environ.setdefault("RNNSEARCH_NATIVE", "1")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -60,6 +60,9 @@ def test_every_fault_at_once_with_its_path():
 def test_what_must_be_given():
     assert faults({}) == ["data: must be given", "model: must be given", "training: must be given"]
     assert faults({"preset": "small"}) == ["data: must be given"]
+    assert faults({"preset": "small", "data": {"source": "en", "target": "de"}}) == [
+        "data: must name exactly one of `corpus` (see `rnnsearch data list`) and `train` (files)"
+    ]
     assert faults({**SMALL, "model": {"decoder": {"type": "cho", "size": 9}}}) == [
         "model.decoder.maxout: must be given for the cho decoder"
     ]
@@ -94,11 +97,6 @@ def test_tables_that_contradict_themselves(setting, fault):
         assert resolve(merge(tables, {"training": {"batch": {"tokens": 1}}}), [setting]).training.batch.tokens == 1
     else:
         assert faults(tables, setting) == [fault]
-
-
-def test_a_corpus_must_be_named():
-    tables = {"preset": "small", "data": {"source": "en", "target": "de"}}
-    assert faults(tables) == ["data: must name exactly one of `corpus` (see `rnnsearch data list`) and `train` (files)"]
 
 
 def test_training_must_end():

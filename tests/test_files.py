@@ -42,19 +42,6 @@ def test_the_old_file_is_there_until_the_end(tmp_path):
     assert names(tmp_path) == ["a.txt"]
 
 
-@each_failure
-@pytest.mark.parametrize("existed", [True, False])
-def test_a_failure_leaves_the_old_file(existed, failure, raised, message, tmp_path):
-    path = tmp_path / "a.txt"
-    if existed:
-        path.write_text("old")
-    with pytest.raises(raised, match=message), atomic_file(path) as temporary:
-        temporary.write_text("half")
-        raise failure
-    assert names(tmp_path) == (["a.txt"] if existed else [])
-    assert not existed or path.read_text() == "old"
-
-
 @pytest.mark.parametrize("where", ["fsync", "replace"])
 def test_a_disk_that_is_full_at_the_last_moment(where, tmp_path, monkeypatch):
     path = tmp_path / "a.txt"
@@ -105,15 +92,18 @@ def test_a_folder_is_replaced_whole(tmp_path):
 
 @each_failure
 @pytest.mark.parametrize("existed", [True, False])
-def test_a_failure_leaves_the_old_folder(existed, failure, raised, message, tmp_path):
-    path = tmp_path / "run"
+@pytest.mark.parametrize(("atomic", "write"), [(atomic_file, Path.write_text), (atomic_folder, fill)])
+def test_a_failure_leaves_what_was_there(atomic, write, existed, failure, raised, message, tmp_path):
+    path = tmp_path / "there" / "run"
+    path.parent.mkdir()
     if existed:
-        fill(path, "old")
-    with pytest.raises(raised, match=message), atomic_folder(path) as temporary:
-        fill(temporary, "half")
+        write(path, "old")
+    before = {file: file.read_bytes() for file in path.parent.rglob("*") if file.is_file()}
+    with pytest.raises(raised, match=message), atomic(path) as temporary:
+        write(temporary, "half")
         raise failure
-    assert names(tmp_path) == (["run"] if existed else [])
-    assert not existed or (path / "deep" / "a.txt").read_text() == "old"
+    assert {file: file.read_bytes() for file in path.parent.rglob("*") if file.is_file()} == before
+    assert names(path.parent) == (["run"] if existed else [])
 
 
 @each_failure

@@ -1,59 +1,23 @@
 """The Python API: `rnnsearch.load`, `Translator` and `Translation`."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import rnnsearch
-from rnnsearch.config import resolve
 from rnnsearch.data.sides import Side
 from rnnsearch.errors import ConfigError, ModelError, RnnsearchError
 from rnnsearch.kernels.native.packed import decoding
 from rnnsearch.models.translation_model import only
 from rnnsearch.systems.folder import save_system
-from rnnsearch.systems.translation import TranslationSystem
-from rnnsearch.text.subwords import train_bpe
-from rnnsearch.text.words import train_words
 from rnnsearch.translate import Translator
 from rnnsearch.translation import Translation, one_line
+from tests.untrained import BAHDANAU, RNNENCDEC, TEXT, write_model
 
-ENGLISH = ["the small cat sees the dog.", "the dog sees a big bird.", "a bird sees the cat."]
-GERMAN = ["die kleine Katze sieht den Hund.", "der Hund sieht einen großen Vogel.", "ein Vogel sieht die Katze."]
-BAHDANAU = {
-    "embedding": 12,
-    "encoder": {"type": "bidirectional", "cell": "gru", "size": 10},
-    "attention": {"score": "additive", "size": 9},
-    "decoder": {"type": "bahdanau", "cell": "gru", "size": 11, "maxout": 7},
-    "init": {"type": "uniform", "scale": 0.8},
-}
-RNNENCDEC = {
-    "embedding": 12,
-    "encoder": {"type": "unidirectional", "cell": "gru", "size": 10},
-    "decoder": {"type": "rnnencdec", "cell": "gru", "size": 11, "maxout": 7},
-}
-
-
-def write_model(folder: Path, model: dict[str, Any], kind: str = "words") -> Path:
-    """A model folder with drawn, untrained weights."""
-    train = {"words": train_words, "bpe": train_bpe}[kind]
-    config = resolve(
-        {
-            "data": {"source": "en", "target": "de", "train": ["x.tsv"]},
-            "text": {"type": kind, "vocabulary": 300},
-            "model": model,
-            "training": {"max_updates": 1, "optimiser": {"type": "sgd", "learning_rate": 1.0}},
-            "search": {"beam": 3, "max_ratio": 1.0, "max_extra": 4},
-        }
-    )
-    tokenizers = {"en": train(ENGLISH, 300, 1), "de": train(GERMAN, 300, 1)}
-    save_system(folder, TranslationSystem.make(config, tokenizers, 7))
-    return folder
+ENGLISH, GERMAN = TEXT["en"], TEXT["de"]
 
 
 @pytest.fixture(scope="module")
@@ -63,11 +27,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def translator(folder: Path) -> Translator:
-    torch.set_num_threads(1)
     return rnnsearch.load(str(folder))
 
 
-def test_the_package_offers_what_the_design_names() -> None:
+def test_the_package_offers_what_the_design_names():
     assert set(rnnsearch.__all__) == {"RnnsearchError", "Translation", "Translator", "__version__", "load"}
     for name in rnnsearch.__all__:
         assert getattr(rnnsearch, name)
@@ -76,7 +39,7 @@ def test_the_package_offers_what_the_design_names() -> None:
         getattr(rnnsearch, misspelt)
 
 
-def test_a_string_gives_one_and_a_list_a_list(translator: Translator) -> None:
+def test_a_string_gives_one_and_a_list_a_list(translator):
     one = translator.translate(ENGLISH[0])
     assert isinstance(one, Translation)
     many = translator.translate([ENGLISH[1], ENGLISH[0]])
@@ -87,7 +50,7 @@ def test_a_string_gives_one_and_a_list_a_list(translator: Translator) -> None:
     assert translator.translate([]) == []
 
 
-def test_what_a_translation_holds(translator: Translator) -> None:
+def test_what_a_translation_holds(translator):
     for t in translator.translate(ENGLISH):
         assert t.source_tokens == (*translator.source.segment([t.source])[0].symbols, "</s>")
         assert len(t.tokens) == len(t.token_scores)
@@ -95,12 +58,10 @@ def test_what_a_translation_holds(translator: Translator) -> None:
         assert t.log_prob == pytest.approx(sum(t.token_scores), rel=1e-5)
         assert t.score == pytest.approx(t.log_prob / len(t.tokens), rel=1e-5)
         assert all(score <= 0 for score in t.token_scores)
-        assert t.attention is not None
         assert t.attention.shape == (len(t.tokens), len(t.source_tokens))
         np.testing.assert_allclose(t.attention.sum(axis=1), 1.0, rtol=1e-5)
         assert t.words == tuple(t.text.split())
         assert t.source_words == tuple(t.source.split())
-        assert t.word_attention is not None
         assert t.word_attention.shape == (len(t.words), len(t.source_words))
         assert {j for _, j in t.alignment} == set(range(len(t.words)))
         for i, j in t.alignment:
@@ -111,11 +72,9 @@ def test_what_a_translation_holds(translator: Translator) -> None:
             assert i == int(t.attention[j, :-1].argmax()), "the source's EOS takes no link"
 
 
-def test_words_gather_the_attention_of_their_symbols(tmp_path: Path) -> None:
+def test_words_gather_the_attention_of_their_symbols(tmp_path):
     made = rnnsearch.load(write_model(tmp_path / "bpe", BAHDANAU, "bpe"))
     [t] = made.score(["the big dogs"], ["der Hund"])
-    assert t.attention is not None
-    assert t.word_attention is not None
     assert len(t.source_tokens) - 1 > len(t.source_words), "some word is of several symbols"
     starts = [n for n, symbol in enumerate(t.source_tokens[:-1]) if symbol.startswith("▁")] + [len(t.source_tokens) - 1]
     rows = [n for n, symbol in enumerate(t.tokens[:-1]) if symbol.startswith("▁")] + [len(t.tokens) - 1]
@@ -125,7 +84,7 @@ def test_words_gather_the_attention_of_their_symbols(tmp_path: Path) -> None:
             assert t.word_attention[j, i] == pytest.approx(block.sum(axis=1).mean(), rel=1e-5)
 
 
-def test_forced_scores_are_those_of_the_search(translator: Translator) -> None:
+def test_forced_scores_are_those_of_the_search(translator):
     """Where the found text segments into the symbols that were found."""
     found = translator.translate(ENGLISH)
     forced = translator.score(ENGLISH, [t.text for t in found])
@@ -142,7 +101,7 @@ def test_forced_scores_are_those_of_the_search(translator: Translator) -> None:
     assert swapped[0].log_prob != pytest.approx(texts[0].log_prob, abs=1e-4)
 
 
-def test_n_best_and_options(translator: Translator) -> None:
+def test_n_best_and_options(translator):
     [best] = translator.n_best([ENGLISH[0]], translator.options(n_best=6))
     assert len(best) == 6
     order = [(t.finished, t.score) for t in best]
@@ -169,24 +128,21 @@ def forgetful(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_unknown_words_are_copied_or_looked_up(forgetful: Path, tmp_path: Path) -> None:
+def test_unknown_words_are_copied_or_looked_up(forgetful, tmp_path):
     text = "the small Zebra, sees"
     plain = rnnsearch.load(forgetful).translate(text)
     assert set(plain.tokens) == {"<unk>"}
     copied = rnnsearch.load(forgetful, replace_unknown="copy").translate(text)
     assert "<unk>" not in copied.text
     assert (copied.tokens, copied.token_scores) == (plain.tokens, plain.token_scores)
-    assert copied.attention is not None
     pieces = ["the", "small", "Zebra", ",", "sees"]
     assert copied.text.split(" ") == [pieces[int(row[:-1].argmax())] for row in copied.attention]
     dictionary = tmp_path / "words.tsv"
     dictionary.write_text("".join(f"{word}\tzwei Worte\n" for word in pieces), encoding="utf-8")
     looked_up = rnnsearch.load(forgetful, dictionary=dictionary).translate(text)
     assert looked_up.text == " ".join(["zwei Worte"] * len(plain.tokens))
-    assert looked_up.word_attention is not None
     assert looked_up.word_attention.shape == (2 * len(plain.tokens), 4)
     np.testing.assert_allclose(looked_up.word_attention[0], looked_up.word_attention[1])
-    assert copied.word_attention is not None
     np.testing.assert_allclose(looked_up.word_attention[::2], copied.word_attention, rtol=1e-6)
     assert {j for _, j in looked_up.alignment} == set(range(len(looked_up.words)))
     assert looked_up.word_token_scores == [[score] for score in plain.token_scores for _ in range(2)]
@@ -195,7 +151,7 @@ def test_unknown_words_are_copied_or_looked_up(forgetful: Path, tmp_path: Path) 
     assert begun.text.startswith(f"{prefix} zwei Worte"), "what the user wrote is not replaced"
 
 
-def test_a_model_folder_says_what_becomes_of_unknown_words(forgetful: Path, tmp_path: Path) -> None:
+def test_a_model_folder_says_what_becomes_of_unknown_words(forgetful, tmp_path):
     own = tmp_path / "own"
     shutil.copytree(forgetful, own)
     config = (own / "config.toml").read_text(encoding="utf-8")
@@ -208,7 +164,7 @@ def test_a_model_folder_says_what_becomes_of_unknown_words(forgetful: Path, tmp_
     assert "<unk>" in rnnsearch.load(own, replace_unknown="none").translate("the").text
 
 
-def test_unknown_words_that_cannot_be_replaced(folder: Path, tmp_path: Path) -> None:
+def test_unknown_words_that_cannot_be_replaced(folder, tmp_path):
     with pytest.raises(ConfigError, match='must be one of none, copy, dictionary; got "cpoy"'):
         rnnsearch.load(folder, replace_unknown="cpoy")
     with pytest.raises(ConfigError, match=r'search\.dictionary: must be given for replace_unknown = "dictionary"'):
@@ -220,7 +176,7 @@ def test_unknown_words_that_cannot_be_replaced(folder: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("kind", ["words", "bpe"])
-def test_translations_begin_with_their_prefixes(tmp_path: Path, kind: str) -> None:
+def test_translations_begin_with_their_prefixes(tmp_path, kind):
     made = rnnsearch.load(write_model(tmp_path / "model", BAHDANAU, kind))
     prefixes = ["die kl", "", "Der Zebra xy", " ", "ein Vo"]
     texts = [ENGLISH[0], ENGLISH[0], ENGLISH[1], ENGLISH[2], ENGLISH[2]]
@@ -236,7 +192,7 @@ def test_translations_begin_with_their_prefixes(tmp_path: Path, kind: str) -> No
     assert again.text.startswith(free[0].text)
 
 
-def test_prefixes_that_do_not_fit_are_refused(translator: Translator) -> None:
+def test_prefixes_that_do_not_fit_are_refused(translator):
     with pytest.raises(RnnsearchError, match=r"prefixes must be one a sentence \(2\); got 1"):
         translator.n_best(ENGLISH[:2], prefixes=["die"])
     with pytest.raises(RnnsearchError, match=r'the prefix of empty sentence 1 \(from 0\) must be empty; got "die"'):
@@ -244,7 +200,7 @@ def test_prefixes_that_do_not_fit_are_refused(translator: Translator) -> None:
     assert translator.n_best([""], prefixes=[""])[0][0].text == ""
 
 
-def test_a_stream_grows_to_the_greedy_translation(translator: Translator) -> None:
+def test_a_stream_grows_to_the_greedy_translation(translator):
     for text in (*ENGLISH, ""):
         steps, seen = translator.stream(text), list[str]()
         while True:
@@ -260,13 +216,13 @@ def test_a_stream_grows_to_the_greedy_translation(translator: Translator) -> Non
         assert not seen or seen[-1] == whole.text
 
 
-def test_has_unknown(translator: Translator) -> None:
+def test_has_unknown(translator):
     sources = [ENGLISH[0], "the zebra sees", ENGLISH[0]]
     targets = [GERMAN[0], GERMAN[0], "das Zebra"]
     assert translator.has_unknown(sources, targets) == [False, True, True]
 
 
-def test_states_are_the_encoders_last(translator: Translator) -> None:
+def test_states_are_the_encoders_last(translator):
     texts = [ENGLISH[1], "", ENGLISH[0], *ENGLISH * 25]
     states = translator.states(texts)
     assert states.shape == (len(texts), 20), "both directions"
@@ -280,7 +236,7 @@ def test_states_are_the_encoders_last(translator: Translator) -> None:
     assert translator.states([]).shape == (0, 20)
 
 
-def test_progress_is_told(translator: Translator) -> None:
+def test_progress_is_told(translator):
     told: list[int] = []
     translator.n_best([*ENGLISH, ""], batch_sentences=2, progress=told.append)
     assert told[-1] == 4
@@ -288,7 +244,7 @@ def test_progress_is_told(translator: Translator) -> None:
 
 
 @pytest.mark.parametrize("text", ["", " ", "\u2028", "\x00", "</s>", "🙂 \u0301", "a\nb", "\t\t"])
-def test_odd_text_is_translated_too(translator: Translator, text: str) -> None:
+def test_odd_text_is_translated_too(translator, text):
     t = translator.translate(text)
     assert t.source == text
     assert (t.text == "" and t.log_prob == 0.0) or text
@@ -296,12 +252,12 @@ def test_odd_text_is_translated_too(translator: Translator, text: str) -> None:
     assert all(i < len(forced.source_words) and j < len(forced.words) for i, j in forced.alignment)
 
 
-def test_a_lone_surrogate_is_refused(translator: Translator) -> None:
+def test_a_lone_surrogate_is_refused(translator):
     with pytest.raises(RnnsearchError, match="text must be valid Unicode"):
         translator.translate("a \ud800")
 
 
-def test_plot_writes_a_picture(translator: Translator, tmp_path: Path) -> None:
+def test_plot_writes_a_picture(translator, tmp_path):
     t = translator.score([ENGLISH[0]], [GERMAN[0]])[0]
     path = t.plot(str(tmp_path / "bench.png"))
     assert path == tmp_path / "bench.png"
@@ -312,7 +268,7 @@ def test_plot_writes_a_picture(translator: Translator, tmp_path: Path) -> None:
     assert not (tmp_path / "bench.txt").exists()
 
 
-def test_there_is_nothing_to_plot_of_nothing(translator: Translator, tmp_path: Path) -> None:
+def test_there_is_nothing_to_plot_of_nothing(translator, tmp_path):
     for source, target in (("", ""), ("", "der"), ("the", "")):
         with pytest.raises(RnnsearchError) as error:
             translator.score([source], [target])[0].plot(tmp_path / "a.png")
@@ -320,7 +276,7 @@ def test_there_is_nothing_to_plot_of_nothing(translator: Translator, tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_model_without_attention(tmp_path: Path) -> None:
+def test_a_model_without_attention(tmp_path):
     made = rnnsearch.load(write_model(tmp_path / "model", RNNENCDEC))
     assert not made.aligns
     t = made.translate(ENGLISH[0])
@@ -333,7 +289,7 @@ def test_a_model_without_attention(tmp_path: Path) -> None:
         made.require_attention()
 
 
-def test_a_saved_model_is_the_model(folder: Path, translator: Translator, tmp_path: Path) -> None:
+def test_a_saved_model_is_the_model(folder, translator, tmp_path):
     copy = tmp_path / "copy"
     save_system(copy, translator.system)
     again = rnnsearch.load(copy)
@@ -343,15 +299,13 @@ def test_a_saved_model_is_the_model(folder: Path, translator: Translator, tmp_pa
         assert (a.text, a.token_scores, a.alignment) == (b.text, b.token_scores, b.alignment)
 
 
-def test_a_folder_or_device_that_is_not_there(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="there is no such model folder"):
-        rnnsearch.load(tmp_path / "nowhere")
+def test_a_device_that_is_not_there(folder):
     with pytest.raises(ConfigError, match='device: must be auto, cpu, cuda or cuda:N; got "gpu"'):
         rnnsearch.load(folder, device="gpu")
     assert rnnsearch.load(folder, device="auto").translate("the dog").source == "the dog"
 
 
-def test_the_precision_of_search(folder: Path) -> None:
+def test_the_precision_of_search(folder):
     exact = rnnsearch.load(folder, precision="fp32")
     assert exact.search.what.endswith("fp32")
     with pytest.raises(ConfigError, match='precision: must be one of auto, fp32, bf16, int8; got "int4"'):
@@ -368,5 +322,5 @@ def test_the_precision_of_search(folder: Path) -> None:
         assert found[0] != found[1]
 
 
-def test_a_line_has_no_line_end() -> None:
+def test_a_line_has_no_line_end():
     assert one_line("a\nb\r\nc\u2028d") == "a b  c\u2028d"

@@ -1,7 +1,5 @@
 """What stands around a translation: what translating imports, and the words that nothing was read for."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -24,16 +22,15 @@ sys.exit(", ".join(name for name in sys.modules if name.startswith(apart)) or No
 """
 
 
-def test_translating_imports_no_training() -> None:
+def test_translating_imports_no_training():
     done = subprocess.run([sys.executable, "-c", TRANSLATE], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_word_without_a_symbol_has_a_row_and_a_column_of_zeros() -> None:
+def test_a_word_without_a_symbol_has_a_row_and_a_column_of_zeros():
     source = Segmented("a b \u200b", [4, 5], ["a", "b"], [(0, 1), (2, 3)])
     target = Segmented("x \u200b", [6], ["x"], [(0, 1)])
     attention = {"source": np.array([[0.7, 0.2, 0.1], [0.0, 0.0, 1.0]], dtype=np.float32)}
     t = in_words(source, target, Hypothesis((6,), -1.0, -1.0, (-0.5, -0.5), attention, True), read=False)
-    assert t.word_attention is not None
     np.testing.assert_allclose(t.word_attention, [[0.7, 0.2, 0.0], [0.0, 0.0, 0.0]])
     assert t.alignment == ((0, 0),)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shlex
 import shutil
@@ -12,11 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from benchmarks.harness import say
+from benchmarks.harness import publish
 from benchmarks.speed import rivals as others
-from benchmarks.speed.ours import ROOT, TRAININGS, WAYS, Setting, Way
-from benchmarks.speed.plan import Plan, measure
-from benchmarks.speed.table import markdown
+from benchmarks.speed.ours import TRAININGS, WAYS, Setting, Way
+from benchmarks.speed.plan import Measurement, Plan, smoke
+from benchmarks.speed.table import report
 
 Named = TypeVar("Named", Setting, Way)
 
@@ -54,18 +53,15 @@ def main(given: list[str] | None = None) -> int:
     except ValueError as error:
         sys.stderr.write(f"benchmarks.speed: {error}\n")
         return 1
-    found = measure(plan)
+    found = Measurement(plan).all()
     found.machine["command"] = shlex.join(["python", "-m", "benchmarks.speed", *(given or sys.argv[1:])])
-    text = markdown(found)
+    lines = report(found)
     folder = options.output or options.scratch
-    folder.mkdir(parents=True, exist_ok=True)
     if options.curves:
         from benchmarks.speed.curves import draw
 
-        text += "\n" + draw(folder, options.scratch, options.threads, toy=options.smoke)
-    (folder / "speed.md").write_text(text, encoding="utf-8")
-    (folder / "speed.json").write_text(json.dumps(found.__dict__, indent=1) + "\n", encoding="utf-8")
-    print(text)
+        lines += draw(folder, options.scratch, options.threads, toy=options.smoke)
+    publish(lines, folder / "speed.md", found.__dict__)
     return 0
 
 
@@ -73,15 +69,13 @@ def _plan(options: argparse.Namespace) -> Plan:
     """What to measure. Errors: ValueError, one sentence."""
     scratch = options.scratch.resolve()
     if options.smoke:
-        from benchmarks.speed.plan import smoke
-
         return smoke(scratch, options.threads, options.quality)
     chosen = others.chosen(options.rivals)
     scripts = others.scripts(options.peers) if chosen else None
-    tokens = others.tokens(options.peers, options.data)
+    own = None if chosen else scratch / "tokens"
     return Plan(
         scratch=scratch,
-        tokens=tokens,
+        tokens=others.tokens(options.peers, options.data, own),
         threads=options.threads,
         trainings=_some(TRAININGS, "--trainings", options.trainings),
         ways=_some(WAYS, "--ways", options.ways),
@@ -105,5 +99,4 @@ def _some(known: Sequence[Named], option: str, names: str | None) -> list[Named]
 
 
 if __name__ == "__main__":
-    say(f"in {ROOT}")
     sys.exit(main())

@@ -7,7 +7,7 @@ the fastest of the machine's backends, layouts and precisions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -48,22 +48,18 @@ class Product:
     batched: bool = False
     """One small product a sentence (attention), not one with a weight matrix."""
 
-    @property
-    def forward(self) -> int:
-        """Multiplications and additions of the forward pass."""
-        return 2 * self.times * self.rows * self.inner * self.columns
-
-    def shapes(self) -> Iterator[tuple[int, int, int]]:
+    def shapes(self) -> list[tuple[int, int, int]]:
         """Rows, inner and columns forward, of the inputs' gradient and of the weights' gradient."""
         M, K, N = self.rows, self.inner, self.columns
-        yield M, K, N
-        yield M, N, K
-        yield N, M, K
+        return [(M, K, N), (M, N, K), (N, M, K)]
 
 
 def products(sizes: Sizes, vocabulary: int, n: Counts) -> list[Product]:
     """Those of RNNsearch (`decoders/bahdanau.py`); matrices that read the same are one."""
     E, H, D, A, R = sizes.embedding, sizes.encoder, sizes.decoder, sizes.attention, sizes.readout
+    # Target and source symbols of a mean sentence: their product is the mean of the pairs'.
+    I = max(1, round(n.target / n.sentences))
+    J = max(1, round(n.pairs / n.sentences / I))
     return [
         Product("encoder: words", n.source, E, 6 * H),
         Product("encoder: gates, each direction", n.source, H, 2 * H, times=2),
@@ -75,7 +71,7 @@ def products(sizes: Sizes, vocabulary: int, n: Counts) -> list[Product]:
         Product("decoder: candidate U (r s)", n.target, D, D),
         Product("decoder: contexts", n.target, 2 * H, 3 * D),
         Product("attention: v^T tanh", n.pairs, A, 1),
-        Product("attention: contexts", *_sentence(n), 2 * H, times=n.sentences, batched=True),
+        Product("attention: contexts", I, J, 2 * H, times=n.sentences, batched=True),
         Product("readout: [s; y; c]", n.target, D + E + 2 * H, sizes.pool * R),
         Product("softmax", n.target, R, vocabulary),
     ]
@@ -88,8 +84,8 @@ def _sentence(n: Counts) -> tuple[int, int]:
 
 
 def flops(all_products: list[Product]) -> int:
-    """Of forward and backward together."""
-    return 3 * sum(product.forward for product in all_products)
+    """Multiplications and additions of forward and backward together."""
+    return sum(2 * p.times * M * K * N for p in all_products for M, K, N in p.shapes())
 
 
 def _ways(x: Tensor, w: Tensor) -> Iterator[tuple[str, Callable[[], object]]]:
@@ -109,19 +105,20 @@ def _ways(x: Tensor, w: Tensor) -> Iterator[tuple[str, Callable[[], object]]]:
 def fastest(product: Product, kind: torch.dtype, device: torch.device, rounds: int) -> tuple[float, list[str]]:
     """Seconds of a product forward and backward at its fastest, and by which way each."""
     generator = torch.Generator().manual_seed(1)
+
+    def drawn(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator).to(device, kind)
+
     total, ways = 0.0, []
     for M, K, N in product.shapes():
         if product.batched:
-            a = torch.randn(product.times, M, K, generator=generator).to(device, kind)
-            b = torch.randn(product.times, K, N, generator=generator).to(device, kind)
-            found = [("batched", _timed(lambda a=a, b=b: torch.bmm(a, b), device, rounds))]  # type: ignore[misc]
+            a, b = drawn(product.times, M, K), drawn(product.times, K, N)
+            found = {"batched": _timed(lambda a=a, b=b: torch.bmm(a, b), device, rounds)}  # type: ignore[misc]
         else:
-            x = torch.randn(M, K, generator=generator).to(device, kind)
-            w = torch.randn(N, K, generator=generator).to(device, kind)
-            found = [(name, product.times * _timed(work, device, rounds)) for name, work in _ways(x, w)]
-        name, best = min(found, key=lambda pair: pair[1])
-        total += best
-        ways.append(name)
+            known = _ways(drawn(M, K), drawn(N, K))
+            found = {name: product.times * _timed(work, device, rounds) for name, work in known}
+        ways.append(min(found, key=found.__getitem__))
+        total += found[ways[-1]]
     return total, ways
 
 
@@ -137,24 +134,19 @@ def _timed(work: Callable[[], object], device: torch.device, rounds: int) -> flo
     return seconds_of(waited, rounds) / 10
 
 
-def measure(
-    sizes: Sizes, vocabulary: int, n: Counts, device: torch.device, precisions: tuple[str, ...], rounds: int = 5
-) -> Row:
+def measure(sizes: Sizes, vocabulary: int, n: Counts, device: str, precisions: Sequence[str], rounds: int = 5) -> Row:
     """The limit in each precision: seconds an update, FLOP/s, target symbols/s without the end symbols."""
     all_products = products(sizes, vocabulary, n)
     row: Row = {"flops": flops(all_products), "counts": n._asdict()}
     kinds = {"fp32": torch.float32, "bf16": torch.bfloat16}
-    with torch.no_grad():
-        for precision in precisions:
-            parts = {p.name: fastest(p, kinds[precision], device, rounds) for p in all_products}
-            seconds = sum(spent for spent, _ in parts.values())
-            row[precision] = {
-                "seconds": seconds,
-                "flops_per_second": row["flops"] / seconds,
-                "tokens_per_second": (n.target - n.sentences) / seconds,
-                "parts": {
-                    name: {"seconds": spent, "share": spent / seconds, "ways": ways}
-                    for name, (spent, ways) in parts.items()
-                },
-            }
+    for precision in precisions:
+        with torch.no_grad():
+            parts = {p.name: fastest(p, kinds[precision], torch.device(device), rounds) for p in all_products}
+        seconds = sum(spent for spent, _ in parts.values())
+        row[precision] = {
+            "seconds": seconds,
+            "flops_per_second": row["flops"] / seconds,
+            "tokens_per_second": (n.target - n.sentences) / seconds,
+            "parts": {name: {"seconds": s, "share": s / seconds, "ways": ways} for name, (s, ways) in parts.items()},
+        }
     return row

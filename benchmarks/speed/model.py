@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tomli_w
-
 from benchmarks.speed.tokens import Tokens
 
 
@@ -27,6 +25,8 @@ class Sizes:
 
 
 RIVALS_SIZE = Sizes()
+PAPER = Sizes(embedding=620, encoder=1000, decoder=1000, attention=1000, readout=500, batch=80, pool=2)
+"""Bahdanau et al. 2015, appendix B; their minibatches have 80 sentences."""
 MULTIPLE = 8
 """Vocabularies are cut to a multiple of this (OpenNMT-py fills its own up to one), at the cost of a few symbols that
 occur once."""
@@ -40,19 +40,17 @@ def rounded(units: int, specials: int = 4) -> int:
 def tables(tokens: Tokens, text: Path, sizes: Sizes) -> dict[str, Any]:
     """The run file: RNNsearch with a tanh layer under the softmax, of the rivals' sizes, trained as they are."""
     source, target = tokens.source, tokens.target
-    free = {"max_words": 10_000, "max_ratio": 10_000.0, "drop_duplicates": False, "drop_identical": False}
-    part = {name: str((text / f"{name}.{source}").resolve()) + "|" for name in ("train", "dev", "test")}
-    part = {name: f"{spec}{(text / f'{name}.{target}').resolve()}" for name, spec in part.items()}
+    paths = {name: str((text / name).resolve()) for name in ("train", "dev", "test")}
+    parts = {name: f"{path}.{source}|{path}.{target}" for name, path in paths.items()}
     batches = -(-len(tokens.lines("train", target)) // sizes.batch)
     return {
         "data": {
             "source": source,
             "target": target,
-            "train": [part["train"]],
-            "dev": part["dev"],
-            "test": part["test"],
+            **parts,
+            "train": [parts["train"]],
             "prepared": str((text / "prepared").resolve()),
-            "cleaning": free,
+            "cleaning": {"max_words": 10_000, "max_ratio": 10_000.0, "drop_duplicates": False, "drop_identical": False},
         },
         "text": {
             "type": "words",
@@ -87,9 +85,3 @@ def model(sizes: Sizes) -> dict[str, Any]:
         "decoder": {"cell": "gru", "size": sizes.decoder, **output},
         "dropout": {"embedding": 0.2, "readout": 0.2},
     }
-
-
-def write(path: Path, tables: dict[str, Any]) -> None:
-    """A run file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(tomli_w.dumps(tables), encoding="utf-8")

@@ -3,53 +3,43 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import statistics
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+
+import tomli_w
 
 from benchmarks.harness import Ended, Row, peak_mib, run
-from benchmarks.speed import model
-from benchmarks.speed.child import KINDS
+from benchmarks.speed import child
 from benchmarks.speed.limit import Counts
-from benchmarks.speed.model import Sizes
-from benchmarks.speed.tokens import Tokens
-
-ROOT = Path(__file__).resolve().parents[2]
+from benchmarks.speed.model import Sizes, tables
+from benchmarks.speed.tokens import Tokens, write_lines
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One way of training the same model: options of the run file laid over it."""
+    """One way of training the same model: precision of the products, and options of the run file laid over it."""
 
     name: str
     title: str
-    settings: tuple[str, ...] = ()
+    precision: str
     updates: int = 504
     skip: int = 50
-    environment: tuple[tuple[str, str], ...] = ()
+    native: bool = True
     plain: bool = False
     """Every recurrence by its definition, the step repeated, instead of a faster twin."""
-
-    @property
-    def precision(self) -> str:
-        """Of the matrix products."""
-        found = [s.partition("=")[2] for s in self.settings if s.startswith("training.precision=")]
-        return found[0] if found else "fp32"
+    settings: tuple[str, ...] = ()
 
 
-FP32, BF16 = ("training.precision=fp32",), ("training.precision=bf16",)
-WITHOUT_NATIVE = (("RNNSEARCH_NATIVE", "0"),)
 TRAININGS = (
-    Setting("bf16", "bf16", BF16),
-    Setting("fp32", "fp32", FP32, updates=504),
-    Setting("bf16-torch", "bf16, without native code", BF16, updates=250, environment=WITHOUT_NATIVE),
-    Setting("fp32-torch", "fp32, without native code", FP32, updates=250, environment=WITHOUT_NATIVE),
-    Setting("fp32-plain", "fp32, the plain step", FP32, updates=100, environment=WITHOUT_NATIVE, plain=True),
+    Setting("bf16", "bf16", "bf16"),
+    Setting("fp32", "fp32", "fp32"),
+    Setting("bf16-torch", "bf16, without native code", "bf16", updates=250, native=False),
+    Setting("fp32-torch", "fp32, without native code", "fp32", updates=250, native=False),
+    Setting("fp32-plain", "fp32, the plain step", "fp32", updates=100, native=False, plain=True),
 )
 
 
@@ -60,7 +50,7 @@ class Way:
     name: str
     title: str
     precision: str
-    environment: tuple[tuple[str, str], ...] = ()
+    native: bool = True
     candidates: int = 0
     """Translations a source symbol in the batch's candidate list; 0: the whole vocabulary."""
 
@@ -76,7 +66,7 @@ WAYS = (
     Way("int8", "int8", "int8"),
     Way("int8-candidates", "int8, candidate lists of 40", "int8", candidates=40),
     Way("fp32", "fp32", "fp32"),
-    Way("torch", "fp32, without native code", "fp32", WITHOUT_NATIVE),
+    Way("torch", "fp32, without native code", "fp32", native=False),
 )
 
 
@@ -95,52 +85,50 @@ class Ours:
     def __post_init__(self) -> None:
         self.text = self.scratch / "text"
         self.run_file = self.scratch / "run.toml"
-        for name in ("specs", "logs", "runs", "found"):
+        for name in ("logs", "runs", "found"):
             (self.scratch / name).mkdir(parents=True, exist_ok=True)
 
     def prepare(self) -> Row:
         """The tokens as a corpus of rnnsearch, prepared."""
         self.tokens.write(self.text)
-        model.write(self.run_file, model.tables(self.tokens, self.text, self.sizes))
-        began = self.child("prepare", "prepare", {"run": str(self.run_file)})
+        self.run_file.write_text(tomli_w.dumps(tables(self.tokens, self.text, self.sizes)), encoding="utf-8")
+        row = self._child("prepare", "prepare", {})
         facts = json.loads((self.text / "prepared" / "prepared.json").read_text(encoding="utf-8"))
-        return {
-            **began,
-            "pairs": facts["pairs"],
-            "vocabulary": dict(zip(("source", "target"), facts["vocabulary"].values(), strict=True)),
-            "unknown": dict(zip(("source", "target"), facts["unknown"].values(), strict=True)),
-            "mean_target": self.tokens.mean_length(),
-        }
+        for fact in ("vocabulary", "unknown"):
+            row[fact] = dict(zip(("source", "target"), facts[fact].values(), strict=True))
+        return {**row, "pairs": facts["pairs"], "mean_target": self.tokens.mean_length()}
 
     def train(self, setting: Setting, name: str, more: Sequence[str] = (), ends: Sequence[int] = ()) -> Row:
-        """Train into `runs/NAME`, from the beginning."""
+        """Train into `runs/NAME`, from the beginning; `more`: options of the run file, too; `ends`: the updates whose
+        ends are told."""
         folder = self.scratch / "runs" / name
         shutil.rmtree(folder, ignore_errors=True)
-        settings = [*setting.settings, f"training.max_updates={setting.updates}", *self._where(), *more]
-        spec = {
-            "run": str(self.run_file),
-            "settings": settings,
-            "folder": str(folder),
-            "skip": setting.skip,
-            "memory_after": [100, 200, 400],
-            "ends": list(ends),
-            "threads": self.threads,
-            "plain": setting.plain,
-        }
-        return self.child("train", name, spec, setting.environment)
+        spec = {"folder": str(folder), "skip": setting.skip, "memory_after": [100, 200, 400], "ends": list(ends)}
+        return self._training("train", name, setting, spec, [f"training.max_updates={setting.updates}", *more])
+
+    def phases(self, setting: Setting, updates: int) -> Row:
+        """Milliseconds by phase."""
+        return self._training("phases", setting.name, setting, {"updates": updates})
+
+    def _training(self, kind: str, name: str, setting: Setting, spec: Row, more: Sequence[str] = ()) -> Row:
+        """A measurement of one way of training."""
+        options = {"threads": self.threads, "device": self.device, "precision": setting.precision}
+        settings = [*(f"training.{name}={value}" for name, value in options.items()), *setting.settings, *more]
+        spec |= {"settings": settings, "plain": setting.plain, "native": setting.native}
+        return self._child(kind, name, spec)
 
     def learn_candidates(self, folder: Path) -> None:
         """Put candidate lists, learned from the training text, into a model folder that has none."""
         if not (folder / "candidates.safetensors").is_file():
-            sides = [str(self.text / f"train.{language}") for language in (self.tokens.source, self.tokens.target)]
+            sides = [str(self.text / f"train.{language}") for language in self.tokens.languages]
             self._command("candidates", ["rnnsearch", "candidates", str(folder.resolve()), *sides])
 
-    def decode(self, folder: Path, way: Way, name: str, cases: list[dict[str, Any]], passes: int = 2) -> Row:
+    def decode(self, folder: Path, way: Way, name: str, cases: Sequence[Row], passes: int = 2) -> Row:
         """Translate the test set; adds BLEU to each case."""
         output = self.scratch / "found" / name
         output.mkdir(parents=True, exist_ok=True)
-        spec = {**self._searching(folder, way, self.threads), "cases": cases, "passes": passes, "output": str(output)}
-        row = self.child("decode", name, spec, way.environment)
+        spec = {"cases": cases, "passes": passes, "output": str(output)}
+        row = self._search("decode", name, folder, way, spec)
         for case in cases:
             lines = (output / case["name"]).read_text(encoding="utf-8").splitlines()
             row[case["name"]]["bleu"] = self.tokens.bleu(lines)
@@ -148,28 +136,23 @@ class Ours:
 
     def one_by_one(self, folder: Path, way: Way, threads: int, sentences: int = 300) -> Row:
         """Latency of greedy search, a sentence at a time."""
-        spec = {**self._searching(folder, way, threads), "sentences": sentences, "warm": 20}
-        return self.child("one_by_one", f"{way.name}-{threads}", spec, way.environment)
+        spec = {"threads": threads, "sentences": sentences, "warm": 20}
+        return self._search("one_by_one", f"{way.name}-{threads}", folder, way, spec)
 
-    def _searching(self, folder: Path, way: Way, threads: int) -> Row:
-        return {
-            "model": str(folder),
-            "source": str(self.text / f"test.{self.tokens.source}"),
-            "precision": way.precision,
-            "candidates": way.candidates,
-            "threads": threads,
-            "device": self.device,
-        }
+    def _search(self, kind: str, name: str, folder: Path, way: Way, spec: Row) -> Row:
+        """A measurement of one way of searching in the test set."""
+        source = str(self.text / f"test.{self.tokens.source}")
+        spec |= {"model": str(folder), "source": source}
+        spec |= {"precision": way.precision, "candidates": way.candidates, "native": way.native}
+        return self._child(kind, name, spec)
 
     def start_up(self, folder: Path, repeats: int = 5) -> Row:
         """Seconds of `rnnsearch --help`, and of one sentence through the command line: medians of cold starts."""
         line = self.scratch / "one.txt"
-        first = (self.text / f"test.{self.tokens.source}").read_text(encoding="utf-8").splitlines()[0]
-        line.write_text(f"{first}\n", encoding="utf-8")
+        write_lines(line, (self.text / f"test.{self.tokens.source}").read_text(encoding="utf-8").splitlines()[:1])
         one = ["rnnsearch", "translate", str(folder), "-i", str(line), "--beam", "1"]
-        commands = {"help": ["rnnsearch", "--help"], "one_sentence": one}
         row: Row = {}
-        for name, command in commands.items():
+        for name, command in {"help": ["rnnsearch", "--help"], "one_sentence": one}.items():
             ended = [self._command(name, command) for _ in range(repeats)]
             row[f"{name}_seconds"] = statistics.median(each.seconds for each in ended)
             row[f"{name}_peak_mib"] = max(each.peak_mib for each in ended)
@@ -177,68 +160,30 @@ class Ours:
 
     def limit(self, vocabulary: int, precisions: Sequence[str]) -> Row:
         """The matrix products of a mean update."""
-        counts = self.counts()
         spec = {
-            "sizes": self.sizes.__dict__,
+            "sizes": asdict(self.sizes),
             "vocabulary": vocabulary,
-            "counts": list(counts),
+            "counts": list(self.counts()),
             "precisions": list(precisions),
             "rounds": 0 if self.at_home else 5,
-            "threads": self.threads,
-            "device": self.device,
         }
-        return self.child("limit", "limit", spec)
+        return self._child("limit", "limit", spec)
 
     def counts(self) -> Counts:
         """Real symbols of a mean update of the training set."""
-        sides = [
-            [len(line.split()) + 1 for line in self.tokens.lines("train", language)]
-            for language in (self.tokens.source, self.tokens.target)
-        ]
+        sides = ([len(line.split()) + 1 for line in self.tokens.lines("train", code)] for code in self.tokens.languages)
         whole = Counts.of(*sides)
         share = self.sizes.batch / whole.sentences
         return Counts(self.sizes.batch, *(round(share * number) for number in whole[1:]))
 
-    def phases(self, setting: Setting, updates: int) -> Row:
-        """Milliseconds by phase."""
-        spec = {
-            "run": str(self.run_file),
-            "settings": [*setting.settings, *self._where()],
-            "updates": updates,
-            "threads": self.threads,
-            "plain": setting.plain,
-        }
-        return self.child("phases", setting.name, spec, setting.environment)
-
-    def child(self, kind: str, name: str, spec: Row, environment: Sequence[tuple[str, str]] = ()) -> Row:
+    def _child(self, kind: str, name: str, spec: Row) -> Row:
         """One measurement in a process of its own, with its peak memory."""
+        spec = {"run": str(self.run_file), "threads": self.threads, "device": self.device, **spec}
         if self.at_home:
-            return dict(json.loads(json.dumps(KINDS[kind](spec)))) | {"peak_mib": peak_mib()}
-        path = self.scratch / "specs" / f"{kind}-{name}.json"
-        path.write_text(json.dumps(spec, indent=1), encoding="utf-8")
-        command = [sys.executable, "-m", "benchmarks.speed.child", kind, str(path)]
-        ended = run(
-            command,
-            self.scratch / "logs" / f"{kind}-{name}.log",
-            {**self._environment(), **dict(environment)},
-            cwd=ROOT,
-        )
-        row: Row = json.loads(ended.output)
-        return row | {"peak_mib": ended.peak_mib}
-
-    def _where(self) -> list[str]:
-        return [f"training.threads={self.threads}", f"training.device={self.device}"]
+            return {**child.measure(kind, spec), "peak_mib": peak_mib()}
+        return child.start(kind, name, spec, self.scratch / "logs")
 
     def _command(self, name: str, command: list[str]) -> Ended:
         """A command of the installed package, as a user would start it, by this Python."""
-        words = [sys.executable, "-m", *command]
-        return run(words, self.scratch / "logs" / f"{name}.log", self._environment(own=False), cwd=self.scratch)
-
-    def _environment(self, own: bool = True) -> dict[str, str]:
-        """The commands set limits of torch's caches before they import it; the children get the same."""
-        from rnnsearch.cli import PRIMITIVES
-
-        paths = [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
-        caches = dict.fromkeys(("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"), PRIMITIVES) if own else {}
-        threads = {"OMP_NUM_THREADS": str(self.threads), "MKL_NUM_THREADS": str(self.threads)}
-        return {**os.environ, **threads, **caches, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+        log = self.scratch / "logs" / f"{name}.log"
+        return run([sys.executable, "-m", *command], log, child.environment(self.threads), cwd=self.scratch)

@@ -17,31 +17,19 @@ from torch import Tensor
 
 from benchmarks.harness import Row
 from rnnsearch import config as run_config
-from rnnsearch.config import RunConfig
-from rnnsearch.data.batches import Batch, Batches
+from rnnsearch.data.batches import Batches
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.device import choose_device, precision
-from rnnsearch.models.decoders.decoder import Reading
 from rnnsearch.models.draws import Draws
-from rnnsearch.models.translation_model import Memories, TranslationModel, only
+from rnnsearch.models.memory import Memory
+from rnnsearch.models.translation_model import TranslationModel, only
 from rnnsearch.objectives.likelihood import likelihood
 from rnnsearch.systems.build import build
 from rnnsearch.training.optimisers import OPTIMISERS, clip
 
-PHASES = (
-    "batch",
-    "encode",
-    "start",
-    "recurrence",
-    "readout",
-    "softmax and its gradient",
-    "backward: softmax",
-    "backward: readout",
-    "backward: recurrence",
-    "backward: encode and embeddings",
-    "clip",
-    "update",
-)
+FORWARD = ("batch", "encode", "start", "recurrence", "readout", "softmax and its gradient")
+BACKWARD = ("softmax", "readout", "recurrence", "encode and embeddings")
+PHASES = (*FORWARD, *(f"backward: {phase}" for phase in BACKWARD), "clip", "update")
 
 
 class Marks:
@@ -69,67 +57,51 @@ class Marks:
             torch.cuda.synchronize(self.device)
 
     def on(self, model: TranslationModel) -> None:
-        """Set the marks on one model."""
-        self._wrap(model, "encode", "encode", self._memory)
-        self._wrap(model.decoder, "start", "start", None)
-        self._wrap(model.decoder, "unroll", "recurrence", self._reading)
-        self._wrap(model, "_readout", "readout", None)
-        self._wrap(model.output, "losses", "softmax and its gradient", None)
-        losses = model.output.losses
+        """Set the marks on one model: the backward pass of the softmax, of the readout and of the recurrence each end
+        where the gradient of what they read is ready: the readouts, the contexts, the annotations' keys."""
+        self._wrap(model, "encode", "encode", "recurrence", lambda memories, *_: _read_by_attention(only(memories)))
+        self._wrap(model.decoder, "start", "start")
+        self._wrap(model.decoder, "unroll", "recurrence", "readout", lambda reading, *_: reading.context)
+        self._wrap(model, "_readout", "readout")
+        self._wrap(model.output, "losses", "softmax and its gradient", "softmax", lambda _, readouts, *__: readouts)
 
-        def with_hook(readout: Tensor, *rest: Any) -> Any:
-            self._hook(readout, "backward: softmax")
-            return losses(readout, *rest)
-
-        _replace(model.output, "losses", with_hook)
-
-    def _wrap(self, owner: Any, method: str, phase: str, hooks: Callable[[Any], None] | None) -> None:
+    def _wrap(
+        self, owner: Any, method: str, phase: str, ended: str = "", at: Callable[..., Tensor] | None = None
+    ) -> None:
+        """A method of one object, whose class stays as it is: its call is `phase`, and the backward pass of `ended` is
+        over where the gradient of `at`, a tensor among result and arguments, is ready."""
         inner = getattr(owner, method)
 
-        def marked(*args: Any, **kwargs: Any) -> Any:
-            result = inner(*args, **kwargs)
+        def marked(*given: Any) -> Any:
+            result = inner(*given)
             self.mark(phase)
-            if hooks is not None:
-                hooks(result)
+            if at is not None and (tensor := at(result, *given)).requires_grad:
+                tensor.register_hook(lambda _: self.mark(f"backward: {ended}"))
             return result
 
-        _replace(owner, method, marked)
-
-    def _memory(self, memories: Memories) -> None:
-        """The recurrence's backward pass ends where the annotations' gradient is ready."""
-        memory = only(memories)
-        self._hook(memory.keys if memory.keys is not None else memory.annotations, "backward: recurrence")
-
-    def _reading(self, reading: Reading) -> None:
-        """The readout's backward pass ends where the contexts' gradient is ready."""
-        self._hook(reading.context, "backward: readout")
-
-    def _hook(self, tensor: Tensor, phase: str) -> None:
-        if tensor.requires_grad:
-            tensor.register_hook(lambda _: self.mark(phase))
+        object.__setattr__(owner, method, marked)
 
 
-def _replace(owner: Any, name: str, method: Any) -> None:
-    """A method of one object; its class stays as it is."""
-    object.__setattr__(owner, name, method)
+def _read_by_attention(memory: Memory) -> Tensor:
+    return memory.annotations if memory.keys is None else memory.keys
 
 
 def measure(run: Path, settings: list[str], updates: int, warm: int = 10) -> Row:
-    """Milliseconds by phase of a mean update, its target tokens (without end symbols), and the batches' share of
-    padding."""
+    """Milliseconds by phase of a mean update, made as the training loop does, its target tokens (without end symbols),
+    and the batches' share of padding."""
     config = run_config.load(run, settings)
+    training = config.training
     assert config.data.prepared is not None
-    if config.training.threads is not None:
-        torch.set_num_threads(config.training.threads)
     prepared = Prepared.open(Path(config.data.prepared), config)
-    device = choose_device(config.training.device)
+    device = choose_device(training.device)
     model = build(config.model, len(prepared.source), len(prepared.target), seed=1).to(device)
-    batches = Batches(prepared.train, config.training.batch, config.training.max_length, config.training.seed)
+    parameters = list(model.parameters())
+    optimiser = OPTIMISERS[training.optimiser.type](parameters, training.optimiser)
+    objective = likelihood(training.label_smoothing)
     marks = Marks(device)
     marks.on(model)
-    update = _updater(config, model, device, marks)
     tokens = target = padded = 0
-    stream = iter(batches.epoch(0))
+    stream = iter(Batches(prepared.train, training.batch, training.max_length, training.seed).epoch(0))
     for number in range(warm + updates):
         if number == warm:
             marks.seconds.clear()
@@ -137,7 +109,15 @@ def measure(run: Path, settings: list[str], updates: int, warm: int = 10) -> Row
         marks.begin()
         batch = next(stream).to(device)
         marks.mark("batch")
-        update(batch, number)
+        optimiser.zero_grad(set_to_none=True)
+        with precision(device, training.precision):
+            loss = objective(model, batch, Draws(number + 1, device))
+        (loss.total / batch.target.tokens).backward()  # type: ignore[no-untyped-call]
+        marks.mark("backward: encode and embeddings")
+        clip(parameters, training.clip_norm, training.clip_value)
+        marks.mark("clip")
+        optimiser.step()
+        marks.mark("update")
         tokens += batch.target.tokens + batch.source.tokens
         target += batch.target.tokens - batch.sentences
         padded += batch.target.mask.numel() + batch.source.mask.numel()
@@ -148,27 +128,3 @@ def measure(run: Path, settings: list[str], updates: int, warm: int = 10) -> Row
         "padding": 1 - tokens / padded,
         "target_tokens": target / updates,
     }
-
-
-def _updater(
-    config: RunConfig, model: TranslationModel, device: torch.device, marks: Marks
-) -> Callable[[Batch, int], None]:
-    """One update of the parameters, as the training loop has it."""
-    training = config.training
-    parameters = list(model.parameters())
-    optimiser = OPTIMISERS[training.optimiser.type].make(parameters, training.optimiser)
-    objective = likelihood(training.label_smoothing)
-
-    def update(batch: Batch, number: int) -> None:
-        draws = Draws(number + 1, device)
-        optimiser.zero_grad(set_to_none=True)
-        with precision(device, training.precision):
-            loss = objective(model, batch, draws)
-        (loss.total / batch.target.tokens).backward()  # type: ignore[no-untyped-call]
-        marks.mark("backward: encode and embeddings")
-        clip(parameters, training.clip_norm, training.clip_value)
-        marks.mark("clip")
-        optimiser.step()
-        marks.mark("update")
-
-    return update

@@ -1,20 +1,25 @@
-"""What one run measures, in which order."""
+"""What one run measures, in which order. A row that is done is kept in a file as long as its settings stay."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from pathlib import Path
 
-from benchmarks.harness import Row, machine, say
-from benchmarks.speed import full_size, quality
+import torch
+
+from benchmarks.harness import Row, busy_seconds, machine, own_seconds, say
 from benchmarks.speed import rivals as others
-from benchmarks.speed.model import Sizes
-from benchmarks.speed.ours import BF16, ROOT, TRAININGS, WAYS, Ours, Setting, Way
+from benchmarks.speed import tokens as texts
+from benchmarks.speed.child import ROOT
+from benchmarks.speed.model import PAPER, Sizes
+from benchmarks.speed.ours import TRAININGS, WAYS, Ours, Setting, Way
 from benchmarks.speed.rivals import Rival
-from benchmarks.speed.rows import Rows
 from benchmarks.speed.table import Found
 from benchmarks.speed.tokens import Tokens
 
@@ -23,15 +28,30 @@ GOAL = 35.5
 TO_BLEU = Setting(
     "to-bleu",
     "bf16, Adam's rate 5e-3 falling to 0, label smoothing 0.1",
-    (
-        *BF16,
+    "bf16",
+    updates=1400,
+    settings=(
         "training.optimiser.learning_rate=5e-3",
         "training.schedule.type=linear",
         "training.schedule.warmup=200",
         "training.label_smoothing=0.1",
     ),
-    updates=1400,
 )
+SEEDS = (1, 2, 3)
+"""Of the trainings whose quality is compared."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """RNNsearch-50 on a GPU, trained on random sentences. `batches`: sentences a batch, a row each."""
+
+    sizes: Sizes = PAPER
+    words: int = 29_996
+    pairs: int = 40_000
+    length: int = 25
+    batches: tuple[int, ...] = (80, 512)
+    updates: int = 70
+    skip: int = 20
 
 
 @dataclass(frozen=True)
@@ -53,6 +73,7 @@ class Plan:
     model: Path | None = None
     quality: bool = False
     device: str = "cpu"
+    scale: Scale = field(default_factory=Scale)
     goal: float = GOAL
     batches: Sequence[int] = (64, 128, 256, 512, 1000)
     phase_updates: int = 40
@@ -64,14 +85,12 @@ class Plan:
 
 def smoke(scratch: Path, threads: int, quality: bool) -> Plan:
     """Everything of ours at toy size."""
-    from benchmarks.speed import toy
-
     return Plan(
         scratch=scratch,
-        tokens=toy.tokens(scratch / "toy"),
+        tokens=texts.toy(scratch / "toy"),
         threads=threads,
-        trainings=[replace(setting, updates=4, skip=2) for setting in TRAININGS if not setting.environment],
-        ways=[way for way in WAYS if not way.environment],
+        trainings=[replace(setting, updates=4, skip=2) for setting in TRAININGS if setting.native],
+        ways=[way for way in WAYS if way.native],
         to_bleu=replace(TO_BLEU, settings=(*TO_BLEU.settings, "training.schedule.warmup=1"), updates=4, skip=2),
         between=2,
         sizes=Sizes(embedding=8, encoder=8, decoder=16, attention=16, readout=16, batch=8),
@@ -86,45 +105,42 @@ def smoke(scratch: Path, threads: int, quality: bool) -> Plan:
     )
 
 
-def measure(plan: Plan) -> Found:
-    """All rows of a plan, kept ones as they are."""
-    rows = Rows(plan.scratch)
-    ours = Ours(plan.scratch, plan.tokens, plan.threads, plan.sizes, at_home=plan.at_home)
-    code = version()
-    found = Found({**machine(), "threads": plan.threads})
-    prepared = rows.get("prepare", {"sizes": asdict(plan.sizes)}, ours.prepare)
-    found.machine["data"] = (
-        f"{prepared['pairs']:,} training pairs, {prepared['mean_target']:.2f} target tokens each; speeds are in target "
-        "tokens without end symbols."
-    )
-    for rival in plan.rivals:
-        _rival(plan, rows, found, rival)
-    for setting in plan.trainings:
-        row = rows.get(
-            f"train-{setting.name}",
-            _key(plan, code, setting),
-            lambda s=setting: ours.train(s, s.name),  # type: ignore[misc]
-        )
-        found.trainings.append((setting.title, setting.precision, row))
-    vocabulary = prepared["vocabulary"]["target"]
-    found.limit.update(rows.get("limit", _key(plan, "", vocabulary), lambda: ours.limit(vocabulary, ("fp32", "bf16"))))
-    _decodings(plan, rows, found, ours, _trained(plan, rows, found, ours, code), code)
-    found.quality["search"] = quality.of_search(found.decodings)
-    for setting in plan.trainings:
-        row = rows.get(
-            f"phases-{setting.name}",
-            _key(plan, code, setting, plan.phase_updates),
-            lambda s=setting: ours.phases(s, plan.phase_updates),  # type: ignore[misc]
-        )
-        found.phases.append((setting.title, row))
-    if plan.quality:
-        nlls = quality.of_training(rows, ours, plan.trainings, _key(plan, code), plan.quality_updates)
-        found.quality.update({"updates": plan.quality_updates, "training": nlls})
-    if plan.device != "cpu":
-        folder = plan.scratch / "full-size"
-        found.full_size.extend(full_size.measure(rows, folder, plan.threads, plan.device, _key(plan, code)))
-    found.machine["foreign_cpu"] = max(row["foreign_cpu"] for row in rows.all.values())
-    return found
+class Rows:
+    """The finished rows of a scratch folder, a file each."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "rows"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.all: dict[str, Row] = {}
+
+    def get(self, name: str, key: object, measure: Callable[..., Row], *arguments: object) -> Row:
+        """The row of these arguments as it is kept, or measured now and kept. `key`: what else it depends on."""
+        path = self.folder / f"{name}.json"
+        settings = json.loads(json.dumps([key, *arguments], default=_plain))
+        kept = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        if kept.get("settings") == settings:
+            say(f"{name}: kept from an earlier call")
+            self.all[name] = kept["row"]
+        else:
+            self.all[name] = self._measured(name, lambda: measure(*arguments))
+            path.write_text(json.dumps({"settings": settings, "row": self.all[name]}, indent=1), encoding="utf-8")
+        return self.all[name]
+
+    def _measured(self, name: str, measure: Callable[[], Row]) -> Row:
+        """The row with its own time, and what share of a core others took meanwhile."""
+        say(f"{name} ...")
+        began, busy, own = time.monotonic(), busy_seconds(), own_seconds()
+        row: Row = json.loads(json.dumps(measure()))
+        seconds = time.monotonic() - began
+        foreign = busy_seconds() - busy - (own_seconds() - own)
+        row |= {"row_seconds": round(seconds, 1), "foreign_cpu": round(max(0.0, foreign) / max(seconds, 1e-9), 3)}
+        say(f"{name}: {seconds:.0f} s, {row['foreign_cpu']:.0%} of a core taken by others")
+        return row
+
+
+def _plain(value: object) -> object:
+    """As JSON has it."""
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
 
 
 def version() -> str:
@@ -136,87 +152,148 @@ def version() -> str:
     return digest.hexdigest()[:16]
 
 
-def _key(plan: Plan, code: str, *rest: object) -> Row:
-    settings = [asdict(each) if isinstance(each, Setting | Way) else each for each in rest]
-    return {"code": code, "sizes": asdict(plan.sizes), "threads": plan.threads, "rest": settings}
+class Measurement:
+    """All rows of a plan, kept ones as they are."""
 
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.rows = plan, Rows(plan.scratch)
+        self.ours = Ours(plan.scratch, plan.tokens, plan.threads, plan.sizes, at_home=plan.at_home)
+        self.setting = {"tokens": plan.tokens.folder, "sizes": plan.sizes, "threads": plan.threads}
+        self.key = {**self.setting, "code": version()}
+        self.found = Found({**machine(), "threads": plan.threads})
 
-def _rival(plan: Plan, rows: Rows, found: Found, rival: Rival) -> None:
-    """One rival; OpenNMT-py without input feeding trains on to the goal, where that is asked for."""
-    assert plan.scripts is not None
-    scripts = plan.scripts
-    long = rival.name == "onmt-nofeed" and plan.bleu_updates
-    updates = max(plan.rival_updates, plan.bleu_updates) if long else plan.rival_updates
-    key = {"updates": updates, "threads": plan.threads}
-    row = rows.get(
-        f"rival-{rival.name}", key, lambda: others.measure(rival, scripts, updates, plan.threads, plan.tokens.raw)
-    )
-    found.rivals.append((rival.title, rival.context_fed, row))
+    def all(self) -> Found:
+        """Measure."""
+        plan, found, ours = self.plan, self.found, self.ours
+        prepared = self.rows.get("prepare", self.setting, ours.prepare)
+        found.machine["data"] = (
+            f"{prepared['pairs']:,} training pairs, {prepared['mean_target']:.2f} target tokens each; speeds are in "
+            "target tokens without end symbols."
+        )
+        for rival in plan.rivals:
+            self._rival(rival)
+        for setting in plan.trainings:
+            row = self._row(f"train-{setting.name}", ours.train, setting, setting.name)
+            found.trainings.append((setting.title, setting.precision, row))
+        vocabulary = prepared["vocabulary"]["target"]
+        found.limit.update(self.rows.get("limit", self.setting, ours.limit, vocabulary, ("fp32", "bf16")))
+        self._decodings(self._trained())
+        for setting in plan.trainings:
+            row = self._row(f"phases-{setting.name}", ours.phases, setting, plan.phase_updates)
+            found.phases.append((setting.title, row))
+        if plan.quality:
+            found.quality.update({"updates": plan.quality_updates, "training": self._quality_of_training()})
+        if plan.device != "cpu":
+            self.full_size()
+        found.machine["foreign_cpu"] = max(row["foreign_cpu"] for row in self.rows.all.values())
+        return found
 
+    def _row(self, name: str, measure: Callable[..., Row], *arguments: object) -> Row:
+        """One that other code would change."""
+        return self.rows.get(name, self.key, measure, *arguments)
 
-def _trained(plan: Plan, rows: Rows, found: Found, ours: Ours, code: str) -> Path:
-    """A model trained to the goal in this run (or as given), and how long that took."""
-    if plan.model is not None:
-        return plan.model.resolve()
-    marks = range(plan.between, plan.to_bleu.updates + 1, plan.between)
+    def _rival(self, rival: Rival) -> None:
+        """One rival; OpenNMT-py without input feeding trains on to the goal, where that is asked for."""
+        plan = self.plan
+        long = rival.name == "onmt-nofeed" and plan.bleu_updates
+        updates = max(plan.rival_updates, plan.bleu_updates) if long else plan.rival_updates
+        name = f"rival-{rival.name}"
+        row = self.rows.get(name, "", others.measure, rival, plan.scripts, updates, plan.threads, plan.tokens.raw)
+        self.found.rivals.append((rival.title, rival.context_fed, row))
 
-    def train() -> Row:
-        every = [f"training.checkpoint_every={plan.between}"]
-        row = ours.train(plan.to_bleu, "to-bleu", every, list(marks))
+    def _trained(self) -> Path:
+        """A model trained to the goal in this run (or as given), and how long that took."""
+        plan = self.plan
+        if plan.model is not None:
+            return plan.model.resolve()
+        row = self._row("to-bleu", self._to_bleu, plan.to_bleu, plan.between, plan.goal)
+        self.found.to_bleu.update({**row, "title": plan.to_bleu.title, "target": plan.goal})
+        return Path(row["folder"])
+
+    def _to_bleu(self, setting: Setting, between: int, goal: float) -> Row:
+        """Train, and try the checkpoints until one reaches the goal."""
+        marks = range(between, setting.updates + 1, between)
+        row = self.ours.train(setting, "to-bleu", [f"training.checkpoint_every={between}"], marks)
         history, best = [], ("", -1.0)
         for update in marks:
-            folder = _with_weights(ours, update)
+            folder = self._with_weights(update)
             case = {"name": "beam", "beam": 5, "batch": 64}
-            bleu = ours.decode(folder, WAYS[0], f"after-{update}", [case], passes=0)["beam"]["bleu"]
+            bleu = self.ours.decode(folder, WAYS[0], f"after-{update}", [case], passes=0)["beam"]["bleu"]
             history.append((update, row["ends"][str(update)], bleu))
             say(f"after {update} updates, {history[-1][1]:.0f} s: BLEU {bleu:.2f}")
             best = max(best, (str(folder), bleu), key=lambda pair: pair[1])
-            if bleu >= plan.goal:
+            if bleu >= goal:
                 break
-        reached = history[-1][1] if history[-1][2] >= plan.goal else None
+        reached = history[-1][1] if history[-1][2] >= goal else None
         return {**row, "history": history, "seconds": reached, "folder": best[0]}
 
-    row = rows.get("to-bleu", _key(plan, code, plan.to_bleu, plan.goal), train)
-    found.to_bleu.update({**row, "title": plan.to_bleu.title, "target": plan.goal})
-    return Path(row["folder"])
+    def _with_weights(self, update: int) -> Path:
+        """The model folder as it was after an update."""
+        run, folder = (self.ours.scratch / "runs" / name for name in ("to-bleu", f"after-{update}"))
+        folder.mkdir(exist_ok=True)
+        shutil.copy(run / "config.toml", folder / "config.toml")
+        shutil.copytree(run / "tokenizers", folder / "tokenizers", dirs_exist_ok=True)
+        shutil.copy(run / "checkpoints" / f"update-{update}.safetensors", folder / "model.safetensors")
+        return folder
 
+    def _decodings(self, folder: Path) -> None:
+        """Batches of every size, one by one, and from a cold start; the same weights' BLEU by each way."""
+        plan, found, ours = self.plan, self.found, self.ours
+        kinds = {"greedy": 1, "beam 5": 5}
+        cases: dict[str, list[Row]] = {
+            kind: [{"name": f"{kind.replace(' ', '')}-{n}", "beam": beam, "batch": n} for n in plan.batches]
+            for kind, beam in kinds.items()
+        }
+        for way in plan.ways:
+            if way.candidates:
+                ours.learn_candidates(folder)
+            every = [case for kind in kinds for case in cases[kind]]
+            decoded = self._row(f"decode-{way.name}", ours.decode, folder, way, way.name, every)
+            bleu = found.quality.setdefault("search", {}).setdefault(way.title, {})
+            for kind in kinds:
+                mine = [decoded[case["name"]] for case in cases[kind]]
+                best = max(mine, key=lambda case: case["tokens_per_second"])
+                at_64 = [case for case in mine if case["batch"] == 64]
+                shown = at_64 if best in at_64 else [*at_64, best]
+                found.decodings.extend((way.title, ", ".join([kind, *way.apart]), case) for case in shown)
+                bleu[kind] = shown[0]["bleu"]
+            for threads in [] if way.candidates else sorted({1, plan.threads}):
+                name = f"one-by-one-{way.name}-{threads}"
+                row = self._row(name, ours.one_by_one, folder, way, threads, plan.sentences)
+                found.one_by_one.append((f"{way.title}, {threads} thread{'s' if threads > 1 else ''}", row))
+        found.start_up.update(self._row("start-up", ours.start_up, folder, plan.repeats))
 
-def _with_weights(ours: Ours, update: int) -> Path:
-    """The model folder as it was after an update."""
-    run = ours.scratch / "runs" / "to-bleu"
-    folder = ours.scratch / "runs" / f"after-{update}"
-    folder.mkdir(exist_ok=True)
-    shutil.copy(run / "config.toml", folder / "config.toml")
-    shutil.copytree(run / "tokenizers", folder / "tokenizers", dirs_exist_ok=True)
-    shutil.copy(run / "checkpoints" / f"update-{update}.safetensors", folder / "model.safetensors")
-    return folder
+    def _quality_of_training(self) -> Row:
+        """Dev NLL a word after equally many updates, by title: of each seed, and the mean."""
+        found: Row = {}
+        for setting in self.plan.trainings:
+            if not setting.plain:
+                names = {f"quality-{setting.name}-{seed}": [f"training.seed={seed}"] for seed in SEEDS}
+                long = replace(setting, updates=self.plan.quality_updates)
+                rows = [self._row(name, self.ours.train, long, name, seed) for name, seed in names.items()]
+                values = [row["dev_nll_per_word"] for row in rows]
+                found[setting.title] = {"nll": values, "mean": statistics.fmean(values)}
+        return found
 
+    def full_size(self) -> None:
+        """Training of RNNsearch-50 at the paper's size and its share of the plain products' limit, a row for each batch
+        size; none, and a sentence on stderr, where the device is not there."""
+        if self.plan.device.startswith("cuda") and not torch.cuda.is_available():
+            say("RNNsearch-50 at its full size was skipped: torch finds no CUDA device here")
+            return
+        for batch in self.plan.scale.batches:
+            row = self._row(f"full-size-{batch}", self._at_full_size, self.plan.scale, batch, self.plan.device)
+            self.found.full_size.append(row)
 
-def _decodings(plan: Plan, rows: Rows, found: Found, ours: Ours, folder: Path, code: str) -> None:
-    """Batches of every size, one by one, and from a cold start."""
-    cases: list[Row] = [
-        {"name": f"{kind.replace(' ', '')}-{batch}", "kind": kind, "beam": beam, "batch": batch}
-        for beam, kind in ((1, "greedy"), (5, "beam 5"))
-        for batch in plan.batches
-    ]
-    for way in plan.ways:
-        if way.candidates:
-            ours.learn_candidates(folder)
-        key = _key(plan, code, str(folder), cases, way)
-        decoded = rows.get(f"decode-{way.name}", key, lambda w=way: ours.decode(folder, w, w.name, cases))  # type: ignore[misc]
-        for kind in ("greedy", "beam 5"):
-            mine = [decoded[case["name"]] for case in cases if case["kind"] == kind]
-            best = max(mine, key=lambda case: case["tokens_per_second"])
-            at_64 = [case for case in mine if case["batch"] == 64]
-            named = ", ".join([kind, *way.apart])
-            shown = at_64 if best in at_64 else [*at_64, best]
-            found.decodings.extend((way.title, named, case) for case in shown)
-        for threads in [] if way.candidates else sorted({1, plan.threads}):
-            row = rows.get(
-                f"one-by-one-{way.name}-{threads}",
-                _key(plan, code, str(folder), way, threads, plan.sentences),
-                lambda w=way, n=threads: ours.one_by_one(folder, w, n, plan.sentences),  # type: ignore[misc]
-            )
-            found.one_by_one.append((f"{way.title}, {threads} thread{'s' if threads > 1 else ''}", row))
-    key = _key(plan, code, str(folder), plan.repeats)
-    found.start_up.update(rows.get("start-up", key, lambda: ours.start_up(folder, plan.repeats)))
+    def _at_full_size(self, scale: Scale, batch: int, device: str) -> Row:
+        """One of them."""
+        folder, sizes = self.plan.scratch / "full-size", replace(scale.sizes, batch=batch)
+        words = [f"w{number}" for number in range(scale.words)]
+        length = 4 * scale.length // 5, 6 * scale.length // 5
+        tokens = texts.made_up(folder / "tokens", words, length, scale.pairs)
+        ours = Ours(folder / f"batch-{batch}", tokens, self.plan.threads, sizes, device, self.plan.at_home)
+        vocabulary = ours.prepare()["vocabulary"]["target"]
+        row = ours.train(Setting(f"gpu-{batch}", "bf16", "bf16", scale.updates, scale.skip), f"gpu-{batch}")
+        limit = ours.limit(vocabulary, ("bf16",))["bf16"]["tokens_per_second"]
+        where = torch.cuda.get_device_name() if device.startswith("cuda") else device
+        return {**row, "batch": batch, "limit_tokens_per_second": limit, "device": where}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.harness import Row, run
-from benchmarks.speed.tokens import Tokens
+from benchmarks.speed.tokens import Tokens, own_tokens
 
 
 @dataclass(frozen=True)
@@ -19,39 +19,26 @@ class Rival:
     name: str
     title: str
     script: str
-    context_fed: bool
-    updates: int
-    environment: tuple[tuple[str, str], ...] = ()
-    log: str = ""
+    log: str
     """Where the script logs training, below the rivals' own folder."""
+    context_fed: bool = True
 
 
 LEAST = 150
 """Updates under which a script's log holds too few points for a speed."""
 FOUR_EPOCHS = 1816
 """Updates after which OpenNMT-py without input feeding has been seen to reach 35.5 BLEU (beam 5)."""
-
-RIVALS = {
-    rival.name: rival
-    for rival in (
-        Rival(
-            "onmt", "OpenNMT-py, input feeding", "onmt.sh", True, LEAST, (("FEED", "1"),), "run/onmt.feed1/train.log"
-        ),
-        Rival(
-            "onmt-nofeed",
-            "OpenNMT-py, no input feeding",
-            "onmt.sh",
-            False,
-            LEAST,
-            (("FEED", "0"),),
-            "run/onmt.feed0/train.log",
-        ),
-        Rival("eole", "Eole, input feeding", "eole.sh", True, LEAST, (), "run/eole/train.log"),
-        Rival("joeynmt", "JoeyNMT, input feeding", "joeynmt.sh", True, LEAST, (), "run/joey/train.log"),
-    )
+FAMILIES = {
+    "onmt": (
+        Rival("onmt-nofeed", "OpenNMT-py, no input feeding", "onmt.sh", "run/onmt.feed0/train.log", context_fed=False),
+        Rival("onmt", "OpenNMT-py, input feeding", "onmt.sh", "run/onmt.feed1/train.log"),
+    ),
+    "joeynmt": (Rival("joeynmt", "JoeyNMT, input feeding", "joeynmt.sh", "run/joey/train.log"),),
+    "eole": (Rival("eole", "Eole, input feeding", "eole.sh", "run/eole/train.log"),),
 }
-FAMILIES = {"onmt": ("onmt-nofeed", "onmt"), "joeynmt": ("joeynmt",), "eole": ("eole",)}
 """What `--rivals` takes, and the rows that each stands for."""
+SHARED = Path(__file__).resolve().parents[3] / "shared"
+"""Beside this checkout."""
 
 
 def chosen(names: str) -> list[Rival]:
@@ -60,7 +47,7 @@ def chosen(names: str) -> list[Rival]:
     for name in wanted:
         if name not in FAMILIES:
             raise ValueError(f"--rivals must be some of {', '.join(FAMILIES)}, or none; got {name}")
-    return [RIVALS[row] for name in wanted for row in FAMILIES[name]]
+    return [rival for name in wanted for rival in FAMILIES[name]]
 
 
 def scripts(given: Path | None) -> Path:
@@ -68,8 +55,7 @@ def scripts(given: Path | None) -> Path:
 
     Errors: ValueError, one sentence, where there is none.
     """
-    beside = Path(__file__).resolve().parents[3] / "shared" / "peers"
-    named = given or (Path(os.environ["PEERS_SCRIPTS"]) if os.environ.get("PEERS_SCRIPTS") else beside)
+    named = given or Path(os.environ.get("PEERS_SCRIPTS") or SHARED / "peers")
     if not (named / "lib.sh").is_file():
         raise ValueError(
             f"--peers must be the folder of the rivals' scripts (onmt.sh, joeynmt.sh, eole.sh, prep.sh, lib.sh); "
@@ -83,43 +69,38 @@ def home() -> Path:
     return Path(os.environ.get("PEERS") or Path.home() / ".cache" / "rnnsearch-peers")
 
 
-def tokens(peers: Path | None, raw: Path | None) -> Tokens:
-    """The tokens that the rivals read, made by their `prep.sh` where that is not done.
+def tokens(peers: Path | None, raw: Path | None, own: Path | None) -> Tokens:
+    """The tokens that the rivals read, made by their `prep.sh` where that is not done; or, without rivals, tokens of
+    our own, made in the folder `own`.
 
     Errors: ValueError, one sentence, where neither tokens nor scripts nor text are there.
     """
-    folder = home() / "data" / "bpe8k"
-    beside = Path(__file__).resolve().parents[3] / "shared" / "data" / "multi30k-en-de"
-    text = raw or beside
+    folder, text = home() / "data" / "bpe8k", raw or SHARED / "data" / "multi30k-en-de"
     if not (text / "train.en").is_file():
         raise ValueError(f"--data must be the folder of Multi30k's text (train.en, train.de, val.*, ...); got {text}")
     if not (folder / "vocab.de.txt").is_file():
-        home().mkdir(parents=True, exist_ok=True)
-        where = scripts(peers)
-        run(["bash", str(where / "prep.sh")], home() / "prep.log", _environment({"RAW": str(text)}))
+        if own is not None:
+            return own_tokens(text, own)
+        _run("prep", scripts(peers) / "prep.sh", [], {"RAW": str(text)})
     return Tokens(folder, text, home() / "tools" / "bin")
 
 
-def _environment(more: Mapping[str, str]) -> dict[str, str]:
-    return {**os.environ, "PEERS": str(home()), **more}
+def _run(name: str, script: Path, arguments: list[str], more: Mapping[str, str]) -> str:
+    """What a script printed; its log is beside what it installs."""
+    home().mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, "PEERS": str(home()), **more}
+    return run(["bash", str(script), *arguments], home() / f"{name}.log", environment).output
 
 
 def measure(rival: Rival, peers: Path, updates: int, threads: int, raw: Path, one_by_one: int = 200) -> Row:
     """Install where needed, train for `updates`, decode the test set; what the script found."""
-    log = home() / f"{rival.name}.log"
-    home().mkdir(parents=True, exist_ok=True)
-    count = str(threads)
-    environment = {**dict(rival.environment), "N1": str(one_by_one), "RAW": str(raw)}
-    environment |= {"OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count}
-    ended = run(["bash", str(peers / rival.script), "", str(updates)], log, _environment(environment))
-    (home() / f"{rival.name}.out").write_text(ended.output, encoding="utf-8")
-    row = parse(ended.output)
-    row["updates"] = updates
-    train_log = home() / rival.log
-    if train_log.is_file():
-        found = parameters(train_log.read_text(encoding="utf-8", errors="replace"))
-        row |= {"parameters": found} if found else {}
-    return row
+    limits = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
+    environment = {**limits, "FEED": str(int(rival.context_fed)), "N1": str(one_by_one), "RAW": str(raw)}
+    output = _run(rival.name, peers / rival.script, ["", str(updates)], environment)
+    (home() / f"{rival.name}.out").write_text(output, encoding="utf-8")
+    row, log = {**parse(output), "updates": updates}, home() / rival.log
+    count = parameters(log.read_text(encoding="utf-8", errors="replace")) if log.is_file() else None
+    return row if count is None else {**row, "parameters": count}
 
 
 TIMED = re.compile(

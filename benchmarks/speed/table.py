@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
 
-from benchmarks.harness import Row, machine_line, number, table
-from benchmarks.speed.quality import REFERENCE
+from benchmarks.harness import Row, machine_line, section, table
+
+REFERENCE = "fp32, without native code"
+"""The title of the rows that quality is held against."""
 
 
 @dataclass(frozen=True)
@@ -27,16 +29,23 @@ class Found:
     quality: Row = field(default_factory=dict)
     full_size: list[Row] = field(default_factory=list)
 
+    def fastest(self, key: str, context_fed: bool = False) -> float | None:
+        """The highest figure of the rivals (of those that feed the context back)."""
+        return max((row[key] for _, fed, row in self.rivals if fed or not context_fed), default=None)
 
-def fastest(rivals: Iterable[tuple[str, bool, Row]], key: str, context_fed: bool = False) -> float | None:
-    """The highest figure of the rivals (of those that feed the context back)."""
-    figures = [row[key] for _, fed, row in rivals if fed or not context_fed]
-    return max(figures, default=None)
+    def lowest(self, key: str) -> float | None:
+        """The lowest figure of the rivals."""
+        return min((row[key] for _, _, row in self.rivals), default=None)
 
+    def limit_of(self, precision: str) -> float | None:
+        """Target symbols a second if there were only the products."""
+        figure: float | None = self.limit.get(precision, {}).get("tokens_per_second")
+        return figure
 
-def lowest(rivals: Iterable[tuple[str, bool, Row]], key: str) -> float | None:
-    """The lowest figure of the rivals."""
-    return min((row[key] for _, _, row in rivals), default=None)
+    @property
+    def trained_to_the_end(self) -> list[tuple[str, Row]]:
+        """The rivals that are translators."""
+        return [(title, row) for title, _, row in self.rivals if row["updates"] > 1000]
 
 
 def ratio(figure: float | None, other: float | None) -> float | None:
@@ -44,17 +53,12 @@ def ratio(figure: float | None, other: float | None) -> float | None:
     return None if figure is None or not other else figure / other
 
 
-def times(value: float | None) -> str:
-    """`5.2x`."""
-    return "" if value is None else f"{value:.2f}x"
-
-
-def markdown(found: Found) -> str:
-    """The whole report."""
+def report(found: Found) -> list[str]:
+    """All of it, line by line."""
     parts: list[Callable[[Found], list[str]]] = [
         *(_head, _targets, _training, _limit, _decoding, _latency, _bleu, _start, _phases, _quality, _full_size)
     ]
-    return "\n".join(line for part in parts for line in part(found)).rstrip() + "\n"
+    return [line for part in parts for line in part(found)]
 
 
 def _head(found: Found) -> list[str]:
@@ -76,207 +80,139 @@ def _head(found: Found) -> list[str]:
 
 
 def _training(found: Found) -> list[str]:
-    if not (found.trainings or found.rivals):
-        return []
-    fed, any_kind = (fastest(found.rivals, "train_tokens_per_second", only) for only in (True, False))
+    fed, any_kind = (found.fastest("train_tokens_per_second", only) for only in (True, False))
     rows = []
     for title, precision, row in found.trainings:
         speed, memory = row["tokens_per_second"], row["memory_mib"]
-        limit = found.limit.get(precision, {}).get("tokens_per_second")
-        share = ratio(speed, limit)
-        rows.append(
-            [
-                f"rnnsearch, {title}",
-                number(speed),
-                times(ratio(speed, fed)),
-                times(ratio(speed, any_kind)),
-                "" if share is None else f"{share:.0%}",
-                number(row["peak_mib"]),
-                " / ".join(number(memory[after]) for after in sorted(memory, key=int)),
-            ]
-        )
+        share = ratio(speed, found.limit_of(precision))
+        growth = " / ".join(f"{memory[after]:,.0f}" for after in sorted(memory, key=int))
+        ratios = ratio(speed, fed), ratio(speed, any_kind)
+        rows.append([f"rnnsearch, {title}", speed, *ratios, share, row["peak_mib"], growth])
     for title, _, row in found.rivals:
         speed = row["train_tokens_per_second"]
-        ratios = [times(ratio(speed, fed)), times(ratio(speed, any_kind))]
-        rows.append([title, number(speed), *ratios, "", number(row["train_peak_mib"]), ""])
-    head = [
-        "training",
-        "target tokens/s",
-        "to the fastest context-fed rival",
-        "to the fastest rival",
-        "share of the limit in its precision",
-        "peak MiB",
-        "MiB after 100 / 200 / 400 updates",
-    ]
-    return ["## Training", "", *table(head, rows)]
+        rows.append([title, speed, ratio(speed, fed), ratio(speed, any_kind), None, row["train_peak_mib"], None])
+    head = (
+        "training | target tokens/s {:,.0f} | to the fastest context-fed rival {:.2f}x | to the fastest rival {:.2f}x"
+        " | share of the limit in its precision {:.0%} | peak MiB {:,.0f} | MiB after 100 / 200 / 400 updates"
+    )
+    return section("Training", table(head, rows))
 
 
 def _limit(found: Found) -> list[str]:
     if not found.limit:
         return []
-    flops = found.limit["flops"]
-    rows = [
-        [
-            name,
-            number(1000 * part["seconds"], 1),
-            number(part["flops_per_second"] / 1e9),
-            number(part["tokens_per_second"]),
-        ]
-        for name, part in found.limit.items()
-        if name in ("fp32", "bf16")
-    ]
     counts = found.limit["counts"]
     text = (
         f"The matrix products of one mean update ({counts['sentences']} sentences, {counts['source']:,} source and "
-        f"{counts['target']:,} target symbols), forward and backward, on real symbols alone: {flops / 1e9:.1f} GFLOP."
+        f"{counts['target']:,} target symbols), forward and backward, on real symbols alone: "
+        f"{found.limit['flops'] / 1e9:.1f} GFLOP."
     )
-    return ["## The limit", "", text, "", *table(["precision", "ms", "GFLOP/s", "target tokens/s"], rows)]
+    parts = [(name, found.limit[name]) for name in ("fp32", "bf16") if name in found.limit]
+    rows = [[n, 1000 * p["seconds"], p["flops_per_second"] / 1e9, p["tokens_per_second"]] for n, p in parts]
+    head = "precision | ms {:,.1f} | GFLOP/s {:,.0f} | target tokens/s {:,.0f}"
+    return section("The limit", [text, ""], table(head, rows))
 
 
 def _decoding(found: Found) -> list[str]:
-    if not (found.decodings or found.rivals):
-        return []
-    best = {beam: fastest(found.rivals, f"{name}_tokens_per_second") for beam, name in ((1, "greedy"), (5, "beam"))}
+    best = {name: found.fastest(f"{name}_tokens_per_second") for name in ("greedy", "beam")}
     rows = []
     for title, kind, case in found.decodings:
         tokens = case["tokens_per_second"]
-        rows.append(
-            [
-                f"rnnsearch, {title}",
-                kind,
-                str(case["batch"]),
-                number(tokens),
-                number(case["sentences_per_second"], 1),
-                times(ratio(tokens, best[1 if case["beam"] == 1 else 5])),
-                number(case["warm_tokens_per_second"]),
-                number(case.get("bleu"), 2),
-            ]
-        )
+        share = ratio(tokens, best["greedy" if case["beam"] == 1 else "beam"])
+        speeds = [tokens, case["sentences_per_second"], share, case["warm_tokens_per_second"]]
+        rows.append([f"rnnsearch, {title}", kind, case["batch"], *speeds, case.get("bleu")])
     for title, _, row in found.rivals:
-        for beam, name in ((1, "greedy"), (5, "beam")):
-            speeds = [row[f"{name}_tokens_per_second"], row[f"{name}_sentences_per_second"]]
-            kind = "greedy" if beam == 1 else "beam 5"
-            share = times(ratio(speeds[0], best[beam]))
-            rows.append(
-                [title, kind, "64", number(speeds[0]), number(speeds[1], 1), share, "", number(row[f"bleu_{name}"], 2)]
-            )
-    head = [
-        "decoding",
-        "search",
-        "batch",
-        "tokens/s",
-        "sentences/s",
-        "to the fastest rival",
-        "tokens/s, later passes",
-        "BLEU",
-    ]
+        for name, kind in (("greedy", "greedy"), ("beam", "beam 5")):
+            tokens, sentences = (row[f"{name}_{unit}_per_second"] for unit in ("tokens", "sentences"))
+            rows.append([title, kind, 64, tokens, sentences, ratio(tokens, best[name]), None, row[f"bleu_{name}"]])
+    head = (
+        "decoding | search | batch | tokens/s {:,.0f} | sentences/s {:,.1f} | to the fastest rival {:.2f}x"
+        " | tokens/s, later passes {:,.0f} | BLEU {:.2f}"
+    )
     note = "A rival that is not trained to the end writes lines of the wrong length: compare tokens/s, not sentences/s."
-    return ["## Decoding", "", note, "", *table(head, rows)]
+    return section("Decoding", [note, ""], table(head, rows)) if rows else []
 
 
 def _latency(found: Found) -> list[str]:
     rows = [
-        [f"rnnsearch, {title}", number(row["mean_ms"], 2), number(row["p50_ms"], 2), number(row["p99_ms"], 2)]
-        for title, row in found.one_by_one
+        [f"rnnsearch, {title}", *(row[f"{k}_ms"] for k in ("mean", "p50", "p99"))] for title, row in found.one_by_one
     ]
-    rows += [[title, number(row["one_by_one_ms"], 2), "", ""] for title, _, row in found.rivals]
-    head = ["greedy, one sentence at a time", "mean ms", "p50 ms", "p99 ms"]
-    return ["## Latency", "", *table(head, rows)] if rows else []
+    rows += [[title, row["one_by_one_ms"], None, None] for title, _, row in found.rivals]
+    head = "greedy, one sentence at a time | mean ms {:,.2f} | p50 ms {:,.2f} | p99 ms {:,.2f}"
+    return section("Latency", table(head, rows))
 
 
 def _bleu(found: Found) -> list[str]:
     if not found.to_bleu:
         return []
-    mine = found.to_bleu
     rows = [
-        [f"rnnsearch, {mine['title']}", f"{after:,}", number(seconds / 60, 2), number(bleu, 2)]
-        for after, seconds, bleu in mine["history"]
+        [f"rnnsearch, {found.to_bleu['title']}", after, seconds / 60, bleu]
+        for after, seconds, bleu in found.to_bleu["history"]
     ]
-    rows += [
-        [title, f"{row['updates']:,}", number(row["train_seconds"] / 60, 2), number(row["bleu_beam"], 2)]
-        for title, _, row in found.rivals
-        if row["updates"] > 1000
-    ]
-    head = ["training", "updates", "minutes from the command on", "BLEU, beam 5"]
-    return [f"## Time to {mine['target']} BLEU", "", *table(head, rows)]
+    rows += [[title, r["updates"], r["train_seconds"] / 60, r["bleu_beam"]] for title, r in found.trained_to_the_end]
+    head = "training | updates {:,} | minutes from the command on {:,.2f} | BLEU, beam 5 {:.2f}"
+    return section(f"Time to {found.to_bleu['target']} BLEU", table(head, rows))
 
 
 def _start(found: Found) -> list[str]:
     if not found.start_up:
         return []
-    mine = found.start_up
-    rows = [["rnnsearch", number(mine["help_seconds"], 2), number(mine["one_sentence_seconds"], 2)]]
-    rows += [[title, "", number(row["one_sentence_seconds"], 2)] for title, _, row in found.rivals]
-    head = ["start-up", "`--help`, seconds", "one sentence, seconds"]
-    return ["## Start-up", "", *table(head, rows)]
+    rows = [["rnnsearch", found.start_up["help_seconds"], found.start_up["one_sentence_seconds"]]]
+    rows += [[title, None, row["one_sentence_seconds"]] for title, _, row in found.rivals]
+    return section("Start-up", table("start-up | `--help`, seconds {:.2f} | one sentence, seconds {:.2f}", rows))
 
 
 def _phases(found: Found) -> list[str]:
     if not found.phases:
         return []
-    names = list(dict.fromkeys(name for _, row in found.phases for name in row["milliseconds"]))
-    times, speeds = [], []
-    for name in [*names, "all"]:
-        spent = [row["total_ms"] if name == "all" else row["milliseconds"].get(name) for _, row in found.phases]
-        times.append([name, *(_phase(ms, row["total_ms"]) for ms, (_, row) in zip(spent, found.phases, strict=True))])
-        tokens = [row["target_tokens"] for _, row in found.phases]
-        speeds.append([name, *(number(ms and 1000 * n / ms) for ms, n in zip(spent, tokens, strict=True))])
+    times: dict[str, list[str | None]] = {}
+    speeds: dict[str, list[float | None]] = {}
+    for name in [*dict.fromkeys(name for _, row in found.phases for name in row["milliseconds"]), "all"]:
+        for _, row in found.phases:
+            total = row["total_ms"]
+            ms = {**row["milliseconds"], "all": total}.get(name)
+            times.setdefault(name, []).append(ms and f"{ms:.1f} ({ms / total:.0%})")
+            speeds.setdefault(name, []).append(ms and 1000 * row["target_tokens"] / ms)
     padding = ", ".join(f"{row['padding']:.1%} ({title})" for title, row in found.phases)
-    titles = [title for title, _ in found.phases]
-    return [
-        "## Where the time goes",
-        "",
-        f"Padding in the batches: {padding}.",
-        "",
-        *table(["ms an update", *titles], times),
-        *table(["target tokens/s, if there were only", *titles], speeds),
-    ]
-
-
-def _phase(milliseconds: float | None, total: float) -> str:
-    return "" if milliseconds is None else f"{milliseconds:.1f} ({milliseconds / total:.0%})"
+    titles = [f"{title} {{:,.0f}}" for title, _ in found.phases]
+    return section(
+        "Where the time goes",
+        [f"Padding in the batches: {padding}.", ""],
+        table(" | ".join(["ms an update", *titles]), [[name, *cells] for name, cells in times.items()]),
+        table(
+            " | ".join(["target tokens/s, if there were only", *titles]), [[n, *cells] for n, cells in speeds.items()]
+        ),
+    )
 
 
 def _quality(found: Found) -> list[str]:
-    lines = ["## Quality", ""] if found.quality else []
     training, search = found.quality.get("training", {}), found.quality.get("search", {})
+    parts = []
     if training:
         plain = training.get(REFERENCE, next(iter(training.values())))["mean"]
         rows = [
-            [
-                title,
-                ", ".join(f"{nll:.4f}" for nll in row["nll"]),
-                f"{row['mean']:.4f}",
-                f"{row['mean'] / plain - 1:+.2%}",
-            ]
+            [title, ", ".join(f"{nll:.4f}" for nll in row["nll"]), row["mean"], row["mean"] / plain - 1]
             for title, row in training.items()
         ]
-        head = [f"dev NLL a word after {found.quality['updates']} updates", "by seed", "mean", f"to {REFERENCE}"]
-        lines += table(head, rows)
+        title = f"dev NLL a word after {found.quality['updates']} updates"
+        parts.append(table(f"{title} | by seed | mean {{:.4f}} | to {REFERENCE} {{:+.2%}}", rows))
     if search:
         exact = search.get(REFERENCE, next(iter(search.values())))
         rows = [
             [title, *(f"{bleu[kind]:.2f} ({bleu[kind] - exact[kind]:+.2f})" for kind in exact)]
             for title, bleu in search.items()
         ]
-        lines += table([f"BLEU of the same weights (to {REFERENCE})", *exact], rows)
-    return lines
+        parts.append(table(" | ".join([f"BLEU of the same weights (to {REFERENCE})", *exact]), rows))
+    return section("Quality", *parts)
 
 
 def _full_size(found: Found) -> list[str]:
-    rows = [
-        [
-            str(row["batch"]),
-            f"{row['parameters']:,}",
-            number(row["tokens_per_second"]),
-            number(row["limit_tokens_per_second"]),
-            f"{row['tokens_per_second'] / row['limit_tokens_per_second']:.0%}",
-        ]
-        for row in found.full_size
-    ]
-    head = ["sentences a batch", "parameters", "target tokens/s", "limit", "share of it"]
-    title = f"## RNNsearch-50, bf16, on {found.full_size[0]['device']}" if rows else ""
-    return [title, "", *table(head, rows)] if rows else []
+    rows = []
+    for row in found.full_size:
+        speed, limit = row["tokens_per_second"], row["limit_tokens_per_second"]
+        rows.append([str(row["batch"]), row["parameters"], speed, limit, speed / limit])
+    head = "sentences a batch | parameters {:,} | target tokens/s {:,.0f} | limit {:,.0f} | share of it {:.0%}"
+    return section(f"RNNsearch-50, bf16, on {found.full_size[0]['device']}", table(head, rows)) if rows else []
 
 
 @dataclass(frozen=True)
@@ -286,7 +222,7 @@ class Target:
     what: str
     bound: float
     figure: float | None
-    unit: str = "x"
+    form: str = "{:.2f}x"
     least: bool = True
 
     @property
@@ -296,103 +232,86 @@ class Target:
             return None
         return self.figure >= self.bound if self.least else self.figure <= self.bound
 
-    def row(self) -> list[str]:
+    @property
+    def goal(self) -> str:
+        """In words."""
+        return f"at {'least' if self.least else 'most'} {self.form.format(self.bound)}"
+
+    def row(self) -> list[str | None]:
         """As the table has it."""
         said = {None: "not measured", True: "yes", False: "no"}[self.met]
-        word = "at least" if self.least else "at most"
-        figure = "" if self.figure is None else self._form(self.figure)
-        return [self.what, f"{word} {self._form(self.bound)}", figure, said]
-
-    def _form(self, value: float) -> str:
-        if self.unit != "%":
-            return f"{value:.2f}{self.unit}"
-        return f"{value:.0%}" if self.bound > 0.02 else f"{value:.2%}"
+        return [self.what, self.goal, None if self.figure is None else self.form.format(self.figure), said]
 
 
 def _either(one: Target, other: Target) -> Target:
     """The first of two of which one is enough, or the second where that alone is met."""
-    told = [each.row()[1] for each in (one, other)]
     if other.met and not one.met:
-        return replace(other, what=f"{one.what}, {told[0]}; or {other.what}")
-    return replace(one, what=f"{one.what} (or {told[1]} of its limit)")
+        return replace(other, what=f"{one.what}, {one.goal}; or {other.what}")
+    return replace(one, what=f"{one.what} (or {other.goal} of its limit)")
 
 
 def targets(found: Found) -> list[Target]:
     """The targets of the work on speed."""
-    rivals = found.rivals
+    at_most = partial(Target, least=False)
     speed: dict[str, float] = {}
     for _, precision, row in found.trainings:
         speed[precision] = max(speed.get(precision, 0.0), row["tokens_per_second"])
-    top = max(speed.values(), default=None)
-    fed, any_kind = (fastest(rivals, "train_tokens_per_second", only) for only in (True, False))
-    limits = {p: found.limit.get(p, {}).get("tokens_per_second") for p in ("fp32", "bf16")}
+    top, fp32 = max(speed.values(), default=None), speed.get("fp32")
+    fed, any_kind = (found.fastest("train_tokens_per_second", only) for only in (True, False))
+    share_of_fp32, share_of_bf16 = (ratio(speed.get(kind), found.limit_of(kind)) for kind in ("fp32", "bf16"))
     peak = min((row["peak_mib"] for _, _, row in found.trainings), default=None)
-    decoded = {(kind, case["batch"] == 64): 0.0 for _, kind, case in found.decodings}
-    for _, kind, case in found.decodings:
-        for at_64 in {False, case["batch"] == 64}:
-            decoded[kind, at_64] = max(decoded.get((kind, at_64), 0.0), case["tokens_per_second"])
-    greedy, beam = (fastest(rivals, f"{name}_tokens_per_second") for name in ("greedy", "beam"))
     latency = min((row["mean_ms"] for title, row in found.one_by_one if "int8" not in title), default=None)
-    rival_bleu = min((row["train_seconds"] for _, _, row in rivals if row["updates"] > 1000), default=None)
-    reached, help_seconds = found.to_bleu.get("seconds"), found.start_up.get("help_seconds")
+    rival_bleu = min((row["train_seconds"] for _, row in found.trained_to_the_end), default=None)
+
+    def decoded(kind: str, rival: str, batch: int | None = 64) -> float | None:
+        """The fastest case of a kind, to the fastest rival."""
+        cases = [case for _, name, case in found.decodings if name == kind and batch in (None, case["batch"])]
+        speed = max((case["tokens_per_second"] for case in cases), default=None)
+        return ratio(speed, found.fastest(f"{rival}_tokens_per_second"))
+
     return [
         Target("training, best precision, to the fastest context-fed rival", 5, ratio(top, fed)),
         Target("training, best precision, to the fastest rival", 3, ratio(top, any_kind)),
         _either(
-            Target("training, fp32, to the fastest context-fed rival", 1.8, ratio(speed.get("fp32"), fed)),
-            Target("share of the fp32 limit", 0.7, ratio(speed.get("fp32"), limits["fp32"]), "%"),
+            Target("training, fp32, to the fastest context-fed rival", 1.8, ratio(fp32, fed)),
+            Target("share of the fp32 limit", 0.7, share_of_fp32, "{:.0%}"),
         ),
-        Target("training, bf16, share of the bf16 limit", 0.45, ratio(speed.get("bf16"), limits["bf16"]), "%"),
-        Target("greedy, batch 64, to the fastest rival", 3, ratio(decoded.get(("greedy", True)), greedy)),
-        Target("greedy, best batch, to the fastest rival", 5, ratio(decoded.get(("greedy", False)), greedy)),
-        Target("beam 5, batch 64, full softmax, to the fastest rival", 5, ratio(decoded.get(("beam 5", True)), beam)),
-        Target(
-            "beam 5, batch 64, candidate list, to the fastest rival",
-            8,
-            ratio(decoded.get(("beam 5, candidate list", True)), beam),
+        Target("training, bf16, share of the bf16 limit", 0.45, share_of_bf16, "{:.0%}"),
+        Target("greedy, batch 64, to the fastest rival", 3, decoded("greedy", "greedy")),
+        Target("greedy, best batch, to the fastest rival", 5, decoded("greedy", "greedy", None)),
+        Target("beam 5, batch 64, full softmax, to the fastest rival", 5, decoded("beam 5", "beam")),
+        Target("beam 5, batch 64, candidate list, to the fastest rival", 8, decoded("beam 5, candidate list", "beam")),
+        at_most("greedy latency to the fastest rival", 0.2, ratio(latency, found.lowest("one_by_one_ms"))),
+        at_most("greedy latency", 6.9, latency, "{:.2f} ms"),
+        at_most("peak memory in training to the leanest rival", 2 / 3, ratio(peak, found.lowest("train_peak_mib"))),
+        at_most(
+            "time to 35.5 BLEU, to OpenNMT-py's four epochs", 0.25, ratio(found.to_bleu.get("seconds"), rival_bleu)
         ),
-        Target(
-            "greedy latency to the fastest rival", 0.2, ratio(latency, lowest(rivals, "one_by_one_ms")), least=False
-        ),
-        Target("greedy latency", 6.9, latency, " ms", least=False),
-        Target(
-            "peak memory in training to the leanest rival",
-            2 / 3,
-            ratio(peak, lowest(rivals, "train_peak_mib")),
-            "x",
-            False,
-        ),
-        Target("time to 35.5 BLEU, to OpenNMT-py's four epochs", 0.25, ratio(reached, rival_bleu), least=False),
-        Target("dev NLL a word after equal updates, mean of seeds, to plain fp32", 0.005, _nll_off(found), "%", False),
-        Target("BLEU of the same weights to plain fp32, each way over all symbols", 0.1, _bleu_off(found), "", False),
-        Target("`rnnsearch --help`", 0.3, help_seconds, " s", least=False),
-        Target(
+        at_most("dev NLL a word after equal updates, mean of seeds, to plain fp32", 0.005, _nll_off(found), "{:.2%}"),
+        at_most("BLEU of the same weights to plain fp32, each way over all symbols", 0.1, _bleu_off(found), "{:.2f}"),
+        at_most("`rnnsearch --help`", 0.3, found.start_up.get("help_seconds"), "{:.2f} s"),
+        at_most(
             "one sentence from a cold start, to the fastest rival",
             1.0,
-            ratio(found.start_up.get("one_sentence_seconds"), lowest(rivals, "one_sentence_seconds")),
-            least=False,
+            ratio(found.start_up.get("one_sentence_seconds"), found.lowest("one_sentence_seconds")),
         ),
     ]
 
 
 def _nll_off(found: Found) -> float | None:
     """How much worse the worst fast way of training learns."""
-    training = found.quality.get("training", {})
-    if REFERENCE not in training:
-        return None
-    return max(row["mean"] for row in training.values()) / float(training[REFERENCE]["mean"]) - 1
+    means: dict[str, float] = {title: row["mean"] for title, row in found.quality.get("training", {}).items()}
+    return max(means.values()) / means[REFERENCE] - 1 if REFERENCE in means else None
 
 
 def _bleu_off(found: Found) -> float | None:
     """How far the farthest way of searching is from the reference, rows that stand apart left out."""
-    search = found.quality.get("search", {})
-    titles = {title for title, kind, _ in found.decodings if "," not in kind}
+    search: dict[str, dict[str, float]] = found.quality.get("search", {})
     if REFERENCE not in search:
         return None
-    exact = search[REFERENCE]
-    return max(abs(search[title][kind] - exact[kind]) for title in titles for kind in exact)
+    titles = {title for title, kind, _ in found.decodings if "," not in kind}
+    return max(abs(search[title][kind] - bleu) for title in titles for kind, bleu in search[REFERENCE].items())
 
 
 def _targets(found: Found) -> list[str]:
-    rows: list[Any] = [target.row() for target in targets(found)]
-    return ["## Targets", "", *table(["what", "target", "reached", "met"], rows)]
+    return section("Targets", table("what | target | reached | met", [target.row() for target in targets(found)]))

@@ -7,12 +7,18 @@ print(translator.translate("A man sits on a bench.").text)
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rnnsearch.errors import RnnsearchError
     from rnnsearch.translate import Translator, load
     from rnnsearch.translation import Translation
+
+# PyTorch's threads give way after microseconds of waiting. Its OpenMP reads this when it is loaded, and spins for
+# milliseconds otherwise: beside other programs, for a thread that is not running. A setting of the user's stands.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 
 __version__ = "0.1.0"
 __all__ = ["RnnsearchError", "Translation", "Translator", "__version__", "load"]

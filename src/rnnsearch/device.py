@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import platform
 from contextlib import AbstractContextManager
-from pathlib import Path
 
 import torch
 
 from rnnsearch.errors import ConfigError
+from rnnsearch.kernels.native.choice import processor
 from rnnsearch.kernels.native.library import status
-
-LOSS = "softmax_loss"
-"""The native library that every model's training uses, so that to ask about it builds nothing in vain."""
 
 
 def choose_device(name: str, option: str = "training.device", local_rank: int | None = None) -> torch.device:
@@ -52,13 +48,4 @@ def describe(device: torch.device) -> str:
     if device.type == "cuda":
         return str(torch.cuda.get_device_name(device))
     threads = torch.get_num_threads()
-    return f"{threads} thread{'' if threads == 1 else 's'} of {_cpu()}, {status(LOSS)}"
-
-
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-        return names[0] if names else platform.processor() or platform.machine()
-    except OSError:
-        return platform.processor() or platform.machine()
+    return f"{threads} thread{'' if threads == 1 else 's'} of {processor()}, {status()}"

@@ -22,7 +22,7 @@ from rnnsearch.search.forced import following
 from rnnsearch.search.greedy import stream
 from rnnsearch.search.hypothesis import EMPTY, Hypothesis
 from rnnsearch.search.model_scorer import Fastest
-from rnnsearch.search.spelling import Spelling
+from rnnsearch.search.spelling import ForcedSpelling
 from rnnsearch.search.unknown_words import UnknownWords, unknown_words
 from rnnsearch.systems.checks import check_unknown
 from rnnsearch.systems.folder import load_system
@@ -43,9 +43,17 @@ class Translator:
         """Errors: ModelError where the system cannot translate."""
         system.require("translate")
         self.system = system
+        self.model: Any = system.model
+        """The system's module."""
         self.config: RunConfig = system.config
         self.source: Tokenizer = system.source
         self.target: Tokenizer = system.target
+        self.languages = self.config.data.one_source, self.config.data.target
+        """The codes of source and target."""
+        self.parameters = system.parameters
+        """How many numbers training found."""
+        self.aligns = system.can("align")
+        """Whether the model has attention, and so alignments."""
         self.unknown = unknown
         """What takes the place of `<unk>` in what is found; None: nothing."""
         self.candidates = candidates
@@ -64,26 +72,6 @@ class Translator:
     def device(self) -> torch.device:
         """Where it translates."""
         return self.search.scorer.device
-
-    @property
-    def languages(self) -> tuple[str, str]:
-        """The codes of source and target."""
-        return self.config.data.one_source, self.config.data.target
-
-    @property
-    def parameters(self) -> int:
-        """How many numbers training found."""
-        return sum(p.numel() for p in self.model.parameters())
-
-    @property
-    def model(self) -> Any:
-        """The system's module."""
-        return self.system.model
-
-    @property
-    def aligns(self) -> bool:
-        """Whether the model has attention, and so alignments."""
-        return self.system.can("align")
 
     def require_attention(self) -> None:
         """Errors: ModelError for a model without attention, which cannot align."""
@@ -144,7 +132,7 @@ class Translator:
         begins = self._read_prefixes(sources, prefixes)
         if begins is not None:
             sizes = torch.tensor([len(spelling) for spelling in self.target.spellings()])
-            spelling = Spelling(tuple(begin.rest for begin in begins), sizes)
+            spelling = ForcedSpelling(tuple(begin.rest for begin in begins), sizes)
             options = replace(options, prefix=tuple(begin.ids for begin in begins), spelling=spelling)
         size = batch_sentences or self.config.search.batch_sentences
         found = decode_all(

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.speed import child, curves, full_size, model, plan, rivals, toy
+from benchmarks import harness
+from benchmarks.speed import child, curves, model, plan, rivals
 from benchmarks.speed.__main__ import main
 from benchmarks.speed.limit import Counts, flops, products
 from benchmarks.speed.model import RIVALS_SIZE, Sizes
 from benchmarks.speed.phases import PHASES, Marks
-from benchmarks.speed.quality import REFERENCE
-from benchmarks.speed.rows import Rows
-from benchmarks.speed.table import Found, markdown, targets
-from benchmarks.speed.tokens import Tokens
+from benchmarks.speed.plan import Measurement, Rows
+from benchmarks.speed.table import REFERENCE, Found, report, targets
+from benchmarks.speed.tokens import TOY_PARTS, Tokens
 from rnnsearch.backend import twins
 from rnnsearch.config import resolve
 from rnnsearch.data.batches import make_batch
@@ -26,7 +26,6 @@ from rnnsearch.data.prepare import prepare
 from rnnsearch.models.decoders.decoder import Decoder
 from rnnsearch.models.draws import Draws
 from rnnsearch.objectives.likelihood import likelihood
-from rnnsearch.systems.build import build
 
 OPENNMT_PARAMETERS = 9_434_504
 """Of OpenNMT-py 3.5.1 with the rivals' settings and input feeding, as its log says."""
@@ -45,12 +44,11 @@ train_tgt_tok_per_s=697 decode_b64_beam5_sent_per_s=57.81 decode_b64_greedy_sent
 
 
 def network(sizes, vocabulary):
-    tables = {
-        "data": {"source": "en", "target": "de", "corpus": "none"},
-        "model": model.model(sizes),
-        "training": {"max_epochs": 1, "optimiser": {"learning_rate": 0.001}},
-    }
-    return build(resolve(tables).model, *vocabulary, seed=1)
+    return harness.network(model.model(sizes), *vocabulary)
+
+
+def markdown(found):
+    return "\n".join(report(found))
 
 
 def test_the_model_has_as_many_parameters_as_opennmt_py_within_two_percent():
@@ -219,6 +217,23 @@ def test_tokens_reach_the_model_symbol_for_symbol(tmp_path):
     assert prepared.facts["unknown"] == dict.fromkeys(prepared.facts["sides"], 0.0)
 
 
+def test_without_rivals_no_script_of_theirs_is_asked_for(tmp_path, monkeypatch):
+    """Tokens are then made from the text alone, and what the model writes in them is that text again."""
+    monkeypatch.setenv("PEERS", str(tmp_path / "nothing"))
+    monkeypatch.setenv("PEERS_SCRIPTS", str(tmp_path / "nothing"))
+    text = {"en": ["A dog, red.", "Two red dogs run!"], "de": ["Ein Hund, rot.", "Zwei rote Hunde laufen!"]}
+    for language, lines in text.items():
+        for part in ("train", "val", "test_2016_flickr"):
+            (tmp_path / f"{part}.{language}").write_text("".join(f"{line}\n" for line in 2 * lines), encoding="utf-8")
+    with pytest.raises(ValueError, match="--peers must be"):
+        rivals.tokens(None, tmp_path, None)
+    tokens = rivals.tokens(None, tmp_path, tmp_path / "own")
+    tokens.write(tmp_path / "text")
+    written = (tmp_path / "text" / "test.de").read_text(encoding="utf-8").splitlines()
+    assert all(line.split()[0] != "unseen" for line in written)
+    assert tokens.bleu(written) == pytest.approx(100.0)
+
+
 def test_marks_change_nothing_and_leave_the_class_as_it_is():
     batch = make_batch([([5, 6, 7], [4, 5]), ([9], [6, 7, 8])], [0, 1])
     values = []
@@ -260,6 +275,7 @@ def test_rows_are_kept_as_long_as_their_settings_stay(tmp_path):
         return {"value": len(measured)}
 
     assert [Rows(tmp_path).get("a", {"n": n}, measure)["value"] for n in (1, 1, 2, 2)] == [1, 1, 2, 2]
+    assert [Rows(tmp_path).get("b", "", lambda n: {"value": n}, n)["value"] for n in (1, 2)] == [1, 2]
 
 
 @pytest.fixture
@@ -274,9 +290,9 @@ def peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_whole_run_at_toy_size_is_resumed_row_by_row(tmp_path, peers, monkeypatch):
     threads = torch.get_num_threads()
-    small = replace(plan.smoke(tmp_path / "s", threads, quality=True), rivals=[rivals.RIVALS["eole"]], scripts=peers)
+    small = replace(plan.smoke(tmp_path / "s", threads, quality=True), rivals=rivals.chosen("eole"), scripts=peers)
     try:
-        found = plan.measure(small)
+        found = Measurement(small).all()
     finally:
         torch.set_num_threads(threads)
     assert json.loads(json.dumps(found.__dict__)) is not None
@@ -293,19 +309,24 @@ def test_a_whole_run_at_toy_size_is_resumed_row_by_row(tmp_path, peers, monkeypa
         *("Targets", "Training", "The limit", "Decoding", "Latency", "Time to 0.0 BLEU", "Start-up"),
         *("Where the time goes", "Quality"),
     ]
-    assert toy.PARTS["train"] == 160 and "160 training pairs" in text
-    monkeypatch.setattr(Rows, "_measure", None)
-    again = plan.measure(small)
+    assert TOY_PARTS["train"] == 160 and "160 training pairs" in text
+    monkeypatch.setattr(Rows, "_measured", None)
+    again = Measurement(small).all()
     assert markdown(again) == text
 
 
 def test_the_full_size_is_measured_on_a_device_and_skipped_without_it(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert full_size.measure(Rows(tmp_path), tmp_path, 1, "cuda", {}) == []
-    assert "skipped: torch finds no CUDA device here" in capsys.readouterr().err
     sizes = Sizes(embedding=6, encoder=4, decoder=6, attention=4, readout=5, batch=4, pool=2)
-    scale = full_size.Scale(sizes, words=36, pairs=40, length=6, batches=(4,), updates=3, skip=1)
-    (row,) = full_size.measure(Rows(tmp_path), tmp_path, torch.get_num_threads(), "cpu", {}, scale, at_home=True)
+    scale = plan.Scale(sizes, words=36, pairs=40, length=6, batches=(4,), updates=3, skip=1)
+    small = replace(plan.smoke(tmp_path, torch.get_num_threads(), quality=False), scale=scale, device="cuda")
+    without = Measurement(small)
+    without.full_size()
+    assert without.found.full_size == []
+    assert "skipped: torch finds no CUDA device here" in capsys.readouterr().err
+    measured = Measurement(replace(small, device="cpu"))
+    measured.full_size()
+    (row,) = measured.found.full_size
     assert (row["batch"], row["measured_updates"]) == (4, 2)
     assert row["parameters"] == sum(p.numel() for p in network(sizes, (40, 40)).parameters())
     assert row["limit_tokens_per_second"] > 0
@@ -318,7 +339,7 @@ def test_curves_are_figures_with_a_section(tmp_path, monkeypatch):
     monkeypatch.setattr(curves, "BEAMS", (1, 2))
     monkeypatch.setattr(curves, "DECODED_BATCHES", (1, 8))
     monkeypatch.setattr(curves, "PAIRS", (1600, 2400))
-    section = curves.draw(tmp_path, tmp_path / "scratch", 1, toy=True)
+    section = "\n".join(curves.draw(tmp_path, tmp_path / "scratch", 1, toy=True))
     found = json.loads((tmp_path / "curves.json").read_text(encoding="utf-8"))
     assert found.keys() == {"length", "vocabulary", "width", "batch", "beam", "search-batch", "corpus"}
     for name, curve in found.items():

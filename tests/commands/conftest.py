@@ -1,17 +1,14 @@
 """The command line in this process, a tiny parallel corpus, and models trained on it once a session."""
 
-from __future__ import annotations
-
-import io
 import random
-import sys
+import shutil
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-import torch
+
+from tests.command_line import Result, run
 
 NOUNS = {"cat": "Katze", "dog": "Hund", "bird": "Vogel", "child": "Kind", "tree": "Baum"}
 ADJECTIVES = {"small": "kleine", "old": "alte", "red": "rote", "quiet": "stille"}
@@ -55,68 +52,12 @@ decoder = { type = "rnnencdec", cell = "gru", size = 16, maxout = 8 }
 """
 
 
-class Result(NamedTuple):
-    """How a command ended, and what it wrote."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def lines(self) -> list[str]:
-        """The lines of standard output; only a line feed ends one."""
-        assert self.out.endswith("\n") or not self.out
-        return self.out.split("\n")[:-1]
-
-
 Cli = Callable[..., Result]
-
-
-class Memory(io.BytesIO):
-    """A stream of bytes with the attributes that real ones have and beartype asks for."""
-
-    name = "<memory>"
-
-
-def run(*arguments: object, stdin: bytes | str = b"", stdout: str = "utf-8") -> Result:
-    """`rnnsearch ARGUMENTS` in this process, as its entry point runs it."""
-    from rnnsearch.cli import main
-
-    given = stdin.encode() if isinstance(stdin, str) else stdin
-    streams = {
-        "stdin": io.TextIOWrapper(Memory(given)),
-        "stdout": io.TextIOWrapper(Memory(), encoding=stdout),
-        "stderr": io.TextIOWrapper(Memory(), encoding="utf-8"),
-    }
-    for name, stream in streams.items():
-        stream.mode = "r" if name == "stdin" else "w"
-    before = {name: getattr(sys, name) for name in (*streams, "argv")}
-    code = 0
-    try:
-        for name, stream in streams.items():
-            setattr(sys, name, stream)
-        sys.argv = ["rnnsearch", *map(str, arguments)]
-        main()
-    except SystemExit as error:
-        code = error.code if isinstance(error.code, int) else int(bool(error.code))
-    finally:
-        for name, value in before.items():
-            setattr(sys, name, value)
-    texts = []
-    for name in ("stdout", "stderr"):
-        streams[name].flush()
-        texts.append(streams[name].buffer.getvalue().decode())  # type: ignore[attr-defined]
-    return Result(code, *texts)
 
 
 @pytest.fixture(scope="session")
 def cli() -> Cli:
     return run
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 def sentences() -> list[tuple[str, str]]:
@@ -145,7 +86,6 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def trained(corpus: Path, cli: Cli) -> Result:
     """What `train` said while it made `model`."""
-    torch.set_num_threads(1)
     return cli("train", corpus / "run.toml", "--set", "folder=model", "--set", "training.max_updates=100")
 
 
@@ -162,6 +102,14 @@ def one_vector(corpus: Path, cli: Cli) -> Path:
     result = cli("train", corpus / "one-vector.toml", "--set", "folder=one-vector")
     assert result.code == 0, result.err
     return corpus / "one-vector"
+
+
+@pytest.fixture
+def own(model: Path, tmp_path: Path) -> Path:
+    """A copy of the model, as it is handed on."""
+    copy = tmp_path / "own"
+    shutil.copytree(model, copy, ignore=shutil.ignore_patterns("checkpoints", "data"))
+    return copy
 
 
 @pytest.fixture

@@ -1,19 +1,12 @@
 """`rnnsearch candidates`, and `translate --candidates`."""
 
-from __future__ import annotations
-
 import re
-import shutil
-from pathlib import Path
-from typing import Any
 
 CAT = "the small cat sees the dog."
 BIRD = "the old bird finds the tree."
 
 
-def test_candidate_lists(cli: Any, model: Path, corpus: Path, tmp_path: Path) -> None:
-    own = tmp_path / "model"
-    shutil.copytree(model, own, ignore=shutil.ignore_patterns("checkpoints", "data"))
+def test_candidate_lists(cli, own, corpus):
     refused = cli("translate", own, "--candidates", 5, stdin=f"{CAT}\n")
     assert refused.code == 1
     assert f"{own}: must hold candidates.safetensors for candidate lists" in refused.err

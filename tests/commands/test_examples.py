@@ -1,7 +1,5 @@
 """Every run file of examples/ resolves, passes the checks, and trains at toy size."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -46,12 +44,12 @@ def toy(config: RunConfig, corpus: Path) -> list[str]:
     return settings
 
 
-def test_there_are_examples() -> None:
+def test_there_are_examples():
     assert EXAMPLES
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_resolves_and_trains_at_toy_size(cli: Any, corpus: Path, tmp_path: Path, path: Path) -> None:
+def test_an_example_resolves_and_trains_at_toy_size(cli, corpus, tmp_path, path):
     config = run_config.load(path)
     assert check(config) == []
     assert path.read_text(encoding="utf-8").startswith("# "), "the first line says what it is for"

@@ -1,7 +1,5 @@
 """`rnnsearch translate` at a terminal and over pipes: it answers when it is asked."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os
@@ -19,9 +17,8 @@ from rich.console import Console
 
 import rnnsearch
 from rnnsearch.cli.io import input_portions
-from rnnsearch.cli.prompt import Prompt, View
+from rnnsearch.cli.prompt import Prompt
 from rnnsearch.translate import Translator
-from rnnsearch.translation import Translation
 
 CAT = "the small cat sees the dog."
 BIRD = "the old bird finds the tree."
@@ -49,21 +46,18 @@ class Talk:
         return before.decode("utf-8") + wanted
 
 
-def command(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "rnnsearch", "translate", *map(str, arguments)]
-
-
 @contextlib.contextmanager
 def running(*arguments: object, **streams: Any) -> Iterator[Any]:
     """The command in a process of its own, which does not outlive the test."""
-    with subprocess.Popen(command(*arguments), **streams) as process:
+    command = [sys.executable, "-m", "rnnsearch", "translate", *map(str, arguments)]
+    with subprocess.Popen(command, **streams) as process:
         try:
             yield process
         finally:
             process.kill()
 
 
-def test_a_coprocess_gets_its_answer_before_it_writes_on(cli: Any, model: Path) -> None:
+def test_a_coprocess_gets_its_answer_before_it_writes_on(cli, model):
     expected = cli("translate", model, stdin=f"{CAT}\n{BIRD}\n\n").lines
     with running(model, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
         talk = Talk(process.stdout.fileno())
@@ -88,7 +82,7 @@ def pipe(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
         os.close(writing)
 
 
-def test_a_portion_ends_where_no_more_has_come(pipe: int) -> None:
+def test_a_portion_ends_where_no_more_has_come(pipe):
     portions = input_portions(None, 3)
     os.write(pipe, b"a\nb\n\xc3")
     assert next(portions) == ["a", "b"]
@@ -101,7 +95,7 @@ def test_a_portion_ends_where_no_more_has_come(pipe: int) -> None:
     assert list(portions) == [[long.decode()]]
 
 
-def test_a_file_as_standard_input_comes_in_whole_portions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_as_standard_input_comes_in_whole_portions(tmp_path, monkeypatch):
     lines = [f"line {n}" for n in range(20_000)]
     (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     with (tmp_path / "in").open(encoding="utf-8") as stream:
@@ -111,7 +105,7 @@ def test_a_file_as_standard_input_comes_in_whole_portions(tmp_path: Path, monkey
     assert {len(portion) for portion in portions[:-1]} == {700}
 
 
-def test_a_session_at_a_terminal(cli: Any, model: Path) -> None:
+def test_a_session_at_a_terminal(cli, model):
     pty = pytest.importorskip("pty", reason="needs a system with terminals of POSIX")
     answer = cli("translate", model, stdin=f"{CAT}\n").lines[0]
     ours, theirs = pty.openpty()
@@ -154,21 +148,17 @@ def session(translator: Translator, *lines: str | type[BaseException], width: in
             return given
         raise given
 
-    def search(view: View, line: str) -> list[Translation]:
-        return translator.n_best([line], translator.options(max(view.beam, view.n), view.n))[0]
-
     out = io.StringIO()
-    Prompt(translator, Console(file=out, width=width), 2).run(search, read)
+    Prompt(translator, Console(file=out, width=width), translator.options(2)).run(read)
     assert next(rest, None) is None, "it left early"
     return out.getvalue()
 
 
-def test_n_best_and_words(translator: Translator) -> None:
+def test_n_best_and_words(translator):
     said = session(translator, ":n 3", CAT)
     best = translator.n_best([CAT], translator.options(3, 3))[0]
     for number, t in enumerate(best, start=1):
         assert f"{number}. {t.text}   {t.score:.2f}" in said
-    assert best[0].word_attention is not None
     row = best[0].word_attention[5]
     sure = best[0].word_probabilities[5]
     source = best[0].source_words[int(row.argmax())]
@@ -178,7 +168,7 @@ def test_n_best_and_words(translator: Translator) -> None:
     assert "probability" not in session(translator, ":words off", CAT)
 
 
-def test_what_can_be_set(translator: Translator) -> None:
+def test_what_can_be_set(translator):
     said = session(translator, ":help", ":beam 7", ":heat", ":heat off", ":words", "", "  ")
     assert "beam width; 1 is greedy search" in said
     assert [line for line in said.splitlines() if line][-4:] == ["beam 7", "heat on", "heat off", "words off"]
@@ -191,19 +181,19 @@ def test_what_can_be_set(translator: Translator) -> None:
         assert sentence in session(translator, line)
 
 
-def test_keys_and_faults_do_not_end_a_session(translator: Translator) -> None:
+def test_keys_and_faults_do_not_end_a_session(translator):
     said = session(translator, KeyboardInterrupt, "a \ud800", "[bold]\x1b[31m the cat.", CAT)
     assert "text must be valid Unicode" in said
     assert "\x1b" not in said, "no sentence steers the terminal"
     assert translator.translate(CAT).text in said
 
 
-def test_leaving_by_a_word(translator: Translator) -> None:
+def test_leaving_by_a_word(translator):
     with pytest.raises(AssertionError, match="it left early"):
         session(translator, ":quit", CAT)
 
 
-def test_a_model_without_attention_has_nothing_to_draw(one_vector: Path) -> None:
+def test_a_model_without_attention_has_nothing_to_draw(one_vector):
     said = session(rnnsearch.load(one_vector), ":heat on", CAT)
     assert "this model has no attention to draw" in said
     assert "heat off" in said

@@ -1,41 +1,36 @@
 """`rnnsearch serve`: what keeps it from starting. (`tests/serve` has it running.)"""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable
-from pathlib import Path
-
-import pytest
 
 Fault = Callable[..., str]
 
 
-def test_a_folder_that_is_no_models(fault: Fault, corpus: Path) -> None:
+def test_a_folder_that_is_no_models(fault, corpus):
     assert fault("serve", corpus / "nowhere") == f"{corpus / 'nowhere'}: there is no such model folder"
     assert "is not a whole model folder: it lacks" in fault("serve", corpus)
 
 
-def test_two_models_of_one_name(fault: Fault, one_vector: Path) -> None:
+def test_two_models_of_one_name(fault, one_vector):
     said = fault("serve", one_vector, one_vector)
     assert said == f"models must have folders of different names; got {one_vector} and {one_vector}"
 
 
-def test_an_address_that_is_taken(fault: Fault, one_vector: Path) -> None:
+def test_an_address_that_is_taken(fault, one_vector):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         said = fault("serve", one_vector, "--port", port)
     assert said == f"host and port must be free to listen on; got 127.0.0.1:{port}: Address already in use"
 
 
-def test_keys_that_cannot_be_read(fault: Fault, one_vector: Path, tmp_path: Path) -> None:
+def test_keys_that_cannot_be_read(fault, one_vector, tmp_path):
     keys = tmp_path / "keys"
     assert fault("serve", one_vector, "--api-keys", keys).startswith(f"{keys}: the file of API keys cannot be read")
     keys.write_text("\n")
     assert fault("serve", one_vector, "--api-keys", keys) == f"{keys}: must hold API keys, one a line; it is empty"
 
 
-def test_libraries_that_are_not_there(fault: Fault, one_vector: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_libraries_that_are_not_there(fault, one_vector, monkeypatch):
     import importlib.util
 
     found = importlib.util.find_spec

@@ -1,7 +1,5 @@
 """`torchrun -m rnnsearch train`: the real command in two processes, killed and started again, and refused."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -13,39 +11,16 @@ from typing import Any
 
 import pytest
 
-RUN = """
-[data]
-source = "aa"
-target = "bb"
-train = ["train.aa|train.bb"]
-dev_size = 5
-test_size = 0
-
-[text]
-type = "words"
-vocabulary = 20
-
-[model]
-embedding = 8
-encoder = {type = "bidirectional", cell = "gru", size = 6}
-attention = {score = "additive", size = 7}
-decoder = {type = "bahdanau", cell = "gru", size = 9, maxout = 5}
-
-[training]
-batch = {sentences = 8}
-optimiser = {type = "adam", learning_rate = 0.01}
-max_updates = 1000000
-evaluate_every = 10
-"""
+from rnnsearch.config import dump
+from tests.training.toys import sentences, toy_config, write_part
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "run.toml").write_text(RUN)
-    words = ["ba", "ce", "di", "fo", "gu"]
-    rows = [[words[n % 5], words[n // 5 % 5], words[n // 25]] for n in range(60)]
-    (tmp_path / "train.aa").write_text("".join(f"{' '.join(row)}\n" for row in rows))
-    (tmp_path / "train.bb").write_text("".join(f"{' '.join(row[::-1])} .\n" for row in rows))
+    for part, seed in (("train", 1), ("dev", 2)):
+        write_part(tmp_path, part, sentences(seed, 60, 3, 3))
+    config = toy_config(tmp_path, {"training": {"max_updates": 1_000_000, "evaluate_every": 10}})
+    (tmp_path / "run.toml").write_text(dump(config))
     return tmp_path
 
 
@@ -91,7 +66,7 @@ def devices() -> list[Any]:
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the workers in /proc")
 @pytest.mark.parametrize("device", devices())
-def test_a_killed_worker_is_started_again_and_sigterm_saves(folder: Path, device: str) -> None:
+def test_a_killed_worker_is_started_again_and_sigterm_saves(folder, device):
     process = torchrun(folder, f"training.device={device}", restarts=1)
     wait_for_update(folder, 20, process)
     _, second = workers(process.pid)
@@ -111,7 +86,7 @@ def test_a_killed_worker_is_started_again_and_sigterm_saves(folder: Path, device
     assert f"training was interrupted at update {state['update']}; its state is saved in" in err
 
 
-def test_a_fault_of_the_run_file_is_said_once(folder: Path) -> None:
+def test_a_fault_of_the_run_file_is_said_once(folder):
     process = torchrun(folder, "training.precision=fp16")
     _, err = process.communicate(timeout=300)
     assert process.returncode != 0

@@ -1,20 +1,17 @@
 """`rnnsearch prepare`, `train` and `inspect`, and what is wrong with run files."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from rnnsearch import config as run_config
 
 
-def test_train_makes_a_model_folder_and_says_what_next(trained: Any, model: Path) -> None:
+def test_train_makes_a_model_folder_and_says_what_next(trained, model):
     assert trained.out == "", "results go to stdout, and a trained model is no text"
     err = trained.err
     assert "prepared 200 training pairs in " in err
@@ -30,9 +27,14 @@ def test_train_makes_a_model_folder_and_says_what_next(trained: Any, model: Path
     assert run_config.load(model / "config.toml").training.max_updates == 100
 
 
-def test_prepare_reports_what_was_left_out(cli: Any, corpus: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "corpus"
-    shutil.copytree(corpus, folder, ignore=shutil.ignore_patterns("model", "one-vector"))
+@pytest.fixture
+def folder(corpus: Path, tmp_path: Path) -> Path:
+    """A copy of the corpus and its run file, to be changed."""
+    shutil.copytree(corpus, tmp_path / "corpus", ignore=shutil.ignore_patterns("model", "one-vector"))
+    return tmp_path / "corpus"
+
+
+def test_prepare_reports_what_was_left_out(cli, folder, tmp_path):
     with (folder / "train.en").open("ab") as en, (folder / "train.de").open("ab") as de:
         en.write(b"the cat\nthe dog\nbad \xff byte\n")
         de.write(b"\nder Hund\nschlechtes Byte\n")
@@ -51,9 +53,7 @@ def test_prepare_reports_what_was_left_out(cli: Any, corpus: Path, tmp_path: Pat
     assert "prepared 2" not in result.err
 
 
-def test_prepare_makes_it_anew(cli: Any, corpus: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "corpus"
-    shutil.copytree(corpus, folder, ignore=shutil.ignore_patterns("model", "one-vector"))
+def test_prepare_makes_it_anew(cli, folder, tmp_path):
     settings = ("--set", f"folder={tmp_path / 'out'}")
     assert cli("prepare", folder / "run.toml", *settings).code == 0
     for name in ("train.en", "train.de"):
@@ -67,30 +67,23 @@ def test_prepare_makes_it_anew(cli: Any, corpus: Path, tmp_path: Path) -> None:
     assert "201 pairs read, 201 kept" in again.err
 
 
-def test_a_run_without_a_folder_lands_in_runs(
-    cli: Any, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_without_a_folder_lands_in_runs(cli, corpus, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    result = cli("train", corpus / "run.toml", "--set", "training.max_updates=1", "--set", "training.dev_bleu=false")
+    train = ("train", corpus / "run.toml", "--set", "training.dev_bleu=false", "--set")
+    result = cli(*train, "training.max_updates=1")
     assert result.code == 0, result.err
     assert (tmp_path / "runs" / "tiny" / "model.safetensors").is_file()
     # again: refused without --resume, goes on with it
-    again = cli("train", corpus / "run.toml", "--set", "training.max_updates=1", "--set", "training.dev_bleu=false")
+    again = cli(*train, "training.max_updates=1")
     assert again.code == 1
     assert again.err.splitlines()[-1] == (
         "rnnsearch: runs/tiny: holds a training run already; go on with --resume, or name another folder"
     )
-    more = cli(
-        "train", corpus / "run.toml", "--resume", "--set", "training.max_updates=2",
-        "--set", "training.dev_bleu=false",
-    )  # fmt: skip
+    more = cli(*train, "training.max_updates=2", "--resume")
     assert more.code == 0, more.err
     assert "going on from update 1 (runs/tiny/checkpoints/last)" in more.err
     assert "training ended: 2 updates done" in more.err
-    other = cli(
-        "train", corpus / "run.toml", "--resume", "--set", "training.seed=3", "--set", "model.embedding=8",
-        "--set", "training.dev_bleu=false",
-    )  # fmt: skip
+    other = cli(*train, "training.seed=3", "--resume", "--set", "model.embedding=8")
     assert other.code == 1
     assert "its run differs from this config in model.embedding, training.seed;" in other.err
 
@@ -101,17 +94,11 @@ def test_a_run_without_a_folder_lands_in_runs(
         ("preset=smal", "preset must be one of "),
         ("training.batch_tokens=3", "training.batch_tokens: there is no such option"),
         ("training.max_updatess=3", 'there is no such option (did you mean "max_updates"?)'),
-        ("training.batch.sentences=0", "training.batch.sentences: must be greater than or equal to 1; got 0"),
-        ("model.decoder.cell=gruu", "model.decoder.cell: must be one of "),
-        (
-            "training.optimiser.rho=0.9",
-            'training.optimiser.rho: has no effect with the adam optimiser; remove it (or say "unset")',
-        ),
         ("training.device=tpu", 'training.device: must be auto, cpu, cuda or cuda:N; got "tpu"'),
         ("nonsense", '--set must be key=value, such as training.seed=2; got "nonsense"'),
     ],
 )
-def test_a_wrong_setting_is_one_sentence(cli: Any, corpus: Path, tmp_path: Path, setting: str, said: str) -> None:
+def test_a_wrong_setting_is_one_sentence(cli, corpus, tmp_path, setting, said):
     result = cli("train", corpus / "run.toml", "--set", f"folder={tmp_path / 'out'}", "--set", setting)
     assert (result.code, result.out) == (1, "")
     last = result.err.splitlines()[-1]
@@ -121,11 +108,7 @@ def test_a_wrong_setting_is_one_sentence(cli: Any, corpus: Path, tmp_path: Path,
     assert not (tmp_path / "out" / "checkpoints").exists()
 
 
-def test_a_typed_preset_gets_a_hint(fault: Any, corpus: Path) -> None:
-    assert fault("train", corpus / "run.toml", "--set", "preset=smal").endswith('got "smal" (did you mean "small"?)')
-
-
-def test_all_faults_come_at_once(cli: Any, corpus: Path) -> None:
+def test_all_faults_come_at_once(cli, corpus):
     result = cli(
         "train", corpus / "run.toml", "--set", "training.optimiser.rho=0.9", "--set", "model.encoder.cell=gruu",
         "--set", "training.schedule.type=halving",
@@ -140,41 +123,21 @@ def test_all_faults_come_at_once(cli: Any, corpus: Path) -> None:
     ]
 
 
-def test_missing_and_broken_files(fault: Any, corpus: Path, tmp_path: Path) -> None:
+def test_missing_and_unfitting_files(fault, corpus, tmp_path):
     nowhere = tmp_path / "nowhere.toml"
     assert fault("train", nowhere) == f"{nowhere}: no such run file"
-    broken = tmp_path / "broken.toml"
-    broken.write_text("name = \n")
-    assert fault("prepare", broken).startswith(f"{broken}: is not TOML: ")
     out = f"folder={tmp_path / 'out'}"
-    text = fault("train", corpus / "run.toml", "--set", out, "--set", 'data.train=["no.en|no.de"]')
-    assert text == f"{corpus / 'no.en'}: no such file"
     text = fault("train", corpus / "run.toml", "--set", out, "--set", 'data.train=["train.en|dev.de"]')
     assert text == f"{corpus / 'train.en'} and {corpus / 'dev.de'} must have the same number of lines; got 200 and 20"
     assert not (tmp_path / "out" / "data").exists()
 
 
-def test_an_empty_corpus(fault: Any, corpus: Path, tmp_path: Path) -> None:
-    for name in ("empty.en", "empty.de"):
-        (corpus / name).write_text("")
-    text = fault(
-        "prepare", corpus / "run.toml", "--set", f"folder={tmp_path}", "--set", 'data.train=["empty.en|empty.de"]'
-    )
-    assert text.startswith("no sentence pair is left for training in empty.en|empty.de")
-
-
-def test_a_folder_that_cannot_be_made(fault: Any, corpus: Path, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("not a folder")
-    text = fault("train", corpus / "run.toml", "--set", f"folder={tmp_path / 'file' / 'run'}")
-    assert text.startswith(f"{tmp_path / 'file' / 'run' / 'data'}: cannot be written: Not a directory")
-
-
-def test_a_folder_name_is_no_markup(cli: Any, model: Path, tmp_path: Path) -> None:
+def test_a_folder_name_is_no_markup(cli, model, tmp_path):
     (tmp_path / "my [bold]").symlink_to(model)
     assert "my [bold]" in cli("inspect", tmp_path / "my [bold]").out
 
 
-def test_inspect_shows_parts_training_and_config(cli: Any, model: Path) -> None:
+def test_inspect_shows_parts_training_and_config(cli, model):
     result = cli("inspect", model, "--config")
     assert (result.code, result.err) == (0, "")
     facts = json.loads((model / "training.json").read_text(encoding="utf-8"))
@@ -203,9 +166,7 @@ def test_inspect_shows_parts_training_and_config(cli: Any, model: Path) -> None:
         assert f"  {name} " in result.out, "names are not cut off"
 
 
-def test_inspect_shows_what_was_measured(cli: Any, model: Path, corpus: Path, tmp_path: Path) -> None:
-    own = tmp_path / "own"
-    shutil.copytree(model, own, ignore=shutil.ignore_patterns("checkpoints", "data"))
+def test_inspect_shows_what_was_measured(cli, own, corpus):
     assert "Scores" not in cli("inspect", own).out
     cli("evaluate", own, corpus / "dev.en", corpus / "dev.de", "--beam", "1")
     shown = cli("inspect", own).out

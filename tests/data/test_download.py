@@ -1,7 +1,5 @@
 """Fetching by name and hash from made-up indexes: folders and a small local server."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re
@@ -115,7 +113,7 @@ def settings(*indexes: str) -> PipSettings:
     return PipSettings(indexes=indexes, timeout=5.0)
 
 
-def test_a_folder_index_is_enough_and_the_second_call_needs_none(tmp_path: Path) -> None:
+def test_a_folder_index_is_enough_and_the_second_call_needs_none(tmp_path):
     place = tmp_path / "cache" / "downloads"
     seen: list[tuple[int, int | None]] = []
     path = fetch(ARCHIVE, place, settings(index(tmp_path)), lambda done, total: seen.append((done, total)))
@@ -126,7 +124,7 @@ def test_a_folder_index_is_enough_and_the_second_call_needs_none(tmp_path: Path)
     assert [file.name for file in place.iterdir()] == [NAME]
 
 
-def test_find_links_come_first(tmp_path: Path) -> None:
+def test_find_links_come_first(tmp_path):
     links = tmp_path / "wheels"
     links.mkdir()
     (links / NAME).write_bytes(CONTENT)
@@ -134,7 +132,7 @@ def test_find_links_come_first(tmp_path: Path) -> None:
     assert fetch(ARCHIVE, tmp_path / "cache", found).read_bytes() == CONTENT
 
 
-def test_a_hash_that_differs_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_hash_that_differs_is_refused_and_leaves_nothing(tmp_path):
     address = index(tmp_path, content=b"something else")
     with pytest.raises(DataError) as error:
         fetch(ARCHIVE, tmp_path / "cache", settings(address))
@@ -143,7 +141,7 @@ def test_a_hash_that_differs_is_refused_and_leaves_nothing(tmp_path: Path) -> No
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_an_index_that_states_another_hash_is_passed_over(tmp_path: Path) -> None:
+def test_an_index_that_states_another_hash_is_passed_over(tmp_path):
     wrong = index(tmp_path / "wrong", stated="0" * 64)
     right = index(tmp_path / "right", stated=ARCHIVE.sha256)
     assert fetch(ARCHIVE, tmp_path / "cache", settings(wrong, right)).read_bytes() == CONTENT
@@ -151,13 +149,13 @@ def test_an_index_that_states_another_hash_is_passed_over(tmp_path: Path) -> Non
         fetch(ARCHIVE, tmp_path / "other", settings(wrong))
 
 
-def test_a_damaged_file_in_the_cache_is_fetched_again(tmp_path: Path) -> None:
+def test_a_damaged_file_in_the_cache_is_fetched_again(tmp_path):
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / NAME).write_bytes(CONTENT[:-1])
     assert fetch(ARCHIVE, tmp_path / "cache", settings(index(tmp_path))).read_bytes() == CONTENT
 
 
-def test_a_file_that_no_index_has_is_refused_with_each_reason(tmp_path: Path, server: Server) -> None:
+def test_a_file_that_no_index_has_is_refused_with_each_reason(tmp_path, server):
     (tmp_path / "empty" / "some-corpus").mkdir(parents=True)
     places = [(tmp_path / "empty").as_uri(), (tmp_path / "nowhere").as_uri(), f"{server.address}/wrong"]
     with pytest.raises(DataError) as error:
@@ -171,18 +169,18 @@ def test_a_file_that_no_index_has_is_refused_with_each_reason(tmp_path: Path, se
         fetch(ARCHIVE, tmp_path / "cache", settings())
 
 
-def test_without_a_network_the_reason_is_said(tmp_path: Path) -> None:
+def test_without_a_network_the_reason_is_said(tmp_path):
     with pytest.raises(DataError, match=r"127\.0\.0\.1:9/simple/some-corpus/ cannot be read \(Connection refused\)"):
         fetch(ARCHIVE, tmp_path / "cache", settings("http://127.0.0.1:9/simple"))
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_both_kinds_of_index_page_are_read(tmp_path: Path, server: Server, as_json: bool) -> None:
+def test_both_kinds_of_index_page_are_read(tmp_path, server, as_json):
     server.json = as_json
     assert fetch(ARCHIVE, tmp_path, settings(f"{server.address}/simple/")).read_bytes() == CONTENT
 
 
-def test_a_download_that_breaks_off_goes_on_where_it_stopped(tmp_path: Path, server: Server) -> None:
+def test_a_download_that_breaks_off_goes_on_where_it_stopped(tmp_path, server):
     server.cut_after = 3000
     path = fetch(ARCHIVE, tmp_path, settings(f"{server.address}/simple"))
     assert path.read_bytes() == CONTENT
@@ -191,7 +189,7 @@ def test_a_download_that_breaks_off_goes_on_where_it_stopped(tmp_path: Path, ser
     assert [file.name for file in tmp_path.iterdir()] == [NAME]
 
 
-def test_what_was_fetched_is_kept_for_the_next_call(tmp_path: Path, server: Server) -> None:
+def test_what_was_fetched_is_kept_for_the_next_call(tmp_path, server):
     server.cut_after = 100
     with pytest.raises(DataError, match=r"ended after 400 of 10240 bytes \(what was fetched is kept"):
         fetch(ARCHIVE, tmp_path, settings(f"{server.address}/simple"))
@@ -201,25 +199,20 @@ def test_what_was_fetched_is_kept_for_the_next_call(tmp_path: Path, server: Serv
     assert server.requests[-1] == (f"/files/{NAME}", "bytes=400-")
 
 
-@pytest.mark.parametrize("part", [CONTENT + b"more", CONTENT])
-def test_a_part_longer_than_the_file_is_begun_anew(tmp_path: Path, server: Server, part: bytes) -> None:
+@pytest.mark.parametrize(("ranges", "part"), [(True, CONTENT + b"more"), (True, CONTENT), (False, CONTENT[:500])])
+def test_a_part_longer_than_the_file_or_without_ranges_is_begun_anew(tmp_path, server, ranges, part):
+    server.ranges = ranges
     (tmp_path / f"{NAME}.part").write_bytes(part)
     assert fetch(ARCHIVE, tmp_path, settings(f"{server.address}/simple")).read_bytes() == CONTENT
 
 
-def test_a_server_that_refuses_every_range_is_said(tmp_path: Path, server: Server) -> None:
+def test_a_server_that_refuses_every_range_is_said(tmp_path, server):
     server.refuses = True
     with pytest.raises(DataError, match=r"cannot be downloaded: the server answers 416 Requested Range Not Satis"):
         fetch(ARCHIVE, tmp_path, settings(f"{server.address}/simple"))
 
 
-def test_a_server_without_ranges_starts_over(tmp_path: Path, server: Server) -> None:
-    server.ranges = False
-    (tmp_path / f"{NAME}.part").write_bytes(CONTENT[:500])
-    assert fetch(ARCHIVE, tmp_path, settings(f"{server.address}/simple")).read_bytes() == CONTENT
-
-
-def test_the_index_login_is_sent_and_never_shown(tmp_path: Path, server: Server) -> None:
+def test_the_index_login_is_sent_and_never_shown(tmp_path, server):
     server.login = "reader:se cret"
     with_login = server.address.replace("//", "//reader:se%20cret@")
     assert fetch(ARCHIVE, tmp_path, settings(f"{with_login}/simple")).read_bytes() == CONTENT
@@ -229,7 +222,7 @@ def test_the_index_login_is_sent_and_never_shown(tmp_path: Path, server: Server)
     assert "cret" not in str(error.value)
 
 
-def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_said(tmp_path):
     (tmp_path / "cache").write_text("a file, not a folder")
     with pytest.raises(DataError, match=f"{NAME} cannot be written to .*: (Not a directory|File exists)"):
         fetch(ARCHIVE, tmp_path / "cache", settings(index(tmp_path)))
@@ -247,7 +240,7 @@ freeze.timeout='1'
 """
 
 
-def test_pip_settings_follow_pips_precedence() -> None:
+def test_pip_settings_follow_pips_precedence():
     found = parse_pip_settings(LISTED, {"PIP_PROXY": "proxy:3128", "PIP_FIND_LINKS": "/wheels", "HOME": "/"})
     assert found.indexes == ("https://download/simple", "https://one/simple", "https://two/simple")
     assert (found.cert, found.proxy, found.find_links) == ("/etc/mine.pem", "proxy:3128", ("/wheels",))
@@ -259,7 +252,7 @@ def test_pip_settings_follow_pips_precedence() -> None:
     assert parse_pip_settings("", {}) == PipSettings(indexes=(PYPI,))
 
 
-def test_this_environments_pip_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_this_environments_pip_is_asked(tmp_path, monkeypatch):
     file = tmp_path / "pip.conf"
     file.write_text("[global]\nindex-url = https://mirror.example/simple\n")
     monkeypatch.setenv("PIP_CONFIG_FILE", str(file))
@@ -269,7 +262,7 @@ def test_this_environments_pip_is_asked(tmp_path: Path, monkeypatch: pytest.Monk
     assert pip_settings().indexes[0] == PYPI
 
 
-def test_a_certificate_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_certificate_that_is_not_there_is_said(tmp_path):
     wrong = PipSettings(indexes=("https://127.0.0.1:9/simple",), cert=str(tmp_path / "none.pem"))
     with pytest.raises(DataError, match=r"pip's certificate \(.*none\.pem\) cannot be used: No such file"):
         fetch(ARCHIVE, tmp_path / "cache", wrong)

@@ -1,9 +1,6 @@
 """Files to translate: taken apart, put together, refused."""
 
-from __future__ import annotations
-
 import random
-from pathlib import Path
 
 import polib
 import pytest
@@ -28,11 +25,11 @@ def upper(name: str, content: bytes) -> bytes:
         ("\ufeffone", "\ufeffONE"),
     ],
 )
-def test_plain_text_keeps_its_lines(text: str, expected: str) -> None:
+def test_plain_text_keeps_its_lines(text, expected):
     assert upper("a.txt", text.encode()).decode() == expected
 
 
-def test_tsv_fills_the_second_column_where_it_is_empty() -> None:
+def test_tsv_fills_the_second_column_where_it_is_empty():
     content = "one\nzwei\tzwo\nthree\t\tnote\r\n\tx\n\nfour\t "
     assert upper("a.TSV", content.encode()).decode() == "one\tONE\nzwei\tzwo\nthree\tTHREE\tnote\r\n\tx\n\nfour\tFOUR"
     document = read_document("a.tsv", b"one", "en", "de")
@@ -50,7 +47,7 @@ TMX = """<?xml version="1.0"?>
 </body></tmx>"""
 
 
-def test_tmx_gains_the_variants_it_lacks() -> None:
+def test_tmx_gains_the_variants_it_lacks():
     document = read_document("a.tmx", TMX.encode("utf-16"), "en", "de")
     assert document.segments == ["one & two three", "four"]
     filled = document.filled(["eins <\x07>", "vier"]).decode()
@@ -88,7 +85,7 @@ msgstr[1] ""
 """
 
 
-def test_po_fills_what_is_open_and_marks_it() -> None:
+def test_po_fills_what_is_open_and_marks_it():
     filled = polib.pofile(upper("a.po", PO.encode()).decode())
     one, two, many, old = filled
     assert (one.msgstr, one.flags, one.occurrences) == ("ONE", ["fuzzy"], [("a.c", "1")])
@@ -98,7 +95,7 @@ def test_po_fills_what_is_open_and_marks_it() -> None:
     assert filled.metadata["Language"] == "de"
 
 
-def test_a_po_file_is_never_another_files_name(tmp_path: Path) -> None:
+def test_a_po_file_is_never_another_files_name(tmp_path):
     secret = tmp_path / "secret.po"
     secret.write_text('msgid "secret"\nmsgstr ""\n', encoding="utf-8")
     with pytest.raises(DataError, match="must be a PO file"):
@@ -124,13 +121,13 @@ BOMB = b'<!DOCTYPE tmx [<!ENTITY a "x"><!ENTITY b "&a;&a;">]><tmx><body>&b;</bod
         ("a.tmx", b"", "a.tmx: must be TMX"),
     ],
 )
-def test_what_is_not_what_it_says_is_refused(name: str, content: bytes, said: str) -> None:
+def test_what_is_not_what_it_says_is_refused(name, content, said):
     with pytest.raises(DataError) as error:
         read_document(name, content, "en", "de")
     assert str(error.value).startswith(said)
 
 
-def test_garbage_is_refused_or_kept() -> None:
+def test_garbage_is_refused_or_kept():
     """Random bytes around real files: a DataError, or a document that can be filled."""
     draw = random.Random(5)
     seeds = {".txt": b"one\ntwo\n", ".tsv": b"one\ttwo\n", ".tmx": TMX.encode(), ".po": PO.encode()}

@@ -1,9 +1,5 @@
 """Counts of training words: written, read back, and what is refused."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from rnnsearch.data.word_counts import read_counts, write_counts
@@ -11,12 +7,12 @@ from rnnsearch.errors import DataError
 from rnnsearch.text.words import count_words
 
 
-def test_words_are_counted_without_punctuation_and_spaces() -> None:
+def test_words_are_counted_without_punctuation_and_spaces():
     counts = count_words(["Der Hund, der Hund!", "l'homme 3 €", ""])
     assert counts == {"Der": 1, "Hund": 2, "der": 1, "l'": 1, "homme": 1, "3": 1}
 
 
-def test_written_counts_are_read_back(tmp_path: Path) -> None:
+def test_written_counts_are_read_back(tmp_path):
     path = tmp_path / "words.tsv"
     counts = {"b": 1, "a": 1, "Größe": 70_000}
     write_counts(path, counts)
@@ -25,7 +21,7 @@ def test_written_counts_are_read_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["word", "word\tmany", "word\t-1"])
-def test_other_files_are_refused(tmp_path: Path, line: str) -> None:
+def test_other_files_are_refused(tmp_path, line):
     path = tmp_path / "words.tsv"
     path.write_text(f"a\t1\n{line}\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"words\.tsv:2: must be a word, a tab and a count; got"):

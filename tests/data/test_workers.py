@@ -1,28 +1,26 @@
 """Work in other processes: results in order, errors as they are, none started for nothing, none left behind."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterator
 
 import pytest
 
-from rnnsearch.data.workers import Workers, cores
+from rnnsearch.data.workers import Pool, cores
 from rnnsearch.errors import RnnsearchError
 
 
-def test_results_come_in_order_from_any_number_of_processes() -> None:
+def test_results_come_in_order_from_any_number_of_processes():
     expected = [math.factorial(n) for n in range(40)]
     for processes in (1, 3):
-        with Workers(processes) as workers:
+        with Pool(processes) as workers:
             assert list(workers.map(math.factorial, ((n,) for n in range(40)))) == expected
             assert list(workers.map(math.factorial, [])) == []
             assert list(workers.map(math.factorial, [(3,)])) == [6]
 
 
-def test_the_work_is_done_elsewhere_but_for_a_single_task() -> None:
-    with Workers(2) as workers:
+def test_the_work_is_done_elsewhere_but_for_a_single_task():
+    with Pool(2) as workers:
         assert list(workers.map(os.getpid, [()])) == [os.getpid()]
         found = set(workers.map(os.getpid, [()] * 20))
         assert os.getpid() not in found
@@ -32,7 +30,7 @@ def test_the_work_is_done_elsewhere_but_for_a_single_task() -> None:
             os.kill(process, 0)
 
 
-def test_tasks_are_made_a_few_ahead_alone() -> None:
+def test_tasks_are_made_a_few_ahead_alone():
     made: list[int] = []
 
     def tasks() -> Iterator[tuple[int]]:
@@ -40,25 +38,25 @@ def test_tasks_are_made_a_few_ahead_alone() -> None:
             made.append(n)
             yield (n,)
 
-    with Workers(2) as workers:
+    with Pool(2) as workers:
         results = workers.map(math.factorial, tasks())
         assert next(results) == 1
         assert len(made) <= 6
         results.close()
 
 
-def test_what_the_work_raises_is_raised_here() -> None:
-    with Workers(2) as workers, pytest.raises(ValueError, match="negative"):
+def test_what_the_work_raises_is_raised_here():
+    with Pool(2) as workers, pytest.raises(ValueError, match="negative"):
         list(workers.map(math.factorial, [(1,), (-1,), (2,)]))
 
 
-def test_a_process_that_ends_before_its_time_is_told() -> None:
+def test_a_process_that_ends_before_its_time_is_told():
     with (
-        Workers(2) as workers,
+        Pool(2) as workers,
         pytest.raises(RnnsearchError, match="a process that works on the corpus has ended before its time"),
     ):
         list(workers.map(os._exit, [(1,), (1,)]))
 
 
-def test_there_are_cores() -> None:
+def test_there_are_cores():
     assert 1 <= cores() <= (os.cpu_count() or 1)

@@ -15,7 +15,7 @@ HYPOTHESES = [r.replace("red", "old") if n % 3 else r for n, r in enumerate(REFE
 SOURCES = [("wort " * (3 + n)).strip() for n in range(30)]
 
 
-def test_only_the_scores() -> None:
+def test_only_the_scores():
     evaluation = evaluate(HYPOTHESES, REFERENCES, name="small")
     assert evaluation.bleu == corpus_bleu(HYPOTHESES, REFERENCES)
     assert evaluation.no_unk_bleu is None
@@ -26,7 +26,7 @@ def test_only_the_scores() -> None:
     assert set(evaluation.as_dict()) == {"name", "sentences", "scores"}
 
 
-def test_every_part() -> None:
+def test_every_part():
     evaluation = evaluate(
         HYPOTHESES,
         REFERENCES,
@@ -56,7 +56,7 @@ def test_every_part() -> None:
     ]
 
 
-def test_no_sentence_without_unknown_words() -> None:
+def test_no_sentence_without_unknown_words():
     evaluation = evaluate(HYPOTHESES, REFERENCES, no_unk=[None] * 30)
     assert evaluation.no_unk_sentences == 0
     assert evaluation.no_unk_bleu is None
@@ -64,7 +64,7 @@ def test_no_sentence_without_unknown_words() -> None:
     assert paper_table([evaluation])[1][2] == "-"
 
 
-def test_a_subset_that_does_not_fit() -> None:
+def test_a_subset_that_does_not_fit():
     with pytest.raises(DataError, match="one entry a reference; got 2 for 30"):
         evaluate(HYPOTHESES, REFERENCES, no_unk=HYPOTHESES[:2])
     with pytest.raises(DataError, match="got 29 and 30"):
@@ -73,7 +73,7 @@ def test_a_subset_that_does_not_fit() -> None:
         evaluate(HYPOTHESES, REFERENCES, sources=SOURCES[1:])
 
 
-def test_tokenised_references_are_noted() -> None:
+def test_tokenised_references_are_noted():
     tokenised = [f"{r} ." for r in REFERENCES]
     evaluation = evaluate(tokenised, tokenised)
     assert "look tokenised" in evaluation.to_text()
@@ -81,5 +81,5 @@ def test_tokenised_references_are_noted() -> None:
     assert "tokenised" not in evaluate(HYPOTHESES, REFERENCES).to_text()
 
 
-def test_markdown() -> None:
+def test_markdown():
     assert as_markdown([["Model", "All"], ["a|b", "1.00"]]) == "| Model | All |\n| --- | ---: |\n| a\\|b | 1.00 |\n"

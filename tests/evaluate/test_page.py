@@ -9,7 +9,6 @@ import sys
 from collections.abc import Sequence
 from html.parser import HTMLParser
 from importlib import resources
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,6 +23,7 @@ from rnnsearch.metrics.alignment_error import AlignmentScores
 from rnnsearch.plots.figures import DARK, LIGHT
 from rnnsearch.systems.card import LearningStatistics
 from rnnsearch.translation import Translation
+from tests.contrast import contrast
 
 EVIL = "<script>alert('x')</script> & \"co\""
 VOID = {"meta", "img", "source", "link", "br"}
@@ -114,8 +114,12 @@ def html() -> str:
     return to_html(full_report())
 
 
-def test_every_part_is_there(html: str) -> None:
-    page = Page(html)
+@pytest.fixture
+def page(html: str) -> Page:
+    return Page(html)
+
+
+def test_every_part_is_there(page):
     assert page.headings() == [
         "scores",
         "bleu-by-sentence-length",
@@ -135,22 +139,19 @@ def test_every_part_is_there(html: str) -> None:
     assert targets == {f"#{anchor}" for anchor in page.headings()}
 
 
-def test_all_text_is_escaped(html: str) -> None:
-    page = Page(html)
+def test_all_text_is_escaped(html, page):
     assert html.count("<script>") == html.count("</script>") == 1, "ours alone"
     assert page.text.count(EVIL) >= 15
     assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
 
 
-def test_nothing_is_loaded(html: str) -> None:
-    page = Page(html)
+def test_nothing_is_loaded(html, page):
     loaded = [v for _, a in page.tags for k, v in a.items() if k in {"src", "srcset", "href"} and v]
     assert loaded
     assert all(value.startswith(("data:image/svg+xml;base64,", "#")) for value in loaded)
     assert "url(" not in html
     assert "@import" not in html
     policy = next(a["content"] for t, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
-    assert policy is not None
     assert policy.startswith("default-src 'none'")
     script = html.partition("<script>")[2].partition("</script>")[0]
     assert "roving" in script
@@ -159,8 +160,7 @@ def test_nothing_is_loaded(html: str) -> None:
     assert not re.search(r"fetch|XMLHttp|import|https?:|innerHTML|eval|new Function", script)
 
 
-def test_the_heat_map_frames_the_links(html: str) -> None:
-    page = Page(html)
+def test_the_heat_map_frames_the_links(html, page):
     cells = [a for tag, a in page.tags if tag == "td" and ("style" in a or a.get("class") == "link")]
     assert [a.get("class") for a in cells] == ["link", None, None, "link", "link"]
     assert cells[0]["style"] == "background:#cccccc"
@@ -168,8 +168,7 @@ def test_the_heat_map_frames_the_links(html: str) -> None:
     assert '<span class="from" dir="auto">b c</span>' in html
 
 
-def test_words_carry_their_attention(html: str) -> None:
-    page = Page(html)
+def test_words_carry_their_attention(html, page):
     [article] = [a for tag, a in page.tags if tag == "article"]
     assert article["data-attention"] == "80 10 10;0 0 100"
     classes = [a.get("class") for tag, a in page.tags if tag == "span"]
@@ -177,8 +176,7 @@ def test_words_carry_their_attention(html: str) -> None:
     assert '<noscript><p class="pairs"' in html, "who runs no script has the links as text"
 
 
-def test_points_tell_their_sentences(html: str) -> None:
-    page = Page(html)
+def test_points_tell_their_sentences(page):
     points = [a for tag, a in page.tags if tag == "g"]
     assert [a["data-group"] for a in points] == ["0", "1", "0", "1"]
     assert [a["class"] for a in points] == ["point c0", "point c1", "point c0", "point c1"]
@@ -189,7 +187,7 @@ def test_points_tell_their_sentences(html: str) -> None:
     assert page.text.count(f"3 {EVIL}") == 3, "tooltip, beside its dot (cut), in the list"
 
 
-def test_missing_parts_are_left_out() -> None:
+def test_missing_parts_are_left_out():
     page = Page(to_html(Report("Bare", log=[{"update": 1, "train_nll": 1.0}])))
     assert not {"table", "section", "nav", "img", "article", "dl", "details"} & {tag for tag, _ in page.tags}
     assert Page(to_html(Report("Facts", facts={"Pair": "de-en"}))).headings() == ["model"]
@@ -202,36 +200,29 @@ def test_missing_parts_are_left_out() -> None:
     assert Page(to_html(Report("Scores", evaluations=[nothing]))).headings() == ["scores"]
 
 
-def luminance(colour: str) -> float:
-    """WCAG 2 relative luminance of #rgb or #rrggbb."""
-    digits = colour[1:] if len(colour) == 7 else "".join(c * 2 for c in colour[1:])
-    parts = [int(digits[n : n + 2], 16) / 255 for n in (0, 2, 4)]
-    red, green, blue = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+def seen(one: str, other: str) -> float:
+    """The contrast of two colours, each #rgb or #rrggbb."""
+    digits = (c[1:] if len(c) == 7 else "".join(digit * 2 for digit in c[1:]) for c in (one, other))
+    return contrast(*(tuple(part / 255 for part in bytes.fromhex(each)) for each in digits))
 
 
-def contrast(one: str, other: str) -> float:
-    low, high = sorted((luminance(one), luminance(other)))
-    return (high + 0.05) / (low + 0.05)
-
-
-def test_contrast_is_enough_in_both_themes() -> None:
+def test_contrast_is_enough_in_both_themes():
     css = (resources.files("rnnsearch.evaluate") / "templates" / "report.css").read_text(encoding="utf-8")
     themes = [dict(re.findall(r"--(\w+): (#\w+);", block)) for block in re.findall(r":root \{(.*?)\}", css, re.S)]
     assert len(themes) == 2
     for theme in themes:
         for text in ("text", "muted", "accent"):
-            assert min(contrast(theme[text], theme[back]) for back in ("back", "panel")) >= 4.5
-        assert contrast(theme["link"], "#000000") >= 3
-        assert contrast(theme["text"], theme["lit"]) >= 4.5
+            assert min(seen(theme[text], theme[back]) for back in ("back", "panel")) >= 4.5
+        assert seen(theme["link"], "#000000") >= 3
+        assert seen(theme["text"], theme["lit"]) >= 4.5
         for n in range(6):
-            assert min(contrast(theme[f"c{n}"], theme[back]) for back in ("back", "panel")) >= 4.5
+            assert min(seen(theme[f"c{n}"], theme[back]) for back in ("back", "panel")) >= 4.5
     for plot in (LIGHT, DARK):
-        assert min(contrast(c, plot.background) for c in (plot.text, plot.muted, *plot.series)) >= 4.5
+        assert min(seen(c, plot.background) for c in (plot.text, plot.muted, *plot.series)) >= 4.5
     assert [LIGHT.background, DARK.background] == ["#ffffff", themes[1]["back"]]
 
 
-def test_write_report(tmp_path: Path) -> None:
+def test_write_report(tmp_path):
     write_report(tmp_path / "report" / "index.html", Report("Größe"))
     assert "<title>Größe</title>" in (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
 
@@ -253,7 +244,7 @@ def test_write_report(tmp_path: Path) -> None:
         ([("", "", "")], {}),
     ],
 )
-def test_choice_of_examples(rows: list[tuple[str, str, str]], chosen: dict[str, int]) -> None:
+def test_choice_of_examples(rows, chosen):
     translations = [translation(source.split(), text.split()) for source, text, _ in rows]
     references = [reference for *_, reference in rows]
     assert {one.kind: translations.index(one.translation) for one in choose(translations, references)} == chosen
@@ -261,12 +252,12 @@ def test_choice_of_examples(rows: list[tuple[str, str, str]], chosen: dict[str, 
         choose(translations, [*references, "more"])
 
 
-def test_no_global_plotting_state() -> None:
+def test_no_global_plotting_state():
     code = "import sys, rnnsearch.evaluate.page; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_sentences_beside_their_dots_cover_nothing() -> None:
+def test_sentences_beside_their_dots_cover_nothing():
     draw = np.random.default_rng(2)
     spread = scatter(project([Grouped(f"sentence {n}") for n in range(6)], draw.normal(size=(6, 5))))
     assert all(dot.beside for dot in spread)

@@ -1,7 +1,5 @@
 """The map of encoder states: its components are those of NumPy's SVD; its sentences are chosen as it says."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -15,7 +13,7 @@ def states(rows: int, columns: int, seed: int = 1) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(12, 40), (40, 7), (5, 5)])
-def test_components_are_those_of_the_singular_value_decomposition(rows: int, columns: int) -> None:
+def test_components_are_those_of_the_singular_value_decomposition(rows, columns):
     x = states(rows, columns)
     points, explained = principal_components(x.astype(np.float32), 3)
     u, s, _ = np.linalg.svd(x.astype(np.float32).astype(np.float64) - x.astype(np.float32).mean(axis=0, dtype=float))
@@ -27,7 +25,7 @@ def test_components_are_those_of_the_singular_value_decomposition(rows: int, col
     np.testing.assert_allclose(explained, (s**2 / (s**2).sum())[:3], atol=1e-9)
 
 
-def test_all_components_keep_every_distance() -> None:
+def test_all_components_keep_every_distance():
     x = states(6, 4)
     points, explained = principal_components(x, 4)
     between = np.linalg.norm(x[:, None] - x[None], axis=-1)
@@ -35,7 +33,7 @@ def test_all_components_keep_every_distance() -> None:
     assert explained.sum() == pytest.approx(1.0)
 
 
-def test_points_on_a_line_or_on_a_spot() -> None:
+def test_points_on_a_line_or_on_a_spot():
     line = np.outer([0.0, 1.0, 3.0], np.ones(5))
     points, explained = principal_components(line, 2)
     np.testing.assert_allclose(explained, [1.0, 0.0], atol=1e-9)
@@ -45,7 +43,7 @@ def test_points_on_a_line_or_on_a_spot() -> None:
     assert not nothing.any()
 
 
-def test_a_projection_keeps_sentences_and_groups() -> None:
+def test_a_projection_keeps_sentences_and_groups():
     sentences = [Grouped("a", "x"), Grouped("b", "y"), Grouped("c", "x")]
     found = project(sentences, states(3, 8))
     assert found.groups == ["x", "y"]
@@ -53,7 +51,7 @@ def test_a_projection_keeps_sentences_and_groups() -> None:
     assert 0 < found.explained[1] <= found.explained[0] <= 1
 
 
-def test_what_makes_no_map() -> None:
+def test_what_makes_no_map():
     with pytest.raises(RnnsearchError, match="at least 3 sentences; got 2"):
         project([Grouped("a"), Grouped("b")], states(2, 4))
     with pytest.raises(RnnsearchError, match=r"one finite vector a sentence \(3\); got shape \[4, 4\]"):
@@ -70,7 +68,7 @@ SENTENCES = [
 ]  # fmt: skip
 
 
-def test_similar_sentences_come_in_groups() -> None:
+def test_similar_sentences_come_in_groups():
     chosen = similar_sentences(SENTENCES, groups=2, members=3)
     groups = {name: [c.sentence for c in chosen if c.group == name] for name in dict.fromkeys(c.group for c in chosen)}
     assert len(groups) == 2
@@ -84,7 +82,7 @@ def test_similar_sentences_come_in_groups() -> None:
     assert similar_sentences(SENTENCES, groups=2, members=3) == chosen
 
 
-def test_few_sentences_give_few_groups() -> None:
+def test_few_sentences_give_few_groups():
     assert similar_sentences([]) == []
     assert similar_sentences(["Yes.", "No."]) == []
     assert similar_sentences(["One lonely sentence stands here."]) == []

@@ -1,7 +1,5 @@
 """The page of a run alone, and the sentences that a user chooses to draw. `test_assess` has that of an evaluation."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -48,7 +46,7 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_run_without_any_evaluation(run: Path, tmp_path: Path) -> None:
+def test_a_run_without_any_evaluation(run, tmp_path):
     write_run_report(run, tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "<h1>en → de: my run</h1>" in page
@@ -62,7 +60,7 @@ def test_a_run_without_any_evaluation(run: Path, tmp_path: Path) -> None:
     assert page.count("<img") == 1, "the learning curves"
 
 
-def test_scores_on_the_card_are_on_the_page(run: Path, tmp_path: Path) -> None:
+def test_scores_on_the_card_are_on_the_page(run, tmp_path):
     for value, search in ((12.34, "beam 5"), (11.11, "beam 1")):
         scores = [{"name": "BLEU", "value": value, "signature": "nrefs:1"}]
         add_scores(run, {"set": "news", "text": "t", "search": search, "sentences": 9, "scores": scores})
@@ -73,13 +71,13 @@ def test_scores_on_the_card_are_on_the_page(run: Path, tmp_path: Path) -> None:
     assert "BLEU 11.11" in page
 
 
-def test_a_folder_without_a_run(tmp_path: Path) -> None:
+def test_a_folder_without_a_run(tmp_path):
     with pytest.raises(ModelError, match="must be the folder of a run that has evaluated its dev set; got none"):
         write_run_report(tmp_path, tmp_path / "page.html")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_sentences_and_their_groups(tmp_path: Path) -> None:
+def test_sentences_and_their_groups(tmp_path):
     path = tmp_path / "mine.tsv"
     path.write_text("a b\tx\n\n  c d \n\te\nf\tx y\tz\n", encoding="utf-8")
     assert read_grouped(path) == [Grouped("a b", "x"), Grouped("c d"), Grouped("f", "x y\tz")]

@@ -150,7 +150,3 @@ def test_another_seed_is_another_model(system):
     assert all(torch.equal(one[name], same[name]) for name in one)
     # What is not drawn has one value throughout: biases 0, the gains of layer normalisation 1.
     assert all(torch.equal(one[name], other[name]) == bool(one[name].min() == one[name].max()) for name in one)
-
-
-def test_decoders_say_whether_they_attend():
-    assert {name for name, kind in DECODERS.items() if not kind.attends} == BLIND

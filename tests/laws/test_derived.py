@@ -79,9 +79,19 @@ def test_a_derived_cell_takes_its_own_step(name, choices, make, batch, monkeypat
     assert NativeRNNsearch.of(derived, Kind.FP32) is None
 
 
+@pytest.mark.parametrize("part", ["cell", "attention", *(f"attention.{p}" for p in ("score", "window", "normaliser"))])
+def test_a_decoder_of_a_derived_part_has_no_twin(part, choices, make):
+    model = make(choices["system"]["bahdanau gru bidirectional gru additive global softmax"])
+    assert model.decoder.twin is not None
+    own = model.decoder.get_submodule(part)
+    own.__class__ = type("Derived", (type(own),), {})
+    choose(model)
+    assert model.decoder.twin is None
+
+
 def test_every_twin_is_met_by_the_laws_and_every_choice_has_its_reason(choices):
     met = set()
-    for config in choices["system"].values():
+    for config in choices["whole"].values():
         model = build(config.model, 12, 12, seed=None)
         modules = dict(model.named_modules())
         for name, twin, why in choose(model):

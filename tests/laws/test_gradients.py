@@ -1,4 +1,4 @@
-"""Gradients by finite differences, through whole models in float64, and one precision lower."""
+"""Gradients by finite differences, through whole models in float64, one precision lower, and of some parameters."""
 
 import math
 
@@ -67,3 +67,23 @@ def test_bf16_products_change_the_loss_and_gradients_by_rounding_alone(smoothing
     _, of_rounded_operands = loss_and_gradient(rounded(make(system, seed), to_bf16), torch.float32)
     assert rounded_total == pytest.approx(total, rel=0.01)
     assert (found - gradient).norm() < OFTEN * (of_rounded_operands - gradient).norm()
+
+
+@pytest.mark.parametrize("parity", [0, 1])
+def test_frozen_parameters_leave_the_others_gradients(parity, system, make, batch):
+    """Whichever twin computes them; frozen parameters get none."""
+
+    def gradients(frozen):
+        model = make(system)
+        for number, parameter in enumerate(model.parameters()):
+            parameter.requires_grad_(number not in frozen)
+        likelihood(0.1)(model, batch, Draws(3)).total.backward()
+        return [parameter.grad for parameter in model.parameters()]
+
+    whole = gradients(set())
+    frozen = set(range(parity, len(whole), 2))
+    for number, (part, expected) in enumerate(zip(gradients(frozen), whole, strict=True)):
+        if number in frozen or expected is None:
+            assert part is None
+        else:
+            torch.testing.assert_close(part, expected, rtol=1e-4, atol=1e-6)

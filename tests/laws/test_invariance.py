@@ -152,6 +152,25 @@ def test_every_twin_is_its_definition_under_the_same_draws(system, make, batch):
         close(plain_gradients[name], gradient)
 
 
+def test_every_twin_passes_gradients_back_from_each_part_of_its_readings(system, make, batch):
+    """Objectives may read any of a reading's fields, one alone, too."""
+    results = []
+    for fast in (True, False):
+        model = make(system).double()
+        choose(model, fast)
+        reading = model.unroll(batch.target.previous(), model.encode(batch.sources)).reading
+        parts = [part for part in reading[:4] if part is not None and part.requires_grad]
+        parameters, found = [*model.parameters()], [*parts]
+        for part in parts:
+            total = (part * torch.linspace(-1, 1, part.numel(), dtype=part.dtype).view_as(part)).sum()
+            found += torch.autograd.grad(
+                total, parameters, retain_graph=True, allow_unused=True, materialize_grads=True
+            )
+        results.append(found)
+    for fast, plain in zip(*results, strict=True):
+        close(fast, plain)
+
+
 def test_hypotheses_of_a_sentence_go_together(system, make, batch):
     """N = B * K rows over B memory rows: each hypothesis as if it were alone with its sentence."""
     model = make(system).double()

@@ -1,5 +1,6 @@
 """Training, forced decoding, greedy and beam search say the same of the same sentence."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -67,6 +68,8 @@ def test_beam_scores_are_forced_scores(system, make, sources, pairs):
             assert h.token_scores == pytest.approx(f.token_scores[:scored], rel=1e-4, abs=1e-5)
             assert h.log_prob == pytest.approx(sum(f.token_scores[:scored]), rel=1e-4)
             assert h.attention.keys() == f.attention.keys()
+            for name, weights in h.attention.items():
+                np.testing.assert_allclose(weights, f.attention[name][:scored], atol=1e-5)
     assert len(found) == len(pairs)
 
 

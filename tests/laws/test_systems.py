@@ -1,5 +1,5 @@
-"""A System of another kind, which reads no source, goes the whole way: prepared, trained, kept, loaded, and refused
-where it cannot serve. Nothing on that way knows that systems translate."""
+"""A System of another kind, a language model without a source, goes the whole way: prepared, trained, gone on with,
+kept, loaded, and refused where it cannot serve. Nothing on that way knows that systems translate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rnnsearch.data.batches import Batch, make_batch
 from rnnsearch.data.corpus import Row
 from rnnsearch.data.prepare import prepare
 from rnnsearch.errors import ModelError
-from rnnsearch.models.draws import Draws
+from rnnsearch.models.draws import Draws, dropout
 from rnnsearch.objectives.loss import Loss, Objective
 from rnnsearch.processes import Processes
 from rnnsearch.systems import table
@@ -25,41 +25,57 @@ from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.system import Ability, System
 from rnnsearch.systems.validation import HeldOut, Validation
 from rnnsearch.text.tokenizer import Tokenizer
+from rnnsearch.text.vocabulary import BOS
 from rnnsearch.training.progress import Together
 from rnnsearch.training.run import train
 from rnnsearch.translate import Translator
+from rnnsearch.weights import weights
 
-TEXT = ["one two three four", "two three", "three four one two three", "four one", "one two", "two three four"]
+TEXT = ["one two three four", "two three four one", "three four one two", "four one two three"] * 5
+"""Counting, from somewhere on."""
 
 
-class Bigrams(nn.Module):
-    """p(y_i | y_{i-1}), a row of scores a symbol."""
+class LanguageModel(nn.Module):
+    """p(y_i | y_1..y_{i-1}) by a GRU; `seen` counts the symbols that it has learned from."""
 
     def __init__(self, symbols: int) -> None:
         super().__init__()
-        self.rows = nn.Parameter(torch.zeros(symbols, symbols))
+        self.embedding = nn.Embedding(symbols, 8)
+        self.cell = nn.GRU(8, 12, batch_first=True)
+        self.output = nn.Linear(12, symbols)
+        self.seen = nn.Parameter(torch.zeros(()), requires_grad=False)
+
+    def log_probs(self, previous: Tensor, draws: Draws | None = None) -> Tensor:
+        states, _ = self.cell(dropout(self.embedding(previous), 0.1, draws))
+        return self.output(states).log_softmax(-1)
 
 
-class NextSymbol(Objective[Bigrams]):
+class NextSymbol(Objective[LanguageModel]):
     """-log p of each symbol."""
 
-    def __call__(self, model: Bigrams, batch: Batch, draws: Draws | None) -> Loss:
+    def __call__(self, model: LanguageModel, batch: Batch, draws: Draws | None) -> Loss:
+        assert batch.direction.sources == ()
         y = batch.target
-        each = model.rows[y.previous()].log_softmax(-1).gather(2, y.ids[:, :, None]).flatten()
-        total = -each.index_select(0, y.places).sum()
-        return Loss(total, total.detach())
+        log_p = model.log_probs(y.previous(), draws).gather(2, y.ids[:, :, None])
+        total = -log_p.flatten().index_select(0, y.places).sum()
+        return Loss(total, total.detach(), {"symbols": total.new_full((), len(y.places))})
+
+    def after_update(self, model: LanguageModel, parts: Mapping[str, Tensor]) -> None:
+        model.seen += parts["symbols"]
 
 
 @dataclass(frozen=True)
-class BigramSystem(System[Bigrams]):
+class LanguageSystem(System[LanguageModel]):
     """A language model."""
 
-    kind = "bigrams"
+    kind = "language"
 
     @classmethod
-    def make(cls, config: RunConfig, tokenizers: Mapping[str, Tokenizer], seed: int | None) -> BigramSystem:
+    def make(cls, config: RunConfig, tokenizers: Mapping[str, Tokenizer], seed: int | None) -> LanguageSystem:
         (tokenizer,) = tokenizers.values()
-        return cls(Bigrams(len(tokenizer)), config, tokenizers)
+        if seed is not None:
+            torch.manual_seed(seed)
+        return cls(LanguageModel(len(tokenizer)), config, tokenizers)
 
     @property
     def cannot(self) -> Mapping[Ability, str]:
@@ -70,7 +86,7 @@ class BigramSystem(System[Bigrams]):
 
     def validation(
         self, rows: Sequence[Row], gold: Any, device: torch.device, processes: Processes
-    ) -> Validation[Bigrams]:
+    ) -> Validation[LanguageModel]:
         ids = self.target.ids([row.texts[0] for row in rows])
         batch = make_batch([(each,) for each in ids], range(len(ids)), self.direction)
         return Validation(HeldOut(NextSymbol(), [batch], len(ids), batch.target.tokens, device, processes), {})
@@ -86,9 +102,9 @@ class BigramSystem(System[Bigrams]):
 
 
 def test_a_system_without_a_source_goes_the_whole_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(table.SYSTEMS, "translation", BigramSystem)
-    (tmp_path / "text.xx").write_text("".join(f"{line}\n" for line in TEXT * 3))
-    (tmp_path / "dev.xx").write_text("one two three\nthree four\n")
+    monkeypatch.setitem(table.SYSTEMS, "translation", LanguageSystem)
+    (tmp_path / "text.xx").write_text("".join(f"{line}\n" for line in TEXT))
+    (tmp_path / "dev.xx").write_text("one two three four\nthree four one two\n")
     tables = {
         "preset": "rnnsearch-small",
         "data": {
@@ -99,17 +115,32 @@ def test_a_system_without_a_source_goes_the_whole_way(tmp_path: Path, monkeypatc
             "cleaning": {"drop_duplicates": False},
         },
         "text": {"type": "words", "vocabulary": 10},
-        "training": {"max_updates": 12, "evaluate_every": 4, "batch": {"sentences": 6}},
+        "training": {
+            "batch": {"sentences": 6, "accumulate": 2},
+            "optimiser": {"type": "adam", "learning_rate": 0.03},
+            "evaluate_every": 10,
+        },
     }
-    config = resolve(tables, ["training.optimiser.type=sgd", "training.optimiser.learning_rate=0.5"], tmp_path)
+    config = resolve(tables, [], tmp_path)
     prepared = prepare(config, tmp_path / "data")
     assert [*prepared.tokenizers] == ["xx"]
-    train(config, prepared, tmp_path / "run", Together())
-    system = load_system(tmp_path / "run")
-    assert isinstance(system, BigramSystem)
-    learned: Tensor = system.model.rows.log_softmax(-1)
-    two, three, four = (system.target.ids([f"one {word}"])[0][1] for word in ("two", "three", "four"))
-    assert learned[two].argmax() == three
-    assert learned[three].argmax() == four
+
+    def trained(name: str, *ends: int) -> LanguageSystem:
+        """Trained to each of some numbers of updates, each time by another run that goes on from the last."""
+        for end in ends:
+            until = resolve(tables, [f"training.max_updates={end}"], tmp_path)
+            train(until, prepared, tmp_path / name, Together(), resume=True)
+        system = load_system(tmp_path / name)
+        assert isinstance(system, LanguageSystem)
+        return system
+
+    system = trained("straight", 60)
+    own, other = weights(system.model), weights(trained("broken", 7, 60).model)
+    assert own.keys() == other.keys()
+    assert all(torch.equal(own[name], other[name]) for name in own), "bit for bit"
+    (ids,) = system.target.ids(["two three four"])
+    learned = system.model.log_probs(torch.tensor([[BOS, *ids]]))[0].argmax(-1)
+    assert own["seen"] == 30 * 5 * len(TEXT), "two updates an epoch"
+    assert learned[1:3].tolist() == ids[1:]
     with pytest.raises(ModelError, match="this one is a language model"):
         Translator(system)

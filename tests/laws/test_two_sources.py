@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rnnsearch.config import BatchConfig, resolve
+from rnnsearch.config import BatchConfig
 from rnnsearch.data.batches import Batches
 from rnnsearch.data.direction import Direction
 from rnnsearch.data.parallel import ParallelIds
@@ -19,7 +19,6 @@ from rnnsearch.search.beam import beam
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.forced import forced
 from rnnsearch.search.model_scorer import ModelScorer
-from rnnsearch.systems.build import build
 
 CORPUS = {
     "en": [[5, 6, 7], [8, 9], [5], [6, 9, 10, 11]],
@@ -49,20 +48,8 @@ class SummedSources(TranslationModel):
 
 
 @pytest.fixture
-def model() -> SummedSources:
-    config = resolve(
-        {
-            "preset": "rnnsearch-small",
-            "data": {"source": "en", "target": "de", "corpus": "x"},
-            "model": {
-                "embedding": 4,
-                "encoder": {"size": 5},
-                "attention": {"size": 4},
-                "decoder": {"size": 6, "maxout": 4},
-            },
-        }
-    )
-    made = build(config.model, 12, 12, seed=1).eval()
+def model(choices: Any, make: Any) -> SummedSources:
+    made = make(choices["system"]["bahdanau gru bidirectional gru additive global softmax"]).eval()
     made.__class__ = SummedSources
     return made
 

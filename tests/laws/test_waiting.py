@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 
-from rnnsearch.kernels import bahdanau, cross_entropy, gru_sequence, products
+from rnnsearch.kernels import cross_entropy, products, recurrence
 from rnnsearch.models.draws import Draws
 from rnnsearch.objectives.build import penalties
 from rnnsearch.objectives.likelihood import likelihood
@@ -20,10 +20,9 @@ from rnnsearch.training.optimisers import clip
 
 @pytest.fixture(autouse=True)
 def as_on_a_gpu(monkeypatch):
-    monkeypatch.setattr(products, "own_product", lambda *_: False)
-    monkeypatch.setattr(products, "_slow_default", lambda: False)
-    for module in (bahdanau, gru_sequence, cross_entropy):
-        monkeypatch.setattr(module.native, "can_run", lambda *_: False)
+    monkeypatch.setattr(products, "way", lambda *_: products.TORCH)
+    for module in (recurrence, cross_entropy.native):
+        monkeypatch.setattr(module, "can_run", lambda *_: False)
 
 
 def test_an_update_waits_for_nothing(system, batch):

@@ -2,14 +2,13 @@
 
 import random
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
 from rnnsearch.errors import DataError
 from rnnsearch.metrics.bleu_chrf_ter import corpus_bleu
 from rnnsearch.metrics.by_length import Bucket, bleu_by_length, length_ranges
-from rnnsearch.plots.by_length import plot, write_plot
+from rnnsearch.plots.by_length import plot
 
 
 def check_ranges(lengths: list[int], ranges: list[tuple[int, int]]) -> None:
@@ -80,11 +79,3 @@ def test_plot_has_one_line_a_system() -> None:
     assert [text.get_text() for text in above.get_legend().get_texts()] == list(SYSTEMS)
     assert [bar.get_height() for bar in below.patches] == [60, 30]
     assert below.get_xlabel() == "source length (words)"
-
-
-def test_write_plot(tmp_path: Path) -> None:
-    paths = write_plot(SYSTEMS, tmp_path / "new", title="a < b & $c")
-    assert [path.name for path in paths] == ["bleu-by-length.png", "bleu-by-length.svg"]
-    assert paths[0].read_bytes().startswith(b"\x89PNG")
-    assert b"<svg" in paths[1].read_bytes()
-    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == sorted(path.name for path in paths)

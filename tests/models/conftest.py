@@ -1,230 +1,14 @@
-"""The papers' equations as plain NumPy loops, one unit at a time, to hold the package's modules against.
+"""Modules with lively parameters beside these as NumPy, and seeded numbers."""
 
-Nothing here is written to be fast or short: each line is a line of the paper. `p` is a module's parameters by name.
-"""
-
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from rnnsearch.backend.twins import choose
-
-Array = NDArray[np.float64]
-Parameters = Mapping[str, Array]
-State = tuple[Array, ...]
-
-
-def sigma(x: float) -> float:
-    return 1.0 / (1.0 + np.exp(-x))
-
-
-def product(W: Array, x: Array) -> Array:
-    """W x, as sums."""
-    return np.array([sum(W[k, m] * x[m] for m in range(len(x))) for k in range(len(W))])
-
-
-def inputs(p: Parameters, x: Array) -> Array:
-    """The inputs' share of every gate: W x + b, or, where the cell normalises W x by itself, LN(W x)."""
-    share = product(p["input.weight"], x)
-    if "input.bias" in p:
-        return share + p["input.bias"]
-    if "norm_input_gates.gain" in p:
-        n = len(p["norm_input.gain"])
-        gates = norm(share[: 2 * n], p["norm_input_gates.gain"], p["norm_input_gates.bias"])
-        return np.concatenate([gates, norm(share[2 * n :], p["norm_input.gain"], p["norm_input.bias"])])
-    return norm(share, p["norm_input.gain"], p["norm_input.bias"]) if "norm_input.gain" in p else share
-
-
-def norm(a: Array, gain: Array, bias: Array) -> Array:
-    """Ba et al. 2016, eq. 4: g (a - mu) / sigma + b, number by number; the variance has 1e-5 added."""
-    mean = sum(a) / len(a)
-    variance = sum((number - mean) ** 2 for number in a) / len(a)
-    deviation = (variance + 1e-5) ** 0.5
-    return np.array([g * (number - mean) / deviation + b for number, g, b in zip(a, gain, bias, strict=True)])
-
-
-def gru(p: Parameters, share: Array, state: State) -> State:
-    """Bahdanau et al. 2015, A.1.1: s' = (1 - z) s + z s~, s~ = tanh(W x + U [r s])."""
-    return _papers_gru(p, share, state, old_with_z=False)
-
-
-def cho_gru(p: Parameters, share: Array, state: State) -> State:
-    """Cho et al. 2014, eq. 5-8: h' = z h + (1 - z) h~."""
-    return _papers_gru(p, share, state, old_with_z=True)
-
-
-def _papers_gru(p: Parameters, share: Array, state: State, old_with_z: bool) -> State:
-    (h,) = state
-    n = len(h)
-    U_z, U_r, U = p["recurrent_gates.weight"][:n], p["recurrent_gates.weight"][n:], p["recurrent.weight"]
-    z = [sigma(share[k] + U_z[k] @ h) for k in range(n)]
-    r = [sigma(share[n + k] + U_r[k] @ h) for k in range(n)]
-    new = np.empty(n)
-    for k in range(n):
-        reset = sum(U[k, m] * (r[m] * h[m]) for m in range(n))
-        candidate = np.tanh(share[2 * n + k] + reset)
-        new[k] = z[k] * h[k] + (1 - z[k]) * candidate if old_with_z else (1 - z[k]) * h[k] + z[k] * candidate
-    return (new,)
-
-
-def torch_gru(p: Parameters, share: Array, state: State) -> State:
-    """PyTorch's documentation of nn.GRU: the reset acts on the product, its bias within."""
-    (h,) = state
-    n = len(h)
-    U_r, U_z, U = (p["recurrent.weight"][b * n : (b + 1) * n] for b in range(3))
-    b_r, b_z, b = (p["recurrent.bias"][k * n : (k + 1) * n] for k in range(3))
-    new = np.empty(n)
-    for k in range(n):
-        r = sigma(share[k] + U_r[k] @ h + b_r[k])
-        z = sigma(share[n + k] + U_z[k] @ h + b_z[k])
-        candidate = np.tanh(share[2 * n + k] + r * (U[k] @ h + b[k]))
-        new[k] = (1 - z) * candidate + z * h[k]
-    return (new,)
-
-
-def lstm(p: Parameters, share: Array, state: State) -> State:
-    """Tutorial, part 2b: h = o tanh(c), c' = f c + i c~."""
-    h, c = state
-    n = len(h)
-    U_i, U_f, U_o, U_c = (p["recurrent.weight"][b * n : (b + 1) * n] for b in range(4))
-    new_h, new_c = np.empty(n), np.empty(n)
-    for k in range(n):
-        i = sigma(share[k] + U_i[k] @ h)
-        f = sigma(share[n + k] + U_f[k] @ h)
-        o = sigma(share[2 * n + k] + U_o[k] @ h)
-        candidate = np.tanh(share[3 * n + k] + U_c[k] @ h)
-        new_c[k] = f * c[k] + i * candidate
-        new_h[k] = o * np.tanh(new_c[k])
-    return new_h, new_c
-
-
-def tanh(p: Parameters, share: Array, state: State) -> State:
-    """Tutorial, part 2a: h' = tanh(W x + U h + b)."""
-    (h,) = state
-    return (np.array([np.tanh(share[k] + p["recurrent.weight"][k] @ h) for k in range(len(h))]),)
-
-
-def layer_norm_gru(p: Parameters, share: Array, state: State) -> State:
-    """Ba et al. 2016, supplement, eq. 23-25; share: LN(W x)."""
-    (h,) = state
-    n = len(h)
-    U = p["recurrent.weight"]
-    gates = share[: 2 * n] + norm(product(U[: 2 * n], h), p["norm_gates.gain"], np.zeros(2 * n))
-    fed_back = norm(product(U[2 * n :], h), p["norm.gain"], p["norm.bias"])
-    new = np.empty(n)
-    for k in range(n):
-        z, r = sigma(gates[k]), sigma(gates[n + k])
-        new[k] = (1 - z) * h[k] + z * np.tanh(share[2 * n + k] + r * fed_back[k])
-    return (new,)
-
-
-def layer_norm_lstm(p: Parameters, share: Array, state: State) -> State:
-    """Ba et al. 2016, supplement, eq. 20-22; share: LN(W x)."""
-    h, c = state
-    n = len(h)
-    a = share + norm(product(p["recurrent.weight"], h), p["norm.gain"], np.zeros(4 * n))
-    new_c = np.array([sigma(a[n + k]) * c[k] + sigma(a[k]) * np.tanh(a[3 * n + k]) for k in range(n)])
-    read = norm(new_c, p["norm_cell.gain"], p["norm_cell.bias"])
-    return np.array([sigma(a[2 * n + k]) * np.tanh(read[k]) for k in range(n)]), new_c
-
-
-def gate_norm_lstm(p: Parameters, share: Array, state: State) -> State:
-    """Chen et al. 2018, section 3: the sum of each gate normalised by itself; share: W x."""
-    h, c = state
-    n = len(h)
-    a = share + product(p["recurrent.weight"], h)
-    i, f, o, new = (norm(a[b * n : (b + 1) * n], p[f"norms.{b}.gain"], p[f"norms.{b}.bias"]) for b in range(4))
-    new_c = np.array([sigma(f[k]) * c[k] + sigma(i[k]) * np.tanh(new[k]) for k in range(n)])
-    return np.array([sigma(o[k]) * np.tanh(new_c[k]) for k in range(n)]), new_c
-
-
-PAPER_CELLS = {
-    "gru": gru,
-    "cho-gru": cho_gru,
-    "torch-gru": torch_gru,
-    "lstm": lstm,
-    "tanh": tanh,
-    "layer-norm-gru": layer_norm_gru,
-    "layer-norm-lstm": layer_norm_lstm,
-    "gate-norm-lstm": gate_norm_lstm,
-}
-
-
-class Paper:
-    """The equations, as the tests ask for them."""
-
-    cells = PAPER_CELLS
-    inputs = staticmethod(inputs)
-    product = staticmethod(product)
-
-    @staticmethod
-    def start(name: str, h: Array) -> State:
-        """The state whose output is h; an LSTM's memory is empty."""
-        return (h, np.zeros_like(h)) if "lstm" in name else (h,)
-
-    @classmethod
-    def read(cls, name: str, p: Parameters, xs: Array, size: int) -> list[Array]:
-        """The cell's outputs over the rows of xs, from a zero state."""
-        state, outputs = cls.start(name, np.zeros(size)), []
-        for x in xs:
-            state = cls.cells[name](p, inputs(p, x), state)
-            outputs.append(state[0])
-        return outputs
-
-    @classmethod
-    def encode(cls, name: str, p: Parameters, xs: Array, size: int, both_ways: bool) -> tuple[Array, Array]:
-        """Annotations (Bahdanau et al., eq. 7; Cho et al., section 2) and the vector that the decoder starts from."""
-        forward = cls.read(name, part(p, "forward_cell"), xs, size)
-        if not both_ways:
-            return np.stack(forward), forward[-1]
-        backward = cls.read(name, part(p, "backward_cell"), xs[::-1], size)[::-1]
-        return np.stack([np.concatenate(pair) for pair in zip(forward, backward, strict=True)]), backward[0]
-
-    @staticmethod
-    def energies(p: Parameters, s: Array, annotations: Array) -> Array:
-        """e_ij = v_a^T tanh(W_a s_{i-1} + U_a h_j) of every j (A.1.2)."""
-        v = p["vector"]
-        energies = np.zeros(len(annotations))
-        for j, h in enumerate(annotations):
-            for k in range(len(v)):
-                energies[j] += v[k] * np.tanh(p["query.weight"][k] @ s + p["key.weight"][k] @ h)
-        return energies
-
-    @staticmethod
-    def softmax(energies: Array) -> Array:
-        """alpha_ij = exp(e_ij) / sum_k exp(e_ik)."""
-        total = sum(np.exp(e) for e in energies)
-        return np.array([np.exp(e) / total for e in energies])
-
-    @staticmethod
-    def context(alpha: Array, annotations: Array) -> Array:
-        """c_i = sum_j alpha_ij h_j."""
-        return sum((a * h for a, h in zip(alpha, annotations, strict=True)), np.zeros(annotations.shape[1]))
-
-    @staticmethod
-    def deep_output(p: Parameters, s: Array, y: Array, c: Array) -> Array:
-        """t_i = [max(t~_{i,2j-1}, t~_{i,2j})]_j with t~_i = U_o s + V_o E y_{i-1} + C_o c_i (backup slides, A.2.2)."""
-        t = [
-            p["state.weight"][k] @ s + p["state.bias"][k] + p["word.weight"][k] @ y + p["context.weight"][k] @ c
-            for k in range(len(p["state.bias"]))
-        ]
-        return np.array([max(t[2 * j], t[2 * j + 1]) for j in range(len(t) // 2)])
-
-
-def part(p: Parameters, prefix: str) -> dict[str, Array]:
-    """A submodule's parameters by their names within it."""
-    return {k.removeprefix(f"{prefix}."): v for k, v in p.items() if k.startswith(f"{prefix}.")}
-
-
-@pytest.fixture
-def paper() -> type[Paper]:
-    """The papers' equations in NumPy."""
-    return Paper
+from tests.models.reference import Array
 
 
 @pytest.fixture
@@ -244,12 +28,6 @@ def drawn() -> Callable[[Any], tuple[Any, dict[str, Array]]]:
 
 
 @pytest.fixture
-def within() -> Callable[[dict[str, Array], str], dict[str, Array]]:
-    """A submodule's parameters out of a module's, by their names within it."""
-    return part
-
-
-@pytest.fixture
 def numbers() -> Callable[..., torch.Tensor]:
     """Seeded normal numbers, [*shape] float64; another call gives others."""
     generator = torch.Generator().manual_seed(7)
@@ -258,12 +36,3 @@ def numbers() -> Callable[..., torch.Tensor]:
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
     return draw
-
-
-@pytest.fixture(autouse=True, scope="session")
-def one_thread() -> Iterator[None]:
-    """Such small products are slower on several threads, most of all beside other work."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)

@@ -1,103 +1,123 @@
-"""The alignment model, its normaliser and the context against Bahdanau et al., eq. 5-6 and appendix A.1.2."""
+"""Attention as a whole against Bahdanau et al. 2015, and what the score is told of the weights so far and of positions,
+against Tu et al. 2016 and Cohn et al. 2016."""
 
 import numpy as np
 import pytest
 import torch
 
 from rnnsearch.config import AttentionConfig
-from rnnsearch.config.attention import AdditiveOptions
+from rnnsearch.config import attention as attention_options
 from rnnsearch.models.attention.attention import Attention, AttentionState
-from rnnsearch.models.attention.normalisers import NORMALISERS
-from rnnsearch.models.attention.scores import SCORES
-from rnnsearch.models.attention.windows import WINDOWS
+from rnnsearch.models.attention.features import FEATURES
 from rnnsearch.models.memory import Encoded
-from rnnsearch.tensors import lengths_mask, select
+from rnnsearch.tensors import lengths_mask
+from tests.models import reference as paper
+from tests.models.reference import close, within
 
-LENGTHS = torch.tensor([3, 1, 4])
+QUERY, ANNOTATION, UNITS, STEPS = 4, 5, 6, 4
+LENGTHS = [3, 1, 6]
+OPTIONS = {"fertility": 2.5, "coverage_size": 3, "neighbours": 1}
 
 
-@pytest.fixture
-def attention(drawn):
-    return drawn(Attention.make(AttentionConfig(size=5), 4, 6))
+def make(*features):
+    options = {option: OPTIONS[option] for name in features for option in attention_options.FEATURES[name].own()}
+    return Attention(AttentionConfig(size=UNITS, features=list(features), **options), QUERY, ANNOTATION)
 
 
 @pytest.fixture
 def encoded(numbers):
-    return Encoded(numbers(3, 4, 6), lengths_mask(LENGTHS, 4), numbers(3, 2), ())
+    annotations = numbers(3, max(LENGTHS), ANNOTATION)
+    return Encoded(annotations, lengths_mask(torch.tensor(LENGTHS), max(LENGTHS)), annotations[:, 0], ())
 
 
-def test_additive_score_is_the_papers(drawn, numbers, paper):
-    score, p = drawn(SCORES["additive"].make(AdditiveOptions(size=5), 4, 6))
-    query, annotations = numbers(2, 3, 4), numbers(2, 7, 6)
-    energy = score(query, score.keys(annotations)).detach().numpy()
-    assert energy.shape == (2, 3, 7)
-    for b in range(2):
-        for q in range(3):
-            expected = paper.energies(p, query[b, q].numpy(), annotations[b].numpy())
-            np.testing.assert_allclose(energy[b, q], expected, atol=1e-12)
+def linguistic(p, h, _states, alphas):
+    """Tu et al., section 3.1.1: C_ij = (1 / Phi_j) sum_{k<=i} alpha_kj, Phi_j = N sigma(U_f h_j)."""
+    coverage = np.zeros((len(h), 1))
+    for j in range(len(h)):
+        phi = OPTIONS["fertility"] / (1 + np.exp(-(p["fertility.weight"][0] @ h[j])))
+        for alpha in alphas:
+            coverage[j, 0] += alpha[j] / phi
+    return coverage
 
 
-def test_softmax_is_the_papers_and_zero_outside(numbers, paper):
-    energy = numbers(2, 3, 5)
-    energy[0, :, 3:] = -torch.inf
-    alpha, expected = NORMALISERS["softmax"]()(energy, None)
-    assert expected is None
-    for q in range(3):
-        np.testing.assert_allclose(alpha[0, q, :3], paper.softmax(energy[0, q, :3].numpy()), atol=1e-14)
-        np.testing.assert_allclose(alpha[1, q], paper.softmax(energy[1, q].numpy()), atol=1e-14)
-    assert not alpha[0, :, 3:].any()
+def neural(p, h, states, alphas):
+    """Tu et al., section 3.1.2: C_ij = f(C_{i-1,j}, alpha_ij, h_j, s_{i-1}) with Bahdanau's GRU as f."""
+    cell = within(p, "cell")
+    coverage = np.zeros((len(h), OPTIONS["coverage_size"]))
+    for s, alpha in zip(states, alphas, strict=True):
+        for j in range(len(h)):
+            read = np.concatenate([[alpha[j]], h[j], s])
+            coverage[j] = paper.gru(cell, paper.inputs(cell, read), (coverage[j],))[0]
+    return coverage
 
 
-def test_global_window_is_the_whole_sentence(encoded):
-    window = WINDOWS["global"]()
-    assert window.reach is None
-    assert window.centre(torch.rand(3, 2, 5), encoded.mask, None) is None
-    allowed, factor = window.place(None, torch.arange(4)[None, None], encoded.mask[:, None])
-    assert torch.equal(allowed[:, 0], encoded.mask)
-    assert factor is None
+def position(_p, h, _states, alphas):
+    """Cohn et al., section 3.1: [log(1 + i), log(1 + j), log(1 + J)], counted from 1."""
+    i, J = len(alphas) + 1, len(h)
+    return np.array([[np.log(1 + i), np.log(1 + j), np.log(1 + J)] for j in range(1, J + 1)])
 
 
-def test_weights_and_context_of_a_step(attention, encoded, numbers, paper, within):
-    module, p = attention
-    query = numbers(3, 4)
-    memory = module.on(encoded)
-    (alpha, context, drawn_from), state = module.step(query, module.start(memory), memory)
-    assert state == module.start(memory) == AttentionState()
-    assert drawn_from is None
-    for b, length in enumerate(LENGTHS.tolist()):
-        annotations = encoded.annotations[b, :length].numpy()
-        expected = paper.softmax(paper.energies(within(p, "score"), query[b].numpy(), annotations))
-        np.testing.assert_allclose(alpha[b, :length].detach().numpy(), expected, atol=1e-12)
-        assert not alpha[b, length:].any()
-        np.testing.assert_allclose(context[b].detach().numpy(), paper.context(expected, annotations), atol=1e-12)
+def window(weights, k):
+    """[w_{j-k}, ..., w_{j+k}] of every j, zero outside the sentence."""
+    J = len(weights)
+    return np.array([[weights[m] if 0 <= m < J else 0.0 for m in range(j - k, j + k + 1)] for j in range(J)])
 
 
-def test_hypotheses_of_a_sentence_share_its_memory(attention, encoded, numbers):
-    module, _ = attention
-    queries = numbers(6, 4)
-    memory, rows = module.on(encoded), torch.tensor([0, 0, 1, 1, 2, 2])
-    together, _ = module.step(queries, select(module.start(memory), rows), memory)
-    one_each = select(memory, rows)
-    alone, _ = module.step(queries, module.start(one_each), one_each)
-    torch.testing.assert_close(together.alpha, alone.alpha)
-    torch.testing.assert_close(together.context, alone.context)
+def markov(_p, h, _states, alphas):
+    """Cohn et al., section 3.2."""
+    return window(alphas[-1] if alphas else np.zeros(len(h)), OPTIONS["neighbours"])
 
 
-def test_all_target_positions_at_once_are_the_steps(attention, encoded, numbers):
-    module, _ = attention
-    queries, memory = numbers(3, 5, 4), module.on(encoded)
-    assert module.merges
-    merged = module.attend_all(queries, module.start(memory), memory)
-    for i in range(5):
-        one, _ = module.step(queries[:, i], module.start(memory), memory)
-        torch.testing.assert_close(merged.alpha[:, i], one.alpha)
-        torch.testing.assert_close(merged.context[:, i], one.context)
+def fertility(_p, h, _states, alphas):
+    """Cohn et al., section 3.3."""
+    return window(sum(alphas, np.zeros(len(h))), OPTIONS["neighbours"])
 
 
-def test_keys_are_made_once_a_sentence_and_kept_in_the_memory_alone(attention, encoded, numbers, monkeypatch):
-    module, _ = attention
-    memory = module.on(encoded)
-    torch.testing.assert_close(memory.keys, module.score.keys(encoded.annotations))
-    monkeypatch.setattr(module.score, "keys", None)
-    module.step(numbers(3, 4), module.start(memory), memory)
-    assert not list(module.buffers())
+EQUATIONS = {
+    "coverage-linguistic": linguistic,
+    "coverage-neural": neural,
+    "position": position,
+    "markov": markov,
+    "fertility-local": fertility,
+}
+
+
+def test_every_feature_has_its_equation():
+    assert EQUATIONS.keys() == FEATURES.keys()
+
+
+@pytest.mark.parametrize("names", [(), *((name,) for name in FEATURES), tuple(FEATURES)], ids=" ".join)
+def test_weights_and_contexts_of_several_steps_are_the_papers(names, encoded, numbers, drawn):
+    """e_ij = v_a^T tanh(W_a s + U_a h_j + sum_f W_f f_ij), step after step, with padding and without."""
+    attention, p = drawn(make(*names))
+    queries, memory = numbers(3, STEPS, QUERY), attention.on(encoded)
+    state, steps = attention.start(memory), []
+    assert (state == AttentionState()) == (not names)
+    for t in range(STEPS):
+        attended, state = attention.step(queries[:, t], state, memory)
+        steps.append(attended)
+    score = within(p, "score")
+    for b, length in enumerate(LENGTHS):
+        h, alphas, states = encoded.annotations[b, :length].numpy(), [], []
+        for t in range(STEPS):
+            s, energies = queries[b, t].numpy(), np.zeros(length)
+            given = [EQUATIONS[name](within(p, f"features.{n}"), h, states, alphas) for n, name in enumerate(names)]
+            for j in range(length):
+                inside = score["query.weight"] @ s + score["key.weight"] @ h[j]
+                for n, values in enumerate(given):
+                    inside = inside + p[f"feature_weights.{n}.weight"] @ values[j]
+                energies[j] = score["vector"] @ np.tanh(inside)
+            alphas.append(paper.softmax(energies))
+            states.append(s)
+            close(steps[t].alpha[b, :length], alphas[-1])
+            close(steps[t].context[b], paper.context(alphas[-1], h))
+            assert not steps[t].alpha[b, length:].any()
+
+
+def test_keys_are_made_once_a_sentence_and_kept_in_the_memory_alone(encoded, numbers, drawn, monkeypatch):
+    attention, _ = drawn(make())
+    memory = attention.on(encoded)
+    torch.testing.assert_close(memory.keys, attention.score.keys(encoded.annotations))
+    monkeypatch.setattr(attention.score, "keys", None)
+    attention.step(numbers(3, QUERY), attention.start(memory), memory)
+    assert not list(attention.buffers())

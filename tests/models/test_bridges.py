@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.models.bridges import BRIDGES, Copy, Learned, Zero
+from rnnsearch.models.bridges import BRIDGES, Copy, Learned
 from rnnsearch.models.memory import Hidden, HiddenAndCell, Memory, StateShape
+from tests.models.reference import close, product
 
 GRU, LSTM = (lambda size: StateShape(Hidden, size)), (lambda size: StateShape(HiddenAndCell, size))
 
@@ -30,24 +31,15 @@ def test_every_bridge_gives_the_decoders_states_or_refuses(name, encoder, decode
     fault = BRIDGES[name].fault(encoder, decoder)
     assert (fault is not None) == (name == "copy" and encoder != decoder)
     if fault is None:
-        states = BRIDGES[name](encoder, decoder).double()(memory_of(encoder, numbers))
+        memory = memory_of(encoder, numbers)
+        states = BRIDGES[name](encoder, decoder).double()(memory)
         found = tuple(StateShape(type(state), state.h.shape[1]) for state in states)
         assert found == decoder
         assert all(
             part.shape == (2, shape.size) for state, shape in zip(states, decoder, strict=True) for part in state
         )
-
-
-def test_zero(numbers):
-    states = Zero((GRU(4),), (LSTM(3), LSTM(3)))(memory_of((GRU(4),), numbers))
-    assert len(states) == 2
-    assert not any(part.any() for state in states for part in state)
-
-
-def test_copy_gives_layer_l_the_state_of_layer_l(numbers):
-    shapes = (LSTM(4), LSTM(4))
-    memory = memory_of(shapes, numbers)
-    assert Copy(shapes, shapes)(memory) is memory.finals
+        assert any(part.any() for state in states for part in state) == (name != "zero")
+        assert (states is memory.finals) == (name == "copy")
 
 
 @pytest.mark.parametrize(
@@ -84,9 +76,5 @@ def test_learned_is_the_equation_layer_by_layer(encoder, decoder, reads, drawn, 
     for l, e in enumerate(reads):
         W, b = p[f"layers.{l}.weight"], p[f"layers.{l}.bias"]
         for n in range(2):
-            f = [*memory.finals[e].h[n].tolist(), *memory.finals[e].c[n].tolist()]
-            expected = [
-                np.tanh(sum(w * number for w, number in zip(row, f, strict=True)) + b[k]) for k, row in enumerate(W)
-            ]
-            found = torch.cat(tuple(states[l]), -1)[n].detach().numpy()
-            np.testing.assert_allclose(found, expected, atol=1e-12)
+            f = np.concatenate([part[n].numpy() for part in memory.finals[e]])
+            close(torch.cat(tuple(states[l]), -1)[n], np.tanh(product(W, f) + b))

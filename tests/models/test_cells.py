@@ -1,71 +1,44 @@
-"""Every cell against its paper's equations, one unit at a time, and `torch-gru` against PyTorch's own."""
+"""Every cell against its paper's equations, one unit at a time, and its sequence against the loop over its step."""
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from rnnsearch.models.cells import CELLS, Hidden, HiddenAndCell
+from rnnsearch.models.cells import CELLS, Norm
+from rnnsearch.models.memory import HiddenAndCell
 from rnnsearch.tensors import lengths_mask
+from tests.models import reference as paper
+from tests.models.reference import close, sigma
 
-LENGTHS = [4, 1, 3]
+LENGTHS = torch.tensor([3, 1, 5])
 every_cell = pytest.mark.parametrize("name", CELLS)
 
 
-def test_every_cell_has_its_equations_here(paper):
-    assert paper.cells.keys() == CELLS.keys()
+def state_of(cell, numbers, rows):
+    return cell.state(*(numbers(rows, 4) for _ in cell.state._fields))
+
+
+def test_every_cell_has_its_equations():
+    assert paper.CELLS.keys() == CELLS.keys()
 
 
 @every_cell
 @pytest.mark.parametrize(("kind", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
-def test_step_is_the_papers_equation(name, kind, tolerance, paper, drawn, numbers):
+def test_step_is_the_papers_equation(name, kind, tolerance, drawn, numbers):
+    """From any state, and with what a decoder adds to the inputs' share."""
     cell, p = drawn(CELLS[name](3, 4))
+    state, xs, more = state_of(cell, numbers, 2), numbers(3, 2, 3), numbers(3, 2, cell.blocks * 4)
+    expected = [tuple(part[n].numpy() for part in state) for n in range(2)]
     cell.to(kind)
-    xs, h = numbers(3, 2, 3), numbers(2, 4).tanh()
-    state = cell.start(h.to(kind))
-    expected = [paper.start(name, row.numpy()) for row in h]
-    for x in xs:
-        state = cell.step(cell.inputs(x.to(kind)), state)
-        expected = [
-            paper.cells[name](p, paper.inputs(p, row.numpy()), old) for row, old in zip(x, expected, strict=True)
-        ]
+    state = cell.state(*(part.to(kind) for part in state))
+    for x, added in zip(xs, more, strict=True):
+        state = cell.step(cell.inputs(x.to(kind)) + added.to(kind), state)
+        rows = zip(x.numpy(), added.numpy(), expected, strict=True)
+        expected = [paper.CELLS[name](p, paper.inputs(p, row) + extra, old) for row, extra, old in rows]
     for n, row in enumerate(expected):
         for got, want in zip(state, row, strict=True):
             np.testing.assert_allclose(got[n].detach().numpy(), want, atol=tolerance)
-
-
-@every_cell
-def test_start_gives_back_the_output_it_was_given(name):
-    h = torch.rand(2, 4)
-    state = CELLS[name](3, 4).start(h)
-    assert torch.equal(state.h, h)
-    assert isinstance(state, HiddenAndCell if "lstm" in name else Hidden)
-    assert all(not leaf.any() for leaf in state[1:])
-
-
-@every_cell
-@pytest.mark.parametrize("backward", [False, True])
-def test_sequence_reads_each_sentence_as_if_it_were_alone(name, backward, paper, drawn, numbers):
-    cell, p = drawn(CELLS[name](3, 4))
-    x = numbers(3, 5, 3)
-    outputs, last = cell.sequence(x, lengths_mask(torch.tensor(LENGTHS), 5), backward)
-    for n, length in enumerate(LENGTHS):
-        xs = x[n, :length].numpy()
-        expected = paper.read(name, p, xs[::-1] if backward else xs, 4)
-        np.testing.assert_allclose(last.h[n].detach().numpy(), expected[-1], atol=1e-12)
-        in_order = expected[::-1] if backward else expected
-        np.testing.assert_allclose(outputs[n, :length].detach().numpy(), np.stack(in_order), atol=1e-12)
-
-
-def test_the_gru_cells_differ(drawn, numbers):
-    h, x = numbers(2, 4), numbers(2, 3)
-    ours, _ = drawn(CELLS["gru"](3, 4), seed=3)
-    cho, _ = drawn(CELLS["cho-gru"](3, 4), seed=3)
-    assert ours.state_dict().keys() == cho.state_dict().keys()
-    a, b = (cell.step(cell.inputs(x), cell.start(h)).h for cell in (ours, cho))
-    assert (a - b).abs().max() > 0.1
-    # h' = (1 - z) h + z h~ here and z h + (1 - z) h~ there, so together they are h + h~, and h~ is in (-1, 1).
-    assert (a + b - h).abs().max() < 1
 
 
 def test_torch_gru_is_pytorchs_gru(drawn, numbers):
@@ -76,19 +49,85 @@ def test_torch_gru_is_pytorchs_gru(drawn, numbers):
     theirs.load_state_dict({there: torch.from_numpy(p[here]) for there, here in names.items()})
     x = numbers(2, 5, 3)
     expected, last = theirs(x)
-    state, outputs = cell.start(x.new_zeros(2, 4)), []
-    for x_j in x.unbind(1):
-        state = cell.step(cell.inputs(x_j), state)
-        outputs.append(state.h)
-    torch.testing.assert_close(torch.stack(outputs, 1), expected)
-    fused, fused_last = cell.sequence(x, torch.ones(2, 5, dtype=torch.bool))
-    torch.testing.assert_close(fused, expected)
-    torch.testing.assert_close(fused_last.h, last[0])
+    for outputs, state in (cell.run(cell.inputs(x), None), cell.sequence(x, torch.ones(2, 5, dtype=torch.bool))):
+        torch.testing.assert_close(outputs, expected)
+        torch.testing.assert_close(state.h, last[0])
+
+
+def test_norms_are_taken_in_fp32_under_autocast(numbers):
+    a = numbers(2, 6).float()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert Norm(6)(a.bfloat16()).dtype == torch.float32
+    torch.testing.assert_close(Norm(6)(a.bfloat16()), Norm(6)(a), rtol=0.02, atol=0.02)
+
+
+def gru_with_mask(p, share, h, keep, old_with_z):
+    """Gal & Ghahramani 2016, eq. 7, for the GRU: the mask stands on h wherever a matrix reads it."""
+    n = len(h)
+    seen = h * keep
+    U_z, U_r, U = p["recurrent_gates.weight"][:n], p["recurrent_gates.weight"][n:], p["recurrent.weight"]
+    z, r = sigma(share[:n] + U_z @ seen), sigma(share[n : 2 * n] + U_r @ seen)
+    candidate = np.tanh(share[2 * n :] + U @ (r * seen))
+    return z * h + (1 - z) * candidate if old_with_z else (1 - z) * h + z * candidate
 
 
 @every_cell
-def test_inputs_serve_all_positions_at_once(name, drawn, numbers):
+def test_a_state_mask_stands_where_h_is_multiplied_and_not_where_it_is_carried(name, drawn, numbers):
+    cell, p = drawn(CELLS[name](3, 4))
+    x, state = cell.inputs(numbers(2, 3)), state_of(cell, numbers, 2)
+    keep = torch.tensor([[2.0, 0.0, 2.0, 0.0], [0.0, 0.0, 2.0, 2.0]], dtype=torch.float64)
+    new = cell.step(x, state, keep)
+    assert (new.h - cell.step(x, state).h).abs().max() > 1e-3
+    if name in {"gru", "cho-gru"}:
+        rows = zip(x.detach().numpy(), state.h.numpy(), keep.numpy(), strict=True)
+        close(new.h, np.stack([gru_with_mask(p, *row, old_with_z=name == "cho-gru") for row in rows]))
+        return
+    masked = cell.step(x, state._replace(h=state.h * keep))
+    if cell.state is HiddenAndCell or name == "tanh":
+        torch.testing.assert_close(tuple(new), tuple(masked))
+        return
+    # h is carried over, too: the two differ by the carried share of what was dropped, between none and all of it
+    carried = (new.h - masked.h) / (state.h - state.h * keep)
+    assert ((carried > 0) & (carried < 1)).all()
+
+
+@every_cell
+@pytest.mark.parametrize("masked", [False, True], ids=["all", "padded"])
+@pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
+@pytest.mark.parametrize("given", ["nothing", "start", "start and keep"])
+def test_sequence_is_the_plain_loop(name, masked, backward, given, drawn, numbers):
+    """Outputs, last state and every gradient, from any first state and under any dropout mask."""
     cell, _ = drawn(CELLS[name](3, 4))
-    x = numbers(2, 5, 3)
-    assert cell.inputs(x).shape == (2, 5, cell.blocks * 4)
-    torch.testing.assert_close(cell.inputs(x)[:, 2], cell.inputs(x[:, 2]))
+    x = numbers(3, 5, 3).requires_grad_()
+    mask = lengths_mask(LENGTHS, 5) if masked else None
+    start = None if given == "nothing" else cell.state(*(part.requires_grad_() for part in state_of(cell, numbers, 3)))
+    keep = (numbers(3, 4) > 0) * 1.5 if given == "start and keep" else None
+    wanted = (x, *cell.parameters(), *(start or ()))
+    weights = [numbers(3, 5, 4), *(numbers(3, 4) for _ in cell.state._fields)]
+    results = []
+    for outputs, last in (
+        cell.run(cell.inputs(x), mask, backward, start, keep),
+        cell.sequence(x, mask, backward, start, keep),
+    ):
+        assert type(last) is cell.state
+        real = outputs if mask is None else outputs.masked_fill(~mask[:, :, None], 0.0)
+        total = sum((out * weight).sum() for out, weight in zip((real, *last), weights, strict=True))
+        results.append((real, *last, *torch.autograd.grad(total, wanted)))
+    for plain, fast in zip(*results, strict=True):
+        torch.testing.assert_close(fast, plain, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
+@pytest.mark.parametrize("training", [False, True])
+def test_an_lstms_memory_passes_padding_unchanged_in_fp32(backward, training, drawn, numbers):
+    """The library has another code for fp32 than for fp64, and others for training and inference."""
+    cell, _ = drawn(CELLS["lstm"](3, 4))
+    cell.float()
+    x, mask = numbers(3, 40, 3).float(), lengths_mask(LENGTHS, 40)
+    x[1, 20] = torch.nan  # what stands on padding is never read
+    with torch.set_grad_enabled(training):
+        outputs, last = cell.sequence(x, mask, backward)
+        for n, length in enumerate(LENGTHS):
+            alone, alone_last = cell.run(cell.inputs(x[n : n + 1, :length]), None, backward)
+            found = (outputs[n : n + 1, :length], last.h[n : n + 1], last.c[n : n + 1])
+            torch.testing.assert_close(found, (alone, alone_last.h, alone_last.c), rtol=1e-5, atol=1e-6)

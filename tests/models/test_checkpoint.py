@@ -2,7 +2,6 @@
 
 import resource
 import shutil
-from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +11,6 @@ from rnnsearch.config import resolve
 from rnnsearch.data.batches import make_batch
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.objectives.likelihood import likelihood
-from rnnsearch.systems.build import build
 from rnnsearch.systems.folder import CONFIG, TOKENIZERS, WEIGHTS, load_system, save_system, tokenizer_file
 from rnnsearch.systems.translation import TranslationSystem
 from rnnsearch.text.subwords import train_bpe
@@ -34,17 +32,12 @@ def system_of(config, words):
 
 
 @pytest.fixture
-def words():
-    return train_words(["one two three four five six seven eight"], 12, 1), train_words(["eins zwei drei " * 2], 7, 1)
-
-
-@pytest.fixture
-def saved(tmp_path, words):
-    """A model folder, its model and its config."""
-    config = config_of("text.type=words")
-    system = system_of(config, words)
+def saved(tmp_path):
+    """A model folder and its system."""
+    words = train_words(["one two three four five six seven eight"], 12, 1), train_words(["eins zwei drei " * 2], 7, 1)
+    system = system_of(config_of("text.type=words"), words)
     save_system(tmp_path / "model", system)
-    return tmp_path / "model", system.model, config
+    return tmp_path / "model", system
 
 
 def refused(folder):
@@ -55,14 +48,15 @@ def refused(folder):
     return str(error.value)
 
 
-def test_saved_and_loaded_is_the_same(saved, words):
-    folder, model, config = saved
+def test_saved_and_loaded_is_the_same(saved):
+    folder, system = saved
     loaded = load_system(folder)
-    assert loaded.config.model_dump() == config.model_dump()
+    assert loaded.config.model_dump() == system.config.model_dump()
     assert loaded.config.base == folder
-    assert (loaded.source.fingerprint(), loaded.target.fingerprint()) == tuple(w.fingerprint() for w in words)
+    assert loaded.source.fingerprint() == system.source.fingerprint()
+    assert loaded.target.fingerprint() == system.target.fingerprint()
     assert not loaded.model.training
-    own, again = weights(model), weights(loaded.model)
+    own, again = weights(system.model), weights(loaded.model)
     assert own.keys() == again.keys()
     assert all(torch.equal(own[name], again[name]) for name in own)
     assert sorted(path.name for path in folder.iterdir()) == sorted([CONFIG, WEIGHTS, TOKENIZERS])
@@ -85,12 +79,12 @@ def test_tied_embeddings_come_back_tied(tie, tmp_path):
     assert read_weights(tmp_path / WEIGHTS).keys() == weights(model).keys()
 
 
-def test_saving_again_writes_over(saved, words):
-    folder, model, config = saved
+def test_saving_again_writes_over(saved):
+    folder, system = saved
     with torch.no_grad():
-        model.output.bias.fill_(2)
-    save_system(folder, replace(system_of(config, words), model=model))
-    assert torch.equal(load_system(folder).model.output.bias, model.output.bias)
+        system.model.output.bias.fill_(2)
+    save_system(folder, system)
+    assert load_system(folder).model.output.bias.eq(2).all()
 
 
 def test_no_folder(tmp_path):
@@ -100,7 +94,7 @@ def test_no_folder(tmp_path):
 
 
 def test_missing_files(saved):
-    folder, _, _ = saved
+    folder, _ = saved
     (folder / WEIGHTS).unlink()
     assert refused(folder) == f"{folder}: is not a whole model folder: it lacks model.safetensors"
     shutil.rmtree(folder / TOKENIZERS)
@@ -125,9 +119,9 @@ def test_foreign_weights(saved):
     assert refused(saved[0]).startswith(f"{path}: is truncated or damaged (")
 
 
-def test_weights_of_another_model(saved, words):
-    folder, model, _ = saved
-    path = folder / WEIGHTS
+def test_weights_of_another_model(saved):
+    folder, system = saved
+    path, model = folder / WEIGHTS, system.model
     own = weights(model)
     save_weights(path, own | {"output.bias": torch.ones(5)})
     fits_not = f"{path}: does not fit the model of its config: "
@@ -136,12 +130,12 @@ def test_weights_of_another_model(saved, words):
     assert refused(folder) == f"{fits_not}extra is (2,), must be no such parameter"
     save_weights(path, {name: tensor for name, tensor in own.items() if name != "output.bias"})
     assert refused(folder) == f"{fits_not}output.bias is no such tensor, must be (7,)"
-    save_system(folder, system_of(config_of("text.type=words", "model.decoder.size=8"), words), own)
+    other = system_of(config_of("text.type=words", "model.decoder.size=8"), system.tokenizers.values())
+    save_system(folder, other, own)
     assert refused(folder).startswith(fits_not)
     before = {name: p.clone() for name, p in own.items()}
     with pytest.raises(ModelError):
-        other = build(config_of("text.type=words", "model.decoder.size=8").model, len(words[0]), len(words[1]), None)
-        load_weights(path, other)
+        load_weights(path, other.model)
     with pytest.raises(ModelError):
         save_weights(path, own | {"output.bias": torch.ones(5)})
         load_weights(path, model)
@@ -162,11 +156,11 @@ def test_broken_config(saved):
     assert refused(saved[0]).startswith(f"{old}{path}: cannot be read: ")
 
 
-def test_a_config_that_its_tokenizers_do_not_fit(tmp_path, words):
+def test_a_config_that_its_tokenizers_do_not_fit(tmp_path):
     config = config_of("model.tie=all")
     tokenizer = train_bpe(["one two three four five"], 270, 1)
     save_system(tmp_path, system_of(config, [tokenizer, tokenizer]))
-    words[0].save(tmp_path / tokenizer_file("de"))
+    train_words(["one two three"], 12, 1).save(tmp_path / tokenizer_file("de"))
     assert refused(tmp_path).startswith(f"{tmp_path}: ")
     assert 'model.tie: "all" needs equal vocabularies' in refused(tmp_path)
 
@@ -181,13 +175,13 @@ def test_broken_tokenizer(saved):
 
 def test_a_full_disk_leaves_the_old_weights(saved):
     """With a real limit on the size of files, as the library that writes them raises errors of its own."""
-    folder, model, _ = saved
+    folder, system = saved
     path, before = folder / WEIGHTS, (folder / WEIGHTS).read_bytes()
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, limits[1]))
     try:
         with pytest.raises(RnnsearchError) as error:
-            save_weights(path, weights(model) | {"large": torch.ones(1 << 16)})
+            save_weights(path, weights(system.model) | {"large": torch.ones(1 << 16)})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert str(error.value).startswith(f"{path}: cannot be written: ")

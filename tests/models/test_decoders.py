@@ -1,31 +1,39 @@
-"""The decoders against the papers' equations: what each step computes, feeds on and gives to its output."""
+"""Every decoder against its paper's equations: what each step computes, feeds on and gives to its output."""
 
-import numpy as np
 import pytest
 import torch
 
-from rnnsearch.config import AttentionConfig
-from rnnsearch.models.attention.attention import Attention
+from rnnsearch.config import AttentionConfig, DropoutConfig, ModelConfig, decoders
 from rnnsearch.models.cells import CELLS
-from rnnsearch.models.decoders.bahdanau import Bahdanau, BahdanauTanh
-from rnnsearch.models.decoders.cho import Cho
-from rnnsearch.models.decoders.readouts import DeepOutput
-from rnnsearch.models.decoders.rnnencdec import RNNencdec
-from rnnsearch.models.memory import Encoded
+from rnnsearch.models.decoders.table import DECODERS
+from rnnsearch.models.draws import Draws
+from rnnsearch.models.encoders import Encoder
+from rnnsearch.models.memory import Encoded, HiddenAndCell, StateShape
 from rnnsearch.tensors import lengths_mask
+from tests.models import decoder_equations as equations
+from tests.models.decoder_equations import Sentence
+from tests.models.reference import close
 
 LENGTHS = [3, 2]
-E, H, S, D, L, T = 3, 6, 2, 4, 5, 3
-"""Embedding, annotation, summary, decoder state, maxout, target positions."""
-
-
-def sigma(x):
-    return 1.0 / (1.0 + np.exp(-x))
+E, H, S, D, R, T, L, N, M = 3, 6, 2, 4, 5, 4, 3, 3, 2
+"""Embedding, annotation, summary, decoder state, readout, target positions, layers, slots, slot size."""
+OPTIONS = {
+    "cell": "lstm",
+    "size": D,
+    "maxout": R,
+    "readout": R,
+    "layers": L,
+    "bridge": "copy",
+    "transitions": 1,
+    "slots": N,
+    "slot_size": M,
+}
 
 
 @pytest.fixture
 def encoded(numbers):
-    return Encoded(numbers(2, 3, H), lengths_mask(torch.tensor(LENGTHS), 3), numbers(2, S), ())
+    finals = tuple(HiddenAndCell(numbers(2, D), numbers(2, D)) for _ in range(L))
+    return Encoded(numbers(2, 3, H), lengths_mask(torch.tensor(LENGTHS), 3), numbers(2, S), finals)
 
 
 @pytest.fixture
@@ -33,125 +41,122 @@ def words(numbers):
     return numbers(2, T, E)
 
 
-def run(decoder, words, encoded):
-    """Readings and readouts [B, I, ...] by repeated steps, as NumPy."""
+class Sizes(Encoder):
+    """An encoder that nobody runs."""
+
+    def __init__(self):
+        torch.nn.Module.__init__(self)
+        self.annotation_size, self.summary_size, self.shapes = H, S, (StateShape(HiddenAndCell, D),) * L
+
+    def forward(self, x, mask, draws=None):
+        raise NotImplementedError
+
+
+def make(name, dropout=None, **given):
+    """A decoder of the options that it must have or is given."""
+    options = {option: value for option, value in (OPTIONS | given).items() if option in decoders.DECODERS[name].own()}
+    model = ModelConfig(
+        embedding=E,
+        encoder={"type": "bidirectional", "cell": "gru", "size": 1},
+        attention=AttentionConfig(size=5) if DECODERS[name].attends else None,
+        decoder={"type": name, **options},
+        dropout=dropout or DropoutConfig(),
+    )
+    return DECODERS[name](model.decoder, model, Sizes())
+
+
+def cases():
+    """Decoders by name, each with what its equations are told."""
+    for cell in CELLS:
+        yield "bahdanau", make("bahdanau", cell=cell), (cell,)
+        yield "rnnencdec", make("rnnencdec", cell=cell), (cell,)
+    yield "bahdanau-tanh", make("bahdanau-tanh", cell="gru"), ("gru", equations.tanh_output)
+    yield "cho", make("cho"), ()
+    yield "cgru", make("cgru", cell="torch-gru"), ("torch-gru",)
+    for cell in ("gru", "lstm", "tanh"):
+        yield "cgru", make("cgru", cell=cell), (cell,)
+        yield "deep-transition", make("deep-transition", cell=cell, transitions=2), (cell, 2)
+    for first in (None, 2, 3):
+        yield "bideep", make("bideep", cell="gru", residual_from=first), (L, first)
+        for name in ("sutskever", "luong", "luong-input-feeding", "neubig", "rnmt-plus"):
+            yield name, make(name, residual_from=first), (first,)
+    for cell in ("gru", "lstm"):
+        yield "memory", make("memory", cell=cell), (cell, N)
+
+
+EQUATIONS = {
+    "bahdanau": equations.bahdanau,
+    "bahdanau-tanh": equations.bahdanau,
+    "rnnencdec": equations.rnnencdec,
+    "cho": equations.cho,
+    "cgru": equations.cgru,
+    "deep-transition": equations.cgru,
+    "bideep": equations.bideep,
+    "sutskever": equations.sutskever,
+    "luong": equations.luong,
+    "luong-input-feeding": equations.luong_input_feeding,
+    "neubig": equations.neubig,
+    "rnmt-plus": equations.rnmt_plus,
+    "memory": equations.memdec,
+}
+
+
+def test_every_decoder_has_its_equations():
+    assert EQUATIONS.keys() == DECODERS.keys() == {name for name, *_ in cases()}
+
+
+@pytest.mark.parametrize(
+    ("name", "decoder", "told"), [pytest.param(*case, id=f"{case[0]} {n}") for n, case in enumerate(cases())]
+)
+def test_every_position_is_the_papers(name, decoder, told, drawn, encoded, words):
+    decoder, p = drawn(decoder)
     memory = decoder.remember(encoded)
     reading = decoder.unroll(decoder.inputs(words), decoder.start(memory), memory)
-    return reading, decoder.readout(words, reading).detach().numpy()
-
-
-def test_bahdanau_with_his_gru_unit_by_unit(drawn, encoded, words, paper, within):
-    decoder, p = drawn(Bahdanau(CELLS["gru"], Attention.make(AttentionConfig(size=5), D, H), E, H, S, D, L))
-    reading, readouts = run(decoder, words, encoded)
-    W, b, C = p["cell.input.weight"], p["cell.input.bias"], p["context.weight"]
-    U_zr, U = p["cell.recurrent_gates.weight"], p["cell.recurrent.weight"]
+    readouts = decoder.readout(words, reading)
+    assert readouts.shape == (2, T, decoder.readout_size)
+    assert (reading.alpha is not None) == decoder.attends
     for row, length in enumerate(LENGTHS):
-        h = encoded.annotations[row, :length].numpy()
-        backward_h_1 = encoded.summary[row].numpy()
-        s = np.array([np.tanh(p["initial.weight"][k] @ backward_h_1 + p["initial.bias"][k]) for k in range(D)])
-        for i in range(T):
-            y = words[row, i].numpy()
-            alpha = paper.softmax(paper.energies(within(p, "attention.score"), s, h))
-            c = paper.context(alpha, h)
-            # The output reads s_{i-1}, the state BEFORE this step's update.
-            t = paper.deep_output(within(p, "deep_output"), s, y, c)
-            np.testing.assert_allclose(reading.alpha[row, i, :length].detach().numpy(), alpha, atol=1e-12)
-            np.testing.assert_allclose(reading.context[row, i].detach().numpy(), c, atol=1e-12)
-            np.testing.assert_allclose(reading.state[row, i].detach().numpy(), s, atol=1e-12)
-            np.testing.assert_allclose(readouts[row, i], t, atol=1e-12)
-            z, r, candidate = np.empty(D), np.empty(D), np.empty(D)
-            for k in range(D):
-                z[k] = sigma(W[k] @ y + b[k] + U_zr[k] @ s + C[k] @ c)
-                r[k] = sigma(W[D + k] @ y + b[D + k] + U_zr[D + k] @ s + C[D + k] @ c)
-            for k in range(D):
-                candidate[k] = np.tanh(W[2 * D + k] @ y + b[2 * D + k] + U[k] @ (r * s) + C[2 * D + k] @ c)
-            s = (1 - z) * s + z * candidate
+        finals = tuple(tuple(part[row].numpy() for part in state) for state in encoded.finals)
+        of_row = (words[row], encoded.annotations[row, :length], encoded.summary[row])
+        sentence = Sentence(*(part.numpy() for part in of_row), finals)
+        for i, position in enumerate(EQUATIONS[name](p, sentence, *told)):
+            close(readouts[row, i], position.readout)
+            close(reading.state[row, i], position.state)
+            close(reading.context[row, i], position.context)
+            if decoder.attends:
+                close(reading.alpha[row, i, :length], position.alpha)
 
 
-def test_bahdanau_under_a_tanh_layer_has_his_recurrence_and_nematus_s_output(drawn, encoded, words, within):
-    parts = (CELLS["gru"], Attention.make(AttentionConfig(size=5), D, H), E, H, S, D, L)
-    decoder, p = drawn(BahdanauTanh(*parts))
-    plain, _ = drawn(Bahdanau(*parts))
-    plain.load_state_dict({k: v for k, v in decoder.state_dict().items() if "deep_output" not in k}, strict=False)
-    reading, readouts = run(decoder, words, encoded)
-    same, _ = run(plain, words, encoded)
-    assert torch.equal(reading.state, same.state)
-    assert torch.equal(reading.context, same.context)
-    o = within(p, "deep_output")
-    for row in range(2):
-        for i in range(T):
-            s, c = (part[row, i].detach().numpy() for part in (reading.state, reading.context))
-            t = np.tanh(
-                o["state.weight"] @ s
-                + o["state.bias"]
-                + o["word.weight"] @ words[row, i].numpy()
-                + o["context.weight"] @ c
-            )
-            np.testing.assert_allclose(readouts[row, i], t, atol=1e-12)
+@pytest.mark.parametrize(
+    ("name", "shares", "cells"),
+    [
+        ("deep-transition", {"state": 0.5}, 3),
+        ("bideep", {"state": 0.5, "layers": 0.5}, 5),
+        ("memory", {"state": 0.5}, 2),
+    ],
+)
+def test_state_dropout_masks_what_each_cell_feeds_back(name, shares, cells, drawn, encoded, words):
+    """With masks of ones, nothing changes; zeros for one cell change what that cell makes, and so each cell counts."""
+    decoder, _ = drawn(make(name, DropoutConfig(**shares), cell="gru", layers=2))
+    memory = decoder.remember(encoded)
+    plain, start = decoder.start(memory), decoder.start(memory, Draws(1), T)
+    assert start.masks.shape == (2, cells, D)
 
+    def readout(**masks):
+        state = plain._replace(**masks)
+        return decoder.readout(words, decoder.unroll(decoder.inputs(words), state, memory))
 
-@pytest.mark.parametrize("cell", CELLS)
-def test_bahdanau_in_any_cell(cell, drawn, encoded, words, paper, within):
-    decoder, p = drawn(Bahdanau(CELLS[cell], Attention.make(AttentionConfig(size=5), D, H), E, H, S, D, L))
-    _, readouts = run(decoder, words, encoded)
-    for row, length in enumerate(LENGTHS):
-        h = encoded.annotations[row, :length].numpy()
-        s_0 = np.tanh(paper.product(p["initial.weight"], encoded.summary[row].numpy()) + p["initial.bias"])
-        state = paper.start(cell, s_0)
-        for i in range(T):
-            y = words[row, i].numpy()
-            c = paper.context(paper.softmax(paper.energies(within(p, "attention.score"), state[0], h)), h)
-            t = paper.deep_output(within(p, "deep_output"), state[0], y, c)
-            np.testing.assert_allclose(readouts[row, i], t, atol=1e-12)
-            gates = paper.inputs(within(p, "cell"), y) + paper.product(p["context.weight"], c)
-            state = paper.cells[cell](within(p, "cell"), gates, state)
-
-
-@pytest.mark.parametrize("cell", CELLS)
-def test_rnnencdec_feeds_its_one_context_to_every_step_and_to_the_output(cell, drawn, encoded, words, paper, within):
-    decoder, p = drawn(RNNencdec(CELLS[cell], E, S, D, L))
-    reading, readouts = run(decoder, words, encoded)
-    assert reading.alpha is None
-    for row in range(2):
-        c = encoded.summary[row].numpy()
-        state = paper.start(cell, np.tanh(paper.product(p["initial.weight"], c) + p["initial.bias"]))
-        for i in range(T):
-            y = words[row, i].numpy()
-            t = paper.deep_output(within(p, "deep_output"), state[0], y, c)
-            np.testing.assert_allclose(readouts[row, i], t, atol=1e-12)
-            np.testing.assert_allclose(reading.context[row, i].detach().numpy(), c)
-            gates = paper.inputs(within(p, "cell"), y) + paper.product(p["context.weight"], c)
-            state = paper.cells[cell](within(p, "cell"), gates, state)
-
-
-def test_cho_unit_by_unit_with_the_output_on_the_new_state(drawn, encoded, words, paper, within):
-    decoder, p = drawn(Cho(E, S, D, L))
-    reading, readouts = run(decoder, words, encoded)
-    assert reading.alpha is None
-    W, b, U, C = p["word.weight"], p["word.bias"], p["recurrent.weight"], p["context.weight"]
-    for row in range(2):
-        h_N = encoded.summary[row].numpy()
-        c = np.tanh(paper.product(p["summary.weight"], h_N) + p["summary.bias"])
-        h = np.tanh(paper.product(p["initial.weight"], c) + p["initial.bias"])
-        for i in range(T):
-            y = words[row, i].numpy()
-            new = np.empty(D)
-            for k in range(D):
-                z = sigma(W[k] @ y + b[k] + U[k] @ h + C[k] @ c)
-                r = sigma(W[D + k] @ y + b[D + k] + U[D + k] @ h + C[D + k] @ c)
-                # The reset acts on the state's product and the context's together.
-                candidate = np.tanh(W[2 * D + k] @ y + b[2 * D + k] + r * (U[2 * D + k] @ h + C[2 * D + k] @ c))
-                new[k] = z * h[k] + (1 - z) * candidate
-            h = new
-            np.testing.assert_allclose(reading.state[row, i].detach().numpy(), h, atol=1e-12)
-            t = paper.deep_output(within(p, "deep_output"), h, y, c)
-            np.testing.assert_allclose(readouts[row, i], t, atol=1e-12)
-
-
-def test_deep_output_takes_the_larger_of_each_pair_of_neighbours():
-    layer = DeepOutput(1, 1, 1, 2)
-    with torch.no_grad():
-        for weight in layer.parameters():
-            weight.zero_()
-        layer.state.bias.copy_(torch.tensor([1.0, 5.0, 4.0, 2.0]))
-    assert layer(torch.ones(1, 1), torch.ones(1, 1), torch.ones(1, 1)).tolist() == [[5.0, 4.0]]
+    expected, ones = readout(), torch.ones_like(start.masks)
+    torch.testing.assert_close(readout(masks=ones), expected, rtol=0, atol=0)
+    for cell in range(cells):
+        masks = ones.clone()
+        masks[:, cell] = 0.0
+        assert not torch.allclose(readout(masks=masks), expected), cell
+    if name == "bideep":
+        assert start.up.shape == (2, T, 1, D)
+        for position in range(T):
+            up = torch.ones_like(start.up)
+            torch.testing.assert_close(readout(up=up), expected, rtol=0, atol=0)
+            up[:, position] = 0.0
+            changed = (readout(up=up) != expected).flatten(2).any(2).any(0)
+            assert changed.tolist() == [i >= position for i in range(T)]

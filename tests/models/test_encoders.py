@@ -1,41 +1,118 @@
-"""The encoders against the papers, padding or not."""
+"""Every encoder but the pyramid against a loop over its layers and positions, padding or not; its dropout."""
+
+from itertools import product
 
 import numpy as np
 import pytest
 import torch
 
-from rnnsearch.config import encoders
+from rnnsearch.config import DropoutConfig, encoders
 from rnnsearch.models.cells import CELLS
+from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoders import ENCODERS
 from rnnsearch.tensors import lengths_mask
+from tests.models import reference as paper
+from tests.models.reference import close, within
 
 LENGTHS = [2, 5, 1]
+MASK = lengths_mask(torch.tensor(LENGTHS), 5)
+STACKED = {"type": "stacked", "layers": 3}
+WAYS = [
+    *product(["forward"], [None, 2, 3], [False, True]),
+    *product(["bottom"], [None, 3], [False, True]),
+    *product(["both"], [None, 2], [False]),
+]
+"""direction, residual_from, reverse"""
+CASES = [
+    *product(CELLS, [{"type": "unidirectional"}, {"type": "bidirectional"}]),
+    ("lstm", {"type": "unidirectional", "reverse": True}),
+    *[
+        (cell, STACKED | {"direction": direction, "residual_from": first, "reverse": reverse})
+        for cell, (direction, first, reverse) in product(("gru", "lstm"), WAYS)
+    ],
+]
 
 
-@pytest.mark.parametrize("cell", CELLS)
-@pytest.mark.parametrize(("name", "both_ways"), [("unidirectional", False), ("bidirectional", True)])
-def test_annotations_and_summary(name, both_ways, cell, paper, drawn, numbers):
-    encoder, p = drawn(ENCODERS[name](CELLS[cell], 3, 4))
-    x, mask = numbers(3, 5, 3), lengths_mask(torch.tensor(LENGTHS), 5)
-    annotations, same_mask, summary, finals, origin = encoder(x, mask)
-    assert same_mask is mask
-    assert origin is None
-    assert [(type(state), state.h.shape[1]) for state in finals] == list(encoder.shapes)
-    assert annotations.shape == (3, 5, encoder.annotation_size)
-    assert summary.shape == (3, encoder.summary_size)
+def options_of(options):
+    return encoders.ENCODERS[options["type"]].model_validate({"cell": "lstm", "size": 4} | options)
+
+
+def make(dropout=None, **options):
+    return ENCODERS[options["type"]](options_of(options), 3, dropout)
+
+
+def layer_by_layer(p, words, cell, type, layers=1, direction="forward", residual_from=None, reverse=False):
+    """Annotations, the summary, and each layer's last state, of one sentence without padding."""
+    if reverse:
+        words = np.concatenate([words[-2::-1], words[-1:]])
+    finals = []
+    for l in range(layers):
+        both_ways = type == "bidirectional" or direction == "both" or (direction == "bottom" and l == 0)
+        own = within(p, f"layers.{l}") if type == "stacked" else p
+        given, summary, final = paper.encode(cell, own, words, 4, both_ways)
+        words = given + words if residual_from is not None and l + 1 >= residual_from else given
+        finals.append(final)
+    if reverse:
+        words = np.concatenate([words[-2::-1], words[-1:]])
+    return words, summary, finals
+
+
+@pytest.mark.parametrize(
+    ("cell", "options"),
+    CASES,
+    ids=lambda given: given if isinstance(given, str) else " ".join(map(str, given.values())),
+)
+def test_annotations_summary_and_last_states(cell, options, drawn, numbers):
+    encoder, p = drawn(make(cell=cell, **options))
+    known = options_of(options | {"cell": cell})
+    assert known.annotation_size == encoder.annotation_size
+    assert known.layer_sizes == tuple(shape.size for shape in encoder.shapes)
+    x = numbers(3, 5, 3)
+    encoded = encoder(x, MASK)
+    assert encoded.mask is MASK
+    assert encoded.origin is None
+    assert encoded.annotations.shape == (3, 5, encoder.annotation_size)
+    assert encoded.summary.shape == (3, encoder.summary_size)
+    assert [(type(state), state.h.shape[1]) for state in encoded.finals] == list(encoder.shapes)
     for b, length in enumerate(LENGTHS):
-        # Both directions' last states side by side: that of the last position, that of the first.
-        ends = [annotations[b, length - 1, :4], *([annotations[b, 0, 4:]] if both_ways else [])]
-        torch.testing.assert_close(finals[0].h[b], torch.cat(ends))
-        expected, first = paper.encode(cell, p, x[b, :length].numpy(), 4, both_ways)
-        np.testing.assert_allclose(annotations[b, :length].detach().numpy(), expected, atol=1e-12)
-        np.testing.assert_allclose(summary[b].detach().numpy(), first, atol=1e-12)
+        annotations, summary, finals = layer_by_layer(p, x[b, :length].numpy(), cell, **options)
+        close(encoded.annotations[b, :length], annotations)
+        close(encoded.summary[b], summary)
+        for got, want in zip(encoded.finals, finals, strict=True):
+            for part, expected in zip(got, want, strict=True):
+                close(part[b], expected)
 
 
 def test_only_an_encoder_that_has_read_everything_gives_one_vector():
-    assert {name: kind.one_vector for name, kind in encoders.ENCODERS.items()} == {
-        "bidirectional": False,
-        "unidirectional": True,
-        "stacked": True,
-        "pyramid": False,
-    }
+    assert {name for name, kind in encoders.ENCODERS.items() if kind.one_vector} == {"unidirectional", "stacked"}
+
+
+WITH_ALL = [
+    {"type": "unidirectional", "reverse": True},
+    {"type": "bidirectional"},
+    STACKED | {"direction": "bottom", "residual_from": 3, "reverse": True},
+    {"type": "pyramid", "layers": 3, "reduce": 2},
+]
+
+
+@pytest.mark.parametrize("options", WITH_ALL, ids=lambda options: options["type"])
+@pytest.mark.parametrize("share", ["state", "layers"])
+def test_dropout(options, share, drawn, numbers):
+    """It applies with draws alone, the same for the same seed, and not at all where there is no place for it."""
+    encoder, _ = drawn(make(DropoutConfig(**{share: 0.5}), **options))
+    x = numbers(3, 5, 3)
+    plain, one, again, other = (encoder(x, MASK, draws).annotations for draws in (None, Draws(1), Draws(1), Draws(2)))
+    assert torch.equal(one, again)
+    has_place = share == "state" or "layers" in options
+    assert torch.equal(one, plain) != has_place
+    assert torch.equal(one, other) != has_place
+    assert torch.equal(plain, drawn(make(**options))[0](x, MASK).annotations)
+
+
+@pytest.mark.parametrize(("share", "shapes"), [("state", [(3, 4)] * 4), ("layers", [(3, 5, 8), (3, 5, 4)])])
+def test_a_state_mask_is_one_a_sentence_and_direction(share, shapes, drawn, numbers, monkeypatch):
+    drawn_masks, mask = [], Draws.mask
+    monkeypatch.setattr(Draws, "mask", lambda *given: drawn_masks.append(tuple(given[1])) or mask(*given))
+    encoder, _ = drawn(make(DropoutConfig(**{share: 0.5}), **STACKED, direction="bottom"))
+    encoder(numbers(3, 5, 3), MASK, Draws(1))
+    assert drawn_masks == shapes

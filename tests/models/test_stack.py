@@ -1,6 +1,5 @@
 """The stack of cells against a loop over layers and positions, with its residual connections and dropout masks."""
 
-import numpy as np
 import pytest
 import torch
 
@@ -8,9 +7,10 @@ from rnnsearch.backend.twins import layer_by_layer
 from rnnsearch.config import DropoutConfig
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.draws import Draws
-from rnnsearch.models.memory import HiddenAndCell, StateShape
 from rnnsearch.models.stack import Stack
-from rnnsearch.tensors import map_tree
+from rnnsearch.tensors import leaves
+from tests.models import reference as paper
+from tests.models.reference import close
 
 cells = pytest.mark.parametrize("cell", ["gru", "lstm", "torch-gru", "layer-norm-lstm"])
 
@@ -31,27 +31,20 @@ def steps(stack, x, state, context=None):
 @pytest.mark.parametrize("name", ["gru", "lstm"])
 @pytest.mark.parametrize("residual_from", [None, 2, 3])
 @pytest.mark.parametrize("with_context", [False, True])
-def test_step_is_the_loop_over_layers(name, residual_from, with_context, paper, drawn, within, numbers):
-    """Wu et al. 2016, eq. 6: x^l = h^l + x^{l-1} from a layer on; each layer's state is its own h^l."""
-    context_size = 2 if with_context else 0
-    stack, p = drawn(Stack(CELLS[name], 3, 4, 3, residual_from, context_size=context_size))
-    xs, context = numbers(2, 5, 3), numbers(2, 5, 2)
+def test_step_is_the_loop_over_layers(name, residual_from, with_context, drawn, numbers):
+    """Each layer's state is its own h^l, whatever it gives to the next."""
+    stack, p = drawn(Stack(CELLS[name], 3, 4, 3, residual_from, context_size=2 if with_context else 0))
+    xs, context = numbers(2, 5, 3), numbers(2, 5, 2) if with_context else None
     first = first_states(stack, numbers)
-    top, state = steps(stack, xs, stack.start(first), context if with_context else None)
+    top, state = steps(stack, xs, stack.start(first), context)
     for n in range(2):
         states = [tuple(part[n].numpy() for part in layer) for layer in first]
         for i in range(5):
-            below = xs[n, i].numpy()
-            for l in range(3):
-                own = within(p, f"cells.{l}")
-                read = np.concatenate([below, context[n, i].numpy()]) if with_context and l > 0 else below
-                states[l] = paper.cells[name](own, paper.inputs(own, read), states[l])
-                adds = residual_from is not None and l + 1 >= residual_from
-                below = states[l][0] + below if adds else states[l][0]
-            np.testing.assert_allclose(top[n, i].detach().numpy(), below, atol=1e-12)
+            beside = context[n, i].numpy() if with_context else None
+            close(top[n, i], paper.stack(name, p, states, xs[n, i].numpy(), residual_from, context=beside))
         for layer, expected in zip(state.cells, states, strict=True):
             for got, want in zip(layer, expected, strict=True):
-                np.testing.assert_allclose(got[n].detach().numpy(), want, atol=1e-12)
+                close(got[n], want)
 
 
 @cells
@@ -73,11 +66,9 @@ def test_layer_by_layer_is_the_step_repeated(cell, shares, drawn, numbers):
             head, state = layer_by_layer(stack, stack.inputs(x[:, :2]), state)
             tail, state = layer_by_layer(stack, stack.inputs(x[:, 2:]), state)
             top = torch.cat([head, tail], 1)
-        leaves = []
-        map_tree(lambda leaf, leaves=leaves: leaves.append(leaf) or leaf, state.cells)
-        wanted = [x, *stack.parameters()]
-        total = (top * weight).sum() + sum(leaf.sum() for leaf in leaves)
-        results.append((top, *leaves, *torch.autograd.grad(total, wanted)))
+        last = leaves(state.cells)
+        total = (top * weight).sum() + sum(leaf.sum() for leaf in last)
+        results.append((top, *last, *torch.autograd.grad(total, [x, *stack.parameters()])))
     for found in results[1:]:
         for fast, plain in zip(found, results[0], strict=True):
             torch.testing.assert_close(fast, plain, rtol=1e-10, atol=1e-12)
@@ -109,20 +100,3 @@ def test_a_dropped_unit_does_not_go_up_but_its_residual_does(numbers):
     upper = stack.layers[1]
     expected = upper.step(upper.inputs(torch.zeros(2, 4, dtype=torch.float64)), state.cells[1]).h
     torch.testing.assert_close(top, expected + after.cells[0].h)
-
-
-def test_without_draws_or_shares_nothing_is_drawn(numbers):
-    stack = Stack(CELLS["gru"], 3, 4, 2, None, DropoutConfig(layers=0.5))
-    first = first_states(stack.double(), numbers)
-    assert stack.start(first).noise is None
-    assert Stack(CELLS["gru"], 3, 4, 2).start(first, Draws(1), 3).noise is None
-    single = Stack(CELLS["gru"], 3, 4, 1, None, DropoutConfig(layers=0.5))
-    assert single.start(first[:1], Draws(1), 3).noise is None
-
-
-def test_shapes_and_sizes(numbers):
-    stack = Stack(CELLS["lstm"], 3, 4, 2, context_size=5)
-    assert stack.shapes == (StateShape(HiddenAndCell, 4),) * 2
-    assert stack.bottom.input.in_features == 3
-    assert stack.layers[1].input.in_features == 9
-    assert stack.inputs(numbers(2, 7, 3).float()).shape == (2, 7, 16)

@@ -7,23 +7,12 @@ import pytest
 import torch
 
 from rnnsearch.config import ObjectiveConfig
-from rnnsearch.config.model import GlorotOptions
 from rnnsearch.objectives.attention_priors import DoublyStochastic, GlobalFertility
 from rnnsearch.objectives.build import penalties
 from rnnsearch.objectives.likelihood import likelihood
+from tests.objectives.passes import passed, real_weights
 
 FERTILITY = {"fertility": {"size": 3}}
-
-
-def passed(model, batch):
-    return likelihood().passed(model, batch, None)[1]
-
-
-def real_weights(done, row):
-    """alpha [I, J] of one sentence, without padding."""
-    batch = done.batch
-    height, width = int(batch.target.mask[row].sum()), int(batch.source.mask[row].sum())
-    return done.unrolled.reading.alpha[row, :height, :width].detach().numpy()
 
 
 def test_doubly_stochastic_is_the_papers(make, batches):
@@ -57,16 +46,6 @@ def test_global_fertility_is_the_papers(make, batches):
     assert GlobalFertility()(done).item() == pytest.approx(expected, rel=1e-6)
 
 
-def test_fertility_begins_with_mean_and_variance_one():
-    from rnnsearch.models.auxiliary import Fertility
-    from rnnsearch.models.initialise import Glorot, generator, initialise
-
-    fertility = Fertility(4, 3)
-    initialise(fertility, Glorot(GlorotOptions(), generator(1)))
-    mean, variance = fertility(torch.randn(2, 3, 4))
-    assert torch.allclose(mean, torch.ones(2, 3)) and torch.allclose(variance, torch.full((2, 3), 1.01))
-
-
 @pytest.mark.parametrize("penalty", [DoublyStochastic(), GlobalFertility()])
 def test_padding_changes_nothing_and_gradients_reach_attention(make, batches, penalty):
     model = make(**FERTILITY)
@@ -97,16 +76,3 @@ def test_the_nll_of_each_symbol(make, batches):
     log_p = model.output.log_probs(done.unrolled.readout).gather(2, batch.target.ids[:, :, None])[:, :, 0]
     assert torch.allclose(done.nll, -log_p * batch.target.mask)
     assert not done.nll.requires_grad and loss.nll.item() == pytest.approx(done.nll.sum().item())
-
-
-def test_weights_are_learned(make, batches):
-    """Trained on the penalty alone, every source symbol is attended to about equally often."""
-    model, batch = make(), batches([0])
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.08)
-    before = DoublyStochastic()(passed(model, batch)).item()
-    for _ in range(30):
-        optimiser.zero_grad()
-        DoublyStochastic()(passed(model, batch)).backward()
-        optimiser.step()
-    # 3 target symbols over 5 source symbols: at best each receives 3 / 5
-    assert DoublyStochastic()(passed(model, batch)).item() < min(before, 5 * 0.4**2 + 0.05)

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from rnnsearch.config.model import GlorotOptions
+from rnnsearch.backend.twins import choose
 from rnnsearch.models.attention.normalisers import Normaliser, Weights
 from rnnsearch.models.auxiliary import BASELINES
 from rnnsearch.models.draws import Draws
-from rnnsearch.models.translation_pair import TranslationPair
+from rnnsearch.models.translation_model import TranslationPair
 from rnnsearch.objectives.likelihood import likelihood
 from rnnsearch.objectives.reinforce import Reinforce
 from rnnsearch.objectives.symmetry import Symmetric
@@ -50,6 +50,7 @@ class Positions(Draws):
 def hard_model(make, baseline):
     model = make({"normaliser": "hard"}, reinforce=REINFORCE[baseline])
     model.decoder.attention.normaliser = Chosen()
+    choose(model)
     return model
 
 
@@ -120,16 +121,6 @@ def test_each_direction_has_a_baseline_of_its_own(make, batches):
         assert model.auxiliary.baseline.value.item() == pytest.approx(0.9 * value + 0.1 * mean)
 
 
-def test_the_baselines_begin_at_the_chance_of_a_symbol():
-    from rnnsearch.config import objective
-    from rnnsearch.models.initialise import Glorot, generator, initialise
-
-    for name, kind in BASELINES.items():
-        baseline = kind.make(objective.BASELINES[name].model_validate(REINFORCE[name]), 3, 20)
-        initialise(baseline, Glorot(GlorotOptions(), generator(1)))
-        assert torch.allclose(baseline(torch.randn(2, 4, 3)), torch.full((2, 4), -torch.tensor(20.0).log().item()))
-
-
 def test_the_learned_baseline_looks_only_back_and_leaves_the_model_alone(make, batches):
     model, batch = make({"normaliser": "hard"}, reinforce=REINFORCE["learned"]), batches([0, 1, 2])
     readout = torch.randn(2, 4, model.decoder.readout_size, dtype=torch.float64, requires_grad=True)
@@ -150,19 +141,3 @@ def test_entropy_is_a_bonus(make, batches):
     more = Reinforce(0.7)(done)
     p = done.unrolled.reading.expected
     assert (more - plain).item() == pytest.approx(0.7 * (p * p.log()).sum().item(), rel=1e-6)
-
-
-def test_hard_attention_learns_where_to_look(make):
-    """One source word decides the target word: with draws alone the model finds which."""
-    from rnnsearch.data.batches import make_batch
-
-    model = make({"normaliser": "hard"}, reinforce={**REINFORCE["average"], "entropy": 0.01})
-    batch = make_batch([([5 + n % 4, 4, 8], [5 + n % 4]) for n in range(16)], range(16))
-    optimiser = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.04)
-    objective = likelihood(0.0, [(1.0, Reinforce(0.01))])
-    for update in range(40):
-        optimiser.zero_grad()
-        (objective(model, batch, Draws(update)).total / 16).backward()
-        optimiser.step()
-    with torch.no_grad():
-        assert objective(model, batch, None).nll.item() / 16 < 0.7

@@ -6,21 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.models.translation_pair import TranslationPair
+from rnnsearch.models.translation_model import TranslationPair
 from rnnsearch.objectives.likelihood import likelihood
 from rnnsearch.objectives.symmetry import Symmetric, agreement
+from tests.objectives.passes import passed, real_weights
 
 
 def test_the_agreement_is_a_trace(make, batches):
     onward, back, batch = make(), make(seed=2, turned=True), batches([0, 1, 2])
-    _, there = likelihood().passed(onward, batch, None)
-    _, again = likelihood().passed(back, batch.turned(), None)
-    expected = 0.0
-    for row in range(3):
-        height, width = int(batch.target.mask[row].sum()), int(batch.source.mask[row].sum())
-        A = there.unrolled.reading.alpha[row, :height, :width].detach().numpy()
-        A_back = again.unrolled.reading.alpha[row, :width, :height].detach().numpy().T
-        expected += np.trace(A.T @ A_back)
+    there, again = passed(onward, batch), passed(back, batch.turned())
+    expected = sum(np.trace(real_weights(there, row).T @ real_weights(again, row).T) for row in range(3))
     assert agreement(there, again).item() == pytest.approx(expected, rel=1e-6)
 
 
@@ -28,9 +23,8 @@ def test_the_loss_is_both_directions_less_the_agreement(make, batches):
     pair, batch = TranslationPair(make(), make(seed=2, turned=True)), batches([0, 1, 2])
     loss = Symmetric(0.4, likelihood(0.1))(pair, batch, None)
     there, again = likelihood(0.1)(pair.onward, batch, None), likelihood(0.1)(pair.back, batch.turned(), None)
-    _, one = likelihood().passed(pair.onward, batch, None)
-    _, two = likelihood().passed(pair.back, batch.turned(), None)
-    expected = there.total + again.total - 0.4 * agreement(one, two)
+    agreed = agreement(passed(pair.onward, batch), passed(pair.back, batch.turned()))
+    expected = there.total + again.total - 0.4 * agreed
     assert loss.total.item() == pytest.approx(expected.item(), rel=1e-9)
     assert loss.nll.item() == pytest.approx((there.nll + again.nll).item() / 2, rel=1e-9)
     loss.total.backward()
@@ -45,8 +39,6 @@ def test_the_bonus_makes_them_agree(make, batches):
             optimiser.zero_grad()
             Symmetric(weight, likelihood())(pair, batch, None).total.backward()
             optimiser.step()
-        _, one = likelihood().passed(pair.onward, batch, None)
-        _, two = likelihood().passed(pair.back, batch.turned(), None)
-        return agreement(one, two).item()
+        return agreement(passed(pair.onward, batch), passed(pair.back, batch.turned())).item()
 
     assert agreed(3.0) > agreed(1e-9) + 1.0

@@ -1,7 +1,5 @@
 """Model folders that an earlier version wrote (see `make.py`): they load, and translate to the same text and scores."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from pathlib import Path
@@ -33,7 +31,7 @@ def same(found: Translation, wanted: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", ["words", "bpe"])
-def test_a_folder_translates_as_it_did(name: str) -> None:
+def test_a_folder_translates_as_it_did(name):
     expected = json.loads((HERE / name / "expected.json").read_text(encoding="utf-8"))
     searches = {"all": {}, "greedy": {"beam": 1}, "candidates": {}}
     for search, options in searches.items():
@@ -52,7 +50,7 @@ def test_a_folder_translates_as_it_did(name: str) -> None:
         same(found, wanted)
 
 
-def test_data_prepared_before_sides_had_names_are_trained_on(tmp_path: Path) -> None:
+def test_data_prepared_before_sides_had_names_are_trained_on(tmp_path):
     config = load(HERE / "words" / "config.toml", ["training.max_updates=2"])
     prepared = Prepared.open(HERE / "prepared", config)
     assert (len(prepared.train), prepared.train.names) == (288, ("en", "de"))
@@ -63,7 +61,7 @@ def test_data_prepared_before_sides_had_names_are_trained_on(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_parameters_keep_their_names_and_shapes(name: str) -> None:
+def test_parameters_keep_their_names_and_shapes(name):
     shapes: dict[str, list[int]] = FAMILIES[name]["shapes"]
     config = resolve(tomllib.loads(FAMILIES[name]["run"]))
     source = shapes["source_embedding.weight"][0]

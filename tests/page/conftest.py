@@ -187,6 +187,19 @@ class Sheet:
             if target in (None, w) and source in (None, s) and a >= shown
         }
 
+    def becomes(self, translation: str) -> None:
+        """Wait until this translation is shown."""
+        self.page.wait_for_function("want => document.getElementById('target').innerText === want", arg=translation)
+
+    def changes(self) -> None:
+        """Wait until another translation than that of `sentence` is shown."""
+        self.page.wait_for_function("was => document.getElementById('target').innerText !== was", arg=self.translation)
+
+    def banner(self) -> str:
+        """What is said to be wrong, once it is."""
+        self.page.wait_for_selector("#banner", state="visible")
+        return str(self.page.inner_text("#banner"))
+
     def settled(self) -> str:
         """Wait until what the field holds is translated."""
         self.page.wait_for_function(

@@ -1,11 +1,7 @@
 """Other translations of the sentence, and other words for a word."""
 
-from __future__ import annotations
 
-from typing import Any
-
-
-def test_another_translation_of_the_sentence_takes_its_place(translated: Any) -> None:
+def test_another_translation_of_the_sentence_takes_its_place(translated):
     page = translated.page
     page.click("#show-alternatives")
     rows = page.locator("#alternatives-list .choice")
@@ -15,7 +11,7 @@ def test_another_translation_of_the_sentence_takes_its_place(translated: Any) ->
     assert translated.translation in rows.nth(0).inner_text()
     wanted = rows.nth(1).locator("> span").first.inner_text()
     rows.nth(1).click()
-    page.wait_for_function("want => document.getElementById('target').innerText === want", arg=wanted)
+    translated.becomes(wanted)
     assert rows.nth(1).get_attribute("aria-current") == "true"
     # the new words are aligned too
     page.locator("#target .word").first.hover()
@@ -25,7 +21,7 @@ def test_another_translation_of_the_sentence_takes_its_place(translated: Any) ->
     assert not translated.shows("#undo")
 
 
-def test_alternatives_are_those_of_the_current_sentence(sheet: Any) -> None:
+def test_alternatives_are_those_of_the_current_sentence(sheet):
     sheet.translate(f"{sheet.sentence} {sheet.other}")
     sheet.page.click("#show-alternatives")
     first = sheet.page.locator("#alternatives-list .choice > span").first
@@ -42,7 +38,7 @@ def test_alternatives_are_those_of_the_current_sentence(sheet: Any) -> None:
     assert not sheet.target.endswith(sheet.other_translation)
 
 
-def test_another_word_is_chosen_and_the_rest_is_found_anew(translated: Any) -> None:
+def test_another_word_is_chosen_and_the_rest_is_found_anew(translated):
     page = translated.page
     translated.word("malt").click()
     items = page.locator("#word-menu .choice")
@@ -52,14 +48,14 @@ def test_another_word_is_chosen_and_the_rest_is_found_anew(translated: Any) -> N
     assert "malt" not in words
     assert translated.focused().startswith(" choice")
     items.first.click()
-    page.wait_for_function("was => document.getElementById('target').innerText !== was", arg=translated.translation)
+    translated.changes()
     assert translated.target.split()[:3] == ["Unser", "Lehrer", words[0]]
     assert page.locator("#target .word").count() == len(translated.target.split())
     page.locator("#target .word").nth(2).hover()
     assert translated.lit("source-mirror")
 
 
-def test_a_choice_outlives_further_typing(translated: Any) -> None:
+def test_a_choice_outlives_further_typing(translated):
     page = translated.page
     translated.word("malt").click()
     page.locator("#word-menu .choice").first.click()
@@ -70,7 +66,7 @@ def test_a_choice_outlives_further_typing(translated: Any) -> None:
     )
 
 
-def test_escape_closes_the_words_and_leaves_the_focus(translated: Any) -> None:
+def test_escape_closes_the_words_and_leaves_the_focus(translated):
     translated.word("Lehrer").click()
     translated.page.locator("#word-menu .choice").first.wait_for()
     translated.page.keyboard.press("Escape")

@@ -1,37 +1,44 @@
 """What is wrong is said in one sentence, and what can heal heals by itself."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from typing import Any
 
-
-def banner(sheet: Any) -> str:
-    sheet.page.wait_for_selector("#banner", state="visible")
-    return str(sheet.page.inner_text("#banner"))
+import pytest
 
 
-def test_a_refusal_is_one_sentence(open_page: Any) -> None:
+@pytest.fixture
+def faulty(open_page: Any) -> Callable[..., Any]:
+    """Opens the page with an answer of its own in place of the server's translations, and types a sentence."""
+
+    def typed(answer: Callable[[Any], None]) -> Any:
+        sheet = open_page(routes={"/v1/translate": answer})
+        sheet.faults_expected = True
+        sheet.page.fill("#source", sheet.sentence)
+        return sheet
+
+    return typed
+
+
+def test_a_refusal_is_one_sentence(faulty):
     said = "the text must have at most 50,000 characters; got 60,000"
-    sheet = open_page(routes={"/v1/translate": lambda route: route.fulfill(status=413, json={"error": said})})
-    sheet.faults_expected = True
-    sheet.page.fill("#source", sheet.sentence)
-    assert banner(sheet) == "The text must have at most 50,000 characters; got 60,000."
+    sheet = faulty(lambda route: route.fulfill(status=413, json={"error": said}))
+    assert sheet.banner() == "The text must have at most 50,000 characters; got 60,000."
     assert sheet.page.get_attribute("#banner", "role") == "alert"
 
 
-def test_a_server_that_is_down_is_waited_for(open_page: Any) -> None:
+def test_a_server_that_is_down_is_waited_for(open_page):
     sheet = open_page()
     sheet.faults_expected = True
     sheet.page.context.set_offline(True)
     sheet.page.fill("#source", sheet.sentence)
-    assert banner(sheet) == "The server does not answer. It is asked again until it does."
+    assert sheet.banner() == "The server does not answer. It is asked again until it does."
     assert sheet.page.input_value("#source") == sheet.sentence
     sheet.page.context.set_offline(False)
     sheet.page.wait_for_selector("#banner", state="hidden")
-    sheet.page.wait_for_function("want => document.getElementById('target').innerText === want", arg=sheet.translation)
+    sheet.becomes(sheet.translation)
 
 
-def test_a_busy_server_is_asked_again(open_page: Any) -> None:
+def test_a_busy_server_is_asked_again(faulty):
     refused: list[str] = []
 
     def busy_once(route: Any) -> None:
@@ -41,34 +48,30 @@ def test_a_busy_server_is_asked_again(open_page: Any) -> None:
             refused.append(route.request.url)
             route.fulfill(status=429, headers={"Retry-After": "1"}, json={"error": "the queue is full"})
 
-    sheet = open_page(routes={"/v1/translate": busy_once})
-    sheet.faults_expected = True
-    sheet.page.fill("#source", sheet.sentence)
-    assert banner(sheet) == "The queue is full. Trying again in 1 s."
-    sheet.page.wait_for_function("want => document.getElementById('target').innerText === want", arg=sheet.translation)
+    sheet = faulty(busy_once)
+    assert sheet.banner() == "The queue is full. Trying again in 1 s."
+    sheet.becomes(sheet.translation)
     assert not sheet.shows("#banner")
 
 
-def test_a_server_with_keys_is_given_one(open_page: Any) -> None:
+def test_a_server_with_keys_is_given_one(faulty):
     def guarded(route: Any) -> None:
         if route.request.headers.get("x-api-key") == "sesame":
             route.continue_()
         else:
             route.fulfill(status=403, json={"error": "an API key must be given"})
 
-    sheet = open_page(routes={"/v1/translate": guarded})
-    sheet.faults_expected = True
-    sheet.page.fill("#source", sheet.sentence)
-    assert banner(sheet) == "An API key must be given."
+    sheet = faulty(guarded)
+    assert sheet.banner() == "An API key must be given."
     sheet.page.fill("#key", "sesame")
     sheet.page.keyboard.press("Enter")
-    sheet.page.wait_for_function("want => document.getElementById('target').innerText === want", arg=sheet.translation)
+    sheet.becomes(sheet.translation)
     assert not sheet.shows("#key-form")
     stored = sheet.page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie])")
     assert "sesame" not in stored
 
 
-def test_a_slow_answer_is_preceded_by_a_quick_one(open_page: Any) -> None:
+def test_a_slow_answer_is_preceded_by_a_quick_one(open_page):
     """The streamed translation is shown while the searched one is awaited."""
     held: list[Any] = []
 
@@ -80,7 +83,7 @@ def test_a_slow_answer_is_preceded_by_a_quick_one(open_page: Any) -> None:
 
     sheet = open_page(routes={"/v1/translate": hold_search})
     sheet.page.fill("#source", sheet.sentence)
-    sheet.page.wait_for_function("want => document.getElementById('target').innerText === want", arg=sheet.translation)
+    sheet.becomes(sheet.translation)
     assert sheet.shows("#busy")
     assert not sheet.shows("#tools")
     held[0].continue_()

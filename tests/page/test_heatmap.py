@@ -1,8 +1,5 @@
 """The heat map: opened, read cell by cell, zoomed, saved."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -18,7 +15,7 @@ def opened(translated: Any) -> Any:
     return translated
 
 
-def test_every_word_has_its_row_and_column(opened: Any) -> None:
+def test_every_word_has_its_row_and_column(opened):
     labels = opened.page.locator("#map-scroll .map-label").all_text_contents()
     assert labels == [*opened.sentence.split(), *opened.translation.split()]
     cells = opened.page.eval_on_selector_all(
@@ -32,7 +29,7 @@ def test_every_word_has_its_row_and_column(opened: Any) -> None:
     assert {(words[0][int(i)], words[1][int(j)]): weight for i, j, weight in cells} == opened.attention()
 
 
-def test_a_cell_says_what_it_shows(opened: Any) -> None:
+def test_a_cell_says_what_it_shows(opened):
     opened.page.locator('.map-cell[data-row="1"][data-column="1"]').hover()
     assert opened.page.inner_text("#map-detail").startswith("Lehrer ← teacher: ")
     opened.page.keyboard.press("ArrowDown")
@@ -40,7 +37,7 @@ def test_a_cell_says_what_it_shows(opened: Any) -> None:
     assert opened.page.inner_text("#map-detail").startswith("malt ← paints: ")
 
 
-def test_it_is_zoomed(opened: Any) -> None:
+def test_it_is_zoomed(opened):
     def width() -> float:
         return float(opened.page.locator("#map-scroll svg").bounding_box()["width"])
 
@@ -57,7 +54,7 @@ def test_it_is_zoomed(opened: Any) -> None:
     assert opened.focused().startswith("show-map ")
 
 
-def test_it_is_saved_as_svg(opened: Any, tmp_path: Path) -> None:
+def test_it_is_saved_as_svg(opened, tmp_path):
     with opened.page.expect_download() as download:
         opened.page.click("#save-svg")
     assert download.value.suggested_filename == "attention-en-de.svg"
@@ -71,7 +68,7 @@ def test_it_is_saved_as_svg(opened: Any, tmp_path: Path) -> None:
     assert not [part for part in root.iter() if part.get("class") and part.tag != f"{SVG}g"]
 
 
-def test_it_is_saved_as_png(opened: Any, tmp_path: Path) -> None:
+def test_it_is_saved_as_png(opened, tmp_path):
     with opened.page.expect_download() as download:
         opened.page.click("#save-png")
     assert download.value.suggested_filename == "attention-en-de.png"
@@ -81,11 +78,10 @@ def test_it_is_saved_as_png(opened: Any, tmp_path: Path) -> None:
     with Image.open(tmp_path / "map.png") as image:
         assert min(image.size) > 300
         colours = image.convert("RGB").getcolors(1 << 20)
-    assert colours is not None
     assert len(colours) > 20  # drawn, not blank
 
 
-def test_none_without_attention(open_page: Any) -> None:
+def test_none_without_attention(open_page):
     def without(route: Any) -> None:
         answer = route.fetch().json()
         for sentence in answer["translations"][0]["sentences"]:

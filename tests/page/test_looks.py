@@ -1,15 +1,15 @@
 """Light and dark, contrast, phone width, and that nothing is asked from anywhere else."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
+from tests.contrast import contrast, luminance
+
 AA_TEXT, AA_GRAPHIC = 4.5, 3.0
 
 
-def test_the_theme_follows_the_system_until_it_is_chosen(open_page: Any) -> None:
+def test_the_theme_follows_the_system_until_it_is_chosen(open_page):
     sheet = open_page(color_scheme="dark")
     dark = ground(sheet)
     assert luminance(dark) < 0.05
@@ -33,17 +33,6 @@ def colour(css: str) -> tuple[float, ...]:
     """`rgb(1, 2, 3)` as fractions."""
     assert css.startswith("rgb("), css
     return tuple(int(part) / 255 for part in css[4:-1].split(", "))
-
-
-def luminance(rgb: tuple[float, ...]) -> float:
-    """Relative luminance of WCAG 2.2."""
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in rgb]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:
-    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
 
 
 MEASURE = """() => {
@@ -91,7 +80,7 @@ def check(sheet: Any, least: int, where: str) -> None:
     assert low == [], where
 
 
-def test_all_text_has_contrast_aa(theme: Any) -> None:
+def test_all_text_has_contrast_aa(theme):
     page = theme.page
     check(theme, 6, "empty")
     theme.translate(f"{theme.sentence} {theme.other}")
@@ -127,7 +116,7 @@ def test_all_text_has_contrast_aa(theme: Any) -> None:
     check(theme, 8, "files and a fault")
 
 
-def test_focus_and_marks_can_be_seen(theme: Any) -> None:
+def test_focus_and_marks_can_be_seen(theme):
     """What is not text but must be seen has 3:1 (WCAG 1.4.11)."""
     theme.translate(theme.sentence)
     theme.page.keyboard.press("Tab")
@@ -148,7 +137,7 @@ def overflow(sheet: Any) -> int:
     return int(sheet.page.evaluate("Math.max(document.documentElement.scrollWidth, innerWidth) - screen.width"))
 
 
-def test_a_phone_needs_no_sideways_scrolling(open_page: Any) -> None:
+def test_a_phone_needs_no_sideways_scrolling(open_page):
     size = {"width": 360, "height": 740}
     sheet = open_page(viewport=size, screen=size, has_touch=True, is_mobile=True)
     page = sheet.page
@@ -180,7 +169,7 @@ def test_a_phone_needs_no_sideways_scrolling(open_page: Any) -> None:
     assert overflow(sheet) <= 0
 
 
-def test_what_is_pressed_is_large_enough(open_page: Any) -> None:
+def test_what_is_pressed_is_large_enough(open_page):
     """24 by 24 CSS pixels at least (WCAG 2.5.8)."""
     sheet = open_page(viewport={"width": 360, "height": 740})
     sheet.translate(f"{sheet.sentence} {sheet.other}")
@@ -192,7 +181,7 @@ def test_what_is_pressed_is_large_enough(open_page: Any) -> None:
     assert small == []
 
 
-def test_nothing_is_asked_from_anywhere_else(open_page: Any) -> None:
+def test_nothing_is_asked_from_anywhere_else(open_page):
     """Checked after every test of the page; here that the page's own rules would forbid it too."""
     sheet = open_page()
     sheet.faults_expected = True

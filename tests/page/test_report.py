@@ -63,7 +63,7 @@ def readout(page: Page, part: str) -> str:
     return page.locator(f"{part} .readout").inner_text()
 
 
-def test_a_word_under_the_pointer_lights_what_it_is_aligned_with(page: Page) -> None:
+def test_a_word_under_the_pointer_lights_what_it_is_aligned_with(page):
     assert "Point at a word" in readout(page, "article")
     page.locator(".word.t", has_text="red").hover()
     assert lit(page, "s") == {"roter": "70%", "ein": "20%", "Ball": "10%"}
@@ -75,7 +75,7 @@ def test_a_word_under_the_pointer_lights_what_it_is_aligned_with(page: Page) -> 
     assert (lit(page, "s"), lit(page, "t")) == ({}, {})
 
 
-def test_the_keyboard_goes_from_word_to_word(page: Page) -> None:
+def test_the_keyboard_goes_from_word_to_word(page):
     page.locator(".word.t").first.focus()
     page.keyboard.press("ArrowRight")
     assert readout(page, "article").startswith("red ←")
@@ -86,13 +86,13 @@ def test_the_keyboard_goes_from_word_to_word(page: Page) -> None:
     assert lit(page, "s") == {"ein": "90%", "roter": "10%"}
 
 
-def test_a_cell_of_the_heat_map_names_its_words(page: Page) -> None:
+def test_a_cell_of_the_heat_map_names_its_words(page):
     page.locator(".heat tbody tr").nth(1).locator("td").nth(0).hover()
     assert readout(page, "article") == "red ← ein 20 %"
     assert page.locator(".heat th.at").all_inner_texts() == ["ein", "red"]
 
 
-def test_a_dot_tells_its_sentence_and_its_group_stands_out(page: Page) -> None:
+def test_a_dot_tells_its_sentence_and_its_group_stands_out(page):
     page.locator(".point").nth(2).focus()
     assert readout(page, ".plane") == "sentence 2 (group 0)"
     assert page.locator(".point.dim").count() == 2
@@ -105,7 +105,7 @@ def test_a_dot_tells_its_sentence_and_its_group_stands_out(page: Page) -> None:
 
 
 @pytest.mark.parametrize("width", [1000, 360])
-def test_without_a_script_nothing_is_missing(browser: Browser, report: str, width: int) -> None:
+def test_without_a_script_nothing_is_missing(browser, report, width):
     context = browser.new_context(java_script_enabled=False, viewport={"width": width, "height": 900})
     opened = context.new_page()
     opened.goto(report)

@@ -1,37 +1,10 @@
 """Right-to-left text, text without spaces, and characters that the browser counts as two."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
-
-def hypothesis(source: list[str], target: list[str], space: str, attention: list[list[float]]) -> dict[str, Any]:
-    def spans(words: list[str]) -> list[dict[str, Any]]:
-        found, at = [], 0
-        for word in words:
-            found.append({"text": word, "start": at, "end": at + len(word)})
-            at += len(word) + len(space)
-        return found
-
-    scored = [{**word, "score": -0.1, "probability": 0.8} for word in spans(target)]
-    return {
-        "text": space.join(target), "score": -0.2, "log_prob": -1.0, "finished": True, "tokens": target,
-        "token_scores": [-0.1] * len(target), "source_words": spans(source), "words": scored,
-        "alignment": [[n, n] for n in range(len(target))], "attention": attention,
-    }  # fmt: skip
-
-
-def answer(source: list[str], target: list[str], space: str = " ") -> dict[str, Any]:
-    """/v1/translate's answer: word n of the target looked at word n of the source, in the server's offsets."""
-    attention = [[0.9 if i == j else 0.01 for j in range(len(source))] for i in range(len(target))]
-    best = hypothesis(source, target, space, attention)
-    text = space.join(source)
-    sentence = {"source": text, "start": 0, "end": len(text), "best": [best]}
-    whole = {"text": best["text"], "sentences": [sentence], "target_spans": [[0, len(best["text"])]]}
-    return {"model": "m", "source": "xx", "target": "yy", "translations": [whole]}
-
+from tests.page.answers import answer
 
 CASES = {
     "rtl": (["The", "house", "is", "big"], ["הבית", "הוא", "גדול", "מאוד"], " "),
@@ -42,7 +15,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_word_can_be_pointed_at(open_page: Any, case: str) -> None:
+def test_every_word_can_be_pointed_at(open_page, case):
     source, target, space = CASES[case]
     sheet = open_page(routes={"/v1/translate": answer(source, target, space)})
     assert sheet.translate(space.join(source)) == space.join(target)
@@ -54,7 +27,7 @@ def test_every_word_can_be_pointed_at(open_page: Any, case: str) -> None:
             assert sheet.lit("source-mirror") == {source[n]: 0.9}, word
 
 
-def test_right_to_left_text_begins_at_the_right(open_page: Any) -> None:
+def test_right_to_left_text_begins_at_the_right(open_page):
     source, target, _ = CASES["rtl"]
     sheet = open_page(routes={"/v1/translate": answer(source, target)})
     sheet.translate(" ".join(source))
@@ -71,7 +44,7 @@ def test_right_to_left_text_begins_at_the_right(open_page: Any) -> None:
     assert sheet.focused().endswith(target[0])
 
 
-def test_each_paragraph_has_its_own_direction(open_page: Any) -> None:
+def test_each_paragraph_has_its_own_direction(open_page):
     source, target, _ = CASES["rtl"]
     sheet = open_page(routes={"/v1/translate": answer(source, target)})
     sheet.translate("The house is big")
@@ -82,7 +55,7 @@ def test_each_paragraph_has_its_own_direction(open_page: Any) -> None:
     assert styles == ["plaintext"] * 3
 
 
-def test_the_ghost_of_a_right_to_left_translation_begins_at_the_right(open_page: Any) -> None:
+def test_the_ghost_of_a_right_to_left_translation_begins_at_the_right(open_page):
     source, target, _ = CASES["rtl"]
     done = {"text": " ".join(target), "rest": " ".join(target), "next": target[0], "score": -0.1}
     sheet = open_page(routes={"/v1/translate": answer(source, target), "/v1/complete": {"completions": [done]}})
@@ -94,7 +67,7 @@ def test_the_ghost_of_a_right_to_left_translation_begins_at_the_right(open_page:
     assert sheet.page.input_value("#writer") == target[0]
 
 
-def test_what_an_input_method_composes_is_not_translated_before_it_is_text(sheet: Any) -> None:
+def test_what_an_input_method_composes_is_not_translated_before_it_is_text(sheet):
     """Latin letters on their way to a character are no text yet, and Tab and Enter are the input method's."""
     asked: list[str] = []
 

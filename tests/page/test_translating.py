@@ -1,17 +1,17 @@
 """Typing gives a translation, and words that belong together light up."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
 import pytest
 
+from tests.page.answers import answer
 
-def test_a_text_is_translated_as_it_is_typed(sheet: Any) -> None:
+
+def test_a_text_is_translated_as_it_is_typed(sheet):
     sheet.page.click("#source")
     sheet.page.keyboard.type(sheet.sentence)
-    sheet.page.wait_for_function("want => document.getElementById('target').innerText === want", arg=sheet.translation)
+    sheet.becomes(sheet.translation)
     assert sheet.page.inner_text("#count") == f"{len(sheet.sentence)} characters"
     # what is announced to a screen reader is the translation, once it is settled
     sheet.settled()
@@ -19,7 +19,7 @@ def test_a_text_is_translated_as_it_is_typed(sheet: Any) -> None:
     assert sheet.page.get_attribute("#live", "aria-live") == "polite"
 
 
-def test_layout_is_kept_and_each_sentence_is_one(sheet: Any) -> None:
+def test_layout_is_kept_and_each_sentence_is_one(sheet):
     got = sheet.translate(f"{sheet.sentence}\n\n{sheet.other} {sheet.sentence}")
     assert got == f"{sheet.translation}\n\n{sheet.other_translation} {sheet.translation}"
     assert sheet.page.inner_text("#sentence-at") == "Sentence 1 of 3"
@@ -27,7 +27,7 @@ def test_layout_is_kept_and_each_sentence_is_one(sheet: Any) -> None:
     assert sheet.page.inner_text("#sentence-at") == "Sentence 2 of 3"
 
 
-def test_an_emptied_field_empties_the_translation(translated: Any) -> None:
+def test_an_emptied_field_empties_the_translation(translated):
     translated.page.click("#clear")
     translated.page.wait_for_selector("#target-empty", state="visible")
     assert translated.target == ""
@@ -35,7 +35,7 @@ def test_an_emptied_field_empties_the_translation(translated: Any) -> None:
     assert translated.focused().startswith("source ")
 
 
-def test_only_the_newest_text_is_shown(open_page: Any) -> None:
+def test_only_the_newest_text_is_shown(open_page):
     """An answer that comes late belongs to a text that is no longer there."""
     held: list[Any] = []
 
@@ -53,7 +53,7 @@ def test_only_the_newest_text_is_shown(open_page: Any) -> None:
     assert sheet.page.inner_text("#target") == sheet.translation
 
 
-def test_pointing_at_a_translated_word_lights_its_source(translated: Any) -> None:
+def test_pointing_at_a_translated_word_lights_its_source(translated):
     translated.word("Haus.").hover()
     lit = translated.lit("source-mirror")
     assert lit == translated.aligned(target="Haus.")
@@ -61,7 +61,6 @@ def test_pointing_at_a_translated_word_lights_its_source(translated: Any) -> Non
     said = translated.page.inner_text("#detail")
     assert said.startswith("Haus., ")
     shown = re.search(rf"· from {re.escape(strongest)} (\d+)%", said)
-    assert shown is not None
     assert int(shown[1]) == pytest.approx(100 * lit[strongest], abs=0.501), "rounded, a half to either side"
     colour = translated.page.eval_on_selector_all(
         "#source-mirror .word", "spans => spans.map(s => [s.textContent, getComputedStyle(s).backgroundColor])"
@@ -71,7 +70,7 @@ def test_pointing_at_a_translated_word_lights_its_source(translated: Any) -> Non
     assert translated.lit("source-mirror") == {}
 
 
-def test_pointing_at_a_source_word_lights_its_translation(translated: Any) -> None:
+def test_pointing_at_a_source_word_lights_its_translation(translated):
     box = translated.page.locator("#source-mirror .word", has_text="teacher").bounding_box()
     translated.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     assert translated.lit("target") == translated.aligned(source="teacher")
@@ -79,7 +78,7 @@ def test_pointing_at_a_source_word_lights_its_translation(translated: Any) -> No
 
 
 @pytest.mark.parametrize(("key", "word"), [("Home", "Our"), ("End", "house.")])
-def test_the_caret_lights_as_the_mouse_does(translated: Any, key: str, word: str) -> None:
+def test_the_caret_lights_as_the_mouse_does(translated, key, word):
     translated.page.focus("#source")
     translated.page.keyboard.press(key)
     translated.page.keyboard.press("ArrowRight" if key == "Home" else "ArrowLeft")
@@ -87,7 +86,7 @@ def test_the_caret_lights_as_the_mouse_does(translated: Any, key: str, word: str
     assert translated.page.inner_text("#source-mirror .is-pointed") == word
 
 
-def test_words_lie_under_the_letters_of_the_field(translated: Any) -> None:
+def test_words_lie_under_the_letters_of_the_field(translated):
     """The mirror breaks its lines where the field does: both are as high, with a long text too."""
     translated.translate(" ".join([translated.sentence] * 12))
     heights = translated.page.evaluate(
@@ -97,7 +96,7 @@ def test_words_lie_under_the_letters_of_the_field(translated: Any) -> None:
     assert heights[0][0] > 200
 
 
-def test_confidence_is_shown_by_shade_with_a_legend(translated: Any) -> None:
+def test_confidence_is_shown_by_shade_with_a_legend(translated):
     page = translated.page
     assert not translated.shows("#legend")
     page.click("#show-confidence")
@@ -115,7 +114,7 @@ def test_confidence_is_shown_by_shade_with_a_legend(translated: Any) -> None:
     assert page.evaluate("getComputedStyle(document.querySelector('#target .word')).backgroundColor") != shade
 
 
-def test_the_translation_is_copied(sheet: Any) -> None:
+def test_the_translation_is_copied(sheet):
     sheet.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     sheet.translate(sheet.sentence)
     sheet.page.click("#copy")
@@ -124,40 +123,27 @@ def test_the_translation_is_copied(sheet: Any) -> None:
     assert sheet.page.evaluate("navigator.clipboard.readText()") == sheet.translation
 
 
-def test_languages_are_swapped_where_a_model_goes_the_other_way(open_page: Any) -> None:
+def test_languages_are_swapped_where_a_model_goes_the_other_way(open_page):
     row = {"attention": True, "score": None, "loaded": True}
     there = {"name": "there", "source": "en", "target": "de", "source_name": "English", "target_name": "German", **row}
     back = {"name": "back", "source": "de", "target": "en", "source_name": "German", "target_name": "English", **row}
     asked: list[Any] = []
 
-    def answer(route: Any) -> None:
+    def translate(route: Any) -> None:
         asked.append(route.request.post_data_json)
-        route.fulfill(json=one_word_answer(asked[-1]["text"], f"[{asked[-1]['model']}]"))
+        route.fulfill(json=answer([asked[-1]["text"]], [f"[{asked[-1]['model']}]"]))
 
-    sheet = open_page(routes={"/v1/models": {"models": [there, back]}, "/v1/translate": answer})
+    sheet = open_page(routes={"/v1/models": {"models": [there, back]}, "/v1/translate": translate})
     assert sheet.translate("house") == "[there]"
     sheet.page.click("#swap")
-    sheet.page.wait_for_function("() => document.getElementById('target').innerText === '[back]'")
+    sheet.becomes("[back]")
     assert sheet.page.input_value("#source") == "[there]"
     assert (sheet.page.input_value("#from"), sheet.page.input_value("#to")) == ("de", "en")
     assert sheet.page.get_attribute("#target", "lang") == "en"
 
 
-def test_no_swap_without_a_model_for_it(translated: Any) -> None:
+def test_no_swap_without_a_model_for_it(translated):
     assert translated.page.get_attribute("#swap", "aria-disabled") == "true"
     assert translated.page.get_attribute("#swap", "title") == "No model here translates German into English"
     translated.page.click("#swap", force=True)
     assert translated.page.input_value("#from") == "en"
-
-
-def one_word_answer(text: str, word: str) -> dict[str, Any]:
-    """/v1/translate's answer to a text of one word."""
-    best = {
-        "text": word, "score": -0.1, "log_prob": -0.1, "finished": True, "tokens": [word], "token_scores": [-0.1],
-        "source_words": [{"text": text, "start": 0, "end": len(text)}],
-        "words": [{"text": word, "start": 0, "end": len(word), "score": -0.1, "probability": 0.9}],
-        "alignment": [[0, 0]], "attention": [[1.0]],
-    }  # fmt: skip
-    sentence = {"source": text, "start": 0, "end": len(text), "best": [best]}
-    translation = {"text": word, "sentences": [sentence], "target_spans": [[0, len(word)]]}
-    return {"model": "m", "source": "en", "target": "de", "translations": [translation]}

@@ -1,7 +1,5 @@
 """Interactive completion: the reader writes the beginning, Tab takes the model's next word."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -21,7 +19,7 @@ def ghost(sheet: Any, wanted: str) -> None:
     )
 
 
-def test_tab_takes_word_after_word(writing: Any) -> None:
+def test_tab_takes_word_after_word(writing):
     page = writing.page
     assert page.input_value("#writer") == ""
     ghost(writing, writing.translation)
@@ -38,7 +36,7 @@ def test_tab_takes_word_after_word(writing: Any) -> None:
     assert not writing.shows("#undo")
 
 
-def test_a_beginning_of_ones_own_is_completed(writing: Any) -> None:
+def test_a_beginning_of_ones_own_is_completed(writing):
     page = writing.page
     with page.expect_response(
         lambda r: r.url.endswith("/v1/complete") and r.request.post_data_json["prefix"] == "Unser Lehrer m"
@@ -67,7 +65,7 @@ def test_a_beginning_of_ones_own_is_completed(writing: Any) -> None:
     assert writing.lit("source-mirror") == writing.aligned(target="Lehrer")  # what went before it is the same
 
 
-def test_typing_along_keeps_the_ghost(writing: Any) -> None:
+def test_typing_along_keeps_the_ghost(writing):
     """The ghost does not vanish between a letter that fits it and the next answer."""
     ghost(writing, writing.translation)
     writing.page.route("**/v1/complete", lambda _: None)  # no answer comes
@@ -77,7 +75,7 @@ def test_typing_along_keeps_the_ghost(writing: Any) -> None:
     ghost(writing, "")
 
 
-def test_escape_leaves_the_field_and_tab_goes_on(writing: Any) -> None:
+def test_escape_leaves_the_field_and_tab_goes_on(writing):
     """Tab takes words in the field, so Esc must lead out of it (WCAG 2.1.2)."""
     page = writing.page
     page.keyboard.press("Tab")
@@ -92,7 +90,7 @@ def test_escape_leaves_the_field_and_tab_goes_on(writing: Any) -> None:
     assert writing.target == writing.translation
 
 
-def test_tab_leaves_where_there_is_nothing_to_take(writing: Any) -> None:
+def test_tab_leaves_where_there_is_nothing_to_take(writing):
     writing.page.route("**/v1/complete", lambda route: route.fulfill(json={"completions": []}))
     writing.page.fill("#writer", "Unser")
     ghost(writing, "")
@@ -101,7 +99,7 @@ def test_tab_leaves_where_there_is_nothing_to_take(writing: Any) -> None:
     assert not writing.focused().startswith("writer ")
 
 
-def test_another_way_to_go_on_is_taken(writing: Any) -> None:
+def test_another_way_to_go_on_is_taken(writing):
     others = writing.page.locator("#completions .choice")
     others.first.wait_for()
     others.first.click()
@@ -111,7 +109,7 @@ def test_another_way_to_go_on_is_taken(writing: Any) -> None:
     assert writing.focused().startswith("writer ")
 
 
-def test_going_to_another_sentence_keeps_what_was_written(sheet: Any) -> None:
+def test_going_to_another_sentence_keeps_what_was_written(sheet):
     page = sheet.page
     sheet.translate(f"{sheet.sentence} {sheet.other}")
     page.click("#show-writer")
@@ -120,7 +118,4 @@ def test_going_to_another_sentence_keeps_what_was_written(sheet: Any) -> None:
     assert page.inner_text("#writing-source") == sheet.other
     assert page.input_value("#writer") == ""
     page.click("#writer-cancel")
-    page.wait_for_function(
-        "want => document.getElementById('target').innerText === want",
-        arg=f"Unser Lehrer kauft das Haus {sheet.other_translation}",
-    )
+    sheet.becomes(f"Unser Lehrer kauft das Haus {sheet.other_translation}")

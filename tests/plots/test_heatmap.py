@@ -1,7 +1,6 @@
 """The heat map shows the numbers given, survives any script, and is written whole or not at all."""
 
 import xml.etree.ElementTree as ET
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from rnnsearch.plots.heatmap import heatmap, save
 ATTENTION = np.array([[0.9, 0.1, 0.0], [0.2, 0.3, 0.5]])
 
 
-def test_axes_show_the_words_and_weights() -> None:
+def test_axes_show_the_words_and_weights():
     (axes,) = heatmap(ATTENTION, ["Ein", "Mann", "$5$"], ["A", "man"], title="_one_ $").axes
     (image,) = axes.get_images()
     assert np.array_equal(image.get_array(), ATTENTION)
@@ -23,7 +22,7 @@ def test_axes_show_the_words_and_weights() -> None:
     assert axes.xaxis.get_ticks_position() == "top"
 
 
-def test_black_is_zero_and_white_is_one(tmp_path: Path) -> None:
+def test_black_is_zero_and_white_is_one(tmp_path):
     weights = np.array([[0.0, 0.5, 1.0], [1.0, 0.0, 0.2]])
     figure = heatmap(weights, ["a", "b", "c"], ["x", "y"])
     save(figure, tmp_path / "map.png")
@@ -34,7 +33,7 @@ def test_black_is_zero_and_white_is_one(tmp_path: Path) -> None:
     assert image[np.ix_(rows, columns)] == pytest.approx(255 * weights, abs=2)
 
 
-def test_words_lie_inside_the_picture(tmp_path: Path) -> None:
+def test_words_lie_inside_the_picture(tmp_path):
     words = ["Donaudampfschifffahrtsgesellschaft", "kurz"]
     save(
         heatmap(np.eye(2), words, words, title="a title that is much wider than two words"),
@@ -46,12 +45,12 @@ def test_words_lie_inside_the_picture(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("words", "most"), [(90, 14), (0, 1)])
-def test_a_long_or_empty_sentence_has_a_sensible_size(words: int, most: int) -> None:
+def test_a_long_or_empty_sentence_has_a_sensible_size(words, most):
     assert heatmap(np.full((words, words), 0.1), ["word"] * words, ["word"] * words).get_size_inches().max() < most
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
-def test_any_script_draws_without_a_warning(tmp_path: Path, suffix: str) -> None:
+def test_any_script_draws_without_a_warning(tmp_path, suffix):
     source = ["בראשית", "ברא", "مرحبا", "日本語", "नमस्ते", "😀", "a\x00b", "--><x>&", "\\frac{$"]
     path = tmp_path / f"map.{suffix}"
     save(heatmap(np.full((1, len(source)), 0.1), source, ["\u202eevil"]), path)
@@ -60,13 +59,13 @@ def test_any_script_draws_without_a_warning(tmp_path: Path, suffix: str) -> None
         ET.fromstring(path.read_bytes())
 
 
-def test_the_same_figure_gives_the_same_file(tmp_path: Path) -> None:
+def test_the_same_figure_gives_the_same_file(tmp_path):
     for name in ("one.svg", "two.svg"):
         save(heatmap(ATTENTION, ["a", "b", "c"], ["x", "y"]), tmp_path / name)
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
 
 
-def test_wrong_shapes_and_numbers() -> None:
+def test_wrong_shapes_and_numbers():
     with pytest.raises(RnnsearchError, match=r"\[2, 3\]; got \[3, 2\] \(is it the transpose\?\)"):
         heatmap(ATTENTION.T, ["a", "b", "c"], ["x", "y"])
     with pytest.raises(RnnsearchError, match=r"\[1, 3\]; got \[2, 3\]$"):
@@ -75,7 +74,7 @@ def test_wrong_shapes_and_numbers() -> None:
         heatmap(np.full((1, 1), np.nan), ["a"], ["x"])
 
 
-def test_other_suffixes_are_refused(tmp_path: Path) -> None:
+def test_other_suffixes_are_refused(tmp_path):
     figure = heatmap(ATTENTION, ["a", "b", "c"], ["x", "y"])
     with pytest.raises(RnnsearchError, match=r'map.jpg: .* must end in .png, .svg or .pdf; got ".jpg"'):
         save(figure, tmp_path / "map.jpg")

@@ -15,15 +15,14 @@ LOG = [
 ]
 
 
-def test_points_leave_out_what_is_missing() -> None:
+def test_points_leave_out_what_is_missing():
     assert points(LOG, "train_nll") == ([10.0, 20.0, 40.0], [60.0, 50.0, 40.0])
     assert points(LOG, "dev_bleu") == ([20.0, 40.0], [3.0, 9.0])
     assert points(LOG, "unheard_of") == ([], [])
 
 
-def test_curves() -> None:
+def test_curves():
     figure = curves(LOG)
-    assert figure is not None
     above, below = figure.axes
     assert [line.get_ydata().tolist() for line in above.get_lines()] == [[60.0, 50.0, 40.0], [55.0, 45.0]]
     assert [text.get_text() for text in above.get_legend().get_texts()] == ["train NLL", "dev NLL"]
@@ -39,12 +38,12 @@ def test_curves() -> None:
         ([], 0),
     ],
 )
-def test_what_the_log_has_not_is_not_drawn(log: list[dict[str, float]], panels: int) -> None:
+def test_what_the_log_has_not_is_not_drawn(log, panels):
     figure = curves(log)
     assert (0 if figure is None else len(figure.axes)) == panels
 
 
-def test_statistics_table() -> None:
+def test_statistics_table():
     rows = statistics_table(
         [
             LearningStatistics("RNNsearch-50*", 667_000, 5.0, 252.0, "Quadro K-6000", 36.7, 35.2),

@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from rnnsearch.plots.terminal import SCALE, draw
 
 
-def test_grid() -> None:
+def test_grid():
     attention = np.array([[0.9, 0.1, 0.0], [0.0, 0.6, 0.4], [0.09, 0.11, 0.8]])
     assert draw(attention, ["Ein", "Mann", "sitzt"], ["A", "man", "sits"], scale=True).splitlines() == [
         "      ┌ Ein",
@@ -22,14 +22,14 @@ def test_grid() -> None:
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100])
 @pytest.mark.parametrize("words", [1, 9, 20, 28, 60])
-def test_no_line_is_too_wide(width: int, words: int) -> None:
+def test_no_line_is_too_wide(width, words):
     source = [("Wort" * (n % 9 + 1)) for n in range(words)]
     target = [("語" * (n % 15 + 1)) for n in range(words)]
     text = draw(np.eye(words), source, target, width, scale=True)
     assert max(cell_len(line) for line in text.splitlines()) <= width
 
 
-def test_columns_close_up_before_the_list() -> None:
+def test_columns_close_up_before_the_list():
     words = [f"w{n}" for n in range(20)]
     wide, narrow, listed = (draw(np.eye(20), words, words, width) for width in (80, 60, 40))
     assert "██" in wide
@@ -38,23 +38,23 @@ def test_columns_close_up_before_the_list() -> None:
     assert listed.splitlines()[3] == "w3  <- w3 (1.00)"
 
 
-def test_long_sentences_become_a_list() -> None:
+def test_long_sentences_become_a_list():
     words = [f"word{n}" for n in range(40)]
     lines = draw(np.full((2, 40), 0.02) + np.eye(2, 40), words, ["eins", "zweitens"]).splitlines()
     assert lines == ["eins     <- word0 (1.02)", "zweitens <- word1 (1.02)"]
 
 
-def test_wide_characters_keep_the_columns_straight() -> None:
+def test_wide_characters_keep_the_columns_straight():
     lines = draw(np.eye(2), ["私", "は"], ["語", "me"]).splitlines()
     assert [lines[2], lines[3]] == ["語  ██ ·", "me  ·  ██"]
 
 
-def test_control_characters_do_not_reach_the_terminal() -> None:
+def test_control_characters_do_not_reach_the_terminal():
     text = draw(np.eye(2), ["\x1b[31mred", "a\u202eb"], ["x\ry", "\u0646\u200c\u0645"])
     assert not set("\x1b\u202e\r") & set(text)
     assert "\u0646\u200c\u0645" in text
 
 
-def test_empty_sides() -> None:
+def test_empty_sides():
     assert draw(np.zeros((0, 2)), ["a", "b"], []) == ""
     assert draw(np.zeros((1, 0)), [], ["x"]) == "x"

@@ -1,5 +1,4 @@
-"""A small made Scorer: its scores depend on the whole history and on the source, and it can misbehave on demand; and a
-small model."""
+"""A small made Scorer: its scores depend on the whole history and on the source, and it can misbehave on demand."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -8,10 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rnnsearch.config import AttentionConfig, ModelConfig
-from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.search.scorer import Sources, Step
-from rnnsearch.systems.build import build
 from rnnsearch.text.vocabulary import BOS, EOS
 
 SIZE = 6
@@ -128,19 +124,3 @@ def table() -> Callable[..., TableScorer]:
 def sentences() -> list[list[int]]:
     """Source sentences of several lengths."""
     return [[5, 6, 7], [8], [9, 10, 11, 12, 13, 14], [15, 16], [17, 4, 4, 18], [20, 21, 22, 23, 24]]
-
-
-@pytest.fixture
-def model() -> TranslationModel:
-    """A small RNNsearch over 30 source and 12 target symbols, whose weights are large enough to prefer something."""
-    config = ModelConfig(
-        embedding=6,
-        encoder={"type": "bidirectional", "cell": "gru", "size": 5},
-        attention=AttentionConfig(score="additive", size=4),
-        decoder={"type": "bahdanau", "cell": "gru", "size": 7, "maxout": 6},
-    )
-    made = build(config, 30, 12, seed=1).eval()
-    with torch.no_grad():
-        for parameter in made.parameters():
-            parameter.mul_(4)
-    return made

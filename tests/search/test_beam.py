@@ -52,35 +52,6 @@ def test_a_wide_enough_beam_is_exhaustive_search(toy, seed, ranking):
     assert [h.score for h in found] == pytest.approx([h.score for h in every[:10]], **LOOSE)
 
 
-@pytest.mark.parametrize("width", [2, 3, 5, 12])
-@pytest.mark.parametrize("ranking", RANKINGS[-3:], ids=str)
-def test_beam_scores_are_the_forced_scores_of_its_outputs(toy, sentences, width, ranking):
-    scorer, sources = toy(seed=3, end=0.5), make_sources(sentences, CPU)
-    options = SearchOptions(beam=width, n_best=width, **asdict(ranking))
-    found = beam(scorer, sources, options)
-    for rank in range(width):
-        ranked = [hypotheses[rank] for hypotheses in found]
-        assert all(h.finished for h in ranked)
-        again = forced(scorer, sources, [h.ids for h in ranked], ranking)
-        same([ranked], [again])
-
-
-def test_each_hypothesis_adds_up(toy, sentences):
-    for hypotheses in beam(toy(seed=1), make_sources(sentences, CPU), SearchOptions(n_best=5, length_penalty=0.7)):
-        for h in hypotheses:
-            assert h.log_prob == pytest.approx(sum(h.token_scores), **LOOSE)
-            assert h.score == pytest.approx(h.log_prob / len(h.token_scores) ** 0.7, **LOOSE)
-            assert len(h.token_scores) == len(h.ids) + h.finished
-
-
-def test_attention_has_a_distribution_over_the_source_and_its_end_for_each_symbol(toy, sentences):
-    found = beam(toy(seed=2), make_sources(sentences, CPU), SearchOptions(n_best=3))
-    for ids, hypotheses in zip(sentences, found, strict=True):
-        for h in hypotheses:
-            assert h.attention["source"].shape == (len(h.token_scores), len(ids) + 1)
-            np.testing.assert_allclose(h.attention["source"].sum(1), 1, atol=1e-5)
-
-
 @pytest.mark.parametrize("width", [1, 4])
 @pytest.mark.parametrize("compact_at", [0.0, 0.25, 1.0])
 def test_neither_batch_nor_padding_nor_compaction_changes_a_sentence(toy, sentences, width, compact_at):
@@ -101,17 +72,6 @@ def test_ended_sentences_leave_the_batch(toy, sentences, search):
     scorer = toy(seed=5)
     search(scorer, make_sources(sentences, CPU), SearchOptions(compact_at=1.0))
     assert scorer.rows[-1] == max(scorer.rows)
-
-
-def test_n_best_are_sorted_and_distinct_and_begin_with_the_best(toy, sentences):
-    sources = make_sources(sentences, CPU)
-    one = beam(toy(seed=6), sources, SearchOptions(beam=8))
-    many = beam(toy(seed=6), sources, SearchOptions(beam=8, n_best=8))
-    for first, hypotheses in zip(one, many, strict=True):
-        assert first[0].ids == hypotheses[0].ids
-        scores = [h.score for h in hypotheses]
-        assert len(hypotheses) == len({h.ids for h in hypotheses}) == 8
-        assert scores == sorted(scores, reverse=True)
 
 
 @pytest.mark.parametrize("penalty", [0.0, 1.0])

@@ -5,12 +5,13 @@ import torch
 
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.search.beam import beam
-from rnnsearch.search.candidates import FREQUENT, KEPT, Candidates, every, learn, read, save
+from rnnsearch.search.candidates import FREQUENT, KEPT, Candidates, learn, read, save
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, make_sources
 from rnnsearch.search.greedy import greedy
 from rnnsearch.search.model_scorer import fastest
 from rnnsearch.text.vocabulary import EOS
+from tests.untrained import BAHDANAU, untrained
 
 CPU = torch.device("cpu")
 SENTENCES = [[5, 6, 7], [8, 9, 10, 11], [4]]
@@ -18,17 +19,18 @@ LIMITS = {"max_ratio": 1.0, "max_extra": 3}
 
 
 @pytest.fixture(params=["native", "plain"])
-def scorer(request, model, monkeypatch):
-    """The model's fastest Scorer, and that without native code."""
+def scorer(request, monkeypatch):
+    """A model's fastest Scorer, and that without native code."""
     if request.param == "plain":
         monkeypatch.setattr("rnnsearch.search.model_scorer.decoding", lambda: None)
-    return fastest(model, "fp32").scorer
+    return fastest(untrained(BAHDANAU).model.eval(), "fp32").scorer
 
 
 @pytest.mark.parametrize("width", [1, 3])
 def test_a_list_of_everything_is_the_full_softmax(scorer, width):
     options = SearchOptions(beam=width, n_best=width, **LIMITS)
-    found, expected = (decode_all(scorer, SENTENCES, options, columns=lists) for lists in (every(30, 12), None))
+    whole = Candidates(torch.full((30, 1), -1), torch.arange(scorer.vocabulary), 1, scorer.vocabulary)
+    found, expected = (decode_all(scorer, SENTENCES, options, columns=lists) for lists in (whole, None))
     for hs, es in zip(found, expected, strict=True):
         assert [h.ids for h in hs] == [e.ids for e in es]
         for h, e in zip(hs, es, strict=True):
@@ -36,7 +38,7 @@ def test_a_list_of_everything_is_the_full_softmax(scorer, width):
 
 
 def test_translations_are_made_of_the_list_alone_and_renormalised_over_it(scorer):
-    lists = Candidates(torch.tensor([[-1]] * 30), torch.tensor([6, 9]), 1, 12)
+    lists = Candidates(torch.tensor([[-1]] * 30), torch.tensor([6, 9]), 1, scorer.vocabulary)
     sources = make_sources(SENTENCES, CPU)
     assert lists(sources).tolist() == [0, 1, 2, EOS, 6, 9]
     for search in (greedy, beam):

@@ -12,7 +12,7 @@ from rnnsearch.search.constraints import SearchOptions, limits
 from rnnsearch.search.decode import make_sources
 from rnnsearch.search.forced import forced
 from rnnsearch.search.greedy import greedy
-from rnnsearch.search.spelling import Spelling
+from rnnsearch.search.spelling import ForcedSpelling
 from rnnsearch.text.vocabulary import BOS, EOS, PAD, UNK
 
 CPU = torch.device("cpu")
@@ -24,6 +24,8 @@ BOTH = pytest.mark.parametrize("search", [greedy, beam])
     [
         ("beam", 0, "beam must be at least 1; got 0"),
         ("length_penalty", -0.5, "length_penalty must be at least 0; got -0.5"),
+        ("coverage_penalty", -0.1, "coverage_penalty must be at least 0; got -0.1"),
+        ("length_norm", "wu", 'length_norm must be one of power, gnmt; got "wu"'),
         ("max_ratio", -1.0, "max_ratio must be at least 0; got -1.0"),
         ("max_extra", -1, "max_extra must be at least 0; got -1"),
         ("n_best", 6, "n_best must be between 1 and beam (5); got 6"),
@@ -89,12 +91,6 @@ def test_a_prefix_may_be_longer_than_the_maximal_length(toy, search):
 
 
 @BOTH
-def test_as_many_prefixes_as_sentences(toy, search):
-    with pytest.raises(RnnsearchError, match=r"prefix must have one entry a sentence \(1\); got 2"):
-        search(toy(), make_sources([[9]], CPU), SearchOptions(prefix=((), ())))
-
-
-@BOTH
 def test_no_translation_is_shorter_than_the_minimal_length(toy, sentences, search):
     sources = make_sources(sentences, CPU)
     scorer = toy(seed=4, end=3.0)
@@ -132,7 +128,7 @@ def test_a_prefix_joins_the_columns_chosen(toy, sentences, search):
     for wanted, [best] in zip(prefix, found, strict=True):
         assert best.ids[: len(wanted)] == wanted
         assert set(best.ids[len(wanted) :]) <= {4, 5, 6, 7, 8}
-    spelling = Spelling(((),) * 6, torch.ones(9, dtype=torch.int64))
+    spelling = ForcedSpelling(((),) * 6, torch.ones(9, dtype=torch.int64))
     free = search(scorer, sources, SearchOptions(beam=2))
     assert search(scorer, sources, SearchOptions(beam=2, spelling=spelling), lambda _: part) == free
 

@@ -1,7 +1,6 @@
 """Any number of sentences: order, batches, empty ones, progress, errors; and forced decoding."""
 
 import math
-import threading
 
 import pytest
 import torch
@@ -143,11 +142,6 @@ def test_batches_on_several_threads_find_the_same(toy, sentences):
     assert seen[-1] == len(sentences)
     with pytest.raises(SentenceError, match=r"sentence 4 \(counting from 0\)"):
         decode_all(toy(nan=(17, 1)), sentences, SearchOptions(beam=2), 1)
-    threads = []
-    later = threading.Thread(target=lambda: threads.append(torch.get_num_threads()))
-    later.start()
-    later.join()
-    assert [*threads, torch.get_num_threads()] == [3, 3]
 
 
 def test_a_large_batch_is_shared_out_among_threads(toy, sentences):

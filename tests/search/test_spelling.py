@@ -10,7 +10,7 @@ from rnnsearch.search.beam import beam
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, make_sources
 from rnnsearch.search.greedy import greedy, stream
-from rnnsearch.search.spelling import Spelling
+from rnnsearch.search.spelling import ForcedSpelling
 
 CPU = torch.device("cpu")
 SIZES = torch.tensor([0, 0, 0, 0, 1, 1, 2, 3, 4])
@@ -25,7 +25,7 @@ def test_the_best_of_all_spellings_is_found(toy, sentences):
         sources = make_sources(sentences, CPU)
         options = SearchOptions(beam=60, length_penalty=0.0, max_ratio=0.5, max_extra=2)
         ways = [beam(toy(seed=seed), sources, replace(options, prefix=(way,) * len(sentences))) for way in WAYS]
-        spelling = Spelling((AB,) * len(sentences), SIZES)
+        spelling = ForcedSpelling((AB,) * len(sentences), SIZES)
         found = beam(toy(seed=seed), sources, replace(options, spelling=spelling))
         for n, [best] in enumerate(found):
             expected = max((way[n][0] for way in ways), key=lambda h: h.score)
@@ -37,10 +37,12 @@ def test_the_best_of_all_spellings_is_found(toy, sentences):
 def test_each_sentence_spells_its_own_after_its_own_prefix(toy, sentences, width):
     rests = (AB, (), AB, (), AB, ())
     prefix = ((8, 8), (8,), (), (), (5,), (5, 5, 5))
-    options = SearchOptions(beam=width, prefix=prefix, spelling=Spelling(rests, SIZES), max_ratio=0.0, max_extra=0)
+    options = SearchOptions(
+        beam=width, prefix=prefix, spelling=ForcedSpelling(rests, SIZES), max_ratio=0.0, max_extra=0
+    )
     together = decode_all(toy(seed=1), sentences, options, batch_sentences=4)
     for n, ids in enumerate(sentences):
-        alone = replace(options, prefix=(prefix[n],), spelling=Spelling((rests[n],), SIZES))
+        alone = replace(options, prefix=(prefix[n],), spelling=ForcedSpelling((rests[n],), SIZES))
         [[best]] = decode_all(toy(seed=1), [ids], alone)
         assert together[n][0].ids == best.ids
         assert best.ids[: len(prefix[n])] == prefix[n]
@@ -51,9 +53,9 @@ def test_each_sentence_spells_its_own_after_its_own_prefix(toy, sentences, width
 def test_what_cannot_be_spelled_and_wrong_counts_are_refused(toy, sentences):
     sources = make_sources(sentences[:1], CPU)
     with pytest.raises(RnnsearchError, match="must have an allowed symbol at target position 1"):
-        greedy(toy(), sources, SearchOptions(spelling=Spelling((((),),), SIZES)))
+        greedy(toy(), sources, SearchOptions(spelling=ForcedSpelling((((),),), SIZES)))
     with pytest.raises(RnnsearchError, match=r"spelling must have one entry a sentence \(1\); got 2"):
-        beam(toy(), sources, SearchOptions(spelling=Spelling(((), ()), SIZES)))
+        beam(toy(), sources, SearchOptions(spelling=ForcedSpelling(((), ()), SIZES)))
 
 
 @pytest.mark.parametrize("options", [SearchOptions(beam=1), SearchOptions(beam=1, max_ratio=0.0, max_extra=3)])

@@ -15,6 +15,7 @@ from rnnsearch.systems.checks import check_unknown
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.text.vocabulary import MARKER, UNK
 from rnnsearch.text.words import train_words
+from tests.untrained import BAHDANAU, RNNENCDEC
 
 SOURCE = train_words(["the portico in", "the"], 50, 1)
 TARGET = train_words(["le de portique,."], 50, 1)
@@ -97,18 +98,9 @@ def test_reading_a_dictionary(tmp_path: Path) -> None:
         read_dictionary(tmp_path / "nothing.tsv")
 
 
-def config(decoder: str = "bahdanau", text: str = "words", **search: Any) -> RunConfig:
-    attends = decoder == "bahdanau"
-    model: dict[str, Any] = {
-        "embedding": 4,
-        "encoder": {"type": "bidirectional" if attends else "unidirectional", "cell": "gru", "size": 4},
-        "decoder": {"type": decoder, "cell": "gru", "size": 4, "maxout": 4},
-    }
-    if attends:
-        model["attention"] = {"score": "additive", "size": 4}
-    data = {"source": "en", "target": "fr", "train": ["x.tsv"]}
+def config(model: dict[str, Any] = BAHDANAU, text: str = "words", **search: Any) -> RunConfig:
     tables = {
-        "data": data,
+        "data": {"source": "en", "target": "fr", "train": ["x.tsv"]},
         "text": {"type": text},
         "model": model,
         "training": {"max_epochs": 1, "optimiser": {"learning_rate": 0.001}},
@@ -124,7 +116,7 @@ def config(decoder: str = "bahdanau", text: str = "words", **search: Any) -> Run
         ({"replace_unknown": "copy"}, []),
         ({"replace_unknown": "dictionary", "dictionary": "d.tsv"}, []),
         (
-            {"decoder": "rnnencdec", "replace_unknown": "copy"},
+            {"model": RNNENCDEC, "replace_unknown": "copy"},
             ["search.replace_unknown: has no effect with the rnnencdec decoder, which does not attend; remove it"],
         ),
         (

@@ -1,18 +1,13 @@
 """Translation of whole files, in the background."""
 
-from __future__ import annotations
-
-import asyncio
-from collections.abc import Callable
-from pathlib import Path
+import time
 from typing import Any
 
-import httpx
 import pytest
+from starlette.testclient import TestClient
 
 import rnnsearch
 
-Talk = Callable[..., Any]
 LINES = ["the dog sees a big bird.", "the small cat sees the dog. the cat", "a bird"] * 7
 
 
@@ -20,93 +15,74 @@ def file(name: str, text: str | bytes) -> dict[str, Any]:
     return {"files": {"file": (name, text if isinstance(text, bytes) else text.encode())}}
 
 
-async def ended(http: httpx.AsyncClient, id: str) -> dict[str, Any]:
+def ended(http: TestClient, id: str) -> dict[str, Any]:
     """The report of a job when it has ended."""
     while True:
-        row: dict[str, Any] = (await http.get(f"/v1/files/{id}")).json()
+        row: dict[str, Any] = http.get(f"/v1/files/{id}").json()
         if row["state"] in ("done", "failed"):
             return row
-        await asyncio.sleep(0.01)
+        time.sleep(0.01)
 
 
-def test_a_file_comes_back_translated(talk: Talk, folders: list[Path]) -> None:
-    async def conversation(http: httpx.AsyncClient) -> tuple[Any, ...]:
-        text = "\n".join(LINES) + "\n"
-        sent = await http.post("/v1/files", data={"source": "en", "target": "de"}, **file("../etc/Ünder.txt", text))
-        job = sent.json()
-        row = await ended(http, job["id"])
-        result = await http.get(f"/v1/files/{job['id']}/result")
-        gone = await http.delete(f"/v1/files/{job['id']}")
-        return sent, row, result, gone, await http.get(f"/v1/files/{job['id']}")
-
-    sent, row, result, gone, after = talk(conversation)
+def test_a_file_comes_back_translated(http, folders):
+    text = "\n".join(LINES) + "\n"
+    sent = http.post("/v1/files", data={"source": "en", "target": "de"}, **file("../etc/Ünder.txt", text))
     assert sent.status_code == 202
     assert sent.json()["segments"] == len(LINES)
+    job = f"/v1/files/{sent.json()['id']}"
+    row = ended(http, sent.json()["id"])
     assert row["name"] == "Ünder.txt"
     assert (row["state"], row["done"], row["error"]) == ("done", len(LINES), None)
+    result = http.get(f"{job}/result")
     assert result.headers["content-disposition"] == "attachment; filename*=UTF-8''%C3%9Cnder.de.txt"
     translator = rnnsearch.load(folders[0])
     assert result.text.split("\n")[0] == translator.translate(LINES[0]).text
     assert len(result.text.split("\n")) == len(LINES) + 1
-    assert (gone.status_code, after.status_code) == (204, 404)
+    assert (http.delete(job).status_code, http.get(job).status_code) == (204, 404)
 
 
-def test_libretranslates_way(talk: Talk) -> None:
-    async def conversation(http: httpx.AsyncClient) -> tuple[Any, ...]:
-        answer = await http.post(
-            "/translate_file", data={"source": "auto", "target": "de"}, **file("a.tsv", "the cat\n")
-        )
-        result = await http.get(answer.json()["translatedFileUrl"])
-        bad = await http.post("/translate_file", data={"source": "en", "target": "de"}, **file("a.txt", "x " * 90))
-        return answer, result, bad
-
-    answer, result, bad = talk(conversation, max_symbols=50)
+def test_libretranslates_way(serve):
+    http = serve(max_symbols=50)
+    answer = http.post("/translate_file", data={"source": "auto", "target": "de"}, **file("a.tsv", "the cat\n"))
     assert answer.status_code == 200
+    result = http.get(answer.json()["translatedFileUrl"])
     assert result.text.startswith("the cat\t")
     assert len(result.text) > len("the cat\t\n")
+    bad = http.post("/translate_file", data={"source": "en", "target": "de"}, **file("a.txt", "x " * 90))
     assert bad.status_code == 400
     assert bad.json()["error"].startswith("a.txt: a sentence must have at most 50 symbols")
 
 
-def test_files_take_turns_and_can_be_called_off(talk: Talk) -> None:
-    async def conversation(http: httpx.AsyncClient) -> None:
-        ids = []
-        for n in range(3):
-            sent = await http.post("/v1/files", data={"model": "en-de"}, **file(f"{n}.txt", "\n".join(LINES * 20)))
-            ids.append(sent.json()["id"])
-        full = await http.post("/v1/files", data={"model": "en-de"}, **file("4.txt", "one"))
-        assert full.status_code == 429
-        assert full.headers["retry-after"] == "60"
-        states = [(await http.get(f"/v1/files/{id}")).json()["state"] for id in ids]
-        assert states == ["running", "queued", "queued"]
-        early = await http.get(f"/v1/files/{ids[2]}/result")
-        assert early.status_code == 404
-        assert early.json()["error"] == "the file must be done to be fetched; it is queued"
-        for id in ids[:2]:
-            assert (await http.delete(f"/v1/files/{id}")).status_code == 204
-        # The others' sentences are in nobody's way, and neither is a file in the way of a sentence.
-        assert (await http.post("/v1/translate", json={"text": "the cat"})).status_code == 200
-        assert (await http.delete(f"/v1/files/{ids[2]}")).status_code == 204
-
-    talk(conversation, max_files=3)
+def test_files_take_turns_and_can_be_called_off(serve):
+    http, ids = serve(max_files=3), []
+    for n in range(3):
+        sent = http.post("/v1/files", data={"model": "en-de"}, **file(f"{n}.txt", "\n".join(LINES * 20)))
+        ids.append(sent.json()["id"])
+    full = http.post("/v1/files", data={"model": "en-de"}, **file("4.txt", "one"))
+    assert full.status_code == 429
+    assert full.headers["retry-after"] == "60"
+    states = [http.get(f"/v1/files/{id}").json()["state"] for id in ids]
+    assert states == ["running", "queued", "queued"]
+    early = http.get(f"/v1/files/{ids[2]}/result")
+    assert early.status_code == 404
+    assert early.json()["error"] == "the file must be done to be fetched; it is queued"
+    for id in ids[:2]:
+        assert http.delete(f"/v1/files/{id}").status_code == 204
+    # The others' sentences are in nobody's way, and neither is a file in the way of a sentence.
+    assert http.post("/v1/translate", json={"text": "the cat"}).status_code == 200
+    assert http.delete(f"/v1/files/{ids[2]}").status_code == 204
 
 
-def test_a_server_that_stops_finishes_its_files_first(talk: Talk) -> None:
-    async def conversation(http: httpx.AsyncClient) -> None:
-        sent = await http.post("/v1/files", data={"model": "en-de"}, **file("a.txt", "\n".join(LINES)))
-        id = sent.json()["id"]
-        files = http.app.state.service.files  # type: ignore[attr-defined]
-        stopping = asyncio.create_task(files.finish())
-        await asyncio.sleep(0)
-        refused = await http.post("/v1/files", data={"model": "en-de"}, **file("b.txt", "one"))
-        assert refused.status_code == 503
-        assert (await ended(http, id))["state"] == "done"
-        await asyncio.sleep(0.1)
-        assert not stopping.done(), "the result has not been fetched"
-        assert (await http.get(f"/v1/files/{id}/result")).status_code == 200
-        await asyncio.wait_for(stopping, 20)
-
-    talk(conversation)
+def test_a_server_that_stops_finishes_its_files_first(http):
+    id = http.post("/v1/files", data={"model": "en-de"}, **file("a.txt", "\n".join(LINES))).json()["id"]
+    stopping = http.portal.start_task_soon(http.app.state.service.files.finish)
+    refused = http.post("/v1/files", data={"model": "en-de"}, **file("b.txt", "one"))
+    assert refused.status_code == 503
+    assert ended(http, id)["state"] == "done"
+    time.sleep(0.1)
+    assert not stopping.done(), "the result has not been fetched"
+    assert http.get(f"/v1/files/{id}/result").status_code == 200
+    stopping.result(20)
 
 
 @pytest.mark.parametrize(
@@ -120,21 +96,7 @@ def test_a_server_that_stops_finishes_its_files_first(talk: Talk) -> None:
         ({"model": "en-de"}, file("a.txt", b"x" * 2000), 413, "the body must have at most 1,000 bytes"),
     ],
 )
-def test_faults(talk: Talk, fields: dict[str, str], content: dict[str, Any], status: int, said: str) -> None:
-    async def conversation(http: httpx.AsyncClient) -> httpx.Response:
-        return await http.post("/v1/files", data=fields, **content)
-
-    response = talk(conversation, max_body=1000)
+def test_faults(serve, fields, content, status, said):
+    response = serve(max_body=1000).post("/v1/files", data=fields, **content)
     assert response.status_code == status
     assert response.json()["error"].startswith(said)
-
-
-def test_keys_are_asked_for(talk: Talk) -> None:
-    async def conversation(http: httpx.AsyncClient) -> list[int]:
-        content = file("a.txt", "the cat")
-        none = await http.post("/v1/files", data={"model": "en-de"}, **content)
-        wrong = await http.post("/translate_file", data={"target": "de", "api_key": "two"}, **content)
-        right = await http.post("/translate_file", data={"target": "de", "api_key": "one"}, **content)
-        return [none.status_code, wrong.status_code, right.status_code]
-
-    assert talk(conversation, api_keys=frozenset({"one"})) == [403, 403, 200]

@@ -1,111 +1,103 @@
-"""What holds for every route: limits of size and time, faults of our own, metrics, logs, the API's own page."""
+"""What holds for every route: keys, limits of size and time, faults of our own, metrics, logs, the API's own page."""
 
-from __future__ import annotations
-
-import asyncio
 import json
 import logging
 import re
 import threading
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import pytest
+from starlette.testclient import TestClient
 
 from rnnsearch.serve.http import create_app, observed
 from rnnsearch.serve.limits import Settings
 from rnnsearch.serve.logs import LOGGER, JsonFormatter
-from rnnsearch.serve.registry import Registry
 from rnnsearch.translate import Translator
 
-Talk = Callable[..., Any]
+CAT = {"text": "the cat"}
 
 
-def test_an_answer_that_takes_too_long_is_given_up(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/detect", {"json": {"q": "the cat"}}),
+        ("/suggest", {"json": {"q": "the cat", "s": "x", "source": "en", "target": "de"}}),
+        ("/v1/complete", {"json": {**CAT, "prefix": ""}}),
+        ("/v1/alternatives", {"json": {**CAT, "translation": "b", "word": 0}}),
+        ("/v1/translate", {"json": CAT}),
+        ("/v1/files", {"data": {"model": "en-de"}, "files": {"file": ("a.txt", b"the cat")}}),
+        ("/translate_file", {"data": {"target": "de", "api_key": "two"}, "files": {"file": ("a.txt", b"the cat")}}),
+    ],
+)
+def test_keys_are_asked_for(serve, path, body):
+    http = serve(api_keys=frozenset({"one"}))
+    assert http.post(path, **body).status_code == 403
+    if "data" in body:
+        assert http.post("/translate_file", **body | {"data": {"target": "de", "api_key": "one"}}).status_code == 200
+
+
+def test_an_answer_that_takes_too_long_is_given_up(serve, monkeypatch):
     go = threading.Event()
 
     def slow(*_: Any, **__: Any) -> Any:
         go.wait(20)
         raise RuntimeError("never wanted")
 
-    async def conversation(http: httpx.AsyncClient) -> httpx.Response:
-        monkeypatch.setattr(Translator, "n_best", slow)
-        try:
-            return await http.post("/v1/translate", json={"text": "the cat"})
-        finally:
-            go.set()
-
-    response = talk(conversation, timeout=0.3)
+    monkeypatch.setattr(Translator, "n_best", slow)
+    try:
+        response = serve(timeout=0.3).post("/v1/translate", json=CAT)
+    finally:
+        go.set()
     assert response.status_code == 504
     assert response.json() == {"error": "an answer must be ready in 0.3 seconds; it was not"}
 
 
-def test_a_fault_of_our_own_is_a_sentence_and_is_logged(
-    talk: Talk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_fault_of_our_own_is_a_sentence_and_is_logged(http, monkeypatch, caplog):
     def broken(*_: Any, **__: Any) -> Any:
         raise RuntimeError("a bug")
 
-    async def conversation(http: httpx.AsyncClient) -> list[httpx.Response]:
-        monkeypatch.setattr(Translator, "n_best", broken)
-        first = await http.post("/v1/translate", json={"text": "the cat"})
-        monkeypatch.undo()
-        return [first, await http.post("/v1/translate", json={"text": "the cat"})]
-
-    first, second = talk(conversation)
-    assert first.status_code == 500
-    assert first.json() == {"error": "the server has met a fault of its own; its log says more"}
+    with monkeypatch.context() as patched:
+        patched.setattr(Translator, "n_best", broken)
+        response = http.post("/v1/translate", json=CAT)
+    assert response.status_code == 500
+    assert response.json() == {"error": "the server has met a fault of its own; its log says more"}
     assert "a bug" in caplog.text
-    assert second.status_code == 200, "it goes on"
+    assert http.post("/v1/translate", json=CAT).status_code == 200, "it goes on"
 
 
-def test_a_damaged_model_is_said_to_be(folders: list[Path], talk: Talk) -> None:
-    async def conversation(http: httpx.AsyncClient) -> httpx.Response:
-        folder = folders[0]
-        weights = (folder / "model.safetensors").read_bytes()
-        (folder / "model.safetensors").write_bytes(weights[:100])
-        try:
-            return await http.post("/v1/translate", json={"text": "the cat"})
-        finally:
-            (folder / "model.safetensors").write_bytes(weights)
-
-    response = talk(conversation)
+def test_a_damaged_model_is_said_to_be(folders, http):
+    weights = folders[0] / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:100])
+    try:
+        response = http.post("/v1/translate", json=CAT)
+    finally:
+        weights.write_bytes(whole)
     assert response.status_code == 503
     assert "is truncated or damaged" in response.json()["error"]
 
 
-def test_a_body_that_is_too_large(talk: Talk) -> None:
-    async def chunks() -> Any:
+def test_a_body_that_is_too_large(serve):
+    def chunks() -> Iterator[bytes]:
         for _ in range(30):
             yield b"x" * 100
 
-    async def conversation(http: httpx.AsyncClient) -> list[httpx.Response]:
-        declared = await http.post("/v1/translate", content=b"x" * 2000)
-        counted = await http.post("/v1/translate", content=chunks())
-        form = await http.post("/translate", data={"q": "x" * 2000, "target": "de"})
-        return [declared, counted, form]
-
-    for response in talk(conversation, max_body=1000):
+    http = serve(max_body=1000)
+    declared = http.post("/v1/translate", content=b"x" * 2000)
+    counted = http.post("/v1/translate", content=chunks())
+    form = http.post("/translate", data={"q": "x" * 2000, "target": "de"})
+    for response in (declared, counted, form):
         assert response.status_code == 413
         assert response.json() == {"error": "the body must have at most 1,000 bytes; got more"}
 
 
-def test_metrics_count_requests_and_batches(folders: list[Path]) -> None:
-    async def conversation() -> str:
-        app = create_app(folders, Settings())
-        transport = httpx.ASGITransport(app=observed(app))
-        async with (
-            app.router.lifespan_context(app),
-            httpx.AsyncClient(transport=transport, base_url="http://t") as http,
-        ):
-            await http.post("/v1/translate", json={"text": "the cat. The dog."})
-            await http.get("/nobody/has/this")
-            await http.post("/translate", json={"q": "a", "target": "xx"})
-            return (await http.get("/metrics")).text
-
-    text = asyncio.run(conversation())
+def test_metrics_count_requests_and_batches(folders):
+    with TestClient(observed(create_app(folders, Settings()))) as http:
+        http.post("/v1/translate", json={"text": "the cat. The dog."})
+        http.get("/nobody/has/this")
+        http.post("/translate", json={"q": "a", "target": "xx"})
+        text = http.get("/metrics").text
     rows = dict(line.rpartition(" ")[::2] for line in text.splitlines() if not line.startswith("#"))
     assert rows['rnnsearch_requests_total{route="/v1/translate",status="200"}'] == "1.0"
     assert rows['rnnsearch_requests_total{route="/translate",status="400"}'] == "1.0"
@@ -116,7 +108,7 @@ def test_metrics_count_requests_and_batches(folders: list[Path]) -> None:
     assert "nobody" not in text, "what a user makes up is no label"
 
 
-def test_a_record_is_one_line_of_json() -> None:
+def test_a_record_is_one_line_of_json():
     record = logging.LogRecord(LOGGER, logging.INFO, "", 0, "a\nb", (), None)
     record.fields = {"status": 200}
     line = JsonFormatter().format(record)
@@ -126,25 +118,8 @@ def test_a_record_is_one_line_of_json() -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", row["time"])
 
 
-def test_models_unused_for_longest_leave_the_memory(folders: list[Path]) -> None:
-    async def conversation() -> list[list[str]]:
-        registry = Registry(folders, Settings(max_loaded=1))
-        names = []
-        for name in ("en-de", "de-en", "en-de"):
-            async with registry.lease(registry.find(name)):
-                pass
-            names.append([served.about.name for served in registry.loaded])
-        await registry.close()
-        return names
-
-    assert asyncio.run(conversation()) == [["en-de"], ["de-en"], ["en-de"]]
-
-
-def test_the_apis_own_page_asks_nobody_else(talk: Talk) -> None:
-    async def conversation(http: httpx.AsyncClient) -> list[httpx.Response]:
-        return [await http.get("/docs"), await http.get("/openapi.json")]
-
-    page, document = talk(conversation)
+def test_the_apis_own_page_asks_nobody_else(http):
+    page, document = http.get("/docs"), http.get("/openapi.json")
     for path in document.json()["paths"]:
         assert path in page.text
     assert "//" not in re.sub(r"<!--.*?-->", "", page.text).replace("application/", "")

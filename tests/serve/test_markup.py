@@ -1,7 +1,5 @@
 """HTML taken apart and put together."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -39,30 +37,15 @@ def shout(text: str) -> str:
         ("one <3 two", "ONE &lt;3 TWO"),
     ],
 )
-def test_text_is_translated_and_nothing_else(text: str, expected: str) -> None:
+def test_text_is_translated_and_nothing_else(text, expected):
     assert shout(text) == expected
 
 
-def test_whatever_it_is_untranslated_text_comes_back() -> None:
+def test_whatever_it_is_untranslated_text_comes_back():
     draw = random.Random(2)
     pieces = [
-        "<",
-        ">",
-        "</",
-        "<p>",
-        "</p>",
-        '"',
-        "'",
-        "a",
+        *["<", ">", "</", "<p>", "</p>", '"', "'", "a", "<!--", "-->", "<!", "<?", "code", "<code>", "</code>", "/"],
         " ",
-        "<!--",
-        "-->",
-        "<!",
-        "<?",
-        "code",
-        "<code>",
-        "</code>",
-        "/",
     ]
     for _ in range(2000):
         text = "".join(draw.choices(pieces, k=draw.randrange(25)))
@@ -72,7 +55,7 @@ def test_whatever_it_is_untranslated_text_comes_back() -> None:
 
 
 @pytest.mark.parametrize("piece", ["<a ", '<a "', "<a '\"", "<!--", "<script>", "</script", "<code>", "< "])
-def test_long_nonsense_is_read_in_one_pass(piece: str) -> None:
+def test_long_nonsense_is_read_in_one_pass(piece):
     """Were it read once a mark, these would take hours."""
     text = piece * 300_000
     page = Markup(text)

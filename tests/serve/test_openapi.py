@@ -1,16 +1,11 @@
 """Whatever the OpenAPI document allows, and what it does not, the server has no fault of its own."""
 
-from __future__ import annotations
-
-import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import schemathesis
-import uvicorn
 from hypothesis import HealthCheck, given, settings
 
 from rnnsearch.serve.http import create_app
@@ -18,20 +13,13 @@ from rnnsearch.serve.limits import Settings
 
 
 @pytest.fixture(scope="module")
-def document(folders: list[Path]) -> Iterator[Any]:
-    """The OpenAPI document of a server in a thread of this process."""
-    app = create_app(folders, Settings(max_characters=300))
-    listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="on"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-    thread.start()
-    schema = schemathesis.openapi.from_url(f"http://127.0.0.1:{listening.getsockname()[1]}/openapi.json")
-    yield schema
-    server.should_exit = True
-    thread.join()
+def document(folders: list[Path], listening: Any) -> Iterator[Any]:
+    """The OpenAPI document of a server that runs."""
+    with listening(create_app(folders, Settings(max_characters=300))) as url:
+        yield schemathesis.openapi.from_url(f"{url}/openapi.json")
 
 
-def test_no_request_finds_a_fault_of_the_servers_own(document: Any) -> None:
+def test_no_request_finds_a_fault_of_the_servers_own(document):
     operations = [found.ok() for found in document.get_all_operations()]
     assert len(operations) >= 14
     for operation in operations:

@@ -1,8 +1,7 @@
 """Loading: models are loaded once, whoever waits, and nobody else waits for it."""
 
-from __future__ import annotations
-
 import asyncio
+import shutil
 import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -54,7 +53,7 @@ def run(
     return asyncio.run(held())
 
 
-def test_who_gives_up_while_a_model_loads_holds_nobody_up(folders: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_gives_up_while_a_model_loads_holds_nobody_up(folders, monkeypatch):
     loader = Loader(monkeypatch)
 
     async def conversation(registry: Registry) -> None:
@@ -72,7 +71,7 @@ def test_who_gives_up_while_a_model_loads_holds_nobody_up(folders: list[Path], m
     assert loader.calls == 1, "what the first had begun to load, the second got"
 
 
-def test_two_first_requests_load_a_model_once(folders: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_first_requests_load_a_model_once(folders, monkeypatch):
     loader = Loader(monkeypatch)
     loader.go.set()
 
@@ -84,7 +83,7 @@ def test_two_first_requests_load_a_model_once(folders: list[Path], monkeypatch: 
     assert loader.calls == 1
 
 
-def test_a_model_that_cannot_be_loaded_is_tried_again(folders: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_cannot_be_loaded_is_tried_again(folders, monkeypatch):
     def broken(*_: Any) -> Any:
         raise ModelError("it is broken")
 
@@ -98,7 +97,7 @@ def test_a_model_that_cannot_be_loaded_is_tried_again(folders: list[Path], monke
     run(folders, conversation)
 
 
-def test_a_server_that_closes_leaves_no_model_loading(folders: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_closes_leaves_no_model_loading(folders, monkeypatch):
     loader = Loader(monkeypatch)
 
     async def conversation(registry: Registry) -> list[Any]:
@@ -112,7 +111,7 @@ def test_a_server_that_closes_leaves_no_model_loading(folders: list[Path], monke
     assert isinstance(outcome, asyncio.CancelledError)
 
 
-def test_a_model_that_somebody_works_with_is_not_let_go(folders: list[Path]) -> None:
+def test_a_model_that_somebody_works_with_is_not_let_go(folders):
     async def conversation(registry: Registry) -> None:
         async with registry.lease(registry.find("en-de")) as served:
             # The other model is wanted at the same time, again and again, before this one is given anything to do.
@@ -124,7 +123,18 @@ def test_a_model_that_somebody_works_with_is_not_let_go(folders: list[Path]) -> 
     run(folders, conversation, Settings(max_loaded=1))
 
 
-def test_a_server_that_shuts_down_says_so(folders: list[Path]) -> None:
+def test_the_model_unused_for_longest_is_let_go(folders, tmp_path):
+    third = shutil.copytree(folders[1], tmp_path / "third")
+
+    async def conversation(registry: Registry) -> set[str]:
+        for name in ("en-de", "de-en", "en-de", "third"):
+            await used(registry, name)
+        return {served.about.name for served in registry.loaded}
+
+    assert run([*folders, third], conversation, Settings(max_loaded=2)) == {"en-de", "third"}
+
+
+def test_a_server_that_shuts_down_says_so(folders):
     async def conversation(registry: Registry) -> None:
         served = await used(registry)
         await registry.close()
@@ -136,7 +146,7 @@ def test_a_server_that_shuts_down_says_so(folders: list[Path]) -> None:
     run(folders, conversation)
 
 
-def test_threads_side_by_side_find_what_one_finds(folders: list[Path]) -> None:
+def test_threads_side_by_side_find_what_one_finds(folders):
     """With two threads, many sentences that come together are searched in several batches at once."""
     sentences = [
         f"the {' '.join(['cat', 'dog', 'bird'][: n % 4])} sees {'a big red dog ' * (n % 3)}." for n in range(24)

@@ -1,7 +1,5 @@
 """The server on a real socket: other people's clients, rude ones, and a signal under load."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os
@@ -17,7 +15,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-import uvicorn
 from libretranslatepy import LibreTranslateAPI
 
 import rnnsearch
@@ -26,17 +23,9 @@ from rnnsearch.serve.limits import Settings
 
 
 @pytest.fixture(scope="module")
-def url(folders: list[Path]) -> Iterator[str]:
-    """A server in a thread of this process."""
-    app = create_app(folders, Settings(api_keys=frozenset({"secret"}), max_body=100_000))
-    listening = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(observed(app), log_config=None, access_log=False, lifespan="on")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-    thread.start()
-    yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-    server.should_exit = True
-    thread.join()
+def url(folders: list[Path], listening: Any) -> Iterator[str]:
+    with listening(observed(create_app(folders, Settings(api_keys=frozenset({"secret"}), max_body=100_000)))) as url:
+        yield url
 
 
 def connect(url: str) -> http.client.HTTPConnection:
@@ -52,7 +41,7 @@ def healthy(url: str) -> bool:
     return well
 
 
-def test_libretranslates_client_works_unchanged(url: str, folders: list[Path]) -> None:
+def test_libretranslates_client_works_unchanged(url, folders):
     client = LibreTranslateAPI(url, api_key="secret")
     assert client.languages()[0] == {"code": "en", "name": "English", "targets": ["de"]}
     assert client.detect("the cat is in the house")[0]["language"] == "en"
@@ -80,7 +69,7 @@ HEAD = b"POST /v1/translate HTTP/1.1\r\nHost: t\r\nX-API-Key: secret\r\nContent-
         (b"", None),
     ],
 )
-def test_rude_clients_do_no_harm(url: str, sent: bytes, status: bytes | None) -> None:
+def test_rude_clients_do_no_harm(url, sent, status):
     """Without a status: the client leaves without waiting for an answer."""
     with socket.create_connection(("127.0.0.1", int(urlsplit(url).port or 0)), timeout=60) as client:
         client.sendall(sent)
@@ -121,11 +110,10 @@ class Load:
                 self.answered += 1
 
 
-def test_a_signal_under_load_loses_no_accepted_request(folders: list[Path]) -> None:
+def test_a_signal_under_load_loses_no_accepted_request(folders):
     arguments = [sys.executable, "-m", "rnnsearch", "serve", *map(str, folders), "--port", "0", "--preload"]
     with subprocess.Popen(arguments, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}) as server:
         try:
-            assert server.stderr is not None
             first = json.loads(server.stderr.readline())
             assert (first["event"], first["models"]) == ("listening", ["en-de", "de-en"])
             assert first["url"].startswith("http://127.0.0.1:"), "the default is the loopback address"

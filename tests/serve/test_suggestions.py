@@ -1,11 +1,7 @@
 """Completion, other words, and a translation as it grows."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,15 +10,6 @@ import pytest
 import rnnsearch
 
 SENTENCE = "the dog sees a big bird."
-Talk = Callable[..., Any]
-
-
-def post(talk: Talk, path: str, body: dict[str, Any], **settings: Any) -> httpx.Response:
-    async def conversation(http: httpx.AsyncClient) -> httpx.Response:
-        return await http.post(path, json=body)
-
-    response: httpx.Response = talk(conversation, **settings)
-    return response
 
 
 def events(response: httpx.Response) -> list[dict[str, Any]]:
@@ -32,8 +19,8 @@ def events(response: httpx.Response) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("prefix", ["", "der Hund s", "der Hund ", "Zebra-xyz 中"])
-def test_completions_begin_with_the_prefix(talk: Talk, prefix: str) -> None:
-    answer = post(talk, "/v1/complete", {"text": f" {SENTENCE}\n", "prefix": prefix, "n_best": 4}).json()
+def test_completions_begin_with_the_prefix(http, prefix):
+    answer = http.post("/v1/complete", json={"text": f" {SENTENCE}\n", "prefix": prefix, "n_best": 4}).json()
     rows = answer["completions"]
     assert 1 <= len(rows) <= 4
     assert len({row["text"] for row in rows}) == len(rows)
@@ -45,21 +32,21 @@ def test_completions_begin_with_the_prefix(talk: Talk, prefix: str) -> None:
     assert [row["score"] for row in rows] == sorted((row["score"] for row in rows), reverse=True)
 
 
-def test_a_prefix_of_v1_translate(talk: Talk) -> None:
+def test_a_prefix_of_v1_translate(http):
     body = {"text": [SENTENCE, "the cat"], "prefix": ["ein V", ""], "n_best": 2}
-    answer = post(talk, "/v1/translate", body).json()
+    answer = http.post("/v1/translate", json=body).json()
     first, second = answer["translations"]
     assert all(best["text"].startswith("ein V") for best in first["sentences"][0]["best"])
-    plain = post(talk, "/v1/translate", {"text": "the cat"}).json()["translations"][0]
+    plain = http.post("/v1/translate", json={"text": "the cat"}).json()["translations"][0]
     assert second["text"] == plain["text"]
 
 
-def test_other_words(talk: Talk, folders: list[Path]) -> None:
+def test_other_words(http, folders):
     translator = rnnsearch.load(folders[0])
     whole = translator.score([SENTENCE], ["der Hund sieht einen Vogel."])[0].text
     for word in range(5):
         body = {"text": SENTENCE, "translation": whole, "word": word, "n_best": 3}
-        rows = post(talk, "/v1/alternatives", body).json()["alternatives"]
+        rows = http.post("/v1/alternatives", json=body).json()["alternatives"]
         assert 1 <= len(rows) <= 3
         for row in rows:
             words = row["text"].split()
@@ -70,20 +57,20 @@ def test_other_words(talk: Talk, folders: list[Path]) -> None:
         assert [row["probability"] for row in rows] == sorted((r["probability"] for r in rows), reverse=True)
 
 
-def test_a_models_words_without_subwords(talk: Talk) -> None:
+def test_a_models_words_without_subwords(http):
     body = {"text": "der Hund sieht", "translation": "the zebra sees", "word": 2, "model": "de-en"}
-    rows = post(talk, "/v1/alternatives", body).json()["alternatives"]
+    rows = http.post("/v1/alternatives", json=body).json()["alternatives"]
     assert rows
     assert all(row["text"].startswith("the zebra ") for row in rows), "an unknown word stays as it is"
 
 
-def test_a_stream_grows_to_the_greedy_answer(talk: Talk) -> None:
+def test_a_stream_grows_to_the_greedy_answer(http):
     text = f"{SENTENCE} The cat!\n"
-    response = post(talk, "/v1/translate", {"text": text, "stream": True, "attention": True})
+    response = http.post("/v1/translate", json={"text": text, "stream": True, "attention": True})
     assert response.headers["content-type"].startswith("text/event-stream")
     *tokens, done = events(response)
     assert done.pop("type") == "done"
-    greedy = post(talk, "/v1/translate", {"text": text, "beam": 1, "attention": True}).json()
+    greedy = http.post("/v1/translate", json={"text": text, "beam": 1, "attention": True}).json()
     [sentences] = [translation["sentences"] for translation in greedy["translations"]]
     for n, sentence in enumerate(sentences):
         parts = [event["text"] for event in tokens if event["sentence"] == n]
@@ -95,11 +82,11 @@ def test_a_stream_grows_to_the_greedy_answer(talk: Talk) -> None:
     assert done.keys() == greedy.keys()
 
 
-def test_a_fault_of_a_stream_is_its_last_event(talk: Talk) -> None:
-    [event] = events(post(talk, "/v1/translate", {"text": "x " * 50, "stream": True}, max_symbols=30))
+def test_a_fault_of_a_stream_is_its_last_event(http, serve):
+    [event] = events(serve(max_symbols=30).post("/v1/translate", json={"text": "x " * 50, "stream": True}))
     assert event["type"] == "error"
     assert event["error"].startswith("a sentence must have at most 30 symbols")
-    [done] = events(post(talk, "/v1/translate", {"text": " \n", "stream": True}))
+    [done] = events(http.post("/v1/translate", json={"text": " \n", "stream": True}))
     assert (done["type"], done["translations"][0]["text"]) == ("done", " \n")
 
 
@@ -118,14 +105,7 @@ def test_a_fault_of_a_stream_is_its_last_event(talk: Talk) -> None:
         ("translate", {"text": "a", "stream": True, "prefix": "b"}, "prefix must be left out where stream is true"),
     ],
 )
-def test_faults(talk: Talk, path: str, body: dict[str, Any], said: str) -> None:
-    response = post(talk, f"/v1/{path}", body)
+def test_faults(http, path, body, said):
+    response = http.post(f"/v1/{path}", json=body)
     assert response.status_code == 400
     assert response.json()["error"].startswith(said)
-
-
-@pytest.mark.parametrize("path", ["complete", "alternatives", "translate"])
-def test_keys_are_asked_for(talk: Talk, path: str) -> None:
-    body = {"text": "a", "prefix": ""} if path == "complete" else {"text": "a", "translation": "b", "word": 0}
-    response = post(talk, f"/v1/{path}", {"text": "a"} if path == "translate" else body, api_keys=frozenset({"one"}))
-    assert response.status_code == 403

@@ -1,14 +1,8 @@
 """Our own API."""
 
-from __future__ import annotations
-
 import json
 import math
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 
@@ -17,22 +11,10 @@ import rnnsearch
 TEXT = "the dog sees a big bird. The small cat sees the dog!\n\nthe cat"
 
 
-def translate(talk: Callable[..., Any], body: dict[str, Any], **settings: Any) -> httpx.Response:
-    async def conversation(http: httpx.AsyncClient) -> httpx.Response:
-        content = json.dumps(body).encode()  # ASCII: httpx refuses to write a lone surrogate
-        return await http.post("/v1/translate", content=content, headers={"content-type": "application/json"})
-
-    response: httpx.Response = talk(conversation, **settings)
-    return response
-
-
-def test_models(talk: Callable[..., Any]) -> None:
-    async def conversation(http: httpx.AsyncClient) -> list[Any]:
-        before = (await http.get("/v1/models")).json()["models"]
-        assert (await http.post("/v1/translate", json={"text": "der Hund", "source": "de"})).status_code == 200
-        return [before, (await http.get("/v1/models")).json()["models"]]
-
-    before, after = talk(conversation)
+def test_models(http):
+    before = http.get("/v1/models").json()["models"]
+    assert http.post("/v1/translate", json={"text": "der Hund", "source": "de"}).status_code == 200
+    after = http.get("/v1/models").json()["models"]
     assert [row["loaded"] for row in before] == [False, False]
     assert [row["loaded"] for row in after] == [False, True]
     names = {"source_name": "English", "target_name": "German"}
@@ -41,8 +23,8 @@ def test_models(talk: Callable[..., Any]) -> None:
     assert after[1]["attention"] is False
 
 
-def test_what_an_answer_holds(talk: Callable[..., Any], folders: list[Path]) -> None:
-    response = translate(talk, {"text": TEXT, "n_best": 2, "attention": True})
+def test_what_an_answer_holds(http, folders):
+    response = http.post("/v1/translate", json={"text": TEXT, "n_best": 2, "attention": True})
     assert response.status_code == 200, response.text
     answer = response.json()
     assert (answer["model"], answer["source"], answer["target"]) == ("en-de", "en", "de")
@@ -70,19 +52,21 @@ def test_what_an_answer_holds(talk: Callable[..., Any], folders: list[Path]) -> 
                 assert word["probability"] == pytest.approx(math.exp(sum(scores) / len(scores)), abs=1e-5)
 
 
-def test_without_attention(talk: Callable[..., Any]) -> None:
+def test_without_attention(http):
     for body in ({"text": "der Hund", "model": "de-en", "attention": True}, {"text": "the dog"}):
-        [text] = translate(talk, body).json()["translations"]
+        [text] = http.post("/v1/translate", json=body).json()["translations"]
         assert text["sentences"][0]["best"][0]["attention"] is None
 
 
-def test_texts_in_order_and_empty_ones_too(talk: Callable[..., Any]) -> None:
-    answer = translate(talk, {"text": ["the cat", "", " \n", "the dog"], "beam": 1}).json()
-    texts = [row["text"] for row in answer["translations"]]
+def test_texts_in_order_and_empty_ones_too(http):
+    def translated(text: str | list[str]) -> list[str]:
+        answer = http.post("/v1/translate", json={"text": text, "beam": 1}).json()
+        return [row["text"] for row in answer["translations"]]
+
+    texts = translated(["the cat", "", " \n", "the dog"])
     assert (texts[1], texts[2]) == ("", " \n")
-    one = translate(talk, {"text": "the dog", "beam": 1}).json()["translations"][0]
-    assert texts[3] == one["text"]
-    assert translate(talk, {"text": []}).json()["translations"] == []
+    assert translated("the dog") == texts[3:]
+    assert translated([]) == []
 
 
 @pytest.mark.parametrize(
@@ -100,7 +84,9 @@ def test_texts_in_order_and_empty_ones_too(talk: Callable[..., Any]) -> None:
         ({"text": "x " * 40}, 413, "a sentence must have at most 30 symbols; got "),
     ],
 )
-def test_faults(talk: Callable[..., Any], body: dict[str, Any], status: int, said: str) -> None:
-    response = translate(talk, body, max_characters=100, max_symbols=30)
+def test_faults(serve, body, status, said):
+    content = json.dumps(body).encode()  # ASCII: httpx refuses to write a lone surrogate
+    http = serve(max_characters=100, max_symbols=30)
+    response = http.post("/v1/translate", content=content, headers={"content-type": "application/json"})
     assert response.status_code == status
     assert response.json()["error"].startswith(said)

@@ -1,7 +1,6 @@
 """The Pharaoh format, attention over words, links from it, and symmetrisation."""
 
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +19,7 @@ from rnnsearch.text.alignments import (
 )
 
 
-def test_parsing_sure_and_possible_links() -> None:
+def test_parsing_sure_and_possible_links():
     links = parse_pharaoh(" 0-0 2p1\t10?11 0-0\r", "gold:1")
     assert links.sure == {(0, 0)}
     assert links.possible == {(0, 0), (2, 1), (10, 11)}
@@ -28,14 +27,14 @@ def test_parsing_sure_and_possible_links() -> None:
 
 
 @pytest.mark.parametrize("bad", ["0-", "-1-2", "a-b", "0:1", "1-2-3", "1--2", "٣-١", "0_1", "1.0-2"])
-def test_bad_links_are_named_with_their_place(bad: str) -> None:
+def test_bad_links_are_named_with_their_place(bad):
     with pytest.raises(DataError) as caught:
         parse_pharaoh(f"0-0 {bad} 1-1", "gold.align:7")
     message = f'gold.align:7: a link must be i-j, or ipj or i?j where merely possible; got "{bad}"'
     assert str(caught.value) == message
 
 
-def test_formatting_sorts_and_is_read_back() -> None:
+def test_formatting_sorts_and_is_read_back():
     links = parse_pharaoh("10-2 2-10 1p1 2?3", "here")
     assert format_pharaoh(links) == "1p1 2p3 2-10 10-2"
     assert parse_pharaoh(format_pharaoh(links), "here") == links
@@ -43,7 +42,7 @@ def test_formatting_sorts_and_is_read_back() -> None:
     assert format_pharaoh(set()) == ""
 
 
-def test_reading_a_file_keeps_one_line_a_pair(tmp_path: Path) -> None:
+def test_reading_a_file_keeps_one_line_a_pair(tmp_path):
     path = tmp_path / "gold.align"
     path.write_text("0-0\n\n1p0\n\n", encoding="utf-8")
     assert [format_pharaoh(links) for links in read_pharaoh(path)] == ["0-0", "", "1p0", ""]
@@ -53,7 +52,7 @@ def test_reading_a_file_keeps_one_line_a_pair(tmp_path: Path) -> None:
     assert [format_pharaoh(links) for links in read_pharaoh(path)] == ["0-0", "1-1"]
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read(tmp_path):
     path = tmp_path / "gold.align"
     with pytest.raises(DataError, match=r"gold\.align: the alignment file cannot be read: No such file"):
         read_pharaoh(path)
@@ -65,7 +64,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         read_pharaoh(path)
 
 
-def test_attention_over_words_against_a_loop() -> None:
+def test_attention_over_words_against_a_loop():
     rng = np.random.default_rng(1)
     attention = rng.dirichlet(np.ones(6), size=5)
     source, target = [0, 0, 1, 3, 2, -1], [0, 1, 1, 1, -1]
@@ -77,7 +76,7 @@ def test_attention_over_words_against_a_loop() -> None:
     np.testing.assert_allclose(symbols_to_words(attention, source, target), expected, rtol=1e-12)
 
 
-def test_attention_over_words_keeps_the_type_and_rows_sum_to_one_without_eos() -> None:
+def test_attention_over_words_keeps_the_type_and_rows_sum_to_one_without_eos():
     attention = np.full((2, 4), 0.25, dtype=np.float32)
     words = symbols_to_words(attention, [0, 0, 1, 1], [0, 0])
     assert words.dtype == np.float32
@@ -85,7 +84,7 @@ def test_attention_over_words_keeps_the_type_and_rows_sum_to_one_without_eos() -
     assert symbols_to_words(np.zeros((1, 1)), [-1], [-1]).shape == (0, 0)
 
 
-def test_each_target_word_is_linked_to_where_it_attends_most() -> None:
+def test_each_target_word_is_linked_to_where_it_attends_most():
     attention = np.array([[0.1, 0.9, 0.0], [0.4, 0.2, 0.4], [0.0, 0.0, 0.0]])
     assert links_from_attention(attention) == {(1, 0), (0, 1)}
     assert links_from_attention(attention, threshold=0.3) == {(1, 0), (0, 1), (2, 1)}
@@ -98,21 +97,21 @@ FORWARD: set[Link] = {(0, 0), (1, 1), (2, 1), (4, 4)}
 BACKWARD: set[Link] = {(0, 0), (1, 1), (1, 2), (3, 0), (5, 5)}
 
 
-def test_symmetrisation() -> None:
+def test_symmetrisation():
     assert symmetrise(FORWARD, BACKWARD, "intersection") == {(0, 0), (1, 1)}
     assert symmetrise(FORWARD, BACKWARD, "union") == FORWARD | BACKWARD
     # (3, 0) touches (2, 1), once that is in; (4, 4) and (5, 5) touch no link that is.
     assert symmetrise(FORWARD, BACKWARD, "grow-diag") == {(0, 0), (1, 1), (2, 1), (1, 2), (3, 0)}
 
 
-def test_grow_diag_grows_step_by_step_and_stops_at_aligned_words() -> None:
+def test_grow_diag_grows_step_by_step_and_stops_at_aligned_words():
     # (1, 1) frees the way to (2, 2); (0, 1) joins two words that both have links by then.
     assert symmetrise([(0, 0), (1, 1), (2, 2)], [(0, 0)], "grow-diag") == {(0, 0), (1, 1), (2, 2)}
     full = {(0, 0), (1, 1)}
     assert symmetrise(full | {(0, 1)}, full, "grow-diag") == full
 
 
-def test_symmetrised_links_lie_between_intersection_and_union() -> None:
+def test_symmetrised_links_lie_between_intersection_and_union():
     rng = random.Random(1)
     for _ in range(100):
         forward, backward = ({(rng.randrange(6), rng.randrange(6)) for _ in range(8)} for _ in range(2))
@@ -121,7 +120,7 @@ def test_symmetrised_links_lie_between_intersection_and_union() -> None:
         assert grown == symmetrise(backward, forward, "grow-diag")
 
 
-def test_unknown_symmetrisation() -> None:
+def test_unknown_symmetrisation():
     with pytest.raises(ConfigError) as caught:
         symmetrise(set(), set(), "grow-daig")
     message = "symmetrisation must be one of intersection, union, grow-diag"

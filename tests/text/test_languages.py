@@ -1,7 +1,5 @@
 """Names of languages, and which one a text is in."""
 
-from __future__ import annotations
-
 import pytest
 
 from rnnsearch.text.languages import base, detect, language_name
@@ -9,7 +7,7 @@ from rnnsearch.text.languages import base, detect, language_name
 ALL = ["en", "de", "fr", "es", "ru", "el", "he", "zh", "ja", "ko", "pt-BR"]
 
 
-def test_names() -> None:
+def test_names():
     assert language_name("de") == "German"
     assert language_name("pt-BR") == "Portuguese (BR)"
     assert language_name("xx") == "xx"
@@ -32,13 +30,13 @@ def test_names() -> None:
         ("O gato não está em casa.", "pt-BR"),
     ],
 )
-def test_detect(text: str, code: str) -> None:
+def test_detect(text, code):
     ranked = detect(text, ALL)
     assert ranked[0][0] == code
     assert sum(share for _, share in ranked) == pytest.approx(1.0)
     assert sorted(name for name, _ in ranked) == sorted(ALL)
 
 
-def test_a_text_without_letters_says_nothing() -> None:
+def test_a_text_without_letters_says_nothing():
     assert detect("123 !?", ["de", "en"]) == [("de", 0.5), ("en", 0.5)]
     assert detect("", ["de"]) == [("de", 1.0)]

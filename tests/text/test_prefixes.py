@@ -1,7 +1,5 @@
 """The beginning of a text as forced symbols and as bytes to be spelled."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -23,7 +21,7 @@ def spellings_of(tokenizer: Tokenizer, prefix: Prefix, draw: random.Random) -> l
     return ids
 
 
-def test_whatever_is_spelled_begins_with_the_prefix(tokenizer: Tokenizer, odd: list[str]) -> None:
+def test_whatever_is_spelled_begins_with_the_prefix(tokenizer, odd):
     """Any way through the symbols allowed, whatever the text: an unknown word stands as the user wrote it."""
     draw = random.Random(3)
     prefixes = Prefixes(tokenizer)
@@ -35,7 +33,7 @@ def test_whatever_is_spelled_begins_with_the_prefix(tokenizer: Tokenizer, odd: l
                 assert tokenizer.joined(ids, prefix.unknown).text.startswith(text[:cut]), text[:cut]
 
 
-def test_a_last_word_can_become_another(bpe: Tokenizer) -> None:
+def test_a_last_word_can_become_another(bpe):
     prefix = Prefixes(bpe).read("Ein Mann si")
     assert bpe.joined(prefix.ids).text == "Ein Mann"
     assert len(prefix.rest) == len(" si")
@@ -47,13 +45,13 @@ def test_a_last_word_can_become_another(bpe: Tokenizer) -> None:
     assert prefix.unknown == {}
 
 
-def test_a_space_at_the_end_ends_the_word(bpe: Tokenizer) -> None:
+def test_a_space_at_the_end_ends_the_word(bpe):
     prefix = Prefixes(bpe).read("Ein Mann ")
     assert bpe.joined(prefix.ids).text == "Ein Mann"
     assert all(bpe.spellings()[id].startswith(b" ") for id in prefix.rest[0])
 
 
-def test_unknown_words_are_kept_as_they_are(words: Tokenizer) -> None:
+def test_unknown_words_are_kept_as_they_are(words):
     prefix = Prefixes(words).read("Ein Zebra sitz")
     assert prefix.ids[1] == UNK
     assert prefix.unknown == {1: " Zebra"}
@@ -63,13 +61,13 @@ def test_unknown_words_are_kept_as_they_are(words: Tokenizer) -> None:
     assert words.joined(whole.ids, whole.unknown).text == "Ein Zebr"
 
 
-def test_a_long_word_is_forced_but_for_its_end(bpe: Tokenizer) -> None:
+def test_a_long_word_is_forced_but_for_its_end(bpe):
     text = "日本語の文です。これは" * 10
     prefix = Prefixes(bpe).read(text)
     assert len(prefix.ids) == len(bpe.ids([text])[0]) - LONGEST_END
 
 
-def test_nothing_asks_for_nothing_and_no_text_is_refused(tokenizer: Tokenizer) -> None:
+def test_nothing_asks_for_nothing_and_no_text_is_refused(tokenizer):
     assert Prefixes(tokenizer).read("") == ("", (), (), {})
     with pytest.raises(DataError, match="must be valid Unicode"):
         Prefixes(tokenizer).read("a \ud800")

@@ -1,27 +1,26 @@
 """Words of a raw sentence, and the word that each symbol lies in."""
 
 from rnnsearch.text.spans import NO_WORD, word_of_symbol, word_spans, words
-from rnnsearch.text.tokenizer import Tokenizer
 
 
-def test_words_are_what_white_space_separates() -> None:
+def test_words_are_what_white_space_separates():
     assert word_spans("A man,  sits.") == [(0, 1), (2, 6), (8, 13)]
     assert word_spans("\ta\t🙂b ") == [(1, 2), (3, 5)]
     assert word_spans("") == word_spans("  ") == []
     assert words(" A man,  sits. ") == ["A", "man,", "sits."]
 
 
-def test_only_ascii_white_space_separates() -> None:
+def test_only_ascii_white_space_separates():
     """As fast_align, Moses and eflomal count."""
     assert words("10\u00a0000 quoi\u202f? 日本\u3000語") == ["10\u00a0000", "quoi\u202f?", "日本\u3000語"]
 
 
-def test_spans_cut_out_the_words(odd: list[str]) -> None:
+def test_spans_cut_out_the_words(odd):
     for text in odd:
         assert [text[a:b] for a, b in word_spans(text)] == words(text)
 
 
-def test_symbols_lie_in_the_words_that_hold_them(bpe: Tokenizer) -> None:
+def test_symbols_lie_in_the_words_that_hold_them(bpe):
     (segmented,) = bpe.segment(["The women  sit… 🙂!"])
     found = word_of_symbol(segmented.text, segmented.offsets)
     parts: dict[int, str] = {}
@@ -31,7 +30,7 @@ def test_symbols_lie_in_the_words_that_hold_them(bpe: Tokenizer) -> None:
     assert parts == {0: "▁The", 1: "▁women", NO_WORD: "▁", 2: "▁sit…", 3: f"▁{smile}!"}
 
 
-def test_every_word_has_a_symbol(tokenizer: Tokenizer, odd: list[str]) -> None:
+def test_every_word_has_a_symbol(tokenizer, odd):
     for segmented in tokenizer.segment(odd):
         found = word_of_symbol(segmented.text, segmented.offsets)
         assert len(found) == len(segmented.ids)
@@ -41,7 +40,7 @@ def test_every_word_has_a_symbol(tokenizer: Tokenizer, odd: list[str]) -> None:
                 assert segmented.text[start:end].strip(" \t\n\r\f\v") == ""
 
 
-def test_symbols_of_white_space_lie_in_no_word() -> None:
+def test_symbols_of_white_space_lie_in_no_word():
     assert word_of_symbol("a  b ", [(0, 1), (2, 2), (3, 4), (5, 5)]) == [0, NO_WORD, 1, NO_WORD]
     assert word_of_symbol("a\tb", [(0, 1), (1, 2), (2, 3)]) == [0, NO_WORD, 1]
     assert word_of_symbol("\t?", [(0, 0), (0, 2)]) == [NO_WORD, 0]

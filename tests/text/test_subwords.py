@@ -22,12 +22,12 @@ sys.stdout.write(train_bpe(lines, 450, 1).fingerprint())
 """
 
 
-def test_frequent_words_become_one_symbol() -> None:
+def test_frequent_words_become_one_symbol():
     tokenizer = train_bpe(["the bench", "the man"] * 20, SMALLEST + 30, 2)
     assert tokenizer.segment(["the bench"])[0].symbols == ["▁the", "▁bench"]
 
 
-def test_merges_are_those_of_the_counts() -> None:
+def test_merges_are_those_of_the_counts():
     """Against the algorithm as the paper gives it, on one text without ties."""
     words = Counter({"abab": 8, "abc": 4, "cab": 3})
     tokenizer = train_bpe([" ".join(w for w, n in words.items() for _ in range(n))], SMALLEST + 4, 1)
@@ -51,7 +51,7 @@ def test_merges_are_those_of_the_counts() -> None:
     assert tokenizer.symbols()[-4:] == merged
 
 
-def test_no_merge_crosses_words_or_punctuation() -> None:
+def test_no_merge_crosses_words_or_punctuation():
     tokenizer = train_bpe(['of the end. "So," it isn\'t'] * 100, SMALLEST + 200, 1)
     learned = [s for s in tokenizer.symbols()[len(SPECIALS) :] if s not in BYTE_SYMBOLS and len(s) > 1]
     assert {"▁the", "▁end", "▁isn", "'t", '▁"', "▁of"} <= set(learned)
@@ -59,7 +59,7 @@ def test_no_merge_crosses_words_or_punctuation() -> None:
     assert all(s.removeprefix("▁").isalpha() or s in ("'t", '▁"') for s in learned)
 
 
-def test_merges_do_not_reach_over_rare_characters() -> None:
+def test_merges_do_not_reach_over_rare_characters():
     tokenizer = train_bpe(["aéb"] * 10 + ["-ä-ö-ü-ß"] * 99, SMALLEST + 8, 1)
     symbols = tokenizer.symbols()
     assert {"ä", "ö", "ü", "ß", "▁-", "▁a"} <= set(symbols)
@@ -67,7 +67,7 @@ def test_merges_do_not_reach_over_rare_characters() -> None:
     assert tokenizer.join(tokenizer.ids(["aéb"])[0]) == "aéb"
 
 
-def test_size_and_no_dead_bytes(lines: list[str]) -> None:
+def test_size_and_no_dead_bytes(lines):
     bpe = train_bpe(lines, 340, 2)
     symbols = bpe.symbols()
     assert len(bpe) == 340
@@ -77,7 +77,7 @@ def test_size_and_no_dead_bytes(lines: list[str]) -> None:
     assert {"<0x80>", "<0xC2>", "<0xF4>"} <= set(symbols)
 
 
-def test_size_is_never_passed() -> None:
+def test_size_is_never_passed():
     lines = ["".join(chr(0x4E00 + i) for i in range(2000))]
     for size in (SMALLEST + 2, 300, 1000):
         tokenizer = train_bpe(lines, size, 1)
@@ -85,18 +85,18 @@ def test_size_is_never_passed() -> None:
         assert tokenizer.join(tokenizer.ids(lines)[0]) == lines[0]
 
 
-def test_rare_characters_are_spelled_in_bytes() -> None:
+def test_rare_characters_are_spelled_in_bytes():
     tokenizer = train_bpe(["ä ä ö"], 400, 2)
     assert tokenizer.segment(["ä"])[0].symbols == ["▁ä"]
     assert tokenizer.segment(["ö"])[0].symbols == ["▁", "<0xC3>", "<0xB6>"]
 
 
-def test_line_order_and_iterators_do_not_matter(lines: list[str]) -> None:
+def test_line_order_and_iterators_do_not_matter(lines):
     first = train_bpe(lines, 400, 1).fingerprint()
     assert train_bpe(iter(lines[::-1]), 400, 1).fingerprint() == first
 
 
-def test_the_same_in_every_process_and_with_any_number_of_threads() -> None:
+def test_the_same_in_every_process_and_with_any_number_of_threads():
     """Many ties: equally frequent pairs, more equally rare characters than there is room for."""
     found = set()
     for parallel, threads, seed in (("true", "2", "1"), ("true", "3", "2"), ("false", "1", "3")):
@@ -112,13 +112,13 @@ def test_the_same_in_every_process_and_with_any_number_of_threads() -> None:
     assert len(found) == 1
 
 
-def test_too_small_a_vocabulary_is_refused() -> None:
+def test_too_small_a_vocabulary_is_refused():
     message = rf"^text\.vocabulary: must be at least {SMALLEST + 2} with bpe \(a symbol a byte\); got 100$"
     with pytest.raises(ConfigError, match=message):
         train_bpe(["a"], 100, 1)
 
 
-def test_a_text_without_symbols_is_refused() -> None:
+def test_a_text_without_symbols_is_refused():
     with pytest.raises(DataError, match="must hold characters seen 1 times or more; got none"):
         train_bpe(["", ""], 400, 1)
     with pytest.raises(DataError, match="3 times"):

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import tokenizers
@@ -15,35 +14,35 @@ from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.text.vocabulary import BOS, EOS, MARKER, PAD, SPECIALS, UNK
 
 
-def test_special_ids(tokenizer: Tokenizer) -> None:
+def test_special_ids(tokenizer):
     assert tuple(tokenizer.symbol(id) for id in (PAD, UNK, BOS, EOS)) == SPECIALS
     assert tokenizer.symbols()[:4] == list(SPECIALS)
     assert len(tokenizer) == len(tokenizer.symbols()) == len(set(tokenizer.symbols()))
 
 
-def test_joining_inverts_the_training_text(tokenizer: Tokenizer, lines: list[str]) -> None:
+def test_joining_inverts_the_training_text(tokenizer, lines):
     ids = tokenizer.ids(lines)
     assert not any(UNK in one for one in ids)
     assert [tokenizer.join(one) for one in ids] == lines
 
 
-def test_bpe_inverts_every_text(bpe: Tokenizer, odd: list[str]) -> None:
+def test_bpe_inverts_every_text(bpe, odd):
     for text, ids in zip(odd, bpe.ids(odd), strict=True):
         assert bpe.join(ids) == text
         assert not set(ids) & {PAD, UNK, BOS, EOS}
 
 
-def test_words_invert_every_text_without_unknown_words(words: Tokenizer, odd: list[str]) -> None:
+def test_words_invert_every_text_without_unknown_words(words, odd):
     known = [s for s in words.segment(odd) if not s.unknown]
     assert known
     assert all(words.join(s.ids) == s.text for s in known)
 
 
-def test_raw_text_yields_no_special_but_unk(tokenizer: Tokenizer, odd: list[str]) -> None:
+def test_raw_text_yields_no_special_but_unk(tokenizer, odd):
     assert not any({PAD, BOS, EOS} & set(ids) for ids in tokenizer.ids(odd))
 
 
-def test_specials_seen_in_training_stay_plain_text() -> None:
+def test_specials_seen_in_training_stay_plain_text():
     from rnnsearch.text.subwords import train_bpe
     from rnnsearch.text.words import train_words
 
@@ -55,7 +54,7 @@ def test_specials_seen_in_training_stay_plain_text() -> None:
         assert tokenizer.symbols().count("</s>") == 1
 
 
-def test_segment_agrees_with_ids(tokenizer: Tokenizer, odd: list[str]) -> None:
+def test_segment_agrees_with_ids(tokenizer, odd):
     segmented = tokenizer.segment(odd)
     assert [s.ids for s in segmented] == tokenizer.ids(odd)
     assert [s.text for s in segmented] == odd
@@ -68,14 +67,14 @@ def covered(segmented: Segmented) -> str:
     return "".join(segmented.text[i] for i in sorted({i for a, b in segmented.offsets for i in range(a, b)}))
 
 
-def test_offsets_cover_all_but_spaces_in_order(tokenizer: Tokenizer, odd: list[str]) -> None:
+def test_offsets_cover_all_but_spaces_in_order(tokenizer, odd):
     for segmented in tokenizer.segment(odd):
         assert covered(segmented) == segmented.text.replace(" ", "")
         assert segmented.offsets == sorted(segmented.offsets)
         assert all(0 <= a <= b <= len(segmented.text) for a, b in segmented.offsets)
 
 
-def test_offsets_of_symbols_that_show_text_are_that_text(tokenizer: Tokenizer, odd: list[str]) -> None:
+def test_offsets_of_symbols_that_show_text_are_that_text(tokenizer, odd):
     for segmented in tokenizer.segment(odd):
         if MARKER in segmented.text:
             continue
@@ -84,7 +83,7 @@ def test_offsets_of_symbols_that_show_text_are_that_text(tokenizer: Tokenizer, o
                 assert segmented.text[start:end] == symbol.removeprefix(MARKER)
 
 
-def test_bytes_of_a_character_share_its_offsets(bpe: Tokenizer) -> None:
+def test_bytes_of_a_character_share_its_offsets(bpe):
     (segmented,) = bpe.segment(["é🙂 x語"])
     smile = [o for s, o in zip(segmented.symbols, segmented.offsets, strict=True) if s.startswith("<0xF0")]
     assert smile == [(1, 2)]
@@ -92,54 +91,51 @@ def test_bytes_of_a_character_share_its_offsets(bpe: Tokenizer) -> None:
     assert segmented.offsets.count((4, 5)) == 3
 
 
-def test_unknown_words_are_shown_and_located(words: Tokenizer) -> None:
+def test_unknown_words_are_shown_and_located(words):
     (segmented,) = words.segment(["A zebra sits on a bench."])
     assert segmented.unknown
     assert segmented.symbols == ["▁A", "<unk>", "▁sits", "▁on", "▁a", "▁bench", "."]
     assert segmented.offsets[1] == (2, 7)
     assert words.join(segmented.ids) == "A <unk> sits on a bench."
-
-
-def test_unknown_first_word(words: Tokenizer) -> None:
     (first, spaced) = words.segment(["Zebras sit", " Zebras"])
     assert first.offsets[0] == (0, 6)
     assert spaced.offsets[-1] == (1, 7)
     assert words.join(first.ids) == "<unk> sit"
 
 
-def test_joining_drops_specials(tokenizer: Tokenizer) -> None:
+def test_joining_drops_specials(tokenizer):
     (ids,) = tokenizer.ids(["A man sits."])
     assert tokenizer.join([BOS, *ids, EOS, PAD, PAD]) == "A man sits."
 
 
-def test_joining_bytes_that_are_no_text(bpe: Tokenizer) -> None:
+def test_joining_bytes_that_are_no_text(bpe):
     byte = bpe.symbols().index("<0xF0>")
     (ids,) = bpe.ids(["A man"])
     assert bpe.join([*ids, byte]) == "A man\ufffd"
 
 
-def test_empty_text_and_no_texts(tokenizer: Tokenizer) -> None:
+def test_empty_text_and_no_texts(tokenizer):
     assert tokenizer.ids([""]) == [[]]
     assert tokenizer.ids([]) == []
     assert tokenizer.segment([""]) == [Segmented("", [], [], [])]
     assert tokenizer.join([]) == ""
 
 
-def test_lone_surrogate_is_refused(tokenizer: Tokenizer) -> None:
+def test_lone_surrogate_is_refused(tokenizer):
     with pytest.raises(DataError, match=r"must be valid Unicode; got a lone surrogate in 'b\\ud800'"):
         tokenizer.ids(["a", "b\ud800"])
     with pytest.raises(DataError, match="lone surrogate"):
         tokenizer.segment(["a", "b\ud800"])
 
 
-def test_the_librarys_own_decoder_agrees(bpe: Tokenizer, odd: list[str], tmp_path: Path) -> None:
+def test_the_librarys_own_decoder_agrees(bpe, odd, tmp_path):
     bpe.save(tmp_path / "t.json")
     core = tokenizers.Tokenizer.from_file(str(tmp_path / "t.json"))
     for text in odd:
         assert core.decode(core.encode(text).ids, skip_special_tokens=False) == text
 
 
-def test_save_and_load(tokenizer: Tokenizer, odd: list[str], tmp_path: Path) -> None:
+def test_save_and_load(tokenizer, odd, tmp_path):
     path = tmp_path / "source.json"
     tokenizer.save(path)
     loaded = Tokenizer.load(path)
@@ -151,20 +147,20 @@ def test_save_and_load(tokenizer: Tokenizer, odd: list[str], tmp_path: Path) -> 
     assert (tmp_path / "again.json").read_bytes() == path.read_bytes()
 
 
-def test_fingerprints_differ(words: Tokenizer, bpe: Tokenizer) -> None:
+def test_fingerprints_differ(words, bpe):
     assert words.fingerprint() != bpe.fingerprint()
     assert len(words.fingerprint()) == 16
     assert (words.type, bpe.type) == ("words", "bpe")
 
 
-def test_missing_file(tmp_path: Path) -> None:
+def test_missing_file(tmp_path):
     with pytest.raises(ModelError, match=r"none\.json: there is no such tokenizer file"):
         Tokenizer.load(tmp_path / "none.json")
     with pytest.raises(ModelError, match="cannot be read"):
         Tokenizer.load(tmp_path)
 
 
-def test_truncated_file(bpe: Tokenizer, tmp_path: Path) -> None:
+def test_truncated_file(bpe, tmp_path):
     path = tmp_path / "t.json"
     bpe.save(path)
     whole = path.read_bytes()
@@ -177,7 +173,7 @@ def test_truncated_file(bpe: Tokenizer, tmp_path: Path) -> None:
         Tokenizer.load(path)
 
 
-def test_foreign_files(bpe: Tokenizer, tmp_path: Path) -> None:
+def test_foreign_files(bpe, tmp_path):
     path = tmp_path / "t.json"
     bpe.save(path)
     ours = json.loads(path.read_text(encoding="utf-8"))
@@ -215,7 +211,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 """
 
 
-def test_forked_children_neither_warn_nor_wait() -> None:
+def test_forked_children_neither_warn_nor_wait():
     """The library sees to it, unless the user's TOKENIZERS_PARALLELISM says otherwise."""
     environment = {k: v for k, v in os.environ.items() if k != "TOKENIZERS_PARALLELISM"}
     done = subprocess.run(

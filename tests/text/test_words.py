@@ -27,39 +27,39 @@ def pieces(text: str) -> list[str]:
         ("x-ray – so", "▁x - ray ▁– ▁so"),
     ],
 )
-def test_pieces(text: str, symbols: str) -> None:
+def test_pieces(text, symbols):
     assert pieces(text) == symbols.split(" ")
 
 
-def test_spaces_are_kept() -> None:
+def test_spaces_are_kept():
     assert pieces("a  b") == ["▁a", "▁", "▁b"]
     assert pieces("quoi\u202f?") == ["▁quoi", "\u202f?"]
     assert pieces("a\tb ") == ["▁a", "\t", "b", "▁"]
 
 
-def test_most_frequent_words_are_kept_and_ties_go_by_code_point() -> None:
+def test_most_frequent_words_are_kept_and_ties_go_by_code_point():
     tokenizer = train_words(["c b a", "b a", "b d"], size=4 + 3, min_count=1)
     assert tokenizer.symbols()[4:] == ["▁b", "▁a", "▁c"]
     assert tokenizer.ids(["a b c d"])[0] == [5, 4, 6, UNK]
 
 
-def test_rare_words_are_left_out() -> None:
+def test_rare_words_are_left_out():
     tokenizer = train_words(["a a a", "b b", "c"], size=100, min_count=2)
     assert tokenizer.symbols()[4:] == ["▁a", "▁b"]
 
 
-def test_case_is_kept() -> None:
+def test_case_is_kept():
     assert train_words(["The the"], 10, 1).symbols()[4:] == ["▁The", "▁the"]
 
 
-def test_training_takes_an_iterator_and_forgets_line_order(lines: list[str]) -> None:
+def test_training_takes_an_iterator_and_forgets_line_order(lines):
     once = train_words(iter(lines), 60, 1)
     again = train_words(reversed(lines), 60, 1)
     assert len(once) == 60
     assert once.fingerprint() == again.fingerprint()
 
 
-def test_chunk_counts_tell_the_piece_counts_of_whole_lines(odd: list[str]) -> None:
+def test_chunk_counts_tell_the_piece_counts_of_whole_lines(odd):
     whole = train_words(odd, 10**6, 1)
     counted = count_pieces(count_chunks(odd))
     from_lines: dict[str, int] = {}
@@ -74,12 +74,12 @@ def test_chunk_counts_tell_the_piece_counts_of_whole_lines(odd: list[str]) -> No
     assert from_lines == shown
 
 
-def test_too_small_a_vocabulary_is_refused() -> None:
+def test_too_small_a_vocabulary_is_refused():
     with pytest.raises(ConfigError, match=r"^text\.vocabulary: must be more than 4 special symbols; got 4$"):
         train_words(["a"], 4, 1)
 
 
-def test_a_text_without_words_is_refused() -> None:
+def test_a_text_without_words_is_refused():
     with pytest.raises(DataError, match=r"must hold words that occur 1 times or more; got none"):
         train_words(["", ""], 100, 1)
     with pytest.raises(DataError, match=r"3 times"):

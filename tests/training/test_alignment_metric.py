@@ -1,43 +1,33 @@
 """`training.metric = "aer"`: the dev set's alignment error rate decides which weights are the best."""
 
-from __future__ import annotations
-
 import pytest
 
-from rnnsearch import config as run_config
+from rnnsearch.config import merge
+from rnnsearch.metrics.alignment_error import alignment_error
 from rnnsearch.systems.dev_set import AlignmentErrorRate
 from rnnsearch.systems.validation import DevScore
 from rnnsearch.text.alignments import parse_pharaoh
-from rnnsearch.training.run import check, train
+from rnnsearch.training.run import check
 from rnnsearch.translate import load
-
-ADAM = {"optimiser": {"type": "adam", "learning_rate": 0.02}}
-ALIGNED = {"data": {"alignments": ["train.align"], "dev_alignments": "dev.align"}}
+from tests.training.toys import ALIGNED
 
 
-def test_the_best_weights_are_those_of_the_lowest_error(configure, aligned, recorder, tmp_path, monkeypatch):
+def test_the_best_weights_are_those_of_the_lowest_error(learn, aligned, monkeypatch):
     errors = [0.5, 0.3, 0.4, 0.2]
     given = iter(errors)
     monkeypatch.setattr(AlignmentErrorRate, "__call__", lambda *_: next(given))
-    objective = {"objective": {"supervision": {"type": "cross-entropy"}}}
-    config = configure(run_config.merge(ALIGNED, objective), max_updates=8, evaluate_every=2, metric="aer", **ADAM)
-    assert check(config) == []
-    reporter = recorder()
-    train(config, aligned, tmp_path / "run", reporter)
-    assert [row["dev_aer"] for row in reporter.evaluations] == errors
-    assert [row["best"] for row in reporter.evaluations] == [True, True, False, True]
+    tables = merge(ALIGNED, {"objective": {"supervision": {"type": "cross-entropy"}}})
+    told = learn(tables=tables, data=aligned, max_updates=8, evaluate_every=2, metric="aer")
+    assert [row["dev_aer"] for row in told.evaluations] == errors
+    assert [row["best"] for row in told.evaluations] == [True, True, False, True]
 
 
-def test_the_error_is_that_of_align(configure, aligned, recorder, tmp_path):
+def test_the_error_is_that_of_align(learn, aligned, tmp_path):
     """What the loop measures is what `rnnsearch align` would give."""
-    from rnnsearch.metrics.alignment_error import alignment_error
-
-    config = configure(ALIGNED, max_updates=3, metric="aer", **ADAM)
-    reporter = recorder()
-    train(config, aligned, tmp_path / "run", reporter)
+    told = learn(tables=ALIGNED, data=aligned, max_updates=3, metric="aer")
     found = load(tmp_path / "run").score([p.source for p in aligned.dev], [p.target for p in aligned.dev])
     expected = alignment_error([set(t.alignment) for t in found], aligned.links("dev") or []).aer
-    assert reporter.evaluations[-1]["dev_aer"] == pytest.approx(expected)
+    assert told.evaluations[-1]["dev_aer"] == pytest.approx(expected)
 
 
 def test_what_lacks_alignments_is_refused(configure):

@@ -1,7 +1,5 @@
 """Training on a GPU: the same learning as on a CPU. Skipped where there is none."""
 
-from __future__ import annotations
-
 import signal
 from typing import Any
 
@@ -10,17 +8,14 @@ import torch
 
 from rnnsearch.errors import Interrupted
 from rnnsearch.kernels import recorded
+from tests.training.toys import PLAIN
 
 pytestmark = pytest.mark.cuda
 
-PLAIN = {"model": {"dropout": {"embedding": 0.0, "annotations": 0.0, "readout": 0.0, "word": 0.0}}}
-"""Masks are drawn by the device, so that those of a GPU are others."""
-ADAM = {"type": "adam", "learning_rate": 0.01}
 
-
-def test_a_gpu_learns_what_a_cpu_learns(learn: Any, monkeypatch: Any) -> None:
+def test_a_gpu_learns_what_a_cpu_learns(learn, monkeypatch):
     monkeypatch.setattr(recorded, "_RECORDERS", {})
-    training = {"optimiser": ADAM, "max_updates": 30, "evaluate_every": 10, "clip_norm": 1.0}
+    training = {"max_updates": 30, "evaluate_every": 10, "clip_norm": 1.0}
     told = {device: learn(device, PLAIN, device=device, **training) for device in ("cpu", "cuda")}
     for here, there in zip(told["cpu"].updates, told["cuda"].updates, strict=True):
         assert there["nll_per_word"] == pytest.approx(here["nll_per_word"], rel=1e-2)
@@ -30,8 +25,8 @@ def test_a_gpu_learns_what_a_cpu_learns(learn: Any, monkeypatch: Any) -> None:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_run_on_a_gpu_goes_on(learn: Any, precision: str) -> None:
-    adam = {"optimiser": ADAM, "device": "cuda", "precision": precision, "max_updates": 12, "evaluate_every": 4}
+def test_a_run_on_a_gpu_goes_on(learn, precision):
+    adam = {"device": "cuda", "precision": precision, "max_updates": 12, "evaluate_every": 4}
     straight = learn("straight", **adam)
 
     def interrupt(update: int) -> None:
@@ -45,7 +40,7 @@ def test_a_run_on_a_gpu_goes_on(learn: Any, precision: str) -> None:
     assert last[0] == pytest.approx(last[1], rel=1e-3)
 
 
-def test_a_batch_too_large_for_the_memory_is_split(learn: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_too_large_for_the_memory_is_split(learn, monkeypatch):
     from rnnsearch.models.translation_model import TranslationModel
 
     encode = TranslationModel.encode
@@ -56,5 +51,5 @@ def test_a_batch_too_large_for_the_memory_is_split(learn: Any, monkeypatch: pyte
         return encode(self, source, *rest)
 
     monkeypatch.setattr(TranslationModel, "encode", cramped)
-    told = learn(optimiser=ADAM, device="cuda", max_updates=2)
+    told = learn(device="cuda", max_updates=2)
     assert any("do not fit into memory; split and tried again" in message for message in told.messages)

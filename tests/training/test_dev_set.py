@@ -1,11 +1,8 @@
 """What is measured of the dev set's translations while a model learns."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -31,9 +28,7 @@ class Characters(Tokenizer):
 
 
 @pytest.mark.parametrize("language", ["zh", "ja", "th", "lo", "km", "my"])
-def test_bleu_is_of_text_as_the_target_language_is_written(
-    language: str, configure: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bleu_is_of_text_as_the_target_language_is_written(language, configure, monkeypatch):
     """Without spaces between words a whole sentence would be one word, right or wrong."""
     references = [f"这个句子的第{n}个部分没有空格" for n in "一二三四五六七八九"]
     dev = DevSet(

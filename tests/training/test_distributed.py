@@ -1,7 +1,5 @@
 """Several processes that train together do what one does: the same updates, scores and ends, whoever is interrupted."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import multiprocessing
@@ -29,8 +27,8 @@ from rnnsearch.processes import Lost, Processes
 from rnnsearch.systems import translation
 from rnnsearch.training import gradient_sum
 from rnnsearch.training.gradient_sum import GradientSum
-from rnnsearch.training.run import train
 from rnnsearch.weights import read_weights
+from tests.training.toys import ALIGNED, HARD
 
 # Forked, so that nothing is imported twice; this process has no threads of its own when it forks.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -77,31 +75,31 @@ def together(tmp_path: Path) -> Callable[..., list[Any]]:
     return run
 
 
-def close(one: Any, other: Any, rtol: float = 1e-4, atol: float = 1e-6) -> None:
-    """Two checkpoints (see `standing`) of the same run, but for rounding."""
-    assert one[0].keys() == other[0].keys()
-    for name, tensor in one[0].items():
-        torch.testing.assert_close(tensor, other[0][name], rtol=rtol, atol=atol, msg=lambda text, n=name: f"{n} {text}")
-    _alike(one[1], other[1])
+@pytest.fixture
+def close(standing: Any) -> Callable[..., None]:
+    """Two runs stand where they do, but for rounding."""
+
+    def compare(one: str, other: str, rtol: float = 1e-4, atol: float = 1e-6) -> None:
+        _alike(standing(one), standing(other), rtol, atol)
+
+    return compare
 
 
-def _alike(one: Any, other: Any) -> None:
+def _alike(one: Any, other: Any, rtol: float, atol: float) -> None:
     if isinstance(one, dict):
         assert one.keys() == other.keys()
         for key in one:
-            _alike(one[key], other[key])
-    elif isinstance(one, list):
+            _alike(one[key], other[key], rtol, atol)
+    elif isinstance(one, list | tuple):
         assert len(one) == len(other)
         for a, b in zip(one, other, strict=True):
-            _alike(a, b)
+            _alike(a, b, rtol, atol)
+    elif isinstance(one, torch.Tensor):
+        torch.testing.assert_close(one, other, rtol=rtol, atol=atol)
     else:
         assert one == (pytest.approx(other, rel=1e-3) if isinstance(one, float) else other)
 
 
-HARD = {
-    "model": {"attention": {"normaliser": "hard"}},
-    "objective": {"reinforce": {"baseline": "average", "decay": 0.5}},
-}
 RUNS: dict[str, dict[str, Any]] = {
     "dropout, clipped": {"clip_norm": 0.5, "evaluate_every": 4, "dev_bleu": True},
     "accumulated, by tokens": {"normalise": "tokens", "batch": {"accumulate": 3}},
@@ -113,37 +111,31 @@ RUNS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_the_same_batches_make_the_same_updates(
-    together: Any, configure: Any, prepared: Prepared, recorder: Any, standing: Any, tmp_path: Path, name: str
-) -> None:
+def test_the_same_batches_make_the_same_updates(together, learn, close, tmp_path, name):
     """Dropout and all: what is drawn for a sentence does not depend on who works on it."""
-    config = configure(**{"optimiser": MOMENTUM, "max_updates": 5} | RUNS[name])
-    alone, told = tmp_path / "alone", recorder()
-    train(config, prepared, alone, told)
+    training = {"optimiser": MOMENTUM, "max_updates": 5} | RUNS[name]
+    learn("alone", **training)
 
     def work(processes: Processes) -> list[str]:
-        tell = recorder()
-        train(config, prepared, tmp_path / "together", tell, processes=processes)
-        return [str(row["update"]) for row in tell.updates] + tell.messages
+        told = learn("together", processes=processes, **training)
+        return [str(row["update"]) for row in told.updates] + told.messages
 
     first, second = together(work)
     assert second == [], "the first process speaks for all"
     assert first[:5] == ["1", "2", "3", "4", "5"]
     assert "on 2 processes, each on 1 thread of" in first[5]
-    close(standing(alone), standing(tmp_path / "together"))
-    models = [read_weights(folder / "model.safetensors") for folder in (alone, tmp_path / "together")]
+    close("alone", "together")
+    models = [read_weights(tmp_path / folder / "model.safetensors") for folder in ("alone", "together")]
     for key, tensor in models[0].items():
         torch.testing.assert_close(tensor, models[1][key], rtol=1e-4, atol=1e-6)
 
 
-def test_three_processes_with_nothing_for_one_of_them(
-    together: Any, configure: Any, prepared: Prepared, recorder: Any, standing: Any, tmp_path: Path
-) -> None:
+def test_three_processes_with_nothing_for_one_of_them(together, learn, close):
     """44 pairs in batches of 7: the last has two pairs for three processes."""
-    config = configure(optimiser=MOMENTUM, max_epochs=1, batch={"sentences": 7})
-    train(config, prepared, tmp_path / "alone", recorder())
-    together(lambda p: train(config, prepared, tmp_path / "together", recorder(), processes=p), world=3)
-    close(standing(tmp_path / "alone"), standing(tmp_path / "together"))
+    training = {"optimiser": MOMENTUM, "max_epochs": 1, "batch": {"sentences": 7}}
+    learn("alone", **training)
+    together(lambda processes: learn("together", processes=processes, **training), world=3)
+    close("alone", "together")
 
 
 @dataclass(frozen=True)
@@ -160,48 +152,39 @@ class SignalAt(Likelihood):
         return super().__call__(model, batch, draws)
 
 
-def test_a_run_goes_on_with_other_numbers_of_processes(
-    together: Any, configure: Any, prepared: Prepared, recorder: Any, standing: Any, tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_a_run_goes_on_with_other_numbers_of_processes(together, learn, close, tmp_path, monkeypatch):
     """2 -> 1 -> 2; the second process alone is told to stop, in the middle of an epoch of accumulated batches."""
-    folder = tmp_path / "together"
-
-    def config(updates: int) -> Any:
-        return configure(optimiser=MOMENTUM, batch={"accumulate": 2}, max_updates=updates, evaluate_every=3)
+    training = {"optimiser": MOMENTUM, "batch": {"accumulate": 2}, "evaluate_every": 3}
 
     def interrupted(processes: Processes) -> None:
         if not processes.first:
             monkeypatch.setattr(translation, "likelihood", lambda *_: SignalAt(call=4))
-        train(config(8), prepared, folder, recorder(), processes=processes)
+        learn("together", processes=processes, **training, max_updates=8)
 
-    train(config(8), prepared, tmp_path / "alone", recorder())
+    learn("alone", **training, max_updates=8)
     stopped = together(interrupted)
-    text = f"training was interrupted at update 2; its state is saved in {folder / 'checkpoints' / 'last'}: "
-    assert stopped == [(Interrupted, f"{text}go on with --resume")] * 2
-    train(config(6), prepared, folder, recorder(), resume=True)
-    together(lambda p: train(config(8), prepared, folder, recorder(), resume=True, processes=p))
-    close(standing(tmp_path / "alone"), standing(folder))
+    last = tmp_path / "together" / "checkpoints" / "last"
+    text = f"training was interrupted at update 2; its state is saved in {last}: go on with --resume"
+    assert stopped == [(Interrupted, text)] * 2
+    learn("together", resume=True, **training, max_updates=6)
+    together(lambda processes: learn("together", resume=True, processes=processes, **training, max_updates=8))
+    close("alone", "together")
 
 
-def test_bf16_sums_are_near_and_alike_in_all_processes(
-    together: Any, configure: Any, prepared: Prepared, recorder: Any, standing: Any, tmp_path: Path
-) -> None:
+def test_bf16_sums_are_near_and_alike_in_all_processes(together, learn, standing, close):
     for kind in ("fp32", "bf16"):
-        config = configure(optimiser=MOMENTUM, max_updates=3, all_reduce=kind)
-        together(lambda p, c=config, k=kind: train(c, prepared, tmp_path / k, recorder(), processes=p))
-    fp32, bf16 = standing(tmp_path / "fp32"), standing(tmp_path / "bf16")
-    assert any(not torch.equal(tensor, bf16[0][name]) for name, tensor in fp32[0].items())
-    close(fp32, bf16, rtol=0.05, atol=0.01)
+        together(lambda p, k=kind: learn(k, processes=p, optimiser=MOMENTUM, max_updates=3, all_reduce=k))
+    fp32, bf16 = standing("fp32")[0], standing("bf16")[0]
+    assert any(not torch.equal(tensor, bf16[name]) for name, tensor in fp32.items())
+    close("fp32", "bf16", rtol=0.05, atol=0.01)
     with pytest.raises(ConfigError, match=r"training.all_reduce: has no effect with one process"):
-        train(configure(max_updates=1, all_reduce="bf16"), prepared, tmp_path / "alone", recorder())
+        learn("alone", max_updates=1, all_reduce="bf16")
 
 
-def test_a_pass_done_again_sends_nothing_twice(
-    together: Any, configure: Any, prepared: Prepared, recorder: Any, standing: Any, tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_a_pass_done_again_sends_nothing_twice(together, learn, close, monkeypatch):
     """In the second process a batch does not fit into memory, as its backward pass finds when it has sent a part."""
-    config = configure(optimiser=MOMENTUM, max_updates=3, batch={"accumulate": 2})
-    train(config, prepared, tmp_path / "alone", recorder())
+    training = {"optimiser": MOMENTUM, "max_updates": 3, "batch": {"accumulate": 2}}
+    learn("alone", **training)
 
     class Full(torch.autograd.Function):
         @staticmethod
@@ -236,19 +219,15 @@ def test_a_pass_done_again_sends_nothing_twice(
                     full.remove()
 
         monkeypatch.setattr(translation, "likelihood", lambda *_: FullIn())
-        train(config, prepared, tmp_path / "together", recorder(), processes=processes)
+        learn("together", processes=processes, **training)
         assert sent == sorted(range(max(sent) + 1)) * 3
         return max(sent)
 
     assert min(together(work)) > 3
-    close(standing(tmp_path / "alone"), standing(tmp_path / "together"))
+    close("alone", "together")
 
 
-def test_what_one_process_finds_ends_all_and_is_said_once(
-    together: Any, configure: Any, prepared: Prepared, recorder: Any, tmp_path: Path, monkeypatch: Any
-) -> None:
-    config = configure(optimiser=MOMENTUM, max_updates=5)
-
+def test_what_one_process_finds_ends_all_and_is_said_once(together, learn, monkeypatch):
     def work(processes: Processes) -> tuple[str, str, bool]:
         class Refused(Likelihood):
             def __call__(self, model: TranslationModel, batch: Batch, draws: Draws | None) -> Loss:
@@ -258,7 +237,7 @@ def test_what_one_process_finds_ends_all_and_is_said_once(
 
         monkeypatch.setattr(translation, "likelihood", lambda *_: Refused())
         try:
-            train(config, prepared, tmp_path / "run", recorder(), processes=processes)
+            learn(processes=processes, optimiser=MOMENTUM, max_updates=5)
         except RnnsearchError as error:
             mine = processes.is_mine_to_say(error)
             if processes.rank == 1:
@@ -272,7 +251,7 @@ def test_what_one_process_finds_ends_all_and_is_said_once(
     assert text.startswith("another process of this run has ended, so training stopped; its last checkpoint is whole")
 
 
-def test_an_error_of_the_first_process_is_that_of_all_and_said_once(together: Any) -> None:
+def test_an_error_of_the_first_process_is_that_of_all_and_said_once(together):
     def work(processes: Processes) -> tuple[str, bool]:
         def refuse() -> None:
             raise DataError("no such file")
@@ -288,37 +267,31 @@ def test_an_error_of_the_first_process_is_that_of_all_and_said_once(together: An
     assert sorted(mine for _, mine in results) == [False, False, True]
 
 
-def test_a_lost_process_is_said_where_it_said_nothing_itself(together: Any) -> None:
+def test_a_lost_process_is_said_where_it_said_nothing_itself(together):
     results = together(lambda processes: processes.is_mine_to_say(Lost("gone")))
     assert sorted(results) == [False, True]
 
 
-def test_processes_that_see_other_data_are_refused(
-    together: Any, configure: Any, prepared: Prepared, recorder: Any, tmp_path: Path
-) -> None:
+def test_processes_that_see_other_data_are_refused(together, learn, prepared, tmp_path):
     def work(processes: Processes) -> None:
         facts = prepared.facts | ({} if processes.first else {"sha256": "0" * 64})
-        seen = Prepared(prepared.folder, facts)
-        train(configure(max_updates=1), seen, tmp_path / "run", recorder(), processes=processes)
+        learn(data=Prepared(prepared.folder, facts), processes=processes, max_updates=1)
 
     for kind, text in together(work):
         assert kind is TrainingError
         assert text.startswith(f"{tmp_path / 'run'}: all processes must see the same prepared data and checkpoint")
 
 
-def test_the_alignment_metric_is_of_all_processes(
-    together: Any, configure: Any, aligned: Prepared, recorder: Any, tmp_path: Path
-) -> None:
-    data = {"alignments": ["train.align"], "dev_alignments": "dev.align"}
-    config = configure({"data": data}, optimiser=MOMENTUM, max_updates=2, metric="aer")
-    train(config, aligned, tmp_path / "alone", recorder())
-    together(lambda p: train(config, aligned, tmp_path / "together", recorder(), processes=p))
+def test_the_alignment_metric_is_of_all_processes(together, learn, aligned, tmp_path):
+    run = {"tables": ALIGNED, "data": aligned, "optimiser": MOMENTUM, "max_updates": 2, "metric": "aer"}
+    learn("alone", **run)
+    together(lambda processes: learn("together", processes=processes, **run))
     one, two = (json.loads((tmp_path / name / "training.json").read_text()) for name in ("alone", "together"))
     assert two["history"][0]["dev_aer"] == pytest.approx(one["history"][0]["dev_aer"])
     assert two["device"].startswith("2 processes, each on ")
 
 
-def test_processes_started_again_with_the_same_store_find_each_other() -> None:
+def test_processes_started_again_with_the_same_store_find_each_other():
     """Of another number the second time; and what the first left is there the third."""
     store = dist.HashStore()
 

@@ -1,7 +1,5 @@
 """Ctrl-C and SIGTERM on the real command: saved, exit status 130, and nothing is lost."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -14,14 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from rnnsearch import config as run_config
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.training.interrupt import interruptible
-from rnnsearch.training.run import train
-
-ADAM = {"type": "adam", "learning_rate": 0.01}
 
 
 def start(config: Any, corpus: Path, folder: Path) -> subprocess.Popen[str]:
@@ -50,13 +44,11 @@ def wait_for_updates(log: Path, process: subprocess.Popen[str]) -> None:
 
 
 def test_a_signal_saves_exits_130_and_the_resumed_run_is_the_straight_one(
-    configure: Any, prepared: Prepared, corpus: Path, recorder: Any, standing: Any, tmp_path: Path
-) -> None:
-    def config(updates: int) -> Any:
-        return configure(optimiser=ADAM, max_updates=updates, evaluate_every=50)
-
+    configure, learn, corpus, standing, assert_same, tmp_path
+):
     signals = (signal.SIGINT, signal.SIGTERM)
-    started = {number: start(config(1_000_000), corpus, tmp_path / number.name) for number in signals}
+    config = configure(max_updates=1_000_000, evaluate_every=50)
+    started = {number: start(config, corpus, tmp_path / number.name) for number in signals}
     try:
         for number, process in started.items():
             wait_for_updates(tmp_path / number.name / "out" / "log.jsonl", process)
@@ -67,8 +59,8 @@ def test_a_signal_saves_exits_130_and_the_resumed_run_is_the_straight_one(
             process.kill()
             process.wait()
     for number, (out, err, code) in done.items():
-        folder = tmp_path / number.name / "out"
-        update = standing(folder)[1]["update"]
+        run, straight = f"{number.name}/out", f"straight-{number.name}"
+        update = standing(run)[1]["update"]
         assert code == 130, err
         assert out == ""
         assert err.splitlines()[-1] == (
@@ -77,16 +69,13 @@ def test_a_signal_saves_exits_130_and_the_resumed_run_is_the_straight_one(
         )
         assert "Traceback" not in err
         assert update >= 20
-        again = Prepared.open(folder / "data")
-        train(config(update + 3), again, folder, recorder(), resume=True)
-        train(config(update + 3), prepared, tmp_path / f"straight-{number.name}", recorder())
-        resumed, straight = standing(folder), standing(tmp_path / f"straight-{number.name}")
-        assert resumed[1] == straight[1]
-        assert all(torch.equal(tensor, straight[0][name]) for name, tensor in resumed[0].items())
-        rows = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-        assert [row["update"] for row in rows if row["kind"] == "dev"] == [
-            row["update"] for row in straight[1]["history"]
-        ]
+        end = {"max_updates": update + 3, "evaluate_every": 50}
+        learn(run, resume=True, data=Prepared.open(tmp_path / run / "data"), **end)
+        learn(straight, **end)
+        assert_same(run, straight)
+        rows = [json.loads(line) for line in (tmp_path / run / "log.jsonl").read_text().splitlines()]
+        evaluated = [row["update"] for row in standing(straight)[1]["history"]]
+        assert [row["update"] for row in rows if row["kind"] == "dev"] == evaluated
 
 
 @pytest.fixture
@@ -98,7 +87,7 @@ def python_s_handler() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("python_s_handler")
-def test_the_second_signal_stops_at_once_and_handlers_are_put_back() -> None:
+def test_the_second_signal_stops_at_once_and_handlers_are_put_back():
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     with pytest.raises(KeyboardInterrupt), interruptible() as asked:
         assert not asked()
@@ -108,7 +97,7 @@ def test_the_second_signal_stops_at_once_and_handlers_are_put_back() -> None:
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
-def test_outside_the_main_thread_nothing_is_caught() -> None:
+def test_outside_the_main_thread_nothing_is_caught():
     handler, found = signal.getsignal(signal.SIGINT), []
 
     def work() -> None:

@@ -1,7 +1,5 @@
 """Groups of parameters: each at its own learning rate, frozen ones as they are, through clipping and resumption."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -10,8 +8,7 @@ from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.likelihood import likelihood
 from rnnsearch.systems.parameters import ParameterGroup
 from rnnsearch.weights import weights
-
-PLAIN = {"model": {"dropout": {"embedding": 0.0, "annotations": 0.0, "readout": 0.0, "word": 0.0}}}
+from tests.training.toys import PLAIN, SGD
 
 
 def factor(name: str) -> float:
@@ -26,10 +23,9 @@ def groups(model: TranslationModel) -> list[ParameterGroup]:
     return [ParameterGroup(having(1.0)), ParameterGroup(having(0.5), 0.5), ParameterGroup(having(0.0), frozen=True)]
 
 
-def test_each_group_moves_at_its_rate_by_gradients_clipped_together(trainer: Any, configure: Any) -> None:
+def test_each_group_moves_at_its_rate_by_gradients_clipped_together(trainer, configure):
     schedule = {"type": "constant", "warmup": 4}
-    sgd = {"type": "sgd", "learning_rate": 0.2}
-    config = configure(PLAIN, optimiser=sgd, schedule=schedule, clip_norm=0.01, normalise="tokens", max_updates=1)
+    config = configure(PLAIN, optimiser=SGD, schedule=schedule, clip_norm=0.01, normalise="tokens", max_updates=1)
     plain, made = trainer(config), trainer(config, groups=groups)
     before = {name: tensor.detach().clone() for name, tensor in weights(made.model).items()}
     batch = next(iter(plain.batches.epoch(0)))
@@ -48,11 +44,10 @@ def test_each_group_moves_at_its_rate_by_gradients_clipped_together(trainer: Any
     assert made.reporter.updates[0]["learning_rate"] == 0.2 * 0.25, "that of the run"
 
 
-def test_resumed_is_uninterrupted(trainer: Any, configure: Any) -> None:
+def test_resumed_is_uninterrupted(trainer, configure):
     def run(name: str, *ends: int) -> Any:
         for end in ends:
-            adam = {"type": "adam", "learning_rate": 0.01}
-            made = trainer(configure(optimiser=adam, max_updates=end), name=name, groups=groups)
+            made = trainer(configure(max_updates=end), name=name, groups=groups)
             if made.last.exists():
                 made.resume()
             made.run()

@@ -1,7 +1,5 @@
 """What training tells: rows, log lines, TensorBoard, and the model card."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Iterator
@@ -15,15 +13,15 @@ from rich.console import Console
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.device import choose_device
 from rnnsearch.errors import ConfigError, TrainingError
-from rnnsearch.kernels import products
 from rnnsearch.kernels.native import library
 from rnnsearch.training.progress import Reporter, RunLog, Screen, Together, minutes
 from rnnsearch.training.run import train
+from tests.training.toys import Recorder
 
-ADAM = {"type": "adam", "learning_rate": 0.01}
 ROW = {
     "update": 20,
     "epoch": 1.5,
+    "tokens": 400,
     "nll_per_word": 2.25,
     "tokens_per_second": 12345.6,
     "waiting": 0.0125,
@@ -48,19 +46,17 @@ DEV = {
 
 
 @pytest.fixture(scope="module")
-def trained(
-    configure: Any, prepared: Prepared, recorder: Any, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, Any]:
+def trained(configure: Any, prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Recorder]:
     """A run of 4 epochs with everything on, and what its reporter was told."""
-    folder, told = tmp_path_factory.mktemp("progress") / "run", recorder()
+    folder, told = tmp_path_factory.mktemp("progress") / "run", Recorder()
     about = {"corpus": "toys", "licence": "CC BY 9.9", "attribution": "Sentences by the Toy Makers"}
     described = Prepared(prepared.folder, prepared.facts | about)
-    config = configure(optimiser=ADAM, max_epochs=4, dev_bleu=True, tensorboard=True)
+    config = configure(max_epochs=4, dev_bleu=True, tensorboard=True)
     train(config, described, folder, told)
     return folder, told
 
 
-def test_every_update_is_told(trained: tuple[Path, Any]) -> None:
+def test_every_update_is_told(trained):
     rows = trained[1].updates
     assert [row["update"] for row in rows] == list(range(1, 25))
     assert rows[-1]["epoch"] == 4.0
@@ -78,7 +74,7 @@ def test_every_update_is_told(trained: tuple[Path, Any]) -> None:
     assert rows[-1]["seconds_left"] == 0.0
 
 
-def test_every_evaluation_is_told_and_kept(trained: tuple[Path, Any]) -> None:
+def test_every_evaluation_is_told_and_kept(trained):
     folder, told = trained
     assert [row["update"] for row in told.evaluations] == [6, 12, 18, 24]
     for row in told.evaluations:
@@ -89,15 +85,18 @@ def test_every_evaluation_is_told_and_kept(trained: tuple[Path, Any]) -> None:
     assert [row["update"] for row in history] == [6, 12, 18, 24]
 
 
-def test_the_remaining_time_is_by_the_nearest_limit(learn: Any) -> None:
-    told = learn(optimiser=ADAM, max_updates=4, max_epochs=100.0, max_minutes=60.0)
+def test_the_remaining_time_is_by_the_nearest_limit(learn):
+    told = learn(max_updates=4, max_epochs=100.0, max_minutes=60.0)
     first = told.updates[0]
     assert first["seconds_left"] == pytest.approx(3 * first["seconds"])
 
 
-def test_the_log_is_json_lines(trained: tuple[Path, Any]) -> None:
-    lines = (trained[0] / "log.jsonl").read_text(encoding="utf-8").splitlines()
-    rows = [json.loads(line) for line in lines]
+def logged(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_the_log_is_json_lines(trained):
+    rows = logged(trained[0] / "log.jsonl")
     assert [row["update"] for row in rows if row["kind"] == "update"] == [20]
     assert [row["update"] for row in rows if row["kind"] == "dev"] == [6, 12, 18, 24]
     messages = [row["text"] for row in rows if row["kind"] == "message"]
@@ -106,22 +105,44 @@ def test_the_log_is_json_lines(trained: tuple[Path, Any]) -> None:
     assert messages == trained[1].messages
 
 
-def test_a_log_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_log_goes_on_where_it_was(tmp_path):
     for text in ("first", "zweitens: äöü"):
-        log = RunLog(tmp_path / "log.jsonl", every=10)
+        log = RunLog(tmp_path / "log.jsonl")
         log.message(text)
         log.update(ROW)
         log.update(ROW | {"update": 21})
         log.evaluated(DEV)
         log.close()
-    lines = (tmp_path / "log.jsonl").read_text(encoding="utf-8").splitlines()
-    rows = [json.loads(line) for line in lines]
+    rows = logged(tmp_path / "log.jsonl")
     assert [row["kind"] for row in rows] == ["message", "update", "dev"] * 2
     assert rows[3]["text"] == "zweitens: äöü"
-    assert rows[4] == {"kind": "update", **ROW}
+    assert rows[4] == pytest.approx({"kind": "update", **ROW})
 
 
-def test_a_log_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_a_line_tells_of_all_updates_since_the_one_before_it(tmp_path: Path) -> None:
+    # Updates 1 to 20 of a run take a second each, of as many symbols as their number; 21 to 40 take two.
+    rows = [
+        ROW | {"update": n, "tokens": n, "nll_per_word": 60.0 / n, "tokens_per_second": n / seconds, "waiting": waiting}
+        for first, seconds, waiting in ((1, 1.0, 0.25), (21, 2.0, 0.5))
+        for n in range(first, first + 20)
+    ]
+    log, (screened, file) = RunLog(tmp_path / "log.jsonl"), screen(1000.0)
+    for row in rows:
+        log.update(row)
+        screened.update(row)
+    log.close()
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [line["update"] for line in lines] == [20, 40]
+    assert [line["tokens"] for line in lines] == [210, 610]
+    assert [line["nll_per_word"] for line in lines] == pytest.approx([20 * 60 / 210, 20 * 60 / 610])
+    assert [line["tokens_per_second"] for line in lines] == pytest.approx([210 / 20, 610 / 40])
+    assert [line["waiting"] for line in lines] == pytest.approx([0.25, 0.5])
+    screened.next = 0.0
+    screened.update(ROW | {"update": 41, "tokens": 180, "nll_per_word": 5.0, "tokens_per_second": 9.0, "waiting": 0.0})
+    assert "update 41  train NLL 3.300 a word  12 target tokens/s  waiting for data 31.2%" in file.getvalue()
+
+
+def test_a_log_that_cannot_be_written_is_said(tmp_path):
     (tmp_path / "log.jsonl").mkdir()
     with pytest.raises(TrainingError) as error:
         RunLog(tmp_path / "log.jsonl")
@@ -129,7 +150,7 @@ def test_a_log_that_cannot_be_written_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_a_full_disk_is_said_by_the_log() -> None:
+def test_a_full_disk_is_said_by_the_log():
     log = RunLog(Path("/dev/full"))
     with pytest.raises(TrainingError) as error:
         log.message("text")
@@ -137,7 +158,7 @@ def test_a_full_disk_is_said_by_the_log() -> None:
     log.close()
 
 
-def test_tensorboard_has_the_scalars(trained: tuple[Path, Any]) -> None:
+def test_tensorboard_has_the_scalars(trained):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(trained[0] / "tensorboard")).Reload()
@@ -148,7 +169,7 @@ def test_tensorboard_has_the_scalars(trained: tuple[Path, Any]) -> None:
     assert [event.value for event in events.Scalars("dev/dev_nll")] == pytest.approx(told, rel=1e-5)
 
 
-def test_the_card_says_what_was_learned_from_what(trained: tuple[Path, Any]) -> None:
+def test_the_card_says_what_was_learned_from_what(trained):
     folder, told = trained
     card = (folder / "card.md").read_text(encoding="utf-8")
     assert card.startswith("# aa → bb, a recurrent translation model\n")
@@ -169,7 +190,7 @@ def test_the_card_says_what_was_learned_from_what(trained: tuple[Path, Any]) -> 
     assert sha256((folder / "model.safetensors").read_bytes()).hexdigest() in card
 
 
-def test_the_card_holds_no_text_of_the_corpus(trained: tuple[Path, Any], corpus: Path) -> None:
+def test_the_card_holds_no_text_of_the_corpus(trained, corpus):
     line = (corpus / "train.aa").read_text().splitlines()[0]
     assert len(line) > 4
     assert line not in (trained[0] / "training.json").read_text()
@@ -181,7 +202,7 @@ def screen(every_seconds: float) -> tuple[Screen, io.StringIO]:
     return Screen(Console(file=file, width=60), every_seconds), file
 
 
-def test_off_a_terminal_a_line_comes_now_and_then() -> None:
+def test_off_a_terminal_a_line_comes_now_and_then():
     made, file = screen(0.0)
     with made:
         made.update(ROW)
@@ -201,16 +222,15 @@ def test_off_a_terminal_a_line_comes_now_and_then() -> None:
     assert file.getvalue() == ""
 
 
-def test_on_a_terminal_the_line_is_live() -> None:
+def test_on_a_terminal_the_line_is_live():
     file = io.StringIO()
     with Screen(Console(file=file, width=160, force_terminal=True)) as made:
         made.update(ROW)
-        assert made.live is not None
         made.live.refresh()
     assert "12,346 target tokens/s" in file.getvalue()
 
 
-def test_no_limit_or_bleu_no_words_about_it() -> None:
+def test_no_limit_or_bleu_no_words_about_it():
     made, file = screen(0.0)
     made.update(ROW | {"seconds_left": None})
     made.evaluated(DEV | {"dev_bleu": None, "best": False})
@@ -222,12 +242,12 @@ def test_no_limit_or_bleu_no_words_about_it() -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.4, "0 min 00 s"), (65.0, "1 min 05 s"), (3599.9, "59 min 59 s"), (4320.0, "1 h 12 min")]
 )
-def test_minutes(seconds: float, text: str) -> None:
+def test_minutes(seconds, text):
     assert minutes(seconds) == text
 
 
-def test_several_reporters_are_told_the_same(recorder: Any) -> None:
-    one, two = recorder(), recorder()
+def test_several_reporters_are_told_the_same():
+    one, two = Recorder(), Recorder()
     both: Reporter = Together(one, two)
     both.update(ROW)
     both.evaluated(DEV)
@@ -244,7 +264,7 @@ def test_several_reporters_are_told_the_same(recorder: Any) -> None:
         ("cuda:99", 'training.device: must be a device of this machine; got "cuda:99", and torch finds '),
     ],
 )
-def test_a_device_that_is_not_there_is_said(name: str, message: str) -> None:
+def test_a_device_that_is_not_there_is_said(name, message):
     with pytest.raises(ConfigError) as error:
         choose_device(name)
     assert str(error.value).startswith(message)
@@ -258,24 +278,12 @@ def unbuilt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     if library.why_not():
         pytest.skip(library.why_not())
     monkeypatch.setenv("RNNSEARCH_CACHE", str(tmp_path / "cache"))
-    library.library.cache_clear()
+    library._library.cache_clear()
     yield tmp_path / "cache" / "native"
-    library.library.cache_clear()
+    library._library.cache_clear()
 
 
-@pytest.mark.parametrize(("slow", "wanted"), [(True, ["product", "softmax_loss"]), (False, ["softmax_loss"])])
-def test_saying_where_a_run_is_builds_only_what_it_uses(
-    slow: bool, wanted: list[str], unbuilt: Path, learn: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Whether the library's products are slow depends on the processor that the tests run on: both kinds are tried.
-    monkeypatch.setattr(products, "_slow_default", lambda: slow)
-    model = {
-        "embedding": 8,
-        "encoder": {"type": "bidirectional", "cell": "tanh", "size": 4},
-        "decoder": {"type": "luong", "cell": "tanh", "layers": 1, "bridge": "learned", "size": 4, "readout": 4},
-        "attention": {"score": "general", "size": "unset"},
-    }
-    told = learn(tables={"model": model}, optimiser=ADAM, max_updates=1)
-    assert told.messages[0].endswith(", native code")
-    built = sorted(file.name.rpartition("-")[0] for file in unbuilt.iterdir())
-    assert built == wanted
+def test_saying_where_a_run_is_builds_one_library(unbuilt, learn):
+    told = learn(max_updates=1)
+    assert told.messages[0].endswith(f", native code for {library.chosen().name}")
+    assert [file.name.rpartition("-")[0] for file in unbuilt.iterdir()] == [library.chosen().name]

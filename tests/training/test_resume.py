@@ -1,7 +1,5 @@
 """A resumed run is the uninterrupted one, bit for bit; and a run is never mixed up with another."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,6 @@ OPTIMISERS: dict[str, dict[str, Any]] = {
     "adam": {"type": "adam", "learning_rate": 0.01},
     "adamw": {"type": "adamw", "learning_rate": 0.01, "weight_decay": 0.1},
 }
-ADAM = OPTIMISERS["adam"]
 PLATEAU = {"type": "plateau", "patience": 0, "factor": 0.5, "warmup": 2}
 
 
@@ -35,15 +32,8 @@ class InterruptAt:
             signal.raise_signal(signal.SIGINT)
 
 
-def assert_same(one: tuple[dict[str, torch.Tensor], Any], other: tuple[dict[str, torch.Tensor], Any]) -> None:
-    assert one[0].keys() == other[0].keys()
-    for name, tensor in one[0].items():
-        assert torch.equal(tensor, other[0][name]), name
-    assert one[1] == other[1]
-
-
 @pytest.fixture
-def both(learn: Any, standing: Any, tmp_path: Path) -> Any:
+def both(learn: Any, standing: Any, assert_same: Any, tmp_path: Path) -> Any:
     """Trains straight, and again with interruptions at some updates; compares where the two end."""
 
     def run(interruptions: list[int], **training: Any) -> Any:
@@ -56,9 +46,9 @@ def both(learn: Any, standing: Any, tmp_path: Path) -> Any:
                 f"training was interrupted at update {update}; its state is saved in "
                 f"{broken / 'checkpoints' / 'last'}: go on with --resume"
             )
-            assert standing(broken)[1]["update"] == update
+            assert standing("broken")[1]["update"] == update
         learn("broken", resume=True, **training)
-        assert_same(standing(straight), standing(broken))
+        assert_same("straight", "broken")
         for name in ("model.safetensors", "config.toml", "tokenizers/aa.json", "tokenizers/bb.json"):
             assert (straight / name).read_bytes() == (broken / name).read_bytes()
         return told
@@ -67,30 +57,28 @@ def both(learn: Any, standing: Any, tmp_path: Path) -> Any:
 
 
 @pytest.mark.parametrize("name", OPTIMISERS)
-def test_resumed_is_uninterrupted(both: Any, name: str) -> None:
+def test_resumed_is_uninterrupted(both, name):
     both([3], optimiser=OPTIMISERS[name], schedule=PLATEAU, max_updates=6, evaluate_every=2, clip_norm=1.0)
 
 
-def test_in_the_middle_of_an_epoch_of_accumulated_batches(both: Any) -> None:
+def test_in_the_middle_of_an_epoch_of_accumulated_batches(both):
     """Six batches an epoch, four an update: 4 + 2, 4 + 2."""
     batch = {"accumulate": 4}
-    told = both([1, 3], optimiser=ADAM, batch=batch, max_updates=4)
+    told = both([1, 3], batch=batch, max_updates=4)
     assert [row["epoch"] for row in told.updates] == pytest.approx([4 / 6, 1.0, 1 + 4 / 6, 2.0])
 
 
-def test_at_the_end_of_an_epoch_where_evaluation_is_due(both: Any) -> None:
-    told = both([6, 11, 12], optimiser=ADAM, schedule=PLATEAU, max_epochs=3)
+def test_at_the_end_of_an_epoch_where_evaluation_is_due(both):
+    told = both([6, 11, 12], schedule=PLATEAU, max_epochs=3)
     assert [row["update"] for row in told.evaluations] == [6, 12, 18]
 
 
-def test_with_bleu_bf16_and_averaging(both: Any) -> None:
-    both([3], optimiser=ADAM, precision="bf16", dev_bleu=True, average=2, evaluate_every=2, max_updates=6)
+def test_with_bleu_bf16_and_averaging(both):
+    both([3], precision="bf16", dev_bleu=True, average=2, evaluate_every=2, max_updates=6)
 
 
-def test_during_an_evaluation_which_is_then_done_anew(
-    learn: Any, standing: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    training = {"optimiser": ADAM, "schedule": PLATEAU, "evaluate_every": 2, "max_updates": 6}
+def test_during_an_evaluation_which_is_then_done_anew(learn, standing, assert_same, monkeypatch):
+    training = {"schedule": PLATEAU, "evaluate_every": 2, "max_updates": 6}
     learn("straight", **training)
     score = Validation.score
     calls = []
@@ -104,15 +92,13 @@ def test_during_an_evaluation_which_is_then_done_anew(
     monkeypatch.setattr(Validation, "score", interrupted)
     with pytest.raises(Interrupted, match="at update 4"):
         learn("broken", **training)
-    pending = standing(tmp_path / "broken")[1]
+    pending = standing("broken")[1]
     assert (pending["pending"], len(pending["history"])) == (True, 1)
     learn("broken", resume=True, **training)
-    assert_same(standing(tmp_path / "straight"), standing(tmp_path / "broken"))
+    assert_same("straight", "broken")
 
 
-def test_the_schedule_goes_on_where_it_was(
-    learn: Any, standing: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_schedule_goes_on_where_it_was(learn, assert_same, monkeypatch):
     """Dev scores that only get worse: the rate was lowered before the interruption, and is lowered after it."""
     plateau = {"type": "plateau", "patience": 1, "factor": 0.5}
     training = {"optimiser": OPTIMISERS["sgd"], "schedule": plateau, "evaluate_every": 1, "max_updates": 8}
@@ -125,22 +111,22 @@ def test_the_schedule_goes_on_where_it_was(
         learn("broken", after=InterruptAt(4), **training)
     rest = learn("broken", resume=True, **training)
     assert [row["learning_rate"] for row in rest.updates] == [0.25] + [0.125] * 2 + [0.0625]
-    assert_same(standing(tmp_path / "straight"), standing(tmp_path / "broken"))
+    assert_same("straight", "broken")
 
 
-def test_a_run_whose_end_is_moved_goes_on(learn: Any, tmp_path: Path) -> None:
-    first = learn(optimiser=ADAM, max_updates=3, evaluate_every=3)
+def test_a_run_whose_end_is_moved_goes_on(learn, tmp_path):
+    first = learn(max_updates=3, evaluate_every=3)
     assert first.reason == "3 updates done (training.max_updates)"
-    again = learn(optimiser=ADAM, max_updates=3, evaluate_every=3, resume=True)
+    again = learn(max_updates=3, evaluate_every=3, resume=True)
     assert again.updates == [], "a run at its end has nothing more to do"
-    longer = learn(optimiser=ADAM, max_updates=5, evaluate_every=3, save_minutes=1, patience=9, resume=True)
+    longer = learn(max_updates=5, evaluate_every=3, save_minutes=1, patience=9, resume=True)
     assert [row["update"] for row in longer.updates] == [4, 5]
     assert f"going on from update 3 ({tmp_path / 'run' / 'checkpoints' / 'last'})" in longer.messages
 
 
 @pytest.fixture
 def finished(learn: Any, tmp_path: Path) -> Path:
-    learn(optimiser=ADAM, max_updates=2)
+    learn(max_updates=2)
     return tmp_path / "run"
 
 
@@ -151,7 +137,7 @@ def finished(learn: Any, tmp_path: Path) -> Path:
         (
             True,
             {"model": {"encoder": {"size": 7}}},
-            {"optimiser": {**ADAM, "learning_rate": 0.5}, "seed": 2},
+            {"optimiser": {"learning_rate": 0.5}, "seed": 2},
             "its run differs from this config in model.encoder.size, training.optimiser.learning_rate, "
             "training.seed; change it back, or name another folder",
         ),
@@ -159,28 +145,26 @@ def finished(learn: Any, tmp_path: Path) -> Path:
         (True, None, {}, "holds a model without a checkpoint to go on from; name another folder"),
     ],
 )
-def test_another_run_is_refused_and_the_folder_left_as_it_is(
-    learn: Any, finished: Path, resume: bool, tables: Any, training: dict[str, Any], message: str
-) -> None:
+def test_another_run_is_refused_and_the_folder_left_as_it_is(learn, finished, resume, tables, training, message):
     """tables = None: its checkpoint is gone."""
     if tables is None:
         (finished / "checkpoints").rename(finished.parent / "elsewhere")
     before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
     with pytest.raises(TrainingError) as error:
-        learn(tables=tables, **{"optimiser": ADAM, "max_updates": 4, **training}, resume=resume)
+        learn(tables=tables, **{"max_updates": 4, **training}, resume=resume)
     assert str(error.value) == f"{finished}: {message}"
     assert {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.usefixtures("finished")
-def test_another_corpus_under_the_same_name_is_refused(learn: Any, prepared: Prepared) -> None:
+def test_another_corpus_under_the_same_name_is_refused(learn, prepared):
     other = Prepared(prepared.folder, prepared.facts | {"sha256": "f" * 64})
     with pytest.raises(TrainingError, match=r"its run was on a corpus with SHA-256 .*got one with f{16}\.\.\. in"):
-        learn(optimiser=ADAM, max_updates=4, data=other, resume=True)
+        learn(max_updates=4, data=other, resume=True)
 
 
-def test_resume_without_a_run_starts_one(learn: Any) -> None:
-    assert [row["update"] for row in learn(optimiser=ADAM, max_updates=1, resume=True).updates] == [1]
+def test_resume_without_a_run_starts_one(learn):
+    assert [row["update"] for row in learn(max_updates=1, resume=True).updates] == [1]
 
 
 @pytest.mark.parametrize(
@@ -192,25 +176,23 @@ def test_resume_without_a_run_starts_one(learn: Any) -> None:
         ("optimiser.safetensors", b"", ModelError, r"optimiser\.safetensors: is truncated or damaged"),
     ],
 )
-def test_a_damaged_checkpoint_is_said(
-    learn: Any, finished: Path, name: str, content: bytes, kind: type[Exception], message: str
-) -> None:
+def test_a_damaged_checkpoint_is_said(learn, finished, name, content, kind, message):
     (finished / "checkpoints" / "last" / name).write_bytes(content)
     with pytest.raises(kind, match=message):
-        learn(optimiser=ADAM, max_updates=4, resume=True)
+        learn(max_updates=4, resume=True)
 
 
-def test_a_folder_that_cannot_be_made_is_said(learn: Any, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_said(learn, tmp_path):
     (tmp_path / "file").write_text("not a folder")
     folder = tmp_path / "file" / "run"
     with pytest.raises(TrainingError) as error:
-        learn("file/run", optimiser=ADAM, max_updates=1)
+        learn("file/run", max_updates=1)
     assert str(error.value) == f"{folder}: must be a folder that can be written to; got: Not a directory"
 
 
-def test_other_random_numbers_make_another_run(learn: Any, standing: Any, tmp_path: Path) -> None:
+def test_other_random_numbers_make_another_run(learn, standing):
     """So that the tests above cannot pass by comparing what does not depend on the draws."""
     for name, seed in (("one", 1), ("two", 2)):
-        learn(name, optimiser=ADAM, max_updates=2, seed=seed)
-    one, two = standing(tmp_path / "one")[0], standing(tmp_path / "two")[0]
+        learn(name, max_updates=2, seed=seed)
+    one, two = standing("one")[0], standing("two")[0]
     assert not any(torch.equal(one[name], two[name]) for name in one if name.endswith("exp_avg"))

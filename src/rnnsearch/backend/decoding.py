@@ -9,8 +9,9 @@ have weights of zero, stay zero and change nothing.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from ctypes import Structure, byref, c_int64, c_void_p
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,7 +22,7 @@ from rnnsearch.models.attention.scores import Additive
 from rnnsearch.models.cells import GRU
 from rnnsearch.models.decoders.bahdanau import Bahdanau
 from rnnsearch.models.decoders.readouts import DeepOutput
-from rnnsearch.models.one_layer_encoders import Bidirectional
+from rnnsearch.models.encoders import Bidirectional
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.symbols import Symbols
 from rnnsearch.text.vocabulary import UNK
@@ -79,12 +80,47 @@ class NativeMemory(NamedTuple):
 
 
 class Greedy(NamedTuple):
-    """tokens, scores: [T, B], 0 past the end; attention: [B, T, J], undefined there; length: [B], scored symbols."""
+    """tokens, scores: [T, B], 0 past the end; attention: [B, T, J], undefined there, None without; length: [B], scored
+    symbols."""
 
     tokens: Tensor
     scores: Tensor
-    attention: Tensor
+    attention: Tensor | None
     length: Tensor
+
+
+class _CChoice(Structure):
+    _fields_ = (
+        *(("ids", c_void_p), ("banned", c_void_p), ("bans", c_int64), ("bos", c_int64), ("eos", c_int64)),
+        ("most", c_void_p),
+    )
+
+
+class _CGreedy(Structure):
+    _fields_ = (
+        ("T", c_int64),
+        *((name, c_void_p) for name in ("tokens", "scores", "alphas", "length")),
+    )
+
+
+class GreedySearch:
+    """What greedy search in native code is given besides a decoder, and what it fills: at most `most` [B] symbols a
+    sentence over J source positions; `ids`: the symbols of the output's columns; `banned`: columns never taken."""
+
+    def __init__(self, J: int, ids: Tensor | None, banned: Tensor, most: Tensor, bos: int, eos: int) -> None:
+        B, T = len(most), int(most.max()) + 1
+        self._tokens, self._scores = torch.zeros(T, B, dtype=torch.int64), torch.zeros(T, B)
+        self._alphas, self._length = torch.empty(B, T, J), torch.empty(B, dtype=torch.int64)
+        self._given = (ids, banned, most)
+        columns = None if ids is None else ids.data_ptr()
+        self.choice = _CChoice(columns, banned.data_ptr(), len(banned), bos, eos, most.data_ptr())
+        made = (self._tokens, self._scores, self._alphas, self._length)
+        self.made = _CGreedy(T, *(part.data_ptr() for part in made))
+
+    def found(self, steps: int, attention: Callable[[Tensor], Tensor | None] = lambda alphas: alphas) -> Greedy:
+        """What stands there after so many steps; `attention`: what becomes of the weights."""
+        alphas = attention(self._alphas[:, :steps])
+        return Greedy(self._tokens[:steps], self._scores[:steps], alphas, self._length)
 
 
 class NativeRNNsearch:
@@ -92,6 +128,8 @@ class NativeRNNsearch:
 
     Make it with `of`; the model's weights are copied and may change afterwards.
     """
+
+    searches_greedily: ClassVar[bool] = True
 
     def __init__(self, native: ctypes.CDLL, model: TranslationModel, kind: Kind) -> None:
         encoder, decoder = model.encoder, model.decoder
@@ -130,11 +168,9 @@ class NativeRNNsearch:
         self._words = self._parts[3](self._embeddings) if small else None
         state, context, candidate, word = (part.matrix for part in self._parts)
         words = None if self._words is None else self._words.data_ptr()
-        self._decoder = _Decoder(state, context, candidate, self._vector.data_ptr(), word, words)
-        self._decoder.embeddings = self._embeddings.data_ptr()
-        self._decoder.size, self._decoder.align = _round(D), len(self._vector)
-        self._decoder.context, self._decoder.readout = 2 * _round(H), R
-        self._decoder.pool = 2 if isinstance(deep, DeepOutput) else 1
+        tables = (self._vector.data_ptr(), word, words, self._embeddings.data_ptr())
+        sizes = (_round(D), len(self._vector), 2 * _round(H), R, 2 if isinstance(deep, DeepOutput) else 1)
+        self._decoder = _Decoder(state, context, candidate, *tables, *sizes)
         self.output = self._packed(model.output.weight, model.output.bias)
         """The output layer, over the whole vocabulary."""
 
@@ -180,7 +216,9 @@ class NativeRNNsearch:
         state: Tensor = torch.tanh(self._initial(memory.summary))
         return state
 
-    def step(self, memory: NativeMemory, state: Tensor, y: Tensor, output: Packed) -> tuple[Tensor, ...]:
+    def step(
+        self, memory: NativeMemory, state: Tensor, y: Tensor, output: Packed
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Logits [N, C], the logarithm of their exponentials' sum [N], the next state [N, D] and alpha [N, J]."""
         N, B, V = y.shape[0], memory.lengths.shape[0], len(self._embeddings)
         if int(y.max()) >= V:
@@ -198,17 +236,10 @@ class NativeRNNsearch:
     ) -> Greedy:
         """Greedy search of B sentences of at most `most` [B] symbols; `ids`: the symbols of the output's columns;
         `banned`: columns never taken."""
-        state = self.start(memory)
-        B, J, T = len(most), memory.keys.shape[1], int(most.max()) + 1
-        tokens, scores = torch.zeros(T, B, dtype=torch.int64), state.new_zeros(T, B)
-        alphas, length = state.new_empty(B, T, J), torch.empty(B, dtype=torch.int64)
-        columns = None if ids is None else at(ids)
-        search = (columns, at(banned), c_int64(len(banned)), c_int64(bos), c_int64(eos), at(most))
-        made = (at(state), at(tokens), at(scores), at(alphas), at(length))
-        weights = (byref(self._decoder), byref(output.matrix), byref(_sources(memory)))
+        state, search = self.start(memory), GreedySearch(memory.keys.shape[1], ids, banned, most, bos, eos)
+        weights = (byref(self._decoder), byref(output.matrix), byref(_sources(memory)), byref(search.choice))
         self._native.greedy.restype = c_int64
-        steps = self._native.greedy(*weights, *search, c_int64(T), c_int64(B), *made, threads())
-        return Greedy(tokens[:steps], scores[:steps], alphas[:, :steps], length)
+        return search.found(self._native.greedy(*weights, c_int64(len(most)), at(state), byref(search.made), threads()))
 
     def _packed(self, weight: Tensor, bias: Tensor | None = None) -> Packed:
         return Packed(self._native, weight, bias, self._kind)

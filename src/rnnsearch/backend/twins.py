@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from rnnsearch.backend import local_windows
+from rnnsearch.backend import local_windows, recurrences
+from rnnsearch.backend.steps import lacks
 from rnnsearch.kernels import bahdanau, library_sequences
 from rnnsearch.kernels.cross_entropy import cross_entropy
 from rnnsearch.kernels.gru_sequence import gru_sequence
@@ -22,12 +23,20 @@ from rnnsearch.models.attention.attention import Attention
 from rnnsearch.models.attention.normalisers import Softmax
 from rnnsearch.models.attention.scores import Additive
 from rnnsearch.models.attention.windows import Global
-from rnnsearch.models.cell import Cell
-from rnnsearch.models.cells import GRU, LSTM, TorchGRU
+from rnnsearch.models.cells import GRU, LSTM, Cell, ChoGRU, GateNormLSTM, LayerNormGRU, Tanh, TorchGRU
 from rnnsearch.models.decoders.bahdanau import Bahdanau, BahdanauState, BahdanauTanh
+from rnnsearch.models.decoders.conditional import BiDeep, ConditionalGRU, DeepTransition
 from rnnsearch.models.decoders.decoder import Decoder, Reading
-from rnnsearch.models.decoders.luong import Luong, LuongState
-from rnnsearch.models.decoders.sutskever import Sutskever, reading_of
+from rnnsearch.models.decoders.stack_decoders import (
+    LayersState,
+    Luong,
+    LuongInputFeeding,
+    Neubig,
+    RNMTPlus,
+    Sutskever,
+    reading_of,
+)
+from rnnsearch.models.draws import each_mask
 from rnnsearch.models.memory import CellState, Hidden, HiddenAndCell, Memory
 from rnnsearch.models.outputs import Losses, Output
 from rnnsearch.models.stack import Stack, StackState, read
@@ -74,12 +83,23 @@ def _gru(
 def _gru_run(
     cell: GRU, share: Tensor, mask: Tensor | None, backward: bool, start: CellState | None, keep: Tensor | None
 ) -> Sequence:
-    """From the inputs' share. With a dropout mask the loop runs."""
+    """From the inputs' share; in PyTorch, with a dropout mask the loop runs."""
+    if recurrences.runs(cell, share):
+        return recurrences.sequence(cell, share, mask, backward, start, keep)
     if keep is not None:
         return cell.run(share, mask, backward, start, keep)
     weights = cell.recurrent_gates.weight, cell.recurrent.weight
     outputs, last = gru_sequence(share, mask, *weights, backward, None if start is None else start.h)
     return outputs, Hidden(last)
+
+
+def _native_sequence(
+    cell: Cell, x: Tensor, mask: Tensor | None, backward: bool, start: CellState | None, keep: Tensor | None
+) -> Sequence:
+    """The cell's loop in native code; where that cannot run, in PyTorch."""
+    share = cell.inputs(x)
+    run = partial(recurrences.sequence, cell) if recurrences.runs(cell, share) else cell.run
+    return run(share, mask, backward, start, keep)
 
 
 def _by_library(call: Callable[..., Sequence]) -> Callable[..., Sequence]:
@@ -113,18 +133,18 @@ def layer_by_layer(stack: Stack, x: Tensor, state: StackState) -> tuple[Tensor, 
     """`Stack.step` over I positions [N, I, .], for a decoder into whose recurrence nothing else feeds: each layer over
     all positions. x: the bottom layer's share."""
     noise, I = state.noise, x.shape[1]
+    keeps = each_mask(None if noise is None else noise.state)
     new: list[CellState] = []
     below = x
     for l, (cell, old) in enumerate(zip(stack.layers, state.cells, strict=True)):
-        keep = None if noise is None or noise.state is None else noise.state[:, l]
         if l == 0:
             run = partial(_gru_run, cell) if type(cell) is GRU else cell.run
-            outputs, last = run(x, None, False, old, keep)
+            outputs, last = run(x, None, False, old, next(keeps))
         else:
             mask = None
             if noise is not None and noise.layers is not None:
                 mask = noise.layers[:, noise.position : noise.position + I, l - 1]
-            outputs, last = cell.sequence(read(below, mask), None, False, old, keep)
+            outputs, last = cell.sequence(read(below, mask), None, False, old, next(keeps))
         new.append(last)
         below = outputs + below if stack.adds(l) else outputs
     if noise is not None:
@@ -132,11 +152,11 @@ def layer_by_layer(stack: Stack, x: Tensor, state: StackState) -> tuple[Tensor, 
     return below, StackState(tuple(new), noise)
 
 
-def _sutskever(decoder: Sutskever, x: Tensor, state: StackState, _: Memory) -> Reading:
-    return reading_of(layer_by_layer(decoder.stack, x, state)[0])
+def _sutskever(decoder: Sutskever, x: Tensor, state: LayersState, _: Memory) -> Reading:
+    return reading_of(layer_by_layer(decoder.stack, x, state.stack)[0])
 
 
-def _luong(decoder: Luong, x: Tensor, state: LuongState, memory: Memory) -> Reading:
+def _luong(decoder: Luong, x: Tensor, state: LayersState, memory: Memory) -> Reading:
     h, _ = layer_by_layer(decoder.stack, x, state.stack)
     return Reading.of(h, decoder.attention.attend_all(h, state.attention, memory))
 
@@ -149,8 +169,22 @@ def _stack_lacks(decoder: Luong | Sutskever) -> str | None:
     return None if type(decoder.stack) is Stack else "its stack is of a derived class"
 
 
-def _bahdanau(decoder: Bahdanau, x: Tensor, state: BahdanauState, memory: Memory) -> Reading:
-    """With a dropout mask, or a part put in the place of another since the choice, the step is repeated."""
+def _native(otherwise: Callable[[Any, Tensor, Any, Memory], Reading]) -> Twin:
+    """The native recurrence; where that cannot run, something else."""
+
+    def unroll(decoder: Decoder, x: Tensor, state: Any, memory: Memory) -> Reading:
+        run = recurrences.unroll if recurrences.runs(decoder, x) else otherwise
+        return run(decoder, x, state, memory)
+
+    return Twin("the whole recurrence, its backward pass by hand", unroll, lacks)
+
+
+def _repeat_step(decoder: Decoder, x: Tensor, state: Any, memory: Memory) -> Reading:
+    return decoder.repeat_step(x, state, memory)
+
+
+def _bahdanau_in_pytorch(decoder: Bahdanau, x: Tensor, state: BahdanauState, memory: Memory) -> Reading:
+    """With other parts than the paper's, or a dropout mask, the step is repeated."""
     cell, score = decoder.cell, decoder.attention.score
     if state.keep is not None or _bahdanau_lacks(decoder) is not None:
         return decoder.repeat_step(x, state, memory)
@@ -179,7 +213,10 @@ def _bahdanau_lacks(decoder: Bahdanau) -> str | None:
 
 def is_rnnsearch(decoder: Decoder) -> bool:
     """Whether a decoder is that of Bahdanau et al. with the papers' parts, under either output."""
-    return isinstance(decoder, Bahdanau) and TWINS.get(type(decoder)) is RECURRENCE and _bahdanau_lacks(decoder) is None
+    if type(decoder) not in (Bahdanau, BahdanauTanh):
+        return False
+    assert isinstance(decoder, Bahdanau)
+    return _bahdanau_lacks(decoder) is None
 
 
 def _losses(output: Output, readout: Tensor, target: Tensor, smoothing: float) -> Losses:
@@ -187,9 +224,12 @@ def _losses(output: Output, readout: Tensor, target: Tensor, smoothing: float) -
     return cross_entropy(readout, weight, output.bias, target, smoothing)
 
 
-RECURRENCE = Twin("the whole recurrence, its backward pass by hand", _bahdanau, _bahdanau_lacks)
+SEQUENCE = Twin("the whole sequence, its backward pass by hand", _native_sequence)
+RNNSEARCH = _native(_bahdanau_in_pytorch)
+RECURRENCE = _native(_repeat_step)
 TWINS: dict[type[nn.Module], Twin] = {
     GRU: Twin("the whole sequence, its backward pass by hand", _gru),
+    **dict.fromkeys((ChoGRU, Tanh, LayerNormGRU, GateNormLSTM), SEQUENCE),
     TorchGRU: Twin("the library's sequence", _by_library(_torch_gru)),
     LSTM: Twin("the library's sequence", _by_library(_lstm)),
     Attention: Twin(
@@ -197,8 +237,9 @@ TWINS: dict[type[nn.Module], Twin] = {
         local_windows.attend,
         lambda attention: None if attention.window.reach is not None else "its window sees all positions",
     ),
-    Bahdanau: RECURRENCE,
-    BahdanauTanh: RECURRENCE,
+    Bahdanau: RNNSEARCH,
+    BahdanauTanh: RNNSEARCH,
+    **dict.fromkeys((ConditionalGRU, DeepTransition, BiDeep, LuongInputFeeding, Neubig, RNMTPlus), RECURRENCE),
     Luong: Twin("layer by layer, attention to all positions at once", _luong, _luong_lacks),
     Sutskever: Twin("layer by layer", _sutskever, _stack_lacks),
     Output: Twin("softmax and gradient in chunks", _losses),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from rnnsearch.cli import candidates, data, demo, evaluate, inspect, report, serve, train, translate
+from rnnsearch.cli import data, demo, evaluate, serve, train, translate
 
 app = typer.Typer(
     name="rnnsearch",
@@ -23,9 +23,9 @@ app.command("translate")(translate.translate)
 app.command("score")(translate.score)
 app.command("align")(translate.align)
 app.command("evaluate")(evaluate.evaluate)
-app.command("report")(report.report)
-app.command("inspect")(inspect.inspect)
-app.command("candidates")(candidates.candidates)
+app.command("report")(evaluate.report)
+app.command("inspect")(evaluate.inspect)
+app.command("candidates")(translate.candidates)
 app.command("serve")(serve.serve)
 
 

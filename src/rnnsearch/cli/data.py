@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rnnsearch.cli.io import say
+from rnnsearch.cli.io import download_bar, say
 
 app = typer.Typer(help="Corpora that can be downloaded, with licence and attribution.", no_args_is_help=True)
 
@@ -30,7 +30,6 @@ def get(
     """Download a corpus, check its hash, split it, and print the folder it lies in."""
     import shutil
 
-    from rnnsearch.cli.train import DownloadBar
     from rnnsearch.data.catalog import find
     from rnnsearch.data.catalog import get as fetch
     from rnnsearch.errors import DataError
@@ -39,7 +38,7 @@ def get(
     corpus = find(name)
     if output is not None and output.exists() and not _replaceable(output):
         raise DataError(f"{output}: must be a new or empty folder, or a corpus got before; got one with other files")
-    with DownloadBar() as bar:
+    with download_bar() as bar:
         folder = fetch(name, progress=bar)
     say(f"{corpus.attribution}. Licence: {corpus.licence}.")
     if output is not None:

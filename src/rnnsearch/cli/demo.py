@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -14,23 +13,13 @@ if TYPE_CHECKING:
     from rnnsearch.config import RunConfig
     from rnnsearch.evaluate.assess import Assessment
 
+Pair = Literal["en-de", "de-en", "en-fr", "fr-en", "en-es", "es-en"]
 SHOWN = 4
 """Held-out sentences shown with their alignments."""
 
 
-class Pair(StrEnum):
-    """Language pairs of the default corpus."""
-
-    en_de = "en-de"
-    de_en = "de-en"
-    en_fr = "en-fr"
-    fr_en = "fr-en"
-    en_es = "en-es"
-    es_en = "es-en"
-
-
 def demo(
-    pair: Annotated[Pair, typer.Option(help="Language pair.")] = Pair.en_de,
+    pair: Annotated[Pair, typer.Option(help="Language pair.")] = "en-de",
     runs: Annotated[Path, typer.Option(help="Where the model folder goes.")] = Path("runs"),
     minutes: Annotated[float, typer.Option(min=0.01, help="Minutes of training at the most.")] = 10.0,
 ) -> None:
@@ -44,9 +33,9 @@ def demo(
     from rnnsearch.evaluate.report import write_assessment
     from rnnsearch.translate import load
 
-    folder = runs / f"demo-{pair.value}"
-    corpus = find(f"tatoeba-{pair.value}")
-    config = run_file(folder, pair.value, minutes)
+    folder = runs / f"demo-{pair}"
+    corpus = find(f"tatoeba-{pair}")
+    config = run_file(folder, pair, minutes)
     say(f"{corpus.attribution}. Licence: {corpus.licence}.")
     reason = run(config, folder, resume=True)
     say(f"Trained: {reason}. Now the test set, which the model has not seen.")

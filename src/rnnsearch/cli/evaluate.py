@@ -1,14 +1,14 @@
-"""`rnnsearch evaluate`."""
+"""`rnnsearch evaluate`, `report` and `inspect`."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rnnsearch.cli.io import Device, both_lines, output, same_lines, say
+from rnnsearch.cli.io import both_lines, same_lines, say
+from rnnsearch.cli.options import Beam, Device, Model, Threads
 
 if TYPE_CHECKING:
     from rnnsearch.evaluate.assess import Assessment
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    model: Annotated[Path, typer.Argument(help="A model folder.", show_default=False)],
+    model: Model,
     source: Annotated[Path, typer.Argument(help="The test set's source text.", show_default=False)],
     reference: Annotated[Path, typer.Argument(help="Its reference translations.", show_default=False)],
     alignments: Annotated[
@@ -39,12 +39,13 @@ def evaluate(
     ] = None,
     no_card: Annotated[bool, typer.Option("--no-card", help="Leave the model's card as it is.")] = False,
     output_file: Annotated[Path | None, typer.Option("-o", "--output", help="Write the scores here (JSON).")] = None,
-    beam: Annotated[int | None, typer.Option(min=1, help="Beam width.  [default: the model's]")] = None,
+    beam: Beam = None,
     device: Device = "cpu",
 ) -> None:
     """Translate a test set and score it: BLEU, chrF and TER with signatures, without unknown words, by length."""
     from rnnsearch.evaluate.assess import assess, training_counts
     from rnnsearch.evaluate.report import read_grouped, write_assessment
+    from rnnsearch.files import write_json
     from rnnsearch.translate import load
 
     if sentences is not None and report is None:
@@ -60,8 +61,7 @@ def evaluate(
     )
     typer.echo(assessment.evaluation.to_text())
     if output_file is not None:
-        with output(output_file) as out:
-            out.write(json.dumps(assessment.evaluation.as_dict(), indent=1, ensure_ascii=False) + "\n")
+        write_json(output_file, assessment.evaluation.as_dict())
     if report is not None:
         page = write_assessment(report, translator, model, assessment, source.name, shown)
         typer.echo(f"report: {page}")
@@ -92,3 +92,38 @@ def _record(model: Path, assessment: Assessment, test_set: str) -> None:
         record(model, assessment, test_set)
     except RnnsearchError as error:
         say(f"the scores are not on the model's card: {error}")
+
+
+def report(
+    model: Annotated[Path, typer.Argument(help="The folder of a run, finished or not.", show_default=False)],
+    output_file: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write the page here.  [default: report.html in the folder]")
+    ] = None,
+) -> None:
+    """Write a run's page: learning curves, what was trained on and left out, settings, measured scores."""
+    from rnnsearch.evaluate.report import write_run_report
+
+    page = output_file or model / "report.html"
+    write_run_report(model, page)
+    typer.echo(str(page))
+
+
+def inspect(
+    model: Annotated[Path | None, typer.Argument(help="A model folder, as `rnnsearch train` makes it.")] = None,
+    config: Annotated[bool, typer.Option("--config", help="Print its whole resolved config, too.")] = False,
+    machine: Annotated[
+        bool, typer.Option("--machine", help="Print how fast each kernel is here, and which one serves.")
+    ] = False,
+    threads: Threads = None,
+) -> None:
+    """Show what is inside a model: its parts and their sizes, how it was trained, how well it does, whence it came."""
+    from rnnsearch.cli.inspection import show, show_machine
+
+    if model is None and (config or not machine):
+        raise typer.BadParameter("give a model folder, or --machine alone")
+    if threads is not None and not machine:
+        raise typer.BadParameter("--threads has no effect without --machine")
+    if model is not None:
+        show(model, config)
+    if machine:
+        show_machine(threads)

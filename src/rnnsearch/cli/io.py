@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import select
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BufferedIOBase
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO, TypeVar, cast
-
-import typer
+from typing import TYPE_CHECKING, TextIO, cast
 
 from rnnsearch.errors import DataError
 from rnnsearch.files import atomic_file
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-Item = TypeVar("Item")
-Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads.  [default: all cores]")]
 
 
 def use_threads(threads: int | None) -> None:
@@ -44,6 +38,27 @@ def say(text: str) -> None:
     sys.stderr.write(f"{text}\n")
 
 
+@contextmanager
+def download_bar() -> Iterator[Callable[[int, int | None], None]]:
+    """A progress bar over the bytes of a download; silent where nothing is downloaded."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn()
+    bar = Progress(*columns, console=console())
+
+    def show(done: int, total: int | None) -> None:
+        if not bar.tasks:
+            bar.start()
+            bar.add_task("downloading", total=total)
+        bar.update(bar.task_ids[0], completed=done, total=total)
+
+    try:
+        yield show
+    finally:
+        if bar.tasks:
+            bar.stop()
+
+
 MOMENT = 0.005
 """Seconds that more input may take to come before what is there is worked on."""
 _BLOCK = 1 << 16
@@ -58,40 +73,30 @@ def input_portions(path: Path | None, size: int) -> Iterator[list[str]]:
     if path is not None:
         from rnnsearch.data.corpus import read_lines
 
-        yield from chunks(read_lines(path), size)
+        known = iter(read_lines(path))
+        while portion := list(islice(known, size)):
+            yield portion
         return
-    number, waiting = 0, list[str]()
-    for lines in _standard_input():
-        for line in lines or ():
+    stream, block = cast(BufferedIOBase, sys.stdin.buffer), b"more"
+    number, waiting, begun = 0, list[str](), list[bytes]()
+    while block:
+        if waiting and not _ready(stream):
+            yield waiting
+            waiting = []
+        block = stream.read1(_BLOCK)
+        begun.append(block)
+        if block and b"\n" not in block:
+            continue
+        *lines, rest = b"".join(begun).split(b"\n")
+        begun = [rest]
+        for line in lines if block or not rest else [*lines, rest]:
             number += 1
             waiting.append(_decoded(line, number))
             if len(waiting) == size:
                 yield waiting
                 waiting = []
-        if lines is None and waiting:
-            yield waiting
-            waiting = []
     if waiting:
         yield waiting
-
-
-def _standard_input() -> Iterator[list[bytes] | None]:
-    """The lines of standard input as they come; None where the next one is not there yet."""
-    stream = cast(BufferedIOBase, sys.stdin.buffer)
-    begun: list[bytes] = []
-    while True:
-        if not _ready(stream):
-            yield None
-        block = stream.read1(_BLOCK)
-        if not block:
-            break
-        first, *others = block.split(b"\n")
-        begun.append(first)
-        if others:
-            yield [b"".join(begun), *others[:-1]]
-            begun = others[-1:]
-    if rest := b"".join(begun):
-        yield [rest]
 
 
 def _ready(stream: BufferedIOBase) -> bool:
@@ -135,10 +140,3 @@ def output(path: Path | None) -> Iterator[TextIO]:
         return
     with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
         yield file
-
-
-def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """Lists of up to `size` items."""
-    iterator = iter(items)
-    while chunk := list(islice(iterator, size)):
-        yield chunk

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from rnnsearch.errors import RnnsearchError
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    from rnnsearch.translate import Translator
-    from rnnsearch.translation import Translation
+from rnnsearch.plots.attention import visible
+from rnnsearch.plots.terminal import draw
+from rnnsearch.search.constraints import SearchOptions
+from rnnsearch.translate import Translator
+from rnnsearch.translation import Translation
 
 HELP = """A line of text is translated. Commands:
   :beam N       beam width; 1 is greedy search
@@ -41,13 +41,14 @@ class View:
 class Prompt:
     """One session at the terminal."""
 
-    def __init__(self, translator: Translator, console: Console, beam: int | None = None) -> None:
+    def __init__(self, translator: Translator, console: Console, options: SearchOptions) -> None:
         self.translator = translator
         self.console = console
-        self.view = View(beam or translator.config.search.beam)
+        self.options = options
+        self.view = View(options.beam)
 
-    def run(self, search: Callable[[View, str], list[Translation]], read: Callable[[str], str] = input) -> None:
-        """Read lines until their end; `search` gives the translations of a line, best first."""
+    def run(self, read: Callable[[str], str] = input) -> None:
+        """Read lines, and answer them, until their end."""
         with contextlib.suppress(ImportError):  # not on every platform
             import readline  # noqa: F401  (gives `input` its history and editing keys)
         data = self.translator.config.data
@@ -62,7 +63,8 @@ class Prompt:
                 if line.startswith(":"):
                     self._set(line)
                 elif line:
-                    self._show(search(self.view, line))
+                    options = replace(self.options, beam=max(self.view.beam, self.view.n), n_best=self.view.n)
+                    self._show(self.translator.n_best([line], options)[0])
             except EOFError:
                 self.console.print()
                 return
@@ -75,26 +77,25 @@ class Prompt:
         """Do what a line that begins with a colon says."""
         name, _, value = line.removeprefix(":").partition(" ")
         value = value.strip()
-        if name in ("words", "heat") and value in ("on", "off", ""):
-            on = not getattr(self.view, name) if not value else value == "on"
-            setattr(self.view, name, on and (name != "heat" or self._attends()))
-            self._say(f"{name} {'on' if getattr(self.view, name) else 'off'}")
-        elif name in ("beam", "n") and value.isascii() and value.isdigit() and 1 <= int(value) <= 1000:
-            setattr(self.view, name, int(value))
-            self._say(f"{name} {value}")
-        elif name == "help":
-            self._say(HELP)
+        if name in ("words", "heat"):
+            if value not in ("on", "off", ""):
+                self._say(f":{name} must be followed by on or off")
+                return
+            on = value == "on" if value else not getattr(self.view, name)
+            if name == "heat" and on and not self.translator.aligns:
+                self._say("this model has no attention to draw")
+                on = False
+            setattr(self.view, name, on)
+            self._say(f"{name} {'on' if on else 'off'}")
         elif name in ("beam", "n"):
-            self._say(f":{name} must be followed by a whole number from 1 to 1000; it is {getattr(self.view, name)}")
-        elif name in ("words", "heat"):
-            self._say(f":{name} must be followed by on or off")
+            if value.isascii() and value.isdigit() and 1 <= int(value) <= 1000:
+                setattr(self.view, name, int(value))
+                self._say(f"{name} {value}")
+            else:
+                must = "must be followed by a whole number from 1 to 1000"
+                self._say(f":{name} {must}; it is {getattr(self.view, name)}")
         else:
-            self._say(f"there is no command :{name}; :help lists them")
-
-    def _attends(self) -> bool:
-        if not self.translator.aligns:
-            self._say("this model has no attention to draw")
-        return self.translator.aligns
+            self._say(HELP if name == "help" else f"there is no command :{name}; :help lists them")
 
     def _say(self, text: str) -> None:
         self.console.print(text, style="dim", markup=False, highlight=False)
@@ -111,18 +112,12 @@ class Prompt:
         if self.view.words and first.words:
             self.console.print(word_table(first))
         if self.view.heat and first.word_attention is not None and first.words:
-            from rnnsearch.plots.terminal import draw
-
             drawn = draw(first.word_attention, first.source_words, first.words, max(40, self.console.width), scale=True)
             self.console.print(drawn, markup=False, highlight=False, soft_wrap=True)
 
 
 def shaded(translation: Translation) -> Text:
     """The translation, the words that are less sure in another colour."""
-    from rich.text import Text
-
-    from rnnsearch.plots.attention import visible
-
     text = Text()
     for n, (word, sure) in enumerate(zip(translation.words, translation.word_probabilities, strict=True)):
         text.append(" " if n else "")
@@ -132,11 +127,6 @@ def shaded(translation: Translation) -> Text:
 
 def word_table(translation: Translation) -> Table:
     """Each word with its probability and the source words that it attends to, the most first."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from rnnsearch.plots.attention import visible
-
     table = Table(box=None, pad_edge=True, header_style="dim")
     table.add_column("word")
     table.add_column("probability", justify="right")

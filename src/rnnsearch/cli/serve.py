@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from rnnsearch.cli.io import Device, Threads, use_threads
+from rnnsearch.cli.io import use_threads
+from rnnsearch.cli.options import Device, Threads
 
 API_KEYS = "RNNSEARCH_API_KEYS"
 SWITCH_SECONDS = 0.0002

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rnnsearch.cli.io import console, say
+from rnnsearch.cli.io import console, download_bar, say
 
 if TYPE_CHECKING:
-    from rich.progress import TaskID
-
     from rnnsearch.config import RunConfig
     from rnnsearch.data.prepared import Prepared
     from rnnsearch.processes import Processes
@@ -92,7 +90,7 @@ def prepared_data(config: RunConfig, folder: Path, again: bool = False, processe
     place = config.base / config.data.prepared if config.data.prepared is not None else folder / "data"
     if (place / FACTS).is_file() and not again:
         return Prepared.open(place, config)
-    with DownloadBar() as bar:
+    with download_bar() as bar:
         prepared = make(config, place, progress=bar, processes=processes)
     say(f"prepared {prepared.facts['pairs']:,} training pairs in {place}")
     return prepared
@@ -123,8 +121,11 @@ def run(config: RunConfig, folder: Path, resume: bool, processes: Processes | No
     from rnnsearch.training.progress import Screen, Together
     from rnnsearch.training.run import train as train_run
 
+    def prepare_first() -> None:
+        prepared_data(config, folder)
+
     processes = processes or Processes()
-    processes.once(lambda: _prepare_first(config, folder))
+    processes.once(prepare_first)
     prepared = prepared_data(config, folder)
     if not processes.first:
         return train_run(config, prepared, folder, Together(), resume, processes)
@@ -133,36 +134,3 @@ def run(config: RunConfig, folder: Path, resume: bool, processes: Processes | No
     say(run_config.dump(config))
     with Screen(console()) as screen:
         return train_run(config, prepared, folder, screen, resume, processes)
-
-
-def _prepare_first(config: RunConfig, folder: Path) -> None:
-    prepared_data(config, folder)
-
-
-class DownloadBar:
-    """A progress bar over the bytes of a download; silent where nothing is downloaded."""
-
-    def __init__(self) -> None:
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
-        self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            DownloadColumn(),
-            TransferSpeedColumn(),
-            console=console(),
-        )
-        self.task: TaskID | None = None
-
-    def __enter__(self) -> DownloadBar:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self.task is not None:
-            self.bar.stop()
-
-    def __call__(self, done: int, total: int | None) -> None:
-        if self.task is None:
-            self.bar.start()
-            self.task = self.bar.add_task("downloading", total=total)
-        self.bar.update(self.task, completed=done, total=total)

@@ -1,4 +1,4 @@
-"""`rnnsearch translate`, `score` and `align`."""
+"""`rnnsearch translate`, `score`, `align` and `candidates`."""
 
 from __future__ import annotations
 
@@ -11,21 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from rnnsearch.cli.io import Device, Threads, both_lines, input_portions, output, use_threads
+from rnnsearch.cli.io import both_lines, input_portions, output, say, use_threads
+from rnnsearch.cli.options import Beam, Device, Model, Output, SourceFile, TargetFile, Threads
 
 if TYPE_CHECKING:
-    from rnnsearch.search.constraints import SearchOptions
-    from rnnsearch.translate import Translator
     from rnnsearch.translation import Translation
 
-Model = Annotated[Path, typer.Argument(help="A model folder, as `rnnsearch train` makes it.", show_default=False)]
-Output = Annotated[Path | None, typer.Option("-o", "--output", help="Write here instead of standard output.")]
-SourceFile = Annotated[Path, typer.Argument(help="Source text, one sentence a line.", show_default=False)]
-TargetFile = Annotated[Path, typer.Argument(help="Target text, line by line.", show_default=False)]
 CHUNK_BATCHES = 16
 """Batches of lines read and sorted by length together."""
-
-
 Format = Literal["text", "json", "nbest"]
 Unit = Literal["words", "symbols"]
 Replace = Literal["none", "copy", "dictionary"]
@@ -36,14 +29,13 @@ def translate(
     model: Model,
     input: Annotated[Path | None, typer.Option("-i", "--input", help="Read here, not from standard input.")] = None,
     output_file: Output = None,
-    beam: Annotated[int | None, typer.Option(min=1, help="Beam width; 1 is greedy.  [default: the model's]")] = None,
+    beam: Beam = None,
     n_best: Annotated[int, typer.Option(min=1, help="Translations a sentence (formats json and nbest).")] = 1,
     format: Annotated[Format, typer.Option(help="text; json (a line a sentence, with everything); nbest.")] = "text",
     alignments: Annotated[Path | None, typer.Option(help="Write Pharaoh alignments (source-target) here.")] = None,
     unit: Annotated[Unit, typer.Option(help="What the alignments count.")] = "words",
     length_penalty: Annotated[
-        float | None,
-        typer.Option(min=0.0, help="Score = log-probability / length ** this.  [default: the model's]"),
+        float | None, typer.Option(min=0.0, help="Score = log-probability / length ** this.  [default: the model's]")
     ] = None,
     max_length: Annotated[int | None, typer.Option(min=1, help="Most symbols of a translation.")] = None,
     ban_unknown: Annotated[bool, typer.Option("--ban-unknown", help="Never produce <unk>.")] = False,
@@ -55,8 +47,7 @@ def translate(
         Path | None, typer.Option(help="Source words and translations (TSV), for --replace-unknown dictionary.")
     ] = None,
     candidates: Annotated[
-        int | None,
-        typer.Option(min=0, max=100, help="Translations a source symbol in candidate lists; 0: no lists."),
+        int | None, typer.Option(min=0, max=100, help="Translations a source symbol in candidate lists; 0: no lists.")
     ] = None,
     precision: Annotated[
         Precision | None, typer.Option(help="Of products on the CPU; int8 is the roughest.  [default: the model's]")
@@ -79,8 +70,13 @@ def translate(
     if alignments is not None:
         translator.require_attention()
     options = translator.options(beam, n_best, length_penalty, max_length, ban_unknown)
-    if (input, output_file, alignments, format) == (None, None, None, "text") and _at_terminal():
-        _prompt(translator, options)
+    terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    if terminal and (input, output_file, alignments, format) == (None, None, None, "text"):
+        from rich.console import Console
+
+        from rnnsearch.cli.prompt import Prompt
+
+        Prompt(translator, Console(), options).run()
         return
     size, numbers = batch or translator.config.search.batch_sentences, count()
     with ExitStack() as stack:
@@ -92,25 +88,6 @@ def translate(
                 if links:
                     links.write(_pharaoh(best[0], unit))
             out.flush()
-
-
-def _at_terminal() -> bool:
-    return sys.stdin.isatty() and sys.stdout.isatty()
-
-
-def _prompt(translator: Translator, options: SearchOptions) -> None:
-    """Talk to the user at the terminal."""
-    from dataclasses import replace
-
-    from rich.console import Console
-
-    from rnnsearch.cli.prompt import Prompt, View
-
-    def search(view: View, line: str) -> list[Translation]:
-        mine = replace(options, beam=max(view.beam, view.n), n_best=view.n)
-        return translator.n_best([line], mine)[0]
-
-    Prompt(translator, Console(), options.beam).run(search)
 
 
 def score(
@@ -140,8 +117,7 @@ def align(
     output_file: Output = None,
     unit: Annotated[Unit, typer.Option(help="What the alignments count.")] = "words",
     posterior: Annotated[
-        bool,
-        typer.Option("--posterior", help="Weights given the target word, not before it: better links, slower."),
+        bool, typer.Option("--posterior", help="Weights given the target word, not before it: better links, slower.")
     ] = False,
     device: Device = "cpu",
 ) -> None:
@@ -153,6 +129,22 @@ def align(
     sources, targets = both_lines(source, target)
     with output(output_file) as out:
         out.writelines(_pharaoh(pair, unit) for pair in translator.score(sources, targets, posterior))
+
+
+def candidates(model: Model, source: SourceFile, target: TargetFile) -> None:
+    """Learn candidate lists from sentence pairs (the training data, best) and put them into a model's folder.
+
+    `translate --candidates N`, or `candidates` in the `[search]` of its config, then uses them.
+    """
+    from rnnsearch.search.candidates import FILE, learn, save
+    from rnnsearch.systems.folder import load_system
+
+    system = load_system(model)
+    sources, targets = both_lines(source, target)
+    tables = learn(system.source.ids(sources), system.target.ids(targets), len(system.source), len(system.target))
+    save(model, tables)
+    known = int((tables["translations"][:, 0] >= 0).sum())
+    say(f"{model / FILE}: translations of {known:,} of {len(system.source):,} source symbols")
 
 
 def _written(format: Format, number: int, best: list[Translation]) -> str:

@@ -2,10 +2,9 @@
 
 from rnnsearch.config.attention import AttentionConfig
 from rnnsearch.config.data import CleaningConfig, DataConfig, TextConfig
-from rnnsearch.config.decoders import DecoderConfig
 from rnnsearch.config.encoders import EncoderConfig
 from rnnsearch.config.model import DropoutConfig, InitConfig, ModelConfig
-from rnnsearch.config.objective import FertilityConfig, ObjectiveConfig, ReinforceConfig, SupervisionConfig
+from rnnsearch.config.objective import ObjectiveConfig, SupervisionConfig
 from rnnsearch.config.optimisers import OptimiserConfig
 from rnnsearch.config.run import RunConfig
 from rnnsearch.config.run_file import dump, laid_on, load, merge, parse_setting, preset, preset_names, resolve
@@ -19,15 +18,12 @@ __all__ = [
     "BatchConfig",
     "CleaningConfig",
     "DataConfig",
-    "DecoderConfig",
     "DropoutConfig",
     "EncoderConfig",
-    "FertilityConfig",
     "InitConfig",
     "ModelConfig",
     "ObjectiveConfig",
     "OptimiserConfig",
-    "ReinforceConfig",
     "RunConfig",
     "ScheduleConfig",
     "SearchConfig",

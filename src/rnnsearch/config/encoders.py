@@ -61,13 +61,25 @@ class UnidirectionalOptions(EncoderConfig):
         return (self.size,)
 
 
-class StackedOptions(EncoderConfig):
+class _Layered(EncoderConfig):
+    layers: Size
+    """Layers, one on top of the other."""
+
+    @property
+    def both_ways(self) -> tuple[bool, ...]:
+        """Which layers, bottom first, are bidirectional."""
+        return (True,) * self.layers
+
+    @property
+    def layer_sizes(self) -> tuple[int, ...]:
+        return tuple(2 * self.size if both else self.size for both in self.both_ways)
+
+
+class StackedOptions(_Layered):
     """Layers on top of one another, one way or both, with residual connections (Sutskever et al.; Luong et al.; GNMT;
     RNMT+)."""
 
     type: Literal["stacked"] = "stacked"
-    layers: Size
-    """Layers, one on top of the other."""
     direction: Literal["forward", "bottom", "both"]
     """All layers read forward; the bottom one reads both ways (GNMT); or all read both ways (RNMT+)."""
     residual_from: Annotated[int, Field(ge=2)] | None = None
@@ -79,12 +91,7 @@ class StackedOptions(EncoderConfig):
 
     @property
     def both_ways(self) -> tuple[bool, ...]:
-        """Which layers, bottom first, are bidirectional."""
         return tuple(self.direction == "both" or (self.direction == "bottom" and l == 0) for l in range(self.layers))
-
-    @property
-    def layer_sizes(self) -> tuple[int, ...]:
-        return tuple(2 * self.size if both else self.size for both in self.both_ways)
 
     @model_validator(mode="after")
     def _fits(self) -> StackedOptions:
@@ -102,18 +109,12 @@ class StackedOptions(EncoderConfig):
         return self
 
 
-class PyramidOptions(EncoderConfig):
+class PyramidOptions(_Layered):
     """Bidirectional layers of which the upper ones halve the positions (Chan et al. 2016). For long sources."""
 
     type: Literal["pyramid"] = "pyramid"
-    layers: Size
-    """Layers, one on top of the other."""
     reduce: Size
     """Layers at the top that halve the positions."""
-
-    @property
-    def layer_sizes(self) -> tuple[int, ...]:
-        return (2 * self.size,) * self.layers
 
     @model_validator(mode="after")
     def _fits(self) -> PyramidOptions:

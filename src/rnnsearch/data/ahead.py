@@ -1,7 +1,5 @@
 """Making the next items while the last one is worked on."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from queue import Empty, Full, Queue
@@ -44,7 +42,7 @@ class Ahead(Generic[Item]):
             return True
         return False
 
-    def __iter__(self) -> Ahead[Item]:
+    def __iter__(self) -> "Ahead[Item]":
         return self
 
     def __next__(self) -> Item:

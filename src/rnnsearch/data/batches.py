@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import NamedTuple
@@ -16,6 +16,7 @@ from torch import Tensor
 from rnnsearch.config import BatchConfig
 from rnnsearch.data.direction import PAIR, Direction
 from rnnsearch.data.epochs import Epoch, Widths, blocks, plan
+from rnnsearch.data.links import links_matrix
 from rnnsearch.data.parallel import ParallelIds
 from rnnsearch.data.sides import Side
 from rnnsearch.data.spelling import Characters
@@ -73,13 +74,15 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on a device; the copy does not wait where memory is pinned."""
-        links = None if self.links is None else self.links.to(device, non_blocking=True)
-        return replace(self, sides={name: side.to(device) for name, side in self.sides.items()}, links=links)
+        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pinned(self) -> Batch:
         """The same batch in memory that a GPU copies from without waiting."""
-        links = None if self.links is None else self.links.pin_memory()
-        return replace(self, sides={name: side.pinned() for name, side in self.sides.items()}, links=links)
+        return self._each(Tensor.pin_memory)
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        links = None if self.links is None else change(self.links)
+        return replace(self, sides={name: side.each(change) for name, side in self.sides.items()}, links=links)
 
     def turned(self) -> Batch:
         """The same pairs in the other direction: targets as sources."""
@@ -132,7 +135,7 @@ def _batch(
     batch = Batch(sides, direction, indices, share=share)
     if ids.links is None:
         return batch
-    links = ids.linked(rows, batch.target.ids.shape[1], batch.source.ids.shape[1])
+    links = links_matrix(ids.links, rows, batch.target.ids.shape[1], batch.source.ids.shape[1])
     return replace(batch, links=torch.from_numpy(links))
 
 

@@ -9,8 +9,6 @@ punctuation or past the verse's end, and such verses are left out whole, as are 
 another verse.
 """
 
-from __future__ import annotations
-
 import json
 import unicodedata
 import zipfile
@@ -18,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from rnnsearch.errors import DataError
 from rnnsearch.text.alignments import Links
@@ -26,13 +25,12 @@ _VERSE = 8
 _WORD = 11
 
 
-@dataclass(frozen=True)
-class Verse:
-    """Tokens separated by single spaces, and the links between them by position."""
+class Pair(NamedTuple):
+    """Two texts and, where there are any, the links between their words by position."""
 
     source: str
     target: str
-    links: Links
+    links: Links | None = None
 
 
 @dataclass(frozen=True)
@@ -44,8 +42,8 @@ class BibleFiles:
     alignment: str
 
 
-def read_verses(wheel: Path, files: BibleFiles) -> Iterator[Verse]:
-    """The verses with sound links, in the order of the source (see above)."""
+def read_verses(wheel: Path, files: BibleFiles) -> Iterator[Pair]:
+    """The verses with sound links, in the order of the source (see above); spaces alone separate words."""
     try:
         with zipfile.ZipFile(wheel) as archive:
             source = _source_tokens(archive.read(files.source).decode("utf-8"))
@@ -56,7 +54,7 @@ def read_verses(wheel: Path, files: BibleFiles) -> Iterator[Verse]:
     links, broken = _links(records, _places(source), _places(target))
     for verse in sorted(links.keys() - broken):
         sure = frozenset(links[verse])
-        yield Verse(_text(source[verse]), _text(target[verse]), Links(sure, sure))
+        yield Pair(_text(source[verse]), _text(target[verse]), Links(sure, sure))
 
 
 Tokens = dict[str, list[tuple[str, str]]]

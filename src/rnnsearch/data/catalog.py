@@ -1,19 +1,17 @@
 """The corpora that `rnnsearch data get` offers: where they come from, their licence, their split."""
 
-from __future__ import annotations
-
 import json
 import tarfile
 import unicodedata
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
-from rnnsearch.data.bible import BibleFiles, read_verses
+from rnnsearch.data.bible import BibleFiles, Pair, read_verses
 from rnnsearch.data.download import Archive, Progress, fetch
-from rnnsearch.data.partitions import PARTS, Keys, Parts, split
+from rnnsearch.data.partitions import HELD_OUT, LEFT_OUT, PARTS, Keys, split
 from rnnsearch.errors import DataError, must_be_one_of
 from rnnsearch.files import atomic_folder, default_cache
 from rnnsearch.text.alignments import format_pharaoh
@@ -58,14 +56,6 @@ class Corpus:
     def aligned(self) -> bool:
         """Whether it comes with word alignments made by hand."""
         return self.bible is not None
-
-
-@dataclass(frozen=True)
-class _Row:
-    source: str
-    target: str
-    links: str | None = None
-    """Word alignment in the Pharaoh format."""
 
 
 def _tatoeba(language: str, name: str, pairs: int) -> list[Corpus]:
@@ -168,62 +158,45 @@ def read_facts(folder: Path) -> dict[str, Any]:
 
 
 def _complete(folder: Path, corpus: Corpus) -> bool:
-    if not (folder / "corpus.json").exists():
-        return False
     try:
         facts = read_facts(folder)
         sizes = {name: (folder / name).stat().st_size for name in facts["files"]}
-    except (DataError, OSError, KeyError):
+        return (facts["format"], facts["archive"]["sha256"], facts["files"]) == (FORMAT, corpus.archive.sha256, sizes)
+    except (DataError, OSError, KeyError, TypeError):
         return False
-    known = (FORMAT, corpus.archive.sha256, sizes)
-    return (facts.get("format"), facts.get("archive", {}).get("sha256"), facts["files"]) == known
 
 
 def _build(corpus: Corpus, archive: Path, folder: Path) -> None:
     """Read, split and write a corpus."""
     mirrored = corpus.target == "en" and not corpus.aligned
-    rows = list(_read_bible(archive, corpus.bible) if corpus.bible else _read_tatoeba(archive, corpus))
+    rows = list(read_verses(archive, corpus.bible) if corpus.bible else _read_tatoeba(archive, corpus))
     texts = [(row.target, row.source) if mirrored else (row.source, row.target) for row in rows]
     parts = split(Keys.of_texts(texts), corpus.held_out, corpus.held_out)
+    counts = {"left_out": int((parts == LEFT_OUT).sum())}
     with atomic_folder(folder) as temporary:
-        counts = _write_parts(corpus, rows, parts, temporary)
+        for part in ("train", *HELD_OUT):
+            own = list(compress(rows, parts == PARTS.index(part)))
+            counts[part] = len(own)
+            columns = {corpus.source: [row.source for row in own], corpus.target: [row.target for row in own]}
+            if corpus.aligned:
+                columns["align"] = [format_pharaoh(row.links or ()) for row in own]
+            for suffix, lines in columns.items():
+                path = temporary / f"{part}.{suffix}"
+                path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
         files = {file.name: file.stat().st_size for file in sorted(temporary.iterdir())}
-        facts = _facts(corpus) | {"pairs": counts, "files": files}
+        described = ("name", "source", "target", "description", "licence", "attribution")
+        facts = {
+            "format": FORMAT,
+            **{name: getattr(corpus, name) for name in described},
+            "archive": {"filename": corpus.archive.filename, "sha256": corpus.archive.sha256},
+            "pairs": counts,
+            "files": files,
+        }
         text = json.dumps(facts, ensure_ascii=False, indent=1)
         (temporary / "corpus.json").write_text(f"{text}\n", encoding="utf-8")
 
 
-def _write_parts(corpus: Corpus, rows: list[_Row], parts: Parts, folder: Path) -> dict[str, int]:
-    suffixes = (corpus.source, corpus.target, *(["align"] if corpus.aligned else []))
-    counts = {"train": 0, "dev": 0, "test": 0, "left_out": 0}
-    with ExitStack() as stack:
-        files = {
-            (part, suffix): stack.enter_context((folder / f"{part}.{suffix}").open("w", encoding="utf-8", newline="\n"))
-            for part in ("train", "dev", "test")
-            for suffix in suffixes
-        }
-        for row, part in zip(rows, (PARTS[place] for place in parts.tolist()), strict=True):
-            counts[part or "left_out"] += 1
-            if part:
-                for suffix, text in zip(suffixes, (row.source, row.target, row.links), strict=False):
-                    files[part, suffix].write(f"{text}\n")
-    return counts
-
-
-def _facts(corpus: Corpus) -> dict[str, Any]:
-    return {
-        "format": FORMAT,
-        "name": corpus.name,
-        "source": corpus.source,
-        "target": corpus.target,
-        "description": corpus.description,
-        "licence": corpus.licence,
-        "attribution": corpus.attribution,
-        "archive": {"filename": corpus.archive.filename, "sha256": corpus.archive.sha256},
-    }
-
-
-def _read_tatoeba(archive: Path, corpus: Corpus) -> Iterator[_Row]:
+def _read_tatoeba(archive: Path, corpus: Corpus) -> Iterator[Pair]:
     """The different pairs of rows that have both languages, Unicode-composed (NFC)."""
     columns = _COLUMNS.index(corpus.source), _COLUMNS.index(corpus.target)
     seen: set[tuple[str, str]] = set()
@@ -231,7 +204,7 @@ def _read_tatoeba(archive: Path, corpus: Corpus) -> Iterator[_Row]:
         source, target = (unicodedata.normalize("NFC", " ".join(cells[c].split())) for c in columns)
         if source not in {"", "-"} and target not in {"", "-"} and (source, target) not in seen:
             seen.add((source, target))
-            yield _Row(source, target)
+            yield Pair(source, target)
 
 
 def _sentences(archive: Path) -> Iterator[list[str]]:
@@ -247,8 +220,3 @@ def _sentences(archive: Path) -> Iterator[list[str]]:
     except (tarfile.TarError, EOFError, ValueError) as error:
         raise DataError(f"{archive}: is not the expected archive of Tatoeba sentences: {error}") from None
     raise DataError(f"{archive}: is not the expected archive of Tatoeba sentences: no {_SENTENCES}")
-
-
-def _read_bible(archive: Path, files: BibleFiles) -> Iterable[_Row]:
-    for verse in read_verses(archive, files):
-        yield _Row(verse.source, verse.target, format_pharaoh(verse.links))

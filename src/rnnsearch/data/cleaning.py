@@ -1,8 +1,7 @@
 """Which rows of a corpus are left out of training, with a count and examples a reason."""
 
-from __future__ import annotations
-
 import re
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from hashlib import blake2b
 from itertools import combinations
@@ -85,38 +84,33 @@ class Tally:
 
     def __init__(self) -> None:
         self.read = 0
-        self._rejected: dict[str, tuple[int, list[str]]] = {}
+        self.rejected: Counter[str] = Counter()
+        self._examples: defaultdict[str, list[str]] = defaultdict(list)
 
     def reject(self, reason: str, row: Row) -> None:
         """Count a rejected row."""
-        count, examples = self._rejected.get(reason, (0, []))
-        if count < EXAMPLES:
-            examples = [*examples, f"{row.where}: {' | '.join(map(_shown, row.texts))}"]
-        self._rejected[reason] = (count + 1, examples)
+        self.rejected[reason] += 1
+        if self.rejected[reason] <= EXAMPLES:
+            self._examples[reason].append(f"{row.where}: {' | '.join(map(_shown, row.texts))}")
 
-    def reject_more(self, reason: str, count: int) -> None:
-        """Count rejected pairs beyond the examples."""
-        before, examples = self._rejected.get(reason, (0, []))
-        self._rejected[reason] = (before + count, examples)
-
-    def add(self, other: Tally) -> None:
+    def add(self, other: "Tally") -> None:
         """Take in what was counted of the pairs after these."""
         self.read += other.read
-        for reason, (count, examples) in other._rejected.items():
-            before, first = self._rejected.get(reason, (0, []))
-            self._rejected[reason] = (before + count, [*first, *examples][:EXAMPLES])
+        self.rejected += other.rejected
+        for reason, examples in other._examples.items():
+            self._examples[reason] = (self._examples[reason] + examples)[:EXAMPLES]
 
     def report(self, examples: bool = True) -> dict[str, Any]:
         """`read`, `kept`, and `rejected`: for each reason its `count` and, if asked, first `examples`."""
         rejected = {
-            reason: {"count": count} | ({"examples": shown} if examples else {})
-            for reason, (count, shown) in sorted(self._rejected.items(), key=lambda item: (-item[1][0], item[0]))
+            reason: {"count": count} | ({"examples": self._examples[reason]} if examples else {})
+            for reason, count in sorted(self.rejected.items(), key=lambda item: (-item[1], item[0]))
         }
-        return {"read": self.read, "kept": self.read - self._left_out(), "rejected": rejected}
+        return {"read": self.read, "kept": self.read - self.rejected.total(), "rejected": rejected}
 
     def warnings(self) -> list[str]:
         """A sentence for each reason that takes more than `MOST` of the corpus."""
-        many = [(count, reason) for reason, (count, _) in self._rejected.items() if count > MOST * self.read]
+        many = [(count, reason) for reason, count in self.rejected.items() if count > MOST * self.read]
         return [
             f'{count / self.read:.0%} of the corpus ({count:,} pairs) is left out for one reason: "{reason}"'
             for count, reason in sorted(many, reverse=True)
@@ -124,13 +118,9 @@ class Tally:
 
     def summary(self) -> str:
         """One line: how many pairs were left out, and for which reasons."""
-        reasons = ", ".join(
-            f"{entry['count']} {reason}" for reason, entry in self.report(examples=False)["rejected"].items()
-        )
-        return f"{self._left_out()} of {self.read} pairs left out" + (f": {reasons}" if reasons else "")
-
-    def _left_out(self) -> int:
-        return sum(count for count, _ in self._rejected.values())
+        rejected = self.report(examples=False)["rejected"].items()
+        reasons = ", ".join(f"{entry['count']} {reason}" for reason, entry in rejected)
+        return f"{self.rejected.total()} of {self.read} pairs left out" + (f": {reasons}" if reasons else "")
 
 
 def _shown(text: str) -> str:

@@ -4,8 +4,6 @@ Only "\\n" ends a line (one sentence a line, always); a "\\r" before it belongs 
 characters that Python would break lines at (U+2028, U+0085, form feed) stay inside the sentence.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import zlib
@@ -184,7 +182,8 @@ def _chunks(sides: list[Path | None], count: int, links: Path | None, size: int)
                 if len(column) != len(columns[0]):
                     here = first - 1 + len(columns[0]) + sum(1 for _ in files[0])
                     there = first - 1 + len(column) + sum(1 for _ in file)
-                    raise _lengths(paths[0], here, path, there)
+                    wanted = f"{paths[0]} and {path} must have the same number of lines"
+                    raise DataError(f"{wanted}; got {here} and {there}")
             if not columns[0]:
                 return
             below = iter([b"\n".join(column) for column in columns])
@@ -193,20 +192,11 @@ def _chunks(sides: list[Path | None], count: int, links: Path | None, size: int)
             first += len(columns[0])
 
 
-def files_of(specs: Sequence[str], base: Path) -> list[Path]:
-    """All files that the specs name."""
-    return [base / part.strip() for spec in specs for part in spec.split("|") if part.strip()]
-
-
 def check_files(paths: Sequence[Path]) -> None:
     """Errors: DataError for the first path that is not a file."""
     for path in paths:
         if not path.is_file():
             raise DataError(f"{path}: {'is a folder, not a file' if path.is_dir() else 'no such file'}")
-
-
-def _lengths(source: Path, sources: int, target: Path, targets: int) -> DataError:
-    return DataError(f"{source} and {target} must have the same number of lines; got {sources} and {targets}")
 
 
 def _row(cells: Sequence[bytes], path: Path, line: int) -> Row:

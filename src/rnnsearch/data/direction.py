@@ -1,7 +1,5 @@
 """Which sides a translation goes from and to. Imports no torch, as preparing a corpus does not."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 
@@ -11,7 +9,7 @@ class Direction(NamedTuple):
     sources: tuple[str, ...]
     target: str
 
-    def turned(self) -> Direction:
+    def turned(self) -> "Direction":
         """The other way round, of a direction with one source."""
         (source,) = self.sources
         return Direction((self.target,), source)

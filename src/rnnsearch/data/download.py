@@ -5,8 +5,6 @@ those that pip is set to use (its files and PIP_* variables), so that a download
 `pip install` does: behind a company's mirror, or from a folder.
 """
 
-from __future__ import annotations
-
 import ast
 import base64
 import json
@@ -21,7 +19,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from hashlib import sha256
+from hashlib import file_digest
 from html.parser import HTMLParser
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
@@ -130,11 +128,8 @@ def fetch(
 
 
 def _digest(path: Path) -> str:
-    digest = sha256()
     with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+        return file_digest(file, "sha256").hexdigest()
 
 
 def _download(address: str, part: Path, settings: PipSettings, progress: Progress | None) -> None:
@@ -159,11 +154,7 @@ def _download(address: str, part: Path, settings: PipSettings, progress: Progres
     raise DataError(f"{_shown(address)} cannot be downloaded: {fault}{kept}")
 
 
-class _CutShortError(Exception):
-    """The connection ended before the whole file had come."""
-
-
-_NETWORK = (urllib.error.URLError, HTTPException, TimeoutError, ConnectionError, ssl.SSLError, _CutShortError)
+_NETWORK = (urllib.error.URLError, HTTPException, TimeoutError, ConnectionError, ssl.SSLError)
 
 
 def _append(response: Response, part: Path, have: int, progress: Progress | None) -> None:
@@ -180,23 +171,19 @@ def _append(response: Response, part: Path, have: int, progress: Progress | None
         file.flush()
         os.fsync(file.fileno())
     if total is not None and done < total:
-        raise _CutShortError(f"it ended after {done} of {total} bytes")
+        raise ConnectionError(f"it ended after {done} of {total} bytes")
 
 
 def _open(address: str, settings: PipSettings, start: int = 0, accept: str = "*/*") -> Response:
     parts = urlsplit(address)
-    host = parts.hostname or ""
-    netloc = parts.netloc.rpartition("@")[2]
-    request = urllib.request.Request(urlunsplit(parts._replace(netloc=netloc)), headers={"Accept": accept})
-    request.add_header("User-Agent", "rnnsearch")
-    if start:
-        request.add_header("Range", f"bytes={start}-")
+    headers = {"Accept": accept, "User-Agent": "rnnsearch"} | ({"Range": f"bytes={start}-"} if start else {})
+    request = urllib.request.Request(_shown(address), headers=headers)
     if parts.username:  # never sent on to another host by a redirection
         name = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(name.encode()).decode()}")
     handlers: list[urllib.request.BaseHandler] = []
     if parts.scheme != "file":  # plain http may be redirected to https
-        trusted = bool({host, netloc} & set(settings.trusted_hosts))
+        trusted = bool({parts.hostname, parts.netloc.rpartition("@")[2]} & set(settings.trusted_hosts))
         handlers.append(urllib.request.HTTPSHandler(context=_tls(settings, trusted)))
     if settings.proxy:
         proxy = settings.proxy if "://" in settings.proxy else f"http://{settings.proxy}"

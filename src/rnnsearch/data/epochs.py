@@ -4,8 +4,6 @@ Nothing here holds an object a pair: an epoch is one array of pair numbers, 4 by
 and ends in it. Lengths are read from the memory-mapped corpus, some thousand pairs at a time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 What has a translation already keeps it; everything else of the file stays as it is.
 """
 
-from __future__ import annotations
-
 import copy
 import re
 from abc import ABC, abstractmethod

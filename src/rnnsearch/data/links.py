@@ -4,8 +4,6 @@ A link between two words becomes links between all their symbols: every symbol o
 the source word. Symbols in no word (EOS, mere spaces) have none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -48,14 +46,11 @@ def _symbols_of_words(segmented: Segmented) -> dict[int, list[int]]:
 
 def of_stripped(links: Links, source: str, target: str) -> Links:
     """The links after `str.strip` of both texts, which may take words of white space other than ASCII's away."""
-    kept = [_kept_words(text) for text in (source, target)]
-    whole = [range(len(word_spans(text))) for text in (source, target)]
-    if kept == whole:
-        return links
+    sources, targets = _kept_words(source), _kept_words(target)
 
     def moved(old: frozenset[Link]) -> frozenset[Link]:
-        inside = ((i, j) for i, j in old if i in kept[0] and j in kept[1])
-        return frozenset((i - kept[0].start, j - kept[1].start) for i, j in inside)
+        inside = ((i, j) for i, j in old if i in sources and j in targets)
+        return frozenset((i - sources.start, j - targets.start) for i, j in inside)
 
     return Links(moved(links.sure), moved(links.possible))
 

@@ -1,14 +1,11 @@
 """The training text as models read it: the ids of each side, row by row."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from rnnsearch.data.links import links_matrix
 from rnnsearch.data.ragged import Integers, Ragged
 from rnnsearch.text.vocabulary import EOS, PAD
 
@@ -41,7 +38,7 @@ class ParallelIds:
         """Where the corpus says where documents end."""
 
     @classmethod
-    def of(cls, sides: Mapping[str, Sequence[Sequence[int] | None]], links: Ragged | None = None) -> ParallelIds:
+    def of(cls, sides: Mapping[str, Sequence[Sequence[int] | None]], links: Ragged | None = None) -> "ParallelIds":
         """From lists of ids (without BOS and EOS) in memory; None where a row lacks the side."""
         present = {name: np.array([ids is not None for ids in rows]) for name, rows in sides.items() if None in rows}
         return cls({name: Ragged.of([ids or () for ids in rows]) for name, rows in sides.items()}, links, present)
@@ -54,7 +51,7 @@ class ParallelIds:
         """Of the sides."""
         return tuple(self._sides)
 
-    def only(self, names: Sequence[str]) -> ParallelIds:
+    def only(self, names: Sequence[str]) -> "ParallelIds":
         """The same rows, of some sides."""
         present = {name: rows for name, rows in self._present.items() if name in names}
         return ParallelIds({name: self._sides[name] for name in names}, self.links, present, self.documents)
@@ -77,10 +74,6 @@ class ParallelIds:
         having = np.flatnonzero(lengths)
         padded[having, lengths[having] - 1] = EOS
         return padded
-
-    def linked(self, indices: Integers, height: int, width: int) -> npt.NDArray[np.bool_] | None:
-        """The word alignments of rows as matrices [B, I, J]; None for a corpus without."""
-        return None if self.links is None else links_matrix(self.links, indices, height, width)
 
     def _lengths(self, name: str, indices: npt.NDArray[np.integer]) -> Integers:
         lengths = self._sides[name].lengths(indices) + 1

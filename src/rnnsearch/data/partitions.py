@@ -11,22 +11,21 @@ or test are counted, not left out.
 The choice is made by arrays of hashes, eight bytes a sentence and as many a row, which may be memory-mapped.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from rnnsearch.errors import DataError
 
-Part = Literal["train", "dev", "test"]
-
+Part = str
+"""`train`, `dev` or `test`."""
 PARTS: tuple[Part | None, ...] = (None, "train", "dev", "test")
+LEFT_OUT, TRAIN, DEV, TEST = range(len(PARTS))
+HELD_OUT = ("dev", "test")
 Parts = npt.NDArray[np.uint8]
 """The part of each row, as its place in `PARTS`."""
 Numbers = npt.NDArray[np.uint64]
@@ -63,12 +62,12 @@ class Keys(NamedTuple):
     rank: Numbers
 
     @classmethod
-    def of(cls, table: npt.NDArray[Any]) -> Keys:
+    def of(cls, table: npt.NDArray[Any]) -> "Keys":
         """From a table with `key_fields`."""
         return cls(table["sentences"].astype(np.uint64), table["rank"].astype(np.uint64))
 
     @classmethod
-    def of_texts(cls, rows: Sequence[Sequence[str]]) -> Keys:
+    def of_texts(cls, rows: Sequence[Sequence[str]]) -> "Keys":
         """Of rows in memory."""
         sides = len(rows[0]) if rows else 1
         return cls.of(np.frombuffer(b"".join(map(split_key, rows)), dtype=key_fields(sides)))
@@ -98,13 +97,12 @@ def split(keys: Keys, dev_size: int, test_size: int) -> Parts:
             raise DataError(f"the corpus must have {wanted}; got {total} pairs ({advice})")
         capacity *= 8
     held = np.array([candidate.number for candidate in chosen], dtype=np.int64)
-    parts = np.where(keys.shared(keys.sentences[held]), PARTS.index(None), PARTS.index("train")).astype(np.uint8)
-    parts[held] = [PARTS.index("test" if candidate.is_test else "dev") for candidate in chosen]
+    parts = np.where(keys.shared(keys.sentences[held]), LEFT_OUT, TRAIN).astype(np.uint8)
+    parts[held] = [TEST if candidate.is_test else DEV for candidate in chosen]
     return parts
 
 
-@dataclass(frozen=True, order=True)
-class _Candidate:
+class _Candidate(NamedTuple):
     rank: int
     number: int
     sentences: tuple[int, ...]
@@ -157,14 +155,14 @@ def split_documents(keys: Keys, documents: npt.NDArray[np.uint32], dev_size: int
     """
     ranks, begins = document_keys(keys.rank, documents)
     ends = np.append(begins[1:], len(documents))
-    parts = np.full(len(documents), PARTS.index("train"), dtype=np.uint8)
+    parts = np.full(len(documents), TRAIN, dtype=np.uint8)
     room = [dev_size, test_size]
     for number in np.argsort(ranks, kind="stable").tolist():
         is_test = int(ranks[number]) & 1
         if room[is_test] > 0:
-            parts[begins[number] : ends[number]] = PARTS.index("test" if is_test else "dev")
+            parts[begins[number] : ends[number]] = TEST if is_test else DEV
             room[is_test] -= int(ends[number] - begins[number])
-    if max(room) > 0 or not (parts == PARTS.index("train")).any():
+    if max(room) > 0 or not (parts == TRAIN).any():
         wanted = f"enough documents for {dev_size} dev, {test_size} test and some training pairs"
         raise DataError(f"the corpus must have {wanted}; got {len(begins)} documents of {len(documents)} pairs")
     return parts

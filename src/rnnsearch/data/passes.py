@@ -4,12 +4,13 @@ The cleaned text lies on disk between the passes, as columns (a side each and, i
 task names where its lines are and does not carry them.
 """
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from functools import lru_cache
 from itertools import compress
 from pathlib import Path
+from struct import pack
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,15 +18,21 @@ import numpy.typing as npt
 
 from rnnsearch.config import CleaningConfig
 from rnnsearch.data.cleaning import Tally, fault, row_key
-from rnnsearch.data.corpus import Chunk, Row
+from rnnsearch.data.corpus import Chunk, Row, read_chunks
 from rnnsearch.data.links import LINK_TYPE, links_of_rows, of_stripped
-from rnnsearch.data.partitions import PARTS, Parts, key_fields, split_key
+from rnnsearch.data.partitions import HELD_OUT, PARTS, TRAIN, Part, Parts, key_fields, split_key
+from rnnsearch.data.workers import Pool
 from rnnsearch.text.alignments import format_pharaoh
 from rnnsearch.text.stretches import StretchIds
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.vocabulary import UNK
 from rnnsearch.text.words import count_chunks
 
+CHUNK = 20_000
+"""Rows worked on at a time by one process."""
+
+KeyTable = npt.NDArray[Any]
+"""Of `key_type`, [rows]; documents are numbered through the corpus."""
 Cells = tuple[str, ...]
 """The text of each side and, of an aligned corpus, links in the Pharaoh format."""
 
@@ -62,7 +69,7 @@ class Cleaned(NamedTuple):
 
 def clean(chunk: Chunk, rules: Rules) -> Cleaned:
     """Clean a chunk."""
-    tally, rows, keys, counts = Tally(), [], bytearray(), list[tuple[int, int, int]]()
+    tally, rows, keys = Tally(), list[Cells](), bytearray()
     needed, document, place = min(2, chunk.given), 0, 0
     no_row, no_split = bytes(8), bytes(8 * len(rules.languages) + 8)
     for row in chunk.rows():
@@ -78,12 +85,10 @@ def clean(chunk: Chunk, rules: Rules) -> Cleaned:
         cells = cells_of(row)
         texts = cells[: len(rules.languages)]
         rows.append(cells)
-        counts.append((row.line, document, place - 1))
         keys += row_key(texts) if rules.config.drop_duplicates else no_row
         keys += split_key(texts) if rules.to_split else no_split
-        keys += bytes(16)
+        keys += pack("<QII", row.line, document, place - 1)
     table = np.frombuffer(keys, dtype=key_type(len(rules.languages)))
-    table["line"], table["document"], table["place"] = np.array(counts, dtype=np.int64).reshape(-1, 3).T
     columns = zip(*rows, strict=True) if rows else [()] * (len(rules.languages) + (chunk.links is not None))
     texts_of_columns = ["".join(f"{line}\n" for line in column).encode() for column in columns]
     return Cleaned(texts_of_columns, table, tally, chunk.path, chunk.first == 1, document, place)
@@ -114,6 +119,69 @@ class Span(NamedTuple):
             return file.read(self.sizes[number]).decode().split("\n")[:-1]
 
 
+class CleanedText:
+    """The cleaned text of a corpus between the passes: files in `folder`, columns of lines and a table of keys, removed
+    at the end; `aligned`: with a column of links."""
+
+    def __init__(self, folder: Path, rules: Rules, aligned: bool) -> None:
+        self.rules = rules
+        self.aligned = aligned
+        columns = (*rules.languages, *(["links"] * aligned))
+        self._paths = tuple(folder / f"cleaned.{column}" for column in columns)
+        self._keys = folder / "cleaned.keys"
+        self._spans: list[tuple[Span, int]] = []
+
+    def __enter__(self) -> "CleanedText":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for path in (*self._paths, self._keys):
+            path.unlink(missing_ok=True)
+
+    def read(self, specs: Sequence[str], base: Path, alignments: Sequence[str] | None, pool: Pool) -> Tally:
+        """Clean a corpus into the files; returns what was read and rejected."""
+        tally, starts = Tally(), [0] * len(self._paths)
+        document = place = 0
+        chunks = read_chunks(specs, base, len(self.rules.languages), alignments, CHUNK)
+        with ExitStack() as stack:
+            files = [stack.enter_context(path.open("wb")) for path in (*self._paths, self._keys)]
+            for found in pool.map(clean, ((chunk, self.rules) for chunk in chunks)):
+                tally.add(found.tally)
+                if found.begins_file:
+                    document, place = document + 1, 0
+                found.keys["place"] += np.where(found.keys["document"] == 0, np.uint32(place), np.uint32(0))
+                found.keys["document"] += np.uint32(document)
+                document += found.ended
+                place = found.place + (0 if found.ended else place)
+                sizes = tuple(len(column) for column in found.columns)
+                for file, block in zip(files, (*found.columns, found.keys.tobytes()), strict=True):
+                    file.write(block)
+                if len(found.keys):
+                    self._spans.append((Span(found.origin, self._paths, tuple(starts), sizes), len(found.keys)))
+                starts = [start + size for start, size in zip(starts, sizes, strict=True)]
+        return tally
+
+    def keys(self) -> KeyTable:
+        """The keys of all rows, memory-mapped."""
+        kind = key_type(len(self.rules.languages))
+        return np.memmap(self._keys, dtype=kind, mode="r") if self._spans else np.zeros(0, dtype=kind)
+
+    def spans(self, parts: Parts) -> Iterator[tuple[Span, Parts]]:
+        """Where the chunks lie, each with its piece of `parts`."""
+        begin = 0
+        for span, rows in self._spans:
+            yield span, parts[begin : begin + rows]
+            begin += rows
+
+    def row(self, place: int, line: int) -> Row:
+        """One row, which stood in that line of some file."""
+        for span, rows in self._spans:
+            if place < rows:
+                return Row(span.rows()[place][: len(self.rules.languages)], span.origin, line)
+            place -= rows
+        raise AssertionError("a place in the text")
+
+
 class Counted(NamedTuple):
     """What is to be known of a chunk before its symbols are."""
 
@@ -121,8 +189,8 @@ class Counted(NamedTuple):
     """Of each side of the training rows, see `words.count_chunks`."""
     text: bytes
     """The training rows as lines with tabs, of which the corpus's digest is made."""
-    held: list[tuple[int, Cells]]
-    """Rows of other parts than training (places in `PARTS`)."""
+    held: dict[Part, list[Cells]]
+    """The rows of other parts than training."""
     shared: list[int]
     """For each set of given sentences: training rows with a sentence in it."""
 
@@ -133,9 +201,9 @@ Sentences = tuple[frozenset[str], ...]
 
 def count(span: Span, parts: Parts, given: list[Sentences], sides: int) -> Counted:
     """Count the stretches of a chunk's training rows, and those that share a sentence with `given` text."""
-    rows, training = span.rows(), PARTS.index("train")
-    train = list(compress(rows, parts == training))
-    held = [(part, rows[place]) for place in np.flatnonzero(parts > training).tolist() for part in [int(parts[place])]]
+    rows = span.rows()
+    train = list(compress(rows, parts == TRAIN))
+    held = {part: list(compress(rows, parts == PARTS.index(part))) for part in HELD_OUT}
     columns = [[row[side] for row in train] for side in range(sides)]
     shared = [_rows_among(columns, sets) for sets in given]
     text = "".join("\t".join(row) + "\n" for row in train).encode()
@@ -148,14 +216,6 @@ def _rows_among(columns: list[list[str]], sentences: Sentences) -> int:
     return sum(map(any, zip(*found, strict=True)))
 
 
-class Encoded(NamedTuple):
-    """Symbols of a chunk's training rows, side by side, then their links: the values, and how many each row has."""
-
-    columns: list[tuple[bytes, npt.NDArray[np.uint64]]]
-    unknown: list[int]
-    """Unknown symbols of each side."""
-
-
 class SavedTokenizer(NamedTuple):
     """A tokenizer's file, and which one it is: in the same place there may have been another before."""
 
@@ -163,10 +223,12 @@ class SavedTokenizer(NamedTuple):
     fingerprint: str
 
 
-def encode(span: Span, parts: Parts, tokenizers: tuple[SavedTokenizer, ...]) -> Encoded:
-    """Segment a chunk's training rows by the sides' saved tokenizers."""
-    training = parts == PARTS.index("train")
-    texts = [list(compress(span.column(number), training)) for number in range(len(span.paths))]
+def encode(
+    span: Span, parts: Parts, tokenizers: tuple[SavedTokenizer, ...]
+) -> tuple[list[tuple[bytes, npt.NDArray[np.uint64]]], list[int]]:
+    """Segment a chunk's training rows by the sides' saved tokenizers: the symbols of each side, then links, as the
+    values and how many each row has; and the unknown symbols of each side."""
+    texts = [list(compress(span.column(number), parts == TRAIN)) for number in range(len(span.paths))]
     columns, unknown = [], []
     for column, saved in zip(texts, tokenizers, strict=False):
         flat, sizes = _stretches(saved).ids(column)
@@ -177,7 +239,7 @@ def encode(span: Span, parts: Parts, tokenizers: tuple[SavedTokenizer, ...]) -> 
         links = links_of_rows(source, target, texts[-1])
         counts = links.lengths(np.arange(len(links))).astype(np.uint64)
         columns.append((links.flat.astype(LINK_TYPE).tobytes(), counts))
-    return Encoded(columns, unknown)
+    return columns, unknown
 
 
 def id_type(tokenizer: Tokenizer) -> np.dtype[Any]:

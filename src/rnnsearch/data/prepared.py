@@ -7,8 +7,6 @@ raw text of dev and test (`dev.en`). `train.target.words.tsv`: how often each ta
 `train.documents`: the number of each row's document and its place there. `prepare.prepare` writes it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from functools import cached_property
@@ -38,7 +36,7 @@ DOCUMENTS = "train.documents"
 DOCUMENT_TYPE = "<u4"
 
 
-def tokenizer_file(side: str) -> str:
+def prepared_tokenizer(side: str) -> str:
     """Where a side's segmentation and vocabulary are."""
     return f"tokenizer.{side}.json"
 
@@ -53,7 +51,7 @@ class Prepared:
         self._renamed = _names_of_two(facts["sides"]) if facts["format"] == OF_TWO else {}
 
     @classmethod
-    def open(cls, folder: Path, config: RunConfig | None = None) -> Prepared:
+    def open(cls, folder: Path, config: RunConfig | None = None) -> "Prepared":
         """Open what `prepare` wrote, checked against the config it is to be used with.
 
         Errors: DataError where the folder is missing, truncated or foreign, or was prepared with other
@@ -125,7 +123,7 @@ class Prepared:
     @cached_property
     def tokenizers(self) -> dict[str, Tokenizer]:
         """Each side's segmentation and vocabulary."""
-        return {side: Tokenizer.load(self._file(tokenizer_file(side))) for side in self.facts["sides"]}
+        return {side: Tokenizer.load(self._file(prepared_tokenizer(side))) for side in self.facts["sides"]}
 
     @property
     def source(self) -> Tokenizer:
@@ -186,7 +184,7 @@ def _names_of_two(sides: Sequence[str]) -> dict[str, str]:
     """What files were called there, by what they are called now."""
     names: dict[str, str] = {}
     for side, role in zip(sides, ("source", "target"), strict=True):
-        names |= {tokenizer_file(side): f"{role}.json", f"train.{side}.ids": f"train.{role}.ids"}
+        names |= {prepared_tokenizer(side): f"{role}.json", f"train.{side}.ids": f"train.{role}.ids"}
         names[f"train.{side}.ids{ENDS}"] = f"train.{role}{ENDS}"
     return names
 

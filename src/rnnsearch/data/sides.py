@@ -53,16 +53,13 @@ class Side:
 
     def to(self, device: torch.device | str) -> Side:
         """The same on a device; the copy does not wait where memory is pinned."""
-        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
-
-    def pinned(self) -> Side:
-        """The same in memory that a GPU copies from without waiting."""
-        return self._each(Tensor.pin_memory)
+        return self.each(lambda tensor: tensor.to(device, non_blocking=True))
 
     def rows(self, start: int, stop: int) -> Side:
         """Some rows, as wide as all."""
         return Side.of(self.ids[start:stop], None if self.spelling is None else self.spelling.rows(start, stop))
 
-    def _each(self, change: Callable[[Tensor], Tensor]) -> Side:
+    def each(self, change: Callable[[Tensor], Tensor]) -> Side:
+        """The same with all tensors changed."""
         spelling = None if self.spelling is None else self.spelling.each(change)
         return Side(change(self.ids), change(self.mask), change(self.places), spelling)

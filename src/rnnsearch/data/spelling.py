@@ -1,7 +1,5 @@
 """The characters of a batch's symbols, for embeddings that are made of them: unknown words can then be told apart."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -23,7 +21,7 @@ class Spelled(list[int]):
         self.texts = list(texts)
 
     @classmethod
-    def of(cls, segmented: Segmented) -> Spelled:
+    def of(cls, segmented: Segmented) -> "Spelled":
         """Of a segmented sentence."""
         return cls(segmented.ids, segmented.texts)
 
@@ -35,7 +33,7 @@ class Characters:
         self._numbers = {character: number for number, character in enumerate(characters, UNKNOWN + 1)}
 
     @classmethod
-    def most_frequent(cls, words: Counter[str], size: int) -> Characters:
+    def most_frequent(cls, words: Counter[str], size: int) -> "Characters":
         """So many numbers in all, for the most frequent characters of words that occur so often."""
         counts: Counter[str] = Counter()
         for word, count in words.items():

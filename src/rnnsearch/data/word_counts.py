@@ -1,7 +1,5 @@
 """How often each target word occurs in the training text, kept beside the ids: rare words are judged by it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -5,8 +5,6 @@ The processes are started by name (`python -m rnnsearch.data.workers`), neither 
 threads of torch and of the tokenizer, nor spawned, which would run a caller's script again.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import signal
@@ -17,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain, islice
 from queue import SimpleQueue
-from types import TracebackType
 from typing import Any, TypeVar
 
 from rnnsearch.errors import RnnsearchError
@@ -31,7 +28,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class Workers:
+class Pool:
     """Processes that wait for work; none is started before there are two tasks, nor where `processes` is 1."""
 
     def __init__(self, processes: int) -> None:
@@ -39,19 +36,15 @@ class Workers:
         self._all: list[Worker] = []
         self._idle: SimpleQueue[Worker] = SimpleQueue()
 
-    def __enter__(self) -> Workers:
+    def __enter__(self) -> "Pool":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         for worker in self._all:
             if error is not None:
                 worker.kill()
-            assert worker.stdin is not None and worker.stdout is not None
-            worker.stdin.close()
-            worker.stdout.close()
-            worker.wait()
+            with worker:  # which closes its pipes and waits for it
+                pass
 
     def map(self, function: Callable[..., Result], tasks: Iterable[tuple[Any, ...]]) -> Iterator[Result]:
         """`function(*task)` of each task, in order, a few ahead of the caller. The function must be one of a module.
@@ -94,9 +87,8 @@ class Workers:
             worker.stdin.flush()
             result, error = pickle.load(worker.stdout)
         except (EOFError, OSError, pickle.UnpicklingError):
-            raise RnnsearchError(
-                "a process that works on the corpus has ended before its time (too little memory?)"
-            ) from None
+            told = "a process that works on the corpus has ended before its time (too little memory?)"
+            raise RnnsearchError(told) from None
         finally:
             self._idle.put(worker)
         if error is not None:

@@ -74,7 +74,7 @@ def assess(
         sources=sources,
         no_unk=_no_unknown(translator, sources, references, options),
         baseline=baseline,
-        alignment=_aligned(translator, sources, references, *gold) if gold else None,
+        alignment=_aligned(translator, sources, references, gold) if gold else None,
         counts=counts,
     )
     return Assessment(sources, references, translations, evaluation, options)
@@ -94,16 +94,12 @@ def _no_unknown(
 
 
 def _aligned(
-    translator: Translator,
-    sources: Sequence[str],
-    references: Sequence[str],
-    name: str,
-    gold: Sequence[Links],
+    translator: Translator, sources: Sequence[str], references: Sequence[str], gold: tuple[str, Sequence[Links]]
 ) -> AlignmentScores:
-    pairs = translator.score(sources, references)
-    for number, (links, pair) in enumerate(zip(gold, pairs, strict=False), 1):
+    (name, known), pairs = gold, translator.score(sources, references)
+    for number, (links, pair) in enumerate(zip(known, pairs, strict=False), 1):
         check_range(links.possible, len(pair.source_words), len(pair.words), f"{name}:{number}")
-    return alignment_error([set(pair.alignment) for pair in pairs], gold)
+    return alignment_error([set(pair.alignment) for pair in pairs], known)
 
 
 def training_counts(model: Path, text: Path | None = None) -> Mapping[str, int] | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rnnsearch.errors import DataError
 from rnnsearch.metrics.alignment_error import AlignmentScores
-from rnnsearch.metrics.bleu_chrf_ter import Score, corpus_scores, looks_tokenised
+from rnnsearch.metrics.bleu_chrf_ter import CorpusScore, corpus_scores, looks_tokenised
 from rnnsearch.metrics.by_length import Bucket, bleu_by_length
 from rnnsearch.metrics.rare_words import FrequencyClass, accuracy_by_frequency, shown
 from rnnsearch.metrics.significance import Comparison, paired_bootstrap
@@ -26,13 +26,13 @@ class Evaluation:
 
     name: str
     sentences: int
-    scores: tuple[Score, ...]
+    scores: tuple[CorpusScore, ...]
     """BLEU, chrF and TER over all sentences."""
     note: str = ""
     """What a reader of the scores must know; empty where there is nothing."""
     no_unk_sentences: int | None = None
     """How many sentences have no unknown word; None where that column was not asked for."""
-    no_unk_scores: tuple[Score, ...] = ()
+    no_unk_scores: tuple[CorpusScore, ...] = ()
     """Scores over those; empty where there are none."""
     lengths: tuple[Bucket, ...] = ()
     """BLEU by source length."""
@@ -109,18 +109,16 @@ def evaluate(
     name: str = "this system",
     language: str = "",
     sources: Sequence[str] | None = None,
-    width: int | None = None,
     no_unk: Sequence[str | None] | None = None,
     baseline: tuple[str, Sequence[str]] | None = None,
     samples: int = 1000,
-    seed: int = 12345,
     alignment: AlignmentScores | None = None,
     counts: Mapping[str, int] | None = None,
 ) -> Evaluation:
     """Score a system's translations; each further part only where its input is given.
 
     `language`: the target's code, which chooses BLEU's tokeniser. `sources`: raw source sentences, for BLEU
-    by length in buckets of `width` words. `no_unk`: for the table's second column, the translations, made with UNK
+    by length. `no_unk`: for the table's second column, the translations, made with UNK
     banned, of the sentences without unknown words in source and reference, and None for the others. `baseline`: another
     system's name and translations, compared by a paired bootstrap of `samples` resamples. `alignment`: what
     `alignment_error` found. `counts`: how often each target word occurs in the training text, for the accuracy of rare
@@ -129,13 +127,12 @@ def evaluate(
     """
     scores = tuple(corpus_scores(hypotheses, references, language))
     count, second = _no_unk_scores(no_unk, references, language) if no_unk is not None else (None, ())
-    lengths = bleu_by_length(sources, hypotheses, references, width, language) if sources is not None else ()
+    lengths = bleu_by_length(sources, hypotheses, references, language=language) if sources is not None else ()
     spaced = unspaced(language) is None
-    comparison = None
+    other, comparison = None, None
     if baseline is not None:
-        comparison = paired_bootstrap(
-            hypotheses, baseline[1], references, samples=samples, seed=seed, language=language
-        )
+        other = baseline[0]
+        comparison = paired_bootstrap(hypotheses, baseline[1], references, samples=samples, language=language)
     return Evaluation(
         name=name,
         sentences=len(references),
@@ -144,7 +141,7 @@ def evaluate(
         no_unk_sentences=count,
         no_unk_scores=second,
         lengths=tuple(lengths),
-        baseline=baseline[0] if baseline is not None else None,
+        baseline=other,
         comparison=comparison,
         alignment=alignment,
         rare_words=tuple(accuracy_by_frequency(hypotheses, references, counts) if counts and spaced else ()),
@@ -153,7 +150,7 @@ def evaluate(
 
 def _no_unk_scores(
     no_unk: Sequence[str | None], references: Sequence[str], language: str
-) -> tuple[int, tuple[Score, ...]]:
+) -> tuple[int, tuple[CorpusScore, ...]]:
     if len(no_unk) != len(references):
         raise DataError(
             "translations without unknown words must have one entry a reference; "

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rnnsearch.metrics.bleu_chrf_ter import check_lines, sentence_chrf
-from rnnsearch.text.alignments import Link
 from rnnsearch.translation import Translation
 
 
@@ -19,11 +18,6 @@ class Example:
     chrf: float
     translation: Translation
     reference: str
-
-    @property
-    def links(self) -> set[Link]:
-        """Source and target words that are aligned."""
-        return set(self.translation.alignment)
 
     @property
     def drawn(self) -> bool:

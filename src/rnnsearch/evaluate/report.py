@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +14,8 @@ from rnnsearch.evaluate.corpus_scores import Evaluation
 from rnnsearch.evaluate.examples import choose
 from rnnsearch.evaluate.page import Report, write_report
 from rnnsearch.evaluate.projection import LEAST, Grouped, project, similar_sentences
-from rnnsearch.files import write_text
-from rnnsearch.metrics.bleu_chrf_ter import Score
+from rnnsearch.files import write_json, write_text
+from rnnsearch.metrics.bleu_chrf_ter import CorpusScore
 from rnnsearch.plots.by_length import write_plot
 from rnnsearch.systems.card import SCORES, measured, statistics, training_facts
 from rnnsearch.translate import Translator
@@ -36,8 +35,7 @@ def write_assessment(
     `shown`: source sentences whose encoder states are drawn (`read_grouped`); without them, similar ones of the set.
     """
     write_text(folder / "translations.txt", "".join(f"{one_line(t.text)}\n" for t in assessment.translations))
-    scores = json.dumps(assessment.scores(set_name), indent=1, ensure_ascii=False)
-    write_text(folder / SCORES, f"{scores}\n")
+    write_json(folder / SCORES, assessment.scores(set_name))
     if assessment.evaluation.lengths:
         write_plot({assessment.evaluation.name: assessment.evaluation.lengths}, folder)
     examples = choose(assessment.translations, assessment.references)
@@ -49,8 +47,7 @@ def write_assessment(
     if shown is not None or (len(chosen) >= LEAST and translator.system.can("states")):
         projection = project(chosen, translator.states([s.sentence for s in chosen]))
     facts = {
-        "Parameters": f"{translator.parameters:,}",
-        "Vocabulary": f"{len(translator.source):,} source and {len(translator.target):,} target symbols",
+        **_sizes(translator.parameters, len(translator.source), len(translator.target)),
         "Search": assessment.search,
     }
     report = _of_run(training_facts(model), model, translator.languages, facts, [assessment.evaluation])
@@ -67,10 +64,11 @@ def write_run_report(model: Path, page: Path) -> None:
     training = training_facts(model)
     if not training:
         raise ModelError(f"{model}: must be the folder of a run that has evaluated its dev set; got none")
-    sizes = "{:,} source and {:,} target symbols".format(*training["vocabulary"])
-    facts = {"Parameters": f"{training['parameters']:,}", "Vocabulary": sizes}
+    facts = _sizes(training["parameters"], *training["vocabulary"])
     evaluations = [
-        Evaluation(f"{row['set']}, {row['search']}", row["sentences"], tuple(Score(**score) for score in row["scores"]))
+        Evaluation(
+            f"{row['set']}, {row['search']}", row["sentences"], tuple(CorpusScore(**one) for one in row["scores"])
+        )
         for row in measured(model)
     ]
     write_report(page, _of_run(training, model, tuple(training["pair"]), facts, evaluations))
@@ -86,6 +84,10 @@ def read_grouped(path: Path) -> list[Grouped]:
     if len(sentences) < LEAST:
         raise DataError(f"{path}: must have at least {LEAST} sentences to draw; got {len(sentences)}")
     return sentences
+
+
+def _sizes(parameters: int, source: int, target: int) -> dict[str, str]:
+    return {"Parameters": f"{parameters:,}", "Vocabulary": f"{source:,} source and {target:,} target symbols"}
 
 
 def _of_run(

@@ -1,5 +1,5 @@
-"""The whole recurrence of RNNsearch's decoder: the fast twin of `Bahdanau.unroll` with the papers' GRU, the additive
-score, global attention and softmax. One backward pass, with two loops under it: C++ (`native/bahdanau.py`) and here."""
+"""The whole recurrence of RNNsearch's decoder in PyTorch, its backward pass by hand: the twin of `Bahdanau.unroll` with
+the papers' GRU, the additive score, global attention and softmax, where there is no native code, on GPUs above all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from rnnsearch.kernels.native import bahdanau as native
 from rnnsearch.kernels.products import gru_backward, gru_weight_gradients, weight_gradient
 from rnnsearch.kernels.recorded import replayed
 from rnnsearch.tensors import product_type
@@ -46,13 +45,26 @@ def unroll(
     """s_{i-1} [B, I, D], c_i [B, I, H] and alpha_i [B, I, J] of all target positions.
 
     x: [B, I, 3 D], the previous words' share of the gates. keys: [B, J, A], U_a h_j. mask: [B, J].
-
-    In C++ where that can be had, else in PyTorch.
     """
     apply: Callable[..., tuple[Tensor, Tensor, Tensor]] = _Recurrence.apply
-    in_cpp = native.can_run(x, annotations, keys, weights.U)
     training = torch.is_grad_enabled()  # within `forward` it never is
-    return apply(in_cpp, training, x, s_0, annotations, keys, mask, *weights)
+    return apply(training, x, s_0, annotations, keys, mask, *weights)
+
+
+class _Found(NamedTuple):
+    """What the loop's way back gives. Rows of all positions, in one order: d of the gates before their sigmoids
+    [., 3 D], d of W_a s_{i-1}, s_{i-1}, r s_{i-1}, c_i. Then d of what the loop has read, in its shapes."""
+
+    d_gates: Tensor
+    d_queries: Tensor
+    before: Tensor
+    reset: Tensor
+    contexts: Tensor
+    d_x: Tensor
+    d_s_0: Tensor
+    d_h: Tensor
+    d_keys: Tensor
+    d_v: Tensor
 
 
 class _Recurrence(torch.autograd.Function):
@@ -61,27 +73,26 @@ class _Recurrence(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, in_cpp: bool, training: bool, x: Tensor, s_0: Tensor, h: Tensor, k: Tensor, mask: Tensor, *w: Tensor
+        ctx: Any, training: bool, x: Tensor, s_0: Tensor, h: Tensor, k: Tensor, mask: Tensor, *w: Tensor
     ) -> tuple[Tensor, ...]:
-        ctx.in_cpp, kind = in_cpp, product_type(x)
+        kind = product_type(x)
         W_a, _, C, U_gates, U = (weight.to(kind) for weight in w)
         fed_back = torch.cat([W_a, U_gates])  # both read s: one product
         given = x, s_0, h.to(kind), k.to(kind), mask, w[1], fed_back, C, U
         with torch.autocast(x.device.type, enabled=False):
-            outputs, saved = native.onward(*given) if in_cpp else _onward(training, *given)
+            outputs, saved = _onward(training, *given)
         ctx.save_for_backward(*saved)
         return outputs
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        back = native.back if ctx.in_cpp else _back
         with torch.autocast(grads[0].device.type, enabled=False):
-            found = back(grads, ctx.saved_tensors)
+            found = _back(grads, ctx.saved_tensors)
             d_W_a = weight_gradient(found.d_queries, found.before)
             d_C = weight_gradient(found.d_gates, found.contexts)
             d_U_gates, d_U = gru_weight_gradients(found.d_gates, found.before, found.reset)
         weights = d_W_a, found.d_v, d_C, d_U_gates, d_U
-        return None, None, found.d_x, found.d_s_0, found.d_h, found.d_keys, None, *weights
+        return None, found.d_x, found.d_s_0, found.d_h, found.d_keys, None, *weights
 
 
 def _onward(
@@ -105,7 +116,7 @@ def _onward(
     return outputs, (*run, h, k, v_a, C, fed_back, U)
 
 
-def _back(grads: tuple[Tensor, ...], saved: tuple[Tensor, ...]) -> native.Found:
+def _back(grads: tuple[Tensor, ...], saved: tuple[Tensor, ...]) -> _Found:
     run = Trace(*saved[: len(Trace._fields)])
     states, kind, D = run.states[:-1], run.contexts.dtype, run.states.shape[2]
     made = replayed(_positions_back, (*(g.transpose(0, 1) for g in grads), *saved))
@@ -113,7 +124,7 @@ def _back(grads: tuple[Tensor, ...], saved: tuple[Tensor, ...]) -> native.Found:
     before, reset = states.to(kind), (run.zr[..., D:] * states).to(kind)
     d_h = torch.bmm(run.alphas.permute(1, 2, 0).to(kind), d_c.transpose(0, 1))
     rows = d_gates, d_queries, before, reset, run.contexts
-    return native.Found(*rows, d_gates.transpose(0, 1), d_s, d_h, d_keys, d_v)
+    return _Found(*rows, d_gates.transpose(0, 1), d_s, d_h, d_keys, d_v)
 
 
 def _positions(

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from rnnsearch.kernels.native import choice
 from rnnsearch.kernels.native import softmax_loss as native
 from rnnsearch.kernels.products import product, weight_gradient
 from rnnsearch.tensors import at_least_fp32, product_type
@@ -51,7 +52,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         d_x = torch.empty_like(x) if needed else None
         d_W: Tensor | None = None
         d_b = torch.zeros_like(b) if needed else None
-        chunk = native.softmax_loss if native.can_run(readout, weight) else softmax_loss
+        own = native.can_run(readout, weight) and choice.way(choice.SOFTMAX, kind) == choice.NATIVE
+        chunk = native.softmax_loss if own else softmax_loss
         total, nll = b.new_zeros(()), b.new_empty(x.shape[0])
         rows = _chunk_rows(x.shape[0], W.shape[0] * x.element_size())
         with torch.autocast(x.device.type, enabled=False):

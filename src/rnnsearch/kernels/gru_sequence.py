@@ -1,16 +1,15 @@
-"""The whole sequence of Bahdanau et al.'s GRU: the fast twin of `Cell.run` for `cells.GRU`. One backward pass, with two
-loops under it: C++ (`native/gru_sequence.py`) and here."""
+"""The whole sequence of Bahdanau et al.'s GRU in PyTorch, its backward pass by hand: the twin of `Cell.run` for
+`cells.GRU` where there is no native code, on GPUs above all."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from rnnsearch.kernels.native import gru_sequence as native
 from rnnsearch.kernels.products import gru_backward, gru_weight_gradients
 from rnnsearch.kernels.recorded import replayed
 from rnnsearch.tensors import product_type
@@ -27,8 +26,6 @@ def gru_sequence(
     """All states and the last one, from the inputs' share of the gates x, U_z above U_r, and U.
 
     Without a mask every position is real; without `start` the state before the first is zero.
-
-    In C++ where that can be had, else in PyTorch.
     """
     if mask is None:
         mask = x.new_ones(x.shape[:2], dtype=torch.bool)
@@ -36,8 +33,19 @@ def gru_sequence(
         start = candidate.new_zeros(x.shape[0], candidate.shape[0])
     apply: Callable[..., Tensor] = _GRUSequence.apply
     training = torch.is_grad_enabled()  # within `forward` it never is
-    outputs = apply(native.can_run(x, candidate), training, backward, x, mask, start, gates, candidate)
+    outputs = apply(training, backward, x, mask, start, gates, candidate)
     return outputs, outputs[:, 0] if backward else outputs[:, -1]
+
+
+class _Found(NamedTuple):
+    """What the loop's way back gives. Rows of all positions, in one order: d of the gates before their sigmoids
+    [., 3 D], the state before, and r times it. Then d of what the loop has read, in its shapes."""
+
+    d_gates: Tensor
+    before: Tensor
+    reset: Tensor
+    d_x: Tensor
+    d_start: Tensor
 
 
 class _GRUSequence(torch.autograd.Function):
@@ -46,7 +54,6 @@ class _GRUSequence(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        in_cpp: bool,
         training: bool,
         backward: bool,
         x: Tensor,
@@ -56,20 +63,19 @@ class _GRUSequence(torch.autograd.Function):
         U: Tensor,
     ) -> Tensor:
         kind = product_type(x)
-        ctx.in_cpp, ctx.backward, ctx.start_type = in_cpp, backward, start.dtype
+        ctx.backward, ctx.start_type = backward, start.dtype
         given = backward, x, mask, start.to(U.dtype), U_gates.to(kind), U.to(kind)
         with torch.autocast(x.device.type, enabled=False):
-            outputs, saved = native.onward(*given) if in_cpp else _onward(training, *given)
+            outputs, saved = _onward(training, *given)
         ctx.save_for_backward(*saved)
         return outputs
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        back = native.back if ctx.in_cpp else _back
         with torch.autocast(grads[0].device.type, enabled=False):
-            found = back(ctx.backward, grads[0], ctx.saved_tensors)
+            found = _back(ctx.backward, grads[0], ctx.saved_tensors)
             weights = gru_weight_gradients(found.d_gates, found.before, found.reset)
-        return None, None, None, found.d_x, None, found.d_start.to(ctx.start_type), *weights
+        return None, None, found.d_x, None, found.d_start.to(ctx.start_type), *weights
 
 
 def _onward(
@@ -85,13 +91,13 @@ def _onward(
     return outputs.transpose(0, 1), (*made, keep, W_gates, W)
 
 
-def _back(backward: bool, d_outputs: Tensor, saved: tuple[Tensor, ...]) -> native.Found:
+def _back(backward: bool, d_outputs: Tensor, saved: tuple[Tensor, ...]) -> _Found:
     states, zr, _, _, _, W = saved
     D, before = W.shape[0], states[:-1]
     d_outputs = d_outputs.transpose(0, 1)
     d_start, d_gates = replayed(_positions_back, (d_outputs.flip(0) if backward else d_outputs, *saved))
     d_x = (d_gates.flip(0) if backward else d_gates).transpose(0, 1)
-    return native.Found(d_gates, before.to(W.dtype), (zr[..., D:] * before).to(W.dtype), d_x, d_start)
+    return _Found(d_gates, before.to(W.dtype), (zr[..., D:] * before).to(W.dtype), d_x, d_start)
 
 
 def _positions(xs: Tensor, keep: Tensor, W_gates: Tensor, W: Tensor, start: Tensor) -> tuple[Tensor, ...]:

@@ -2,56 +2,69 @@
 
 from __future__ import annotations
 
-import platform
-from functools import lru_cache
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from rnnsearch.kernels.native import choice
 from rnnsearch.kernels.native import product as native
+from rnnsearch.kernels.native.choice import NATIVE, ONEDNN, PRODUCT, TORCH, WEIGHT_GRADIENT
 from rnnsearch.tensors import at_least_fp32
 
 
 def product(x: Tensor, weight: Tensor) -> Tensor:
-    """x weight^T, [M, K] and [N, K] of the same type to [M, N], without a gradient.
-
-    In native code where `own_product` says so. Else by PyTorch, whose default library for fp32 products on CPUs (MKL)
-    runs at half the speed of oneDNN where the processor is not Intel's; there oneDNN computes it.
-    """
-    if own_product(x.device, x.dtype):
-        return native.product(x, weight)
-    if x.dtype == torch.float32 and x.device.type == "cpu" and _slow_default():
-        found: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
-        return found
-    return x @ weight.t()
+    """x weight^T, [M, K] and [N, K] of the same type to [M, N], without a gradient, by the way that was the fastest."""
+    return _by(way(PRODUCT, x.device, x.dtype), x, weight, x.dtype)
 
 
 def weight_gradient(d_y: Tensor, x: Tensor) -> Tensor:
     """d W [N, K] of y = W x over all rows at once, from d y [*rows, N] and x [*rows, K]: the sum of d_y x^T, in fp32
     at least."""
     d, rows = d_y.flatten(0, -2).t(), x.flatten(0, -2).t()
-    if own_product(d.device, d.dtype):
-        return native.product(d, rows, torch.float32)
-    return at_least_fp32(product(d, rows))
+    return at_least_fp32(_by(way(WEIGHT_GRADIENT, d.device, d.dtype), d, rows, torch.float32))
+
+
+def _by(chosen: str, x: Tensor, weight: Tensor, out: torch.dtype) -> Tensor:
+    if chosen == NATIVE:
+        return native.product(x, weight, out)
+    return (by_onednn if chosen == ONEDNN else by_torch)(x, weight)
+
+
+def way(kernel: str, device: torch.device, kind: torch.dtype) -> str:
+    """Who computes products of a type."""
+    if device.type != "cpu":
+        return TORCH
+    chosen = choice.way(kernel, kind)
+    return TORCH if chosen == NATIVE and not native.can_run(kind) else chosen
 
 
 def own_product(device: torch.device, kind: torch.dtype) -> bool:
-    """Whether products of a type are native code's: on CPUs, in fp32 only where PyTorch's default is slow."""
-    return device.type == "cpu" and (kind != torch.float32 or _slow_default()) and native.can_run(kind)
+    """Whether products of a type are native code's."""
+    return way(PRODUCT, device, kind) == NATIVE
 
 
-@lru_cache(maxsize=1)
-def _slow_default() -> bool:
-    """Whether fp32 products are faster in oneDNN: asked of the processor, not of a clock, so that a resumed run does
-    what the first did."""
-    if not (torch.backends.mkl.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")):
-        return False
-    try:
-        return "AuthenticAMD" in Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return "AMD" in platform.processor()
+def by_torch(x: Tensor, weight: Tensor) -> Tensor:
+    """As PyTorch would."""
+    return x @ weight.t()
+
+
+def by_onednn(x: Tensor, weight: Tensor) -> Tensor:
+    """In fp32: PyTorch's default library on CPUs (MKL) runs at half of its speed where the processor is not Intel's."""
+    found: Tensor = torch.ops.mkldnn._linear_pointwise(x, dense(weight), None, "none", [], "")
+    return found
+
+
+def dense(weight: Tensor) -> Tensor:
+    """A matrix without gaps, in its layout: oneDNN takes a thousand times longer for a part of a wider one."""
+    if weight.is_contiguous() or weight.t().is_contiguous():
+        return weight
+    return weight.t().contiguous().t() if weight.stride(0) == 1 else weight.contiguous()
+
+
+def has_onednn() -> bool:
+    """Whether this torch has it."""
+    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 def gru_weight_gradients(d_gates: Tensor, before: Tensor, reset: Tensor) -> tuple[Tensor, Tensor]:

@@ -4,8 +4,6 @@ Och, F. J. & Ney, H. (2003), "A Systematic Comparison of Various Statistical Ali
 Computational Linguistics 29(1), section 6.1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Every corpus score carries sacreBLEU's signature, without which a BLEU score mea
 from 0 to 100; for TER, an error rate that may pass 100, less is better.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,7 +18,7 @@ from rnnsearch.text.languages import unspaced
 
 
 @dataclass(frozen=True)
-class Score:
+class CorpusScore:
     """One metric's value for a corpus."""
 
     name: str
@@ -72,7 +70,7 @@ def check_lines(hypotheses: Sequence[str], references: Sequence[str], name: str 
         raise DataError("there must be at least one sentence to score; got none")
 
 
-def corpus_scores(hypotheses: Sequence[str], references: Sequence[str], language: str = "") -> list[Score]:
+def corpus_scores(hypotheses: Sequence[str], references: Sequence[str], language: str = "") -> list[CorpusScore]:
     """BLEU, chrF and TER of a corpus against one reference a sentence.
 
     `language`, the target's code, chooses BLEU's tokeniser; the signature says which.
@@ -82,7 +80,7 @@ def corpus_scores(hypotheses: Sequence[str], references: Sequence[str], language
     scores = []
     for name, metric in make_metrics(language).items():
         value = metric.corpus_score(hypotheses, [references]).score
-        scores.append(Score(name, _within(value, name), str(metric.get_signature())))
+        scores.append(CorpusScore(name, _within(value, name), str(metric.get_signature())))
     return scores
 
 
@@ -96,21 +94,9 @@ def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str], language: 
     return _within(metric.corpus_score(hypotheses, [references]).score, "BLEU")
 
 
-def sentence_bleu(hypothesis: str, reference: str, language: str = "") -> float:
-    """BLEU of one sentence: exponential smoothing, and only the n-gram orders that the hypothesis is long
-    enough for (sacreBLEU's `effective_order`)."""
-    metric = _sentence_bleu_metric(bleu_tokeniser(language))
-    return _within(metric.sentence_score(hypothesis, [reference]).score, "BLEU")
-
-
 def sentence_chrf(hypothesis: str, reference: str) -> float:
     """chrF of one sentence (chrF2: characters, no words, beta 2)."""
     return _within(_sentence_chrf_metric().sentence_score(hypothesis, [reference]).score, "chrF2")
-
-
-@lru_cache(maxsize=8)
-def _sentence_bleu_metric(tokeniser: str) -> BLEU:
-    return BLEU(tokenize=tokeniser, effective_order=True, force=True)
 
 
 @lru_cache(maxsize=1)

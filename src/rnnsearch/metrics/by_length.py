@@ -1,7 +1,5 @@
 """BLEU by source length, as in the figure of Bahdanau et al. (figure 2): are long sentences lost?"""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ serves once (the clipped counts of BLEU's unigrams). Words are those of `text.wo
 an `<unk>` is no word.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -68,13 +66,9 @@ def accuracy_by_frequency(
         right = translated & wanted
         for column, words in enumerate((translated, wanted, right)):
             for word, n in words.items():
-                totals[_class_of(counts.get(word, 0), edges)][column] += n
+                totals[bisect_right(edges, counts.get(word, 0)) - 1][column] += n
     highs = [*(edge - 1 for edge in edges[1:]), None]
     return [FrequencyClass(low, high, *total) for low, high, total in zip(edges, highs, totals, strict=True)]
-
-
-def _class_of(count: int, edges: Sequence[int]) -> int:
-    return bisect_right(edges, count) - 1
 
 
 def shown(classes: Sequence[FrequencyClass]) -> list[FrequencyClass]:

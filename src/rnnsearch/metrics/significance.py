@@ -3,14 +3,10 @@
 Koehn, P. (2004), "Statistical Significance Tests for Machine Translation Evaluation", EMNLP.
 """
 
-from __future__ import annotations
-
-import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from sacrebleu.significance import PairedTest, Result
 
@@ -82,38 +78,23 @@ def paired_bootstrap(
         signatures, results = test()
     differences = []
     for name, signature in signatures.items():
-        first, second = (_Numbers.of(result) for result in results[name] if isinstance(result, Result))
-        differences.append(_difference(name, second, first, str(signature)))
+        theirs, ours = (result for result in results[name] if isinstance(result, Result))
+        assert theirs.ci is not None and ours.ci is not None and ours.p_value is not None
+        # sacreBLEU counts resamples that stray *more* than the true difference. Systems that never differ stray
+        # never at all, which would make their difference of 0 the most significant there is.
+        same = (ours.score, ours.mean, ours.ci) == (theirs.score, theirs.mean, theirs.ci)
+        differences.append(
+            Difference(
+                name=name,
+                system=float(ours.score),
+                baseline=float(theirs.score),
+                system_interval=float(ours.ci),
+                baseline_interval=float(theirs.ci),
+                p_value=1.0 if same else float(ours.p_value),
+                signature=str(signature),
+            )
+        )
     return Comparison(tuple(differences), samples, seed)
-
-
-class _Numbers(NamedTuple):
-    """sacreBLEU's result of one system as plain numbers; the first system, the baseline, has no p-value."""
-
-    score: float
-    mean: float
-    interval: float
-    p_value: float
-
-    @classmethod
-    def of(cls, result: Result) -> _Numbers:
-        numbers = (result.score, result.mean, result.ci, result.p_value)
-        return cls(*(math.nan if number is None else float(number) for number in numbers))
-
-
-def _difference(name: str, system: _Numbers, baseline: _Numbers, signature: str) -> Difference:
-    # sacreBLEU counts resamples that stray *more* than the true difference. Systems that never differ stray
-    # never at all, which would make their difference of 0 the most significant there is.
-    same = system[:3] == baseline[:3]
-    return Difference(
-        name=name,
-        system=system.score,
-        baseline=baseline.score,
-        system_interval=system.interval,
-        baseline_interval=baseline.interval,
-        p_value=1.0 if same else system.p_value,
-        signature=signature,
-    )
 
 
 @contextmanager

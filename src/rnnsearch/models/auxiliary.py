@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from rnnsearch.config import ObjectiveConfig
-from rnnsearch.config.objective import AverageBaselineOptions, LearnedBaselineOptions
+from rnnsearch.config.objective import AverageBaselineOptions
 from rnnsearch.models.initialise import give_role, parameter
 from rnnsearch.models.linear import Linear
 from rnnsearch.tensors import at_least_fp32
@@ -44,10 +44,9 @@ class Baseline(nn.Module, ABC):
 
     name: ClassVar[str]
 
-    @classmethod
-    @abstractmethod
-    def make(cls, options: Any, readout: int, vocabulary: int) -> Baseline:
+    def __init__(self, options: Any, readout: int, vocabulary: int) -> None:
         """A baseline of its own options, for readouts of `readout` numbers."""
+        super().__init__()
 
     @abstractmethod
     def forward(self, readout: Float[Tensor, "B I R"]) -> Float[Tensor, "B I"]:
@@ -73,14 +72,10 @@ class AverageBaseline(Baseline):
 
     name = "average"
 
-    def __init__(self, decay: float, vocabulary: int) -> None:
-        super().__init__()
-        self.decay = decay
+    def __init__(self, options: AverageBaselineOptions, readout: int, vocabulary: int) -> None:
+        super().__init__(options, readout, vocabulary)
+        self.decay = options.decay
         self.value = parameter(-math.log(vocabulary)).requires_grad_(False)
-
-    @classmethod
-    def make(cls, options: AverageBaselineOptions, readout: int, vocabulary: int) -> AverageBaseline:
-        return cls(options.decay, vocabulary)
 
     def forward(self, readout: Float[Tensor, "B I R"]) -> Float[Tensor, "B I"]:
         return self.value.expand(readout.shape[:2])
@@ -94,14 +89,10 @@ class LearnedBaseline(Baseline):
 
     name = "learned"
 
-    def __init__(self, readout: int, vocabulary: int) -> None:
-        super().__init__()
+    def __init__(self, options: Any, readout: int, vocabulary: int) -> None:
+        super().__init__(options, readout, vocabulary)
         self.linear = Linear(readout, 1, role=0.0)
         give_role(self.linear.bias, -math.log(vocabulary))
-
-    @classmethod
-    def make(cls, options: LearnedBaselineOptions, readout: int, vocabulary: int) -> LearnedBaseline:
-        return cls(readout, vocabulary)
 
     def forward(self, readout: Float[Tensor, "B I R"]) -> Float[Tensor, "B I"]:
         before = torch.cat([torch.zeros_like(readout[:, :1]), readout[:, :-1]], dim=1).detach()
@@ -117,20 +108,12 @@ BASELINES: dict[str, type[Baseline]] = {c.name: c for c in (AverageBaseline, Lea
 
 
 class Auxiliary(nn.Module):
-    """The parts that `[objective]` asks for."""
+    """The parts that `[objective]` asks for, over annotations and readouts of so many numbers."""
 
-    def __init__(self, fertility: Fertility | None, baseline: Baseline | None) -> None:
+    def __init__(self, config: ObjectiveConfig, annotation: int, readout: int, vocabulary: int) -> None:
         super().__init__()
-        self.fertility = fertility
-        self.baseline = baseline
-
-    @classmethod
-    def make(cls, config: ObjectiveConfig, annotation: int, readout: int, vocabulary: int) -> Auxiliary | None:
-        """The parts for annotations and readouts of so many numbers; None where nothing is asked for."""
-        if config.fertility is None and config.reinforce is None:
-            return None
-        fertility = None if config.fertility is None else Fertility(annotation, config.fertility.size)
-        baseline = None
-        if config.reinforce is not None:
-            baseline = BASELINES[config.reinforce.baseline].make(config.reinforce, readout, vocabulary)
-        return cls(fertility, baseline)
+        fertility, reinforce = config.fertility, config.reinforce
+        self.fertility = None if fertility is None else Fertility(annotation, fertility.size)
+        self.baseline: Baseline | None = None
+        if reinforce is not None:
+            self.baseline = BASELINES[reinforce.baseline](reinforce, readout, vocabulary)

@@ -8,33 +8,160 @@
 
 Cho et al.'s decoder has one more, with the context inside the reset: `decoders/cho.py`.
 
-Those with layer normalisation: `layer_norm_cells.py`.
+With layer normalisation, LN(a) = g * (a - mean(a)) / std(a) + b over a vector's numbers:
+
+| name            | what is normalised                                                        | source              |
+|-----------------|---------------------------------------------------------------------------|---------------------|
+| layer-norm-gru  | W x and U h, each for the two gates together and for the candidate        | Ba et al. 2016      |
+| layer-norm-lstm | W x and U h, each for all four blocks together; c before the output's tanh | Ba et al. 2016      |
+| gate-norm-lstm  | the sum W x + U h of each gate by itself; c is not                        | Chen et al. 2018    |
+
+What a decoder adds to the inputs' share (its context's product) stands outside the norms of Ba et al.'s cells and
+inside those of `gate-norm-lstm`, which are taken of the sum.
+
+A cell is split so that what depends on the inputs alone is one matrix product for all positions: `inputs` maps x to its
+share of all gates, `step` adds what the state feeds back.
 """
 
 from __future__ import annotations
 
-import torch
-from jaxtyping import Float
-from torch import Tensor
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
 
-from rnnsearch.models.cell import Cell, kept
-from rnnsearch.models.layer_norm_cells import GateNormLSTM, LayerNormGRU, LayerNormLSTM
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from rnnsearch.models.initialise import parameter
 from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import CellState, Hidden, HiddenAndCell
+from rnnsearch.tensors import at_least_fp32
+
+Share = Float[Tensor, "N G"]
+Units = Float[Tensor, "N D"]
 
 
-class Tanh(Cell):
+class BiasAlone(Linear):
+    """W x + b of an x without numbers: b."""
+
+    def __init__(self, size: int) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = 0, size
+        self.weight = torch.empty(size, 0)
+        self.bias = parameter("bias", size)
+
+    def forward(self, input: Float[Tensor, "N 0"]) -> Float[Tensor, "N G"]:
+        return self.bias.expand(input.shape[0], -1)
+
+
+class Cell(nn.Module, ABC):
+    """A recurrent cell of `size` units over inputs of `inputs_size` numbers, or of None: of its state alone.
+
+    The share of the inputs in all gates, W x + b, has `blocks` times `size` numbers.
+    """
+
+    name: ClassVar[str]
+    blocks: ClassVar[int]
+    state: ClassVar[type[Hidden] | type[HiddenAndCell]] = Hidden
+    """What it carries from one position to the next."""
+    twin: Callable[..., tuple[Tensor, CellState]] | None = None
+
+    def __init__(self, inputs_size: int | None, size: int) -> None:
+        super().__init__()
+        self.size = size
+        blocks = self.blocks * size
+        self.input = BiasAlone(blocks) if inputs_size is None else Linear(inputs_size, blocks)
+        """W and b of every gate, one block below the other."""
+
+    def inputs(self, x: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
+        """W x + b of every gate, G = blocks * size: the part that depends on the inputs alone."""
+        projected: Tensor = self.input(x)
+        return projected
+
+    def start(self, h: Float[Tensor, "N D"]) -> CellState:
+        """The state whose output is h, with an empty memory in a cell that has one."""
+        return Hidden(h) if self.state is Hidden else HiddenAndCell(h, torch.zeros_like(h))
+
+    def step(self, x: Share, state: CellState, keep: Units | None = None) -> CellState:
+        """The next state, from the inputs' share of the gates and the state.
+
+        `keep`: the sequence's dropout mask on h wherever it enters a recurrent product, but not where it is carried
+        over (Gal & Ghahramani 2016, eq. 7).
+        """
+        return self.next(x, kept(state.h, keep), state)
+
+    @abstractmethod
+    def next(self, x: Share, h: Units, state: Any) -> CellState:
+        """The equations of `step`; h: what of state.h enters the recurrent products."""
+
+    def run(
+        self,
+        x: Float[Tensor, "B J G"],
+        mask: Bool[Tensor, "B J"] | None = None,
+        backward: bool = False,
+        start: CellState | None = None,
+        keep: Float[Tensor, "B D"] | None = None,
+    ) -> tuple[Float[Tensor, "B J D"], CellState]:
+        """All outputs, read left to right or (backward) right to left, and the last state; x: the inputs' share.
+
+        From a zero state unless `start` is given; without a mask every position is real. On padding the state stays
+        as it is: the last output is that of a row's last real position (backward: of its first).
+        """
+        gates = x.unbind(1)
+        real = None if mask is None else mask.unsqueeze(-1).unbind(1)
+        state = self.start(x.new_zeros(x.shape[0], self.size)) if start is None else start
+        outputs: list[Tensor] = []
+        order = range(len(gates) - 1, -1, -1) if backward else range(len(gates))
+        for j in order:
+            new = self.step(gates[j], state, keep)
+            if real is not None:
+                kept = zip(new, state, strict=True)
+                new = type(new)(*(torch.where(real[j], n, o.to(n.dtype)) for n, o in kept))
+            state = new
+            outputs.append(state.h)
+        return torch.stack(outputs[::-1] if backward else outputs, dim=1), state
+
+    def sequence(
+        self,
+        x: Float[Tensor, "B J E"],
+        mask: Bool[Tensor, "B J"] | None = None,
+        backward: bool = False,
+        start: CellState | None = None,
+        keep: Float[Tensor, "B D"] | None = None,
+    ) -> tuple[Float[Tensor, "B J D"], CellState]:
+        """`run` from the inputs themselves, or by a chosen twin (`backend/twins.py`)."""
+        if self.twin is not None:
+            return self.twin(self, x, mask, backward, start, keep)
+        return self.run(self.inputs(x), mask, backward, start, keep)
+
+
+def kept(h: Tensor, keep: Tensor | None) -> Tensor:
+    """What of h enters the recurrent products."""
+    return h if keep is None else h * keep
+
+
+EPSILON = 1e-5
+"""Added to the variance that layer normalisation divides by."""
+
+
+class OneProduct(Cell):
+    """A cell whose state enters by one product U h of all blocks."""
+
+    def __init__(self, inputs_size: int | None, size: int) -> None:
+        super().__init__(inputs_size, size)
+        self.recurrent = Linear(size, self.blocks * size, bias=False, role="recurrent")
+        """U of every block, one below the other."""
+
+
+class Tanh(OneProduct):
     """The plain recurrent cell: h' = tanh(W x + b + U h)."""
 
     name = "tanh"
     blocks = 1
 
-    def __init__(self, inputs_size: int | None, size: int) -> None:
-        super().__init__(inputs_size, size)
-        self.recurrent = Linear(size, size, bias=False, role="recurrent")
-
-    def step(self, x: Float[Tensor, "N G"], state: CellState, keep: Float[Tensor, "N D"] | None = None) -> Hidden:
-        return Hidden(torch.tanh(x + self.recurrent(kept(state.h, keep))))
+    def next(self, x: Share, h: Units, state: Hidden) -> Hidden:
+        return Hidden(torch.tanh(x + self.recurrent(h)))
 
 
 class GRU(Cell):
@@ -60,8 +187,8 @@ class GRU(Cell):
         candidate = torch.tanh(x[:, 2 * D :] + self.recurrent(r * h))
         return z, candidate
 
-    def step(self, x: Float[Tensor, "N G"], state: CellState, keep: Float[Tensor, "N D"] | None = None) -> Hidden:
-        z, candidate = self._gates(x, kept(state.h, keep))
+    def next(self, x: Share, h: Units, state: Hidden) -> Hidden:
+        z, candidate = self._gates(x, h)
         return Hidden((1 - z) * state.h + z * candidate)
 
 
@@ -71,8 +198,8 @@ class ChoGRU(GRU):
 
     name = "cho-gru"
 
-    def step(self, x: Float[Tensor, "N G"], state: CellState, keep: Float[Tensor, "N D"] | None = None) -> Hidden:
-        z, candidate = self._gates(x, kept(state.h, keep))
+    def next(self, x: Share, h: Units, state: Hidden) -> Hidden:
+        z, candidate = self._gates(x, h)
         return Hidden(z * state.h + (1 - z) * candidate)
 
 
@@ -90,15 +217,15 @@ class TorchGRU(Cell):
         super().__init__(inputs_size, size)
         self.recurrent = Linear(size, 3 * size, role="recurrent")
 
-    def step(self, x: Float[Tensor, "N G"], state: CellState, keep: Float[Tensor, "N D"] | None = None) -> Hidden:
+    def next(self, x: Share, h: Units, state: Hidden) -> Hidden:
         D = self.size
-        fed_back = self.recurrent(kept(state.h, keep))
+        fed_back = self.recurrent(h)
         r, z = torch.sigmoid(x[:, : 2 * D] + fed_back[:, : 2 * D]).chunk(2, dim=-1)
         candidate = torch.tanh(x[:, 2 * D :] + r * fed_back[:, 2 * D :])
         return Hidden((1 - z) * candidate + z * state.h)
 
 
-class LSTM(Cell):
+class LSTM(OneProduct):
     """Long short-term memory (tutorial, part 2b; Gers et al. 2000, no peepholes); gates i, f, o, candidate.
 
     c' = f * c + i * tanh(W_c x + U_c h),  h' = o * tanh(c').
@@ -108,15 +235,117 @@ class LSTM(Cell):
     blocks = 4
     state = HiddenAndCell
 
+    def next(self, x: Share, h: Units, state: HiddenAndCell) -> HiddenAndCell:
+        i, f, o, candidate = (x + self.recurrent(h)).chunk(4, dim=-1)
+        c = torch.sigmoid(f) * state.c + torch.sigmoid(i) * torch.tanh(candidate)
+        return HiddenAndCell(torch.sigmoid(o) * torch.tanh(c), c)
+
+
+class Norm(nn.Module):
+    """LN over the last axis, in fp32 at least; with a bias b where asked, else b = 0."""
+
+    def __init__(self, size: int, bias: bool = True) -> None:
+        super().__init__()
+        self.gain = parameter(1.0, size)
+        """g."""
+        self.bias = parameter(0.0, size) if bias else None
+        """b."""
+
+    def forward(self, a: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
+        """LN(a)."""
+        return nn.functional.layer_norm(at_least_fp32(a), self.gain.shape, self.gain, self.bias, EPSILON)
+
+
+def input_norm(inputs_size: int | None, size: int) -> nn.Module:
+    """The norm of W x; a cell without inputs has a bias in its place."""
+    return nn.Identity() if inputs_size is None else Norm(size)
+
+
+class NormedCell(OneProduct):
+    """A cell whose biases are those of its norms: W and U have none."""
+
     def __init__(self, inputs_size: int | None, size: int) -> None:
         super().__init__(inputs_size, size)
-        self.recurrent = Linear(size, 4 * size, bias=False, role="recurrent")
+        if inputs_size is not None:
+            self.input = Linear(inputs_size, self.blocks * size, bias=False)
+        """W of every block."""
 
-    def step(
-        self, x: Float[Tensor, "N G"], state: CellState, keep: Float[Tensor, "N D"] | None = None
-    ) -> HiddenAndCell:
-        assert isinstance(state, HiddenAndCell)
-        i, f, o, candidate = (x + self.recurrent(kept(state.h, keep))).chunk(4, dim=-1)
+
+class LayerNormGRU(NormedCell):
+    """The layer-normalised GRU (Ba et al. 2016, supplement, eq. 23-25); gates in the order z, r, candidate.
+
+    (z, r) = sigma(LN(U_g h) + LN(W_g x)),  h~ = tanh(LN(W x) + r * LN(U h)),  h' = (1 - z) * h + z * h~.
+
+    Two biases that only add up are one: LN(U_g h) has none.
+    """
+
+    name = "layer-norm-gru"
+    blocks = 3
+
+    def __init__(self, inputs_size: int | None, size: int) -> None:
+        super().__init__(inputs_size, size)
+        self.norm_input_gates = input_norm(inputs_size, 2 * size)
+        self.norm_input = input_norm(inputs_size, size)
+        self.norm_gates = Norm(2 * size, bias=False)
+        self.norm = Norm(size)
+
+    def inputs(self, x: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
+        gates, candidate = self.input(x).split([2 * self.size, self.size], dim=-1)
+        return torch.cat([self.norm_input_gates(gates), self.norm_input(candidate)], dim=-1)
+
+    def next(self, x: Share, h: Units, state: Hidden) -> Hidden:
+        D = self.size
+        gates, fed_back = self.recurrent(h).split([2 * D, D], dim=-1)
+        z, r = torch.sigmoid(x[:, : 2 * D] + self.norm_gates(gates)).chunk(2, dim=-1)
+        candidate = torch.tanh(x[:, 2 * D :] + r * self.norm(fed_back))
+        return Hidden((1 - z) * state.h + z * candidate)
+
+
+class LayerNormLSTM(NormedCell):
+    """The layer-normalised LSTM (Ba et al. 2016, supplement, eq. 20-22); gates in the order i, f, o, candidate.
+
+    (i, f, o, c~) = LN(U h) + LN(W x),  c' = sigma(f) * c + sigma(i) * tanh(c~),  h' = sigma(o) * tanh(LN(c')).
+
+    Biases that only add up are one: LN(U h) has none, nor have the gates besides LN(W x)'s.
+    """
+
+    name = "layer-norm-lstm"
+    blocks = 4
+    state = HiddenAndCell
+
+    def __init__(self, inputs_size: int | None, size: int) -> None:
+        super().__init__(inputs_size, size)
+        self.norm_input = input_norm(inputs_size, 4 * size)
+        self.norm = Norm(4 * size, bias=False)
+        self.norm_cell = Norm(size)
+
+    def inputs(self, x: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
+        share: Tensor = self.norm_input(self.input(x))
+        return share
+
+    def next(self, x: Share, h: Units, state: HiddenAndCell) -> HiddenAndCell:
+        i, f, o, candidate = (x + self.norm(self.recurrent(h))).chunk(4, dim=-1)
+        c = torch.sigmoid(f) * state.c + torch.sigmoid(i) * torch.tanh(candidate)
+        return HiddenAndCell(torch.sigmoid(o) * torch.tanh(self.norm_cell(c)), c)
+
+
+class GateNormLSTM(NormedCell):
+    """The LSTM of RNMT+, with "per-gate layer normalization" (Chen et al. 2018, section 3); gates i, f, o, candidate.
+
+    i = sigma(LN(W_i x + U_i h)), f and o alike,  c' = f * c + i * tanh(LN(W_c x + U_c h)),  h' = o * tanh(c').
+    """
+
+    name = "gate-norm-lstm"
+    blocks = 4
+    state = HiddenAndCell
+
+    def __init__(self, inputs_size: int | None, size: int) -> None:
+        super().__init__(inputs_size, size)
+        self.norms = nn.ModuleList(Norm(size) for _ in range(4))
+
+    def next(self, x: Share, h: Units, state: HiddenAndCell) -> HiddenAndCell:
+        blocks = (x + self.recurrent(h)).chunk(4, dim=-1)
+        i, f, o, candidate = (norm(block) for norm, block in zip(self.norms, blocks, strict=True))
         c = torch.sigmoid(f) * state.c + torch.sigmoid(i) * torch.tanh(candidate)
         return HiddenAndCell(torch.sigmoid(o) * torch.tanh(c), c)
 
@@ -124,5 +353,3 @@ class LSTM(Cell):
 CELLS: dict[str, type[Cell]] = {
     c.name: c for c in (GRU, ChoGRU, TorchGRU, LSTM, Tanh, LayerNormGRU, LayerNormLSTM, GateNormLSTM)
 }
-
-__all__ = ["CELLS", "GRU", "LSTM", "Cell", "ChoGRU", "Hidden", "HiddenAndCell", "Tanh", "TorchGRU", "kept"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import repeat
 
 import torch
 from torch import Tensor
@@ -52,17 +53,22 @@ class Draws:
 
 def dropout(x: Tensor, share: float, draws: Draws | None) -> Tensor:
     """x with a share of its units set to zero and the rest scaled up; x itself without draws or share."""
-    return x if draws is None or share == 0.0 else x * draws.mask(tuple(x.shape), share, x)
+    mask = sequence_mask(draws, share, x, *x.shape[1:])
+    return x if mask is None else x * mask
 
 
 def word_dropout(x: Tensor, share: float, draws: Draws | None) -> Tensor:
     """Embedded words x [..., E] with a share of whole words set to zero, not scaled (Sennrich & Zhang 2019)."""
-    if draws is None or share == 0.0:
-        return x
-    return x * draws.mask((*x.shape[:-1], 1), share, x) * (1.0 - share)
+    mask = sequence_mask(draws, share, x, *x.shape[1:-1], 1)
+    return x if mask is None else x * mask * (1.0 - share)
 
 
-def state_mask(size: int, like: Tensor, share: float, draws: Draws | None) -> Tensor | None:
-    """One mask a sequence for the `size` units that a cell feeds back, [B, size]: the same at all positions
-    (Gal & Ghahramani 2016). like: [B, ...]. None without draws or share."""
-    return None if draws is None or share == 0.0 else draws.mask((like.shape[0], size), share, like)
+def sequence_mask(draws: Draws | None, share: float, like: Tensor, *shape: int) -> Tensor | None:
+    """A dropout mask [B, *shape], B the rows of `like`; None without draws or share. Of what a cell feeds back it has
+    no axis of positions: one a sequence, the same at all of them (Gal & Ghahramani 2016)."""
+    return None if draws is None or share == 0.0 else draws.mask((like.shape[0], *shape), share, like)
+
+
+def each_mask(masks: Tensor | None) -> Iterator[Tensor | None]:
+    """One cell's mask [N, D] after the other, of several's [N, cells, D]; None for each where there are none."""
+    return repeat(None) if masks is None else iter(masks.unbind(1))

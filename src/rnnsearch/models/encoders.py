@@ -1,10 +1,195 @@
-"""The encoders by name."""
+"""Encoders: embedded source words to annotations, and to the states that a bridge reads.
 
-from rnnsearch.models.encoder import Encoder, MakeCell
-from rnnsearch.models.one_layer_encoders import Bidirectional, Unidirectional
-from rnnsearch.models.pyramid import Pyramid
-from rnnsearch.models.stacked_encoder import Stacked
+Of one layer (`Unidirectional`, `Bidirectional`), and of several: `Stacked`, of any depth, and `Pyramid`, for long or
+character sources.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from rnnsearch.config import DropoutConfig, EncoderConfig
+from rnnsearch.config.encoders import BidirectionalOptions, PyramidOptions, StackedOptions, UnidirectionalOptions
+from rnnsearch.models.cells import CELLS
+from rnnsearch.models.draws import Draws, dropout, sequence_mask
+from rnnsearch.models.memory import CellState, Encoded, Origin, StateShape
+
+
+class Encoder(nn.Module, ABC):
+    """An encoder of its own options over embedded words of `embedding` numbers. `annotation_size` is H, `summary_size`
+    that of `Encoded.summary`."""
+
+    name: ClassVar[str]
+
+    def __init__(self, options: Any, embedding: int, dropout: DropoutConfig | None = None) -> None:
+        super().__init__()
+        self.shapes = shapes(options)
+        """Of `Encoded.finals`: what a bridge reads."""
+        self.annotation_size, self.summary_size = self.shapes[-1].size, options.size
+        shares = dropout or DropoutConfig()
+        self.state_dropout, self.layers_dropout = shares.state, shares.layers
+
+    @abstractmethod
+    def forward(self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Encoded:
+        """The annotations of embedded source words x. With `draws` dropout applies, as in training."""
+
+
+class Unidirectional(Encoder):
+    """h_j = f(x_j, h_{j-1}), left to right; the summary is h_Tx (Cho et al. 2014, section 2).
+
+    With `reverse` the words are read from last to first (Sutskever et al. 2014), and the annotations put back in order.
+    """
+
+    name = "unidirectional"
+
+    def __init__(self, options: UnidirectionalOptions, embedding: int, dropout: DropoutConfig | None = None) -> None:
+        super().__init__(options, embedding, dropout)
+        self.forward_cell = CELLS[options.cell](embedding, options.size)
+        self.reverse = options.reverse
+
+    def forward(self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Encoded:
+        read = turned(x, mask) if self.reverse else x
+        keep = sequence_mask(draws, self.state_dropout, x, self.forward_cell.size)
+        annotations, last = self.forward_cell.sequence(read, mask, keep=keep)
+        return Encoded(turned(annotations, mask) if self.reverse else annotations, mask, last.h, (last,))
+
+
+class Bidirectional(Encoder):
+    """h_j = [forward h_j; backward h_j] (Bahdanau et al., eq. 7); the summary is the backward h_1."""
+
+    name = "bidirectional"
+
+    def __init__(self, options: BidirectionalOptions, embedding: int, dropout: DropoutConfig | None = None) -> None:
+        super().__init__(options, embedding, dropout)
+        self.forward_cell = CELLS[options.cell](embedding, options.size)
+        self.backward_cell = CELLS[options.cell](embedding, options.size)
+
+    def forward(self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Encoded:
+        keep = sequence_mask(draws, self.state_dropout, x, self.forward_cell.size)
+        rightward, last = self.forward_cell.sequence(x, mask, keep=keep)
+        keep = sequence_mask(draws, self.state_dropout, x, self.backward_cell.size)
+        leftward, first = self.backward_cell.sequence(x, mask, backward=True, keep=keep)
+        both = type(last)(*(torch.cat(pair, dim=-1) for pair in zip(last, first, strict=True)))
+        return Encoded(torch.cat([rightward, leftward], dim=-1), mask, first.h, (both,))
+
+
+class _Layered(Encoder):
+    """One-layer encoders, each over what the one below gives; the summary is the top layer's own last state."""
+
+    def __init__(
+        self,
+        options: StackedOptions | PyramidOptions,
+        embedding: int,
+        dropout: DropoutConfig | None,
+        full: int,
+        residual_from: int | None = None,
+    ) -> None:
+        """full: layers over all positions; those above read pairs of them. residual_from: the first layer, from 1,
+        whose output has what it read added."""
+        super().__init__(options, embedding, dropout)
+        self.full = full
+        self.first_residual = residual_from or options.layers + 1
+        layers: list[Unidirectional | Bidirectional] = []
+        below = embedding
+        for l, both in enumerate(options.both_ways):
+            width = below if l < full else 2 * below
+            if both:
+                both_ways = BidirectionalOptions(cell=options.cell, size=options.size)
+                layers.append(Bidirectional(both_ways, width, dropout))
+            else:
+                one_way = UnidirectionalOptions(cell=options.cell, size=options.size)
+                layers.append(Unidirectional(one_way, width, dropout))
+            below = layers[-1].annotation_size
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Encoded:
+        finals: list[CellState] = []
+        below, real, summary = x, mask, x
+        for number, layer in enumerate(self.layers, start=1):
+            read = below if number == 1 else dropout(below, self.layers_dropout, draws)
+            if number > self.full:
+                read, real = merged(read, real)
+            encoded: Encoded = layer(read, real, draws)
+            finals += encoded.finals
+            summary = encoded.summary
+            below = encoded.annotations + below if number >= self.first_residual else encoded.annotations
+        return Encoded(below, real, summary, tuple(finals))
+
+
+class Stacked(_Layered):
+    """Layer l reads what layer l - 1 gives (Sutskever et al. 2014; Luong et al. 2015: `forward`).
+
+    direction: `forward`; `bottom`, the bottom layer bidirectional and its [forward; backward] read by layer 2
+    (Wu et al. 2016, section 3.2); `both`, every layer bidirectional (Chen et al. 2018, section 4.1). A layer from
+    `residual_from` (from 1) gives its output plus what it read, before dropout (Wu et al. 2016, eq. 6). With
+    `reverse` the words are read from last to first, and the annotations put back in order.
+    """
+
+    name = "stacked"
+
+    def __init__(self, options: StackedOptions, embedding: int, dropout: DropoutConfig | None = None) -> None:
+        super().__init__(options, embedding, dropout, options.layers, options.residual_from)
+        self.reverse = options.reverse
+
+    def forward(self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Encoded:
+        if not self.reverse:
+            return super().forward(x, mask, draws)
+        encoded = super().forward(turned(x, mask), mask, draws)
+        return encoded._replace(annotations=turned(encoded.annotations, mask))
+
+
+class Pyramid(_Layered):
+    """h^l_j = pBLSTM(h^l_{j-1}, [h^{l-1}_{2j}; h^{l-1}_{2j+1}]) in the `reduce` upper layers (Chan et al. 2016, eq. 5),
+    plain bidirectional layers below them; in any cell.
+
+    A sentence's odd last position is read with zeros beside it. Of J source positions ceil(J / 2^reduce) annotations
+    remain; `Encoded.origin` says which source positions each was made of.
+    """
+
+    name = "pyramid"
+
+    def __init__(self, options: PyramidOptions, embedding: int, dropout: DropoutConfig | None = None) -> None:
+        super().__init__(options, embedding, dropout, options.layers - options.reduce)
+
+    def forward(self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Encoded:
+        return super().forward(x, mask, draws)._replace(origin=origin(mask, 2 ** (len(self.layers) - self.full)))
+
+
+def merged(
+    x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"]
+) -> tuple[Float[Tensor, "B half E2"], Bool[Tensor, "B half"]]:
+    """Neighbours side by side, zeros where there is none, and which of the pairs hold a real position."""
+    x = x.masked_fill(~mask.unsqueeze(-1), 0.0)
+    if x.shape[1] % 2:
+        x, mask = nn.functional.pad(x, (0, 0, 0, 1)), nn.functional.pad(mask, (0, 1))
+    return x.unflatten(1, (-1, 2)).flatten(2), mask.unflatten(1, (-1, 2)).any(-1)
+
+
+def origin(mask: Bool[Tensor, "B J"], stride: int) -> Origin:
+    """The source positions behind each annotation, where each was made of `stride` neighbours."""
+    B, J = mask.shape
+    position = (torch.arange(J, device=mask.device) // stride).expand(B, J)
+    count = nn.functional.pad(mask, (0, -J % stride)).unflatten(1, (-1, stride)).sum(-1)
+    return Origin(position, mask / count.gather(1, position).clamp_min(1))
+
+
+def shapes(options: EncoderConfig) -> tuple[StateShape, ...]:
+    """The shapes of `Encoded.finals`, bottom layer first, of an encoder of these options."""
+    return tuple(StateShape(CELLS[options.cell].state, size) for size in options.layer_sizes)
+
+
+def turned(x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"]) -> Float[Tensor, "B J E"]:
+    """Each sentence's words from last to first, its end symbol last all the same, padding where it is
+    (Sutskever et al. 2014, section 3.3). Done twice it is undone."""
+    last = mask.sum(1, keepdim=True) - 1
+    positions = torch.arange(x.shape[1], device=x.device)[None, :]
+    order = torch.where(positions < last, last - 1 - positions, positions)
+    return x.gather(1, order[:, :, None].expand_as(x))
+
 
 ENCODERS: dict[str, type[Encoder]] = {c.name: c for c in (Bidirectional, Unidirectional, Stacked, Pyramid)}
-
-__all__ = ["ENCODERS", "Bidirectional", "Encoder", "MakeCell", "Pyramid", "Stacked", "Unidirectional"]

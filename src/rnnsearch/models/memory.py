@@ -46,6 +46,15 @@ class Origin(NamedTuple):
     position: Tensor
     share: Tensor
 
+    def on_source(self, alpha: Tensor) -> Tensor:
+        """Weights over annotations as weights over source positions: each annotation's is divided over its own.
+
+        alpha: [N, J'] of N = B * K rows, or [B, I, J'].
+        """
+        rows = alpha.reshape(self.position.shape[0], -1, alpha.shape[-1])
+        spread = rows.gather(2, self.position[:, None].expand(-1, rows.shape[1], -1)) * self.share[:, None]
+        return spread.reshape(*alpha.shape[:-1], -1)
+
 
 class Encoded(NamedTuple):
     """What an encoder gives.
@@ -85,13 +94,5 @@ class Memory(NamedTuple):
     words: Tensor | None = None
 
     def on_source(self, alpha: Tensor) -> Tensor:
-        """Weights over annotations as weights over source positions: each annotation's is divided over its own.
-
-        alpha: [N, J'] of N = B * K rows, or [B, I, J']; given back as it is where the two are one to one.
-        """
-        if self.origin is None:
-            return alpha
-        position, share = self.origin
-        rows = alpha.reshape(position.shape[0], -1, alpha.shape[-1])
-        spread = rows.gather(2, position[:, None].expand(-1, rows.shape[1], -1)) * share[:, None]
-        return spread.reshape(*alpha.shape[:-1], -1)
+        """Weights over annotations as weights over source positions, which these may be already."""
+        return alpha if self.origin is None else self.origin.on_source(alpha)

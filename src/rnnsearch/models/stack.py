@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple, cast
 
 import torch
@@ -10,8 +9,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rnnsearch.config import DropoutConfig
-from rnnsearch.models.cell import Cell
-from rnnsearch.models.draws import Draws
+from rnnsearch.models.cells import Cell
+from rnnsearch.models.draws import Draws, each_mask, sequence_mask
 from rnnsearch.models.memory import CellState, StateShape
 
 
@@ -45,7 +44,7 @@ class Stack(nn.Module):
 
     def __init__(
         self,
-        make_cell: Callable[[int, int], Cell],
+        make_cell: type[Cell],
         inputs_size: int,
         size: int,
         layers: int,
@@ -85,15 +84,10 @@ class Stack(nn.Module):
 
         With `draws` all dropout masks are drawn here.
         """
-        if draws is None or self.layers_dropout == self.state_dropout == 0.0:
-            return StackState(states)
         h, L = states[0].h, len(states)
-        layers = state = None
-        if self.layers_dropout > 0.0:
-            layers = draws.mask((h.shape[0], steps, L - 1, self.size), self.layers_dropout, h)
-        if self.state_dropout > 0.0:
-            state = draws.mask((h.shape[0], L, self.size), self.state_dropout, h)
-        return StackState(states, StackNoise(layers, state))
+        layers = sequence_mask(draws, self.layers_dropout, h, steps, L - 1, self.size)
+        state = sequence_mask(draws, self.state_dropout, h, L, self.size)
+        return StackState(states, None if layers is None and state is None else StackNoise(layers, state))
 
     def step(
         self, x: Float[Tensor, "N G"], state: StackState, context: Float[Tensor, "N H"] | None = None
@@ -103,6 +97,7 @@ class Stack(nn.Module):
         x: the bottom layer's share (`inputs`, and whatever else the caller adds). context: see the class.
         """
         noise = state.noise
+        keeps = each_mask(None if noise is None else noise.state)
         new: list[CellState] = []
         below = x  # the bottom layer reads its share instead
         for l, (cell, old) in enumerate(zip(self.layers, state.cells, strict=True)):
@@ -110,8 +105,7 @@ class Stack(nn.Module):
             if l > 0:
                 mask = None if noise is None or noise.layers is None else noise.layers[:, noise.position, l - 1]
                 share = cell.inputs(read(below, mask, context))
-            keep = None if noise is None or noise.state is None else noise.state[:, l]
-            new.append(cell.step(share, old, keep))
+            new.append(cell.step(share, old, next(keeps)))
             below = new[-1].h + below if self.adds(l) else new[-1].h
         if noise is not None:
             noise = noise._replace(position=noise.position + 1)

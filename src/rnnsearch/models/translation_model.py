@@ -9,13 +9,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from rnnsearch.config import DropoutConfig
+from rnnsearch.config import ModelConfig, ObjectiveConfig
 from rnnsearch.data.sides import Side
 from rnnsearch.models.auxiliary import Auxiliary
-from rnnsearch.models.decoders.decoder import Decoder, Reading, State
+from rnnsearch.models.decoders.decoder import Reading, State
+from rnnsearch.models.decoders.table import DECODERS
 from rnnsearch.models.draws import Draws, dropout, word_dropout
 from rnnsearch.models.embeddings import Embedding
-from rnnsearch.models.encoder import Encoder
+from rnnsearch.models.encoders import ENCODERS
 from rnnsearch.models.lexical import Lexical
 from rnnsearch.models.memory import Encoded, Memory
 from rnnsearch.models.outputs import Output
@@ -40,7 +41,7 @@ class Unrolled(NamedTuple):
 
 
 class TranslationModel(nn.Module):
-    """p(y_i | y_1..y_{i-1}, x), from source ids that end with EOS.
+    """p(y_i | y_1..y_{i-1}, x), from source ids that end with EOS, of the parts that `[model]` names.
 
     Memory has one row for each of B sentences; what is asked of it has N = B * K rows, K consecutive ones a sentence.
     Without `draws` nothing is random; with them dropout applies, as in training.
@@ -48,25 +49,27 @@ class TranslationModel(nn.Module):
 
     def __init__(
         self,
-        source_embedding: Embedding,
-        target_embedding: Embedding,
-        encoder: Encoder,
-        decoder: Decoder,
-        output: Output,
-        dropout: DropoutConfig,
-        auxiliary: Auxiliary | None = None,
-        lexical: Lexical | None = None,
+        config: ModelConfig,
+        source_vocabulary: int,
+        target_vocabulary: int,
+        objective: ObjectiveConfig | None = None,
     ) -> None:
         super().__init__()
-        self.source_embedding = source_embedding
-        self.target_embedding = target_embedding
-        self.encoder = encoder
-        self.decoder = decoder
-        self.output = output
-        self.dropout = dropout
-        self.auxiliary = auxiliary
+        target = Embedding(target_vocabulary, config.embedding, zero_bos=config.decoder.first == "zero")
+        self.source_embedding = target if config.tie == "all" else Embedding(source_vocabulary, config.embedding)
+        self.target_embedding = target
+        self.encoder = ENCODERS[config.encoder.type](config.encoder, config.embedding, config.dropout)
+        self.decoder = DECODERS[config.decoder.type](config.decoder, config, self.encoder)
+        tied = None if config.tie == "none" else target
+        beside = config.embedding if config.lexical else 0
+        self.output = Output(self.decoder.readout_size, target_vocabulary, tied, beside)
+        self.dropout = config.dropout
+        self.auxiliary: Auxiliary | None = None
         """What only training uses."""
-        self.lexical = lexical
+        if objective is not None and (objective.fertility or objective.reinforce):
+            annotation, readout = config.decoder.attended_size(self.encoder.annotation_size), self.decoder.readout_size
+            self.auxiliary = Auxiliary(objective, annotation, readout + beside, target_vocabulary)
+        self.lexical = Lexical(config.embedding) if config.lexical else None
 
     def encode(self, sources: Mapping[str, Side], draws: Draws | None = None) -> dict[str, Memory]:
         """What the decoder remembers of B sentences, by the source's name."""
@@ -142,3 +145,21 @@ class TranslationModel(nn.Module):
     def _embed(self, table: Embedding, symbols: Symbols, draws: Draws | None) -> Tensor:
         x = word_dropout(table(symbols), self.dropout.word, draws)
         return dropout(x, self.dropout.embedding, draws)
+
+
+class TranslationPair(nn.Module):
+    """Two models, one a direction, as one module: what is trained for bilingual symmetry.
+
+    `onward` translates source into target, `back` target into source; they share no parameter.
+    """
+
+    def __init__(self, onward: TranslationModel, back: TranslationModel) -> None:
+        super().__init__()
+        self.onward = onward
+        self.back = back
+
+
+def direction(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
+    """The tensors of one direction (`onward` or `back`) out of a pair's, by their names there."""
+    prefix = f"{name}."
+    return {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}

@@ -6,9 +6,8 @@ to. A loss is the sum over target symbols with gold weights.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -18,43 +17,29 @@ from rnnsearch.config import SupervisionConfig
 from rnnsearch.data.batches import Batch
 from rnnsearch.objectives.penalty import Pass, Penalty
 
-
-class AlignmentLoss(ABC):
-    """How far weights are from gold weights."""
-
-    name: ClassVar[str]
-
-    @staticmethod
-    @abstractmethod
-    def distance(alpha: Float[Tensor, "B I J"], gold: Float[Tensor, "B I J"]) -> Float[Tensor, "B I"]:
-        """The loss of each target symbol, where its gold weights sum to 1."""
+Weights = Float[Tensor, "B I J"]
+EachSymbol = Float[Tensor, "B I"]
 
 
-class CrossEntropy(AlignmentLoss):
+def cross_entropy(alpha: Weights, gold: Weights) -> EachSymbol:
     """-sum_j g_ij log alpha_ij (Liu et al. 2016, CE). A weight of exactly 0 (a window, sparse weights) costs what the
     smallest number does, and has no gradient."""
-
-    name = "cross-entropy"
-
-    @staticmethod
-    def distance(alpha: Float[Tensor, "B I J"], gold: Float[Tensor, "B I J"]) -> Float[Tensor, "B I"]:
-        return -(gold * alpha.clamp_min(torch.finfo(alpha.dtype).tiny).log()).sum(-1)
+    return -(gold * alpha.clamp_min(torch.finfo(alpha.dtype).tiny).log()).sum(-1)
 
 
-class SquaredError(AlignmentLoss):
+def squared_error(alpha: Weights, gold: Weights) -> EachSymbol:
     """1/2 sum_j (alpha_ij - g_ij)^2 (Liu et al. 2016, MSE)."""
-
-    name = "squared-error"
-
-    @staticmethod
-    def distance(alpha: Float[Tensor, "B I J"], gold: Float[Tensor, "B I J"]) -> Float[Tensor, "B I"]:
-        return 0.5 * (alpha - gold).square().sum(-1)
+    return 0.5 * (alpha - gold).square().sum(-1)
 
 
-ALIGNMENT_LOSSES: dict[str, type[AlignmentLoss]] = {c.name: c for c in (CrossEntropy, SquaredError)}
+ALIGNMENT_LOSSES: dict[str, Callable[[Weights, Weights], EachSymbol]] = {
+    "cross-entropy": cross_entropy,
+    "squared-error": squared_error,
+}
+"""The loss of each target symbol, where its gold weights sum to 1."""
 
 
-def gold_weights(batch: Batch, unaligned_to_end: bool, of_read: bool = False) -> Float[Tensor, "B I J"]:
+def gold_weights(batch: Batch, unaligned_to_end: bool, of_read: bool = False) -> Weights:
     """The gold weights of each target symbol; a row of zeros where it has no link.
 
     With `unaligned_to_end` such a row (EOS, as a rule) is all on the source's EOS instead. With `of_read` row i is of
@@ -81,5 +66,5 @@ class SupervisedAttention(Penalty):
 
     def __call__(self, done: Pass) -> Tensor:
         gold = gold_weights(done.batch, self.config.unaligned == "end", self.config.word == "read")
-        distance = ALIGNMENT_LOSSES[self.config.type].distance(done.source_weights(), gold)
+        distance = ALIGNMENT_LOSSES[self.config.type](done.source_weights(), gold)
         return (distance * gold.any(-1)).sum()

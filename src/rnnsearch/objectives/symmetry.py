@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rnnsearch.data.batches import Batch
 from rnnsearch.models.draws import Draws
-from rnnsearch.models.translation_pair import TranslationPair, direction
+from rnnsearch.models.translation_model import TranslationPair, direction
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.objectives.loss import Loss, Objective
 from rnnsearch.objectives.penalty import Pass

@@ -5,49 +5,38 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from rnnsearch.metrics.by_length import Bucket
-from rnnsearch.plots.figures import LIGHT, MARKERS, Theme, fonts, legend, paint, save
+from rnnsearch.plots.figures import LIGHT, MARKERS, Theme, bars, fonts, legend, panels, save
 
 
 def plot(systems: Mapping[str, Sequence[Bucket]], theme: Theme = LIGHT, title: str | None = None) -> Figure:
     """BLEU against source length, one line a system, over bars of how many sentences each bucket holds."""
-    figure = Figure(figsize=(5.2, 3.5), layout="constrained")
-    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
+    figure, (above, below) = panels(theme, ("BLEU", "sentences"), (4, 1))
     for n, buckets in enumerate(systems.values()):
         colour, marker = theme.series[n % len(theme.series)], MARKERS[n % len(MARKERS)]
         lengths, bleu = [b.mean_length for b in buckets], [b.bleu for b in buckets]
         above.plot(lengths, bleu, color=colour, marker=marker, markersize=5, linewidth=2)
-    _count_bars(below, next(iter(systems.values()), ()), theme)
-    for axes in (above, below):
-        paint(figure, axes, theme)
+    buckets = next(iter(systems.values()), ())
+    bars(below, theme, [b.low - 0.5 for b in buckets], [b.sentences for b in buckets], _widths(buckets))
     above.set_ylim(bottom=0)
-    above.set_ylabel("BLEU", color=theme.text)
-    below.set_ylabel("sentences", color=theme.text, fontsize=9)
-    below.set_xlabel("source length (words)", color=theme.text)
+    below.set_xlabel("source length (words)")
     below.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
-    below.yaxis.set_major_locator(MaxNLocator(nbins=2, integer=True))
-    above.tick_params(labelbottom=False)
     legend(above, theme, list(systems))
     if title:
         above.set_title(title, loc="left", color=theme.text, fontfamily=fonts(), parse_math=False)
     return figure
 
 
-def _count_bars(axes: Axes, buckets: Sequence[Bucket], theme: Theme) -> None:
-    """How many sentences each bucket holds, as bars as wide as the bucket."""
-    edges = [b.low - 0.5 for b in buckets]
+def _widths(buckets: Sequence[Bucket]) -> list[float]:
+    """Bars as wide as their buckets."""
     widths = [b.high - b.low + 1.0 for b in buckets]
     if len(buckets) > 1:
         # One sentence of 300 words must not squeeze all others into a corner.
         widths[-1] = min(widths[-1], max(widths[-2], 2 * (buckets[-1].mean_length - buckets[-1].low) + 1))
-    counts = [b.sentences for b in buckets]
-    bars = axes.bar(edges, counts, widths, align="edge", color=theme.muted, alpha=0.45)
-    for bar in bars:
-        bar.set_edgecolor(theme.background)
+    return widths
 
 
 def write_plot(systems: Mapping[str, Sequence[Bucket]], folder: Path, title: str | None = None) -> list[Path]:

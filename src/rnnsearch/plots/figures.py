@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,6 +18,7 @@ import matplotlib as mpl
 from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.files import write_bytes
@@ -107,6 +108,27 @@ def paint(figure: Figure, axes: Axes, theme: Theme) -> None:
     for label in (axes.xaxis.label, axes.yaxis.label, axes.title):
         label.set_color(theme.text)
         label.set_fontfamily(fonts())
+
+
+def panels(
+    theme: Theme, labels: Sequence[str], heights: Sequence[int], height: float = 3.5
+) -> tuple[Figure, list[Axes]]:
+    """A figure of painted axes, one above the other, with one axis along the bottom; `height` in inches."""
+    figure = Figure(figsize=(5.2, height), layout="constrained")
+    column = list(figure.subplots(len(labels), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0])
+    for axes, label in zip(column, labels, strict=True):
+        paint(figure, axes, theme)
+        axes.set_ylabel(label)
+        axes.tick_params(labelbottom=axes is column[-1])
+    return figure, column
+
+
+def bars(axes: Axes, theme: Theme, places: Sequence[float], counts: Sequence[int], widths: float | list[float]) -> None:
+    """How many there were of what is drawn above; `places`: the bars' left edges."""
+    for bar in axes.bar(places, counts, widths, align="edge", color=theme.muted, alpha=0.45):
+        bar.set_edgecolor(theme.background)
+    axes.yaxis.label.set_fontsize(9)
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=2, integer=True))
 
 
 def legend(axes: Axes, theme: Theme, names: list[str]) -> None:

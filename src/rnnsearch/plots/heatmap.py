@@ -56,17 +56,9 @@ def _label(axes: Axes, source_words: Sequence[str], target_words: Sequence[str],
     axes.set_yticks(range(len(target_words)))
     axes.tick_params(length=0, pad=3)
     sources, targets = [_cut(word) for word in source_words], [_cut(word) for word in target_words]
-    axes.set_xticklabels(
-        sources,
-        fontsize=size,
-        fontfamily=fonts(),
-        parse_math=False,
-        rotation=60,
-        rotation_mode="anchor",
-        ha="left",
-        va="center",
-    )
-    axes.set_yticklabels(targets, fontsize=size, fontfamily=fonts(), parse_math=False)
+    plain: dict[str, Any] = {"fontsize": size, "fontfamily": fonts(), "parse_math": False}
+    axes.set_xticklabels(sources, **plain, rotation=60, rotation_mode="anchor", ha="left", va="center")
+    axes.set_yticklabels(targets, **plain)
 
 
 def _cut(word: str) -> str:

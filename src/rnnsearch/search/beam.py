@@ -25,8 +25,8 @@ from torch import Tensor
 
 from rnnsearch.search.columns import ColumnChooser
 from rnnsearch.search.constraints import ScoredRows, SearchOptions, constraints, limits, search_columns, spelled
-from rnnsearch.search.coverage import Attended
 from rnnsearch.search.hypothesis import Hypothesis, Numbers
+from rnnsearch.search.ranking import attended, penalty, to_cover
 from rnnsearch.search.scorer import Scorer, Sources, Step
 from rnnsearch.search.selection import Choose, best
 from rnnsearch.search.trace import BeamStep, Finals, hypotheses
@@ -66,8 +66,10 @@ class _Live(NamedTuple):
     """[A, K], best first; -inf in an empty place."""
     sentences: Tensor
     """[A], their numbers in the call."""
-    attended: Attended | None
-    """What each hypothesis attended to, where the ranking asks for it."""
+    words: tuple[Tensor, ...]
+    """A rows, where the ranking asks for coverage: see `ranking`; else nothing."""
+    sums: tuple[Tensor, ...]
+    """A * K rows."""
 
 
 class BeamSearch:
@@ -122,6 +124,7 @@ class BeamSearch:
     def _start(self) -> _Live:
         """One empty hypothesis a sentence: the first step has nothing to tell several apart by."""
         memory, state = self._scorer.start(self._sources, self._columns.ids)
+        words = to_cover(self._sources) if self._covers else ()
         count, device = len(self.most), self._scorer.device
         return _Live(
             memory=memory,
@@ -129,15 +132,16 @@ class BeamSearch:
             tokens=torch.full((count,), BOS, device=device),
             log_probs=torch.zeros(count, 1, device=device),
             sentences=torch.arange(count, device=device),
-            attended=Attended.start(self._sources) if self._covers else None,
+            words=words,
+            sums=tuple(torch.zeros(w.shape, device=w.device) for w in words),
         )
 
     def _step(self, live: _Live, position: int, numbers: Numbers) -> tuple[_Live, BeamStep]:
         """Score all continuations and choose; the hypotheses return with their next states."""
         step = self._scorer.step(live.memory, live.state, live.tokens)
         live = live._replace(state=step.state)
-        if live.attended is not None:
-            live = live._replace(attended=live.attended.after(step.attention, list(self._sources)))
+        if self._covers:
+            live = live._replace(sums=attended(live.sums, step.attention, self._sources))
         scores = step.scores.float()
         for constraint in self._filters:
             constraint(scores, ScoredRows(position, live.sentences, live.log_probs.shape[1]))
@@ -168,15 +172,13 @@ class BeamSearch:
             # The first that do not end, in order; where they are too few, ended ones with log-probability -inf.
             keep = ends.byte().sort(dim=1, stable=True).indices[:, : self._options.beam]
             alive = alive.gather(1, keep)
-        penalty = None
-        if live.attended is not None:
-            penalty = live.attended.penalty(self._options.ranking).gather(1, parent)
-        return BeamStep(numbers, parent, token, score, log_prob, ends, keep, alive, step.attention, penalty)
+        cost = penalty(live.words, live.sums, self._options.ranking).gather(1, parent) if self._covers else None
+        return BeamStep(numbers, parent, token, score, log_prob, ends, keep, alive, step.attention, cost)
 
     def _advance(self, live: _Live, made: BeamStep, stay: Tensor | None) -> _Live:
         """The beam after a step, of the sentences `stay` alone where these are given."""
-        token, alive, memory, numbers = made.token, made.alive, live.memory, live.sentences
-        state, (words, sums) = live.state, live.attended or ((), ())
+        token, alive = made.token, made.alive
+        memory, state, numbers, words, sums = live.memory, live.state, live.sentences, live.words, live.sums
         if self._alone:
             row = stay
         else:
@@ -188,5 +190,4 @@ class BeamSearch:
             token, alive, memory, numbers, words = select((token, alive, memory, numbers, words), stay)
         if row is not None:
             state, sums = select((state, sums), row)
-        attended = None if live.attended is None else Attended(words, sums)
-        return _Live(memory, state, token.flatten(), alive, numbers, attended)
+        return _Live(memory, state, token.flatten(), alive, numbers, words, sums)

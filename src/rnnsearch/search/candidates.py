@@ -4,8 +4,6 @@ with their rows alone (Jean et al. 2015, section 3.2.2; Mi, Wang & Ittycheriah 2
 A batch's list: each of its source symbols' likeliest translations, and the most frequent target symbols.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -53,11 +51,6 @@ class Candidates:
         wanted = self._always.clone()
         wanted[self._translations[source.ids.flatten().cpu().unique()].flatten()] = True
         return wanted.nonzero()[:, 0].to(source.ids.device)
-
-
-def every(source: int, target: int) -> Candidates:
-    """Lists of the whole vocabulary."""
-    return Candidates(torch.full((source, 1), -1), torch.arange(target), 1, target)
 
 
 def learn(

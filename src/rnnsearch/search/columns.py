@@ -1,12 +1,12 @@
 """Which symbols a batch's score columns stand for: chosen once a batch by the search, the same for every Scorer."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.search.scorer import Scorer, Sources
+from rnnsearch.search.scorer import Sources
 from rnnsearch.text.vocabulary import EOS
 
 ColumnChooser = Callable[[Sources], Tensor | None]
@@ -40,16 +40,3 @@ class Columns:
         known = (tokens >= 0) & (tokens < size)
         found = tokens if table is None else table[tokens.clamp(0, size - 1)]
         return found.where(known, -1)
-
-
-def columns_for(
-    scorer: Scorer, sources: Sources, choose: ColumnChooser | None = None, forced: Iterable[int] = ()
-) -> Columns:
-    """The columns of a batch: what `choose` gives, and those of the `forced` symbols that the scorer knows."""
-    ids = None if choose is None else choose(sources)
-    if ids is not None:
-        ids = ids.to(scorer.device)
-        known = sorted({id for id in forced if id < scorer.vocabulary})
-        more = torch.tensor(known, dtype=torch.int64, device=scorer.device)
-        ids = torch.cat((ids, more[~torch.isin(more, ids)]))
-    return Columns(ids, scorer.vocabulary)

@@ -4,8 +4,6 @@ Full scorers are summed over all columns. Partial ones (after ESPnet) score the 
 cut, after which no other column is left.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -31,13 +29,13 @@ class WeightedPartial(NamedTuple):
     weight: float = 1.0
 
 
-class _Memory(NamedTuple):
+class _Memories(NamedTuple):
     full: tuple[Any, ...]
     partial: tuple[Any, ...]
     columns: Columns
 
 
-class _State(NamedTuple):
+class _States(NamedTuple):
     full: tuple[Any, ...]
     partial: tuple[Any, ...]
 
@@ -56,12 +54,8 @@ class Combined:
         self._full, self._partial = tuple(full), tuple(partial)
         self._survivors = survivors
         self.vocabulary = sizes[0]
-
-    @property
-    def normalised(self) -> bool:
-        """A sum is no log-distribution, but that of one member."""
-        (first, *others) = self._full
-        return not others and not self._partial and first.weight == 1.0 and first.scorer.normalised
+        # A sum is no log-distribution, but that of one member.
+        self.normalised = len(full) == 1 and not partial and full[0].weight == 1.0 and full[0].scorer.normalised
 
     @property
     def device(self) -> torch.device:
@@ -69,14 +63,13 @@ class Combined:
         return self._full[0].scorer.device
 
     def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
-        """Every member's."""
         full = [member.scorer.start(sources, columns) for member in self._full]
         partial = [member.scorer.start(sources) for member in self._partial]
         (memories, states), (more, more_states) = ([[p[n] for p in pairs] for n in (0, 1)] for pairs in (full, partial))
-        memory = _Memory(tuple(memories), tuple(more), Columns(columns, self.vocabulary))
-        return memory, _State(tuple(states), tuple(more_states))
+        memory = _Memories(tuple(memories), tuple(more), Columns(columns, self.vocabulary))
+        return memory, _States(tuple(states), tuple(more_states))
 
-    def step(self, memory: _Memory, state: _State, y: Tensor) -> Step:
+    def step(self, memory: _Memories, state: _States, y: Tensor) -> Step:
         """The sum over all columns, then, where there are partial members, over the survivors alone."""
         members = zip(self._full, memory.full, state.full, strict=True)
         steps = [member.scorer.step(m, s, y) for member, m, s in members]
@@ -88,10 +81,10 @@ class Combined:
             kept = scores.topk(min(self._survivors, scores.shape[1]), dim=1).indices
             best, partial = self._rescored(memory, state, y, kept, scores.gather(1, kept))
             scores = torch.full_like(scores, -torch.inf).scatter_(1, kept, best)
-        return Step(scores, _State(states, partial), _mean_attention(steps), _sum(norms) if norms else None)
+        return Step(scores, _States(states, partial), _mean_attention(steps), _sum(norms) if norms else None)
 
     def _rescored(
-        self, memory: _Memory, state: _State, y: Tensor, kept: Tensor, scores: Tensor
+        self, memory: _Memories, state: _States, y: Tensor, kept: Tensor, scores: Tensor
     ) -> tuple[Tensor, tuple[Any, ...]]:
         """`scores` of the columns `kept` [N, M] with what partial members say of them, and these members' states."""
         symbols, states = memory.columns.tokens(kept), []

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.search.columns import ColumnChooser, Columns, columns_for
+from rnnsearch.search.columns import ColumnChooser, Columns
 from rnnsearch.search.hypothesis import SentenceError, source_lengths
 from rnnsearch.search.ranking import Ranking
 from rnnsearch.search.scorer import Scorer, Sources
-from rnnsearch.search.spelling import Spelled, Spelling
+from rnnsearch.search.spelling import ForcedSpelling, SpellingScorer
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 
 NEVER = frozenset({PAD, BOS})
@@ -44,7 +44,7 @@ class SearchOptions:
     """Symbols that must not be produced. PAD and BOS never are."""
     prefix: tuple[tuple[int, ...], ...] | None = None
     """For each sentence of the call, the symbols its translations must begin with, banned ones too."""
-    spelling: Spelling | None = None
+    spelling: ForcedSpelling | None = None
     """What its translations must spell after these, in whatever symbols."""
     min_length: int = 0
     """EOS is not allowed before this many symbols; the maximal length goes before it."""
@@ -83,9 +83,8 @@ def check_prefix(options: SearchOptions, sentences: int) -> None:
     if options.prefix is not None and len(options.prefix) != sentences:
         raise RnnsearchError(f"prefix must have one entry a sentence ({sentences}); got {len(options.prefix)}")
     if options.spelling is not None and len(options.spelling.rests) != sentences:
-        raise RnnsearchError(
-            f"spelling must have one entry a sentence ({sentences}); got {len(options.spelling.rests)}"
-        )
+        got = len(options.spelling.rests)
+        raise RnnsearchError(f"spelling must have one entry a sentence ({sentences}); got {got}")
 
 
 def batch_options(options: SearchOptions, sentences: Sequence[int]) -> SearchOptions:
@@ -102,17 +101,21 @@ def spelled(scorer: Scorer, options: SearchOptions) -> Scorer:
     if options.spelling is None:
         return scorer
     forced = [len(ids) for ids in options.prefix or [()] * len(options.spelling.rests)]
-    return Spelled(scorer, options.spelling, forced)
+    return SpellingScorer(scorer, options.spelling, forced)
 
 
 def search_columns(
     scorer: Scorer, sources: Sources, options: SearchOptions, choose: ColumnChooser | None = None
 ) -> Columns:
-    """The score columns of a search: what `choose` gives and what prefixes hold; all where something is to be spelled,
-    for any symbol may spell it."""
-    if options.spelling is not None:
-        choose = None
-    return columns_for(scorer, sources, choose, chain.from_iterable(options.prefix or ()))
+    """The score columns of a search: what `choose` gives and the symbols of prefixes that the scorer knows; all where
+    something is to be spelled, for any symbol may spell it."""
+    ids = None if choose is None or options.spelling is not None else choose(sources)
+    if ids is not None:
+        ids = ids.to(scorer.device)
+        known = sorted({id for id in chain.from_iterable(options.prefix or ()) if id < scorer.vocabulary})
+        more = torch.tensor(known, dtype=torch.int64, device=scorer.device)
+        ids = torch.cat((ids, more[~torch.isin(more, ids)]))
+    return Columns(ids, scorer.vocabulary)
 
 
 def limits(sources: Sources, options: SearchOptions) -> NDArray[np.int64]:
@@ -158,7 +161,7 @@ class Banned:
             scores.index_fill_(1, self._columns, -torch.inf)
 
 
-class Prefix:
+class PrefixConstraint:
     """Each sentence must begin with its own columns [B, P], -1 after their end, whatever the `others` say; after them
     the others hold."""
 
@@ -193,7 +196,7 @@ def constraints(options: SearchOptions, columns: Columns, device: torch.device) 
     if options.min_length:
         wanted.append(Banned(columns.find(torch.tensor([EOS], device=device)), options.min_length))
     if options.prefix is not None:
-        wanted = [Prefix(_prefix_columns(options.prefix, columns, device), wanted)]
+        wanted = [PrefixConstraint(_prefix_columns(options.prefix, columns, device), wanted)]
     return wanted
 
 

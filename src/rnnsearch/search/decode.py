@@ -68,14 +68,16 @@ def decode_all(
         with _renumbered(batch):
             return (greedy if options.beam == 1 else beam)(scorer, sources, mine, columns)
 
+    # On the CPU as many batches are searched at a time as torch has threads.
+    threads = torch.get_num_threads() if scorer.device.type == "cpu" else 1
     for wave in [range(len(rows))] if plan is None else plan.waves(len(rows)):
         if plan is not None:
             for i in plan.waits.keys() & wave:
                 rows[i] = plan.source(i, [found.results[j][0] for j in plan.waits[i]])
         work = {i: len(rows[i]) for i in wave}
-        batches = _spread(list(_batches(work, batch_sentences)), _threads(scorer.device))
+        batches = _spread(list(_batches(work, batch_sentences)), threads)
         found.tell(list(work.values()).count(0))
-        for batch, results in zip(batches, _each(search, batches, scorer.device), strict=True):
+        for batch, results in zip(batches, _each(search, batches, threads), strict=True):
             found.add(batch, results)
     return found.results
 
@@ -147,11 +149,6 @@ def _batches(work: Mapping[int, int], size: int) -> Iterator[list[int]]:
         yield order[begin : begin + size]
 
 
-def _threads(device: torch.device) -> int:
-    """How many batches are searched at a time: on the CPU as many as torch has threads."""
-    return torch.get_num_threads() if device.type == "cpu" else 1
-
-
 def _spread(batches: list[list[int]], threads: int) -> list[list[int]]:
     """Where there are fewer batches than threads: as many as there are threads, of at least FEWEST sentences each,
     dealt out in turn, so that all have long and short ones and end at about the same time."""
@@ -161,17 +158,13 @@ def _spread(batches: list[list[int]], threads: int) -> list[list[int]]:
 
 
 def _each(
-    search: Callable[[list[int]], list[list[Hypothesis]]], batches: list[list[int]], device: torch.device
+    search: Callable[[list[int]], list[list[Hypothesis]]], batches: list[list[int]], threads: int
 ) -> Iterator[list[list[Hypothesis]]]:
-    """`search` of every batch, in order; on the CPU as many at a time as torch has threads, each on one thread."""
-    workers = min(_threads(device), len(batches))
+    """`search` of every batch, in order, so many at a time, each on one thread; of a failure those that wait are not
+    begun."""
+    workers = min(threads, len(batches))
     if workers <= 1:
         yield from map(search, batches)
         return
     with one_thread_each(workers) as pool:
-        work = [pool.submit(search, batch) for batch in batches]
-        try:
-            yield from (done.result() for done in work)
-        finally:
-            for waiting in work:
-                waiting.cancel()
+        yield from pool.map(search, batches)

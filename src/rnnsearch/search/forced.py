@@ -7,15 +7,15 @@ import torch
 from torch import Tensor
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.search.columns import ColumnChooser, Columns, columns_for
-from rnnsearch.search.constraints import NEVER
+from rnnsearch.search.columns import ColumnChooser, Columns
+from rnnsearch.search.constraints import NEVER, SearchOptions, search_columns
 from rnnsearch.search.hypothesis import (
+    NOT_A_NUMBER,
     Hypothesis,
     Numbers,
     Scored,
     gather_attention,
     make_hypotheses,
-    not_a_number,
     refuse,
     source_lengths,
 )
@@ -44,7 +44,7 @@ def forced(
         tokens[: len(target), b] = target
         tokens[len(target), b] = EOS
     scores, attention = _unroll(scorer, sources, torch.from_numpy(tokens).to(scorer.device))
-    refuse(np.isnan, scores, ends, not_a_number)
+    refuse(np.isnan, scores, ends, NOT_A_NUMBER)
     many = np.arange(len(targets))
     weights = gather_attention(attention, np.where(np.arange(len(tokens))[:, None] < ends, many, -1))
     return make_hypotheses(Scored(many, tokens, scores, ends, ends > 0, weights), sources, ranking)
@@ -74,7 +74,7 @@ def following(
     choose: ColumnChooser | None = None,
 ) -> list[int]:
     """The `count` symbols of `allowed` that best follow `prefix` in the one sentence's translation, best first."""
-    columns = columns_for(scorer, sources, choose)
+    columns = search_columns(scorer, sources, SearchOptions(), choose)
     memory, state = scorer.start(sources, columns.ids)
     for symbol in (BOS, *prefix):
         step = scorer.step(memory, state, torch.tensor([symbol], device=scorer.device))

@@ -12,12 +12,12 @@ from rnnsearch.search.beam import BeamSearch, beam
 from rnnsearch.search.columns import ColumnChooser
 from rnnsearch.search.constraints import NEVER, SearchOptions, limits, search_columns
 from rnnsearch.search.hypothesis import (
+    NOT_A_NUMBER,
+    NOTHING_ALLOWED,
     Hypothesis,
     Numbers,
     Scored,
     make_hypotheses,
-    not_a_number,
-    nothing_allowed,
     refuse,
 )
 from rnnsearch.search.scorer import Scorer, Sources
@@ -47,8 +47,8 @@ def greedy(
         return beam(scorer, sources, replace(options, beam=1, n_best=1), columns)
     ids = search_columns(scorer, sources, options, columns).ids
     found = scorer.greedy(sources, ids, limits(sources, options), sorted(options.banned | NEVER))
-    refuse(np.isnan, found.scores, found.length + ~found.finished, not_a_number)
-    refuse(np.isneginf, found.scores, found.length, nothing_allowed)
+    refuse(np.isnan, found.scores, found.length + ~found.finished, NOT_A_NUMBER)
+    refuse(np.isneginf, found.scores, found.length, NOTHING_ALLOWED)
     return [[hypothesis] for hypothesis in make_hypotheses(found, sources, options.ranking)]
 
 

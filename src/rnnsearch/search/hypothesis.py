@@ -47,7 +47,9 @@ EMPTY = Hypothesis(ids=(), score=0.0, log_prob=0.0, token_scores=(), attention={
 class SentenceError(RnnsearchError):
     """Something is wrong with one sentence of a batch: {sentence} in `message` stands for its number."""
 
-    def __init__(self, sentence: int, message: str) -> None:
+    def __init__(self, sentence: int, message: str, position: int = 0) -> None:
+        """`position`: what {position} in `message` stands for, a target position from 1."""
+        message = message.replace("{position}", str(position))
         super().__init__(message.replace("{sentence}", f"sentence {sentence} (counting from 0)"))
         self.sentence = sentence
         self.message = message
@@ -57,35 +59,15 @@ class SentenceError(RnnsearchError):
         return SentenceError(sentence, self.message)
 
 
-def not_a_number(sentence: int, position: int) -> SentenceError:
-    """The error of a Scorer that gave NaN at a target position (from 1)."""
-    return SentenceError(sentence, f"the scores of {{sentence}} must be numbers; got NaN at target position {position}")
+NOT_A_NUMBER = "the scores of {sentence} must be numbers; got NaN at target position {position}"
+NOTHING_ALLOWED = "{sentence} must have an allowed symbol at target position {position}; every score is -inf"
 
 
-def nothing_allowed(sentence: int, position: int) -> SentenceError:
-    """The error of a search that may not go on: every score at a target position (from 1) is -inf."""
-    return SentenceError(
-        sentence,
-        f"{{sentence}} must have an allowed symbol at target position {position}; every score is -inf",
-    )
-
-
-def refuse(
-    wrong: Callable[[Numbers], Numbers], scores: Numbers, length: Numbers, error: Callable[[int, int], SentenceError]
-) -> None:
-    """Raise `error` for the first sentence that has `wrong` scores among the first `length` [B] of scores [T, B]."""
+def refuse(wrong: Callable[[Numbers], Numbers], scores: Numbers, length: Numbers, message: str) -> None:
+    """A SentenceError for the first sentence that has `wrong` scores among the first `length` [B] of scores [T, B]."""
     step = np.arange(len(scores))[:, None]
     for sentence, t in np.argwhere((wrong(scores) & (step < length)).T)[:1].tolist():
-        raise error(sentence, t + 1)
-
-
-def to_host(tensors: Sequence[Tensor]) -> list[Numbers]:
-    """The tensors as arrays, fetched from the device in one transfer."""
-    if not tensors:
-        return []
-    flat = torch.cat([tensor.flatten() for tensor in tensors]).cpu().numpy()
-    cuts = np.cumsum([tensor.numel() for tensor in tensors])[:-1]
-    return [part.reshape(tensor.shape) for part, tensor in zip(np.split(flat, cuts), tensors, strict=True)]
+        raise SentenceError(sentence, message, t + 1)
 
 
 def source_lengths(sources: Sources) -> dict[str, list[int]]:

@@ -1,18 +1,18 @@
 """Translation models as Scorers, and the choice of the fastest one that a model has here."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rnnsearch.backend.decoding import NativeMemory, NativeRNNsearch
+from rnnsearch.backend.decoding import Greedy, NativeRNNsearch
+from rnnsearch.backend.native_search import NativeDecoder
 from rnnsearch.backend.packed_model import packed
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.kernels.native import rows
+from rnnsearch.kernels.native.choice import search_kind
 from rnnsearch.kernels.native.packed import Kind, Packed, decoding, multiplies_bf16
 from rnnsearch.models.outputs import Logits
 from rnnsearch.models.translation_model import TranslationModel
@@ -45,12 +45,10 @@ class ModelScorer:
         return self._model.output.bias.device
 
     def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
-        """The encoded sources and the decoder's first state."""
         memory = self._model.encode(sources)
         return _Memory(memory, self._model.output.over(columns)), self._model.start(memory)
 
     def step(self, memory: Any, state: Any, y: Tensor) -> Step:
-        """One step of the decoder, its readout and the output layer."""
         y = y.where(y < self.vocabulary, UNK)
         readout, state, alpha = self._model.step(y, state, memory.encoded)
         logits = memory.logits(readout).float().contiguous()
@@ -60,33 +58,59 @@ class ModelScorer:
 
 class _NativeMemory(NamedTuple):
     source: str
-    encoded: NativeMemory
+    encoded: Any
     output: Packed
     """The output layer over the batch's columns."""
 
 
-class NativeScorer:
+@runtime_checkable
+class Twin(Protocol):
+    """A model's native twin: `NativeRNNsearch`, or `NativeDecoder` of the other families. Each has a memory of its own
+    kind."""
+
+    output: Packed
+
+    @property
+    def searches_greedily(self) -> bool: ...
+    def rows(self, ids: Tensor) -> Packed: ...
+    def encode(self, ids: Tensor, mask: Tensor) -> Any: ...
+    def start(self, memory: Any) -> Tensor: ...
+    def step(
+        self, memory: Any, state: Tensor, y: Tensor, output: Packed
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]: ...
+    def greedy(
+        self, memory: Any, output: Packed, ids: Tensor | None, banned: Tensor, most: Tensor, bos: int, eos: int
+    ) -> Greedy: ...
+
+
+class NativeStepScorer:
     """As `ModelScorer` of the same model, in native code on the CPU."""
 
     normalised = True
     device = torch.device("cpu")
 
-    def __init__(self, twin: NativeRNNsearch) -> None:
+    def __init__(self, twin: Twin) -> None:
         self._twin = twin
         self.vocabulary = twin.output.matrix.outputs
 
     def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
-        """The encoded sources and the decoder's first state."""
         memory = self._remember(sources, columns)
         return memory, self._twin.start(memory.encoded)
 
     def step(self, memory: Any, state: Any, y: Tensor) -> Step:
-        """One step of the decoder, its readout and the output layer."""
         logits, norm, state, alpha = self._twin.step(memory.encoded, state, y, memory.output)
-        return Step(logits, state, {memory.source: alpha}, norm)
+        return Step(logits, state, {} if alpha is None else {memory.source: alpha}, norm)
+
+    def _remember(self, sources: Sources, columns: Tensor | None) -> _NativeMemory:
+        ((name, source),) = sources.items()
+        output = self._twin.output if columns is None else self._twin.rows(columns)
+        return _NativeMemory(name, self._twin.encode(source.ids, source.mask), output)
+
+
+class NativeScorer(NativeStepScorer):
+    """With the greedy search of a whole batch in one call."""
 
     def greedy(self, sources: Sources, columns: Tensor | None, most: Numbers, banned: Sequence[int]) -> Scored:
-        """The whole search without coming back to Python."""
         source, encoded, output = self._remember(sources, columns)
         never = torch.tensor(banned, dtype=torch.int64)
         if columns is not None:
@@ -94,13 +118,11 @@ class NativeScorer:
         found = self._twin.greedy(encoded, output, columns, never, torch.from_numpy(most), BOS, EOS)
         finished = found.tokens.gather(0, found.length[None] - 1)[0].numpy() == EOS
         length = found.length.numpy() - ~finished
-        attention = {source: found.attention.numpy()}
+        attention = {} if found.attention is None else {source: found.attention.numpy()}
         return Scored(np.arange(len(most)), found.tokens.numpy(), found.scores.numpy(), length, finished, attention)
 
-    def _remember(self, sources: Sources, columns: Tensor | None) -> _NativeMemory:
-        ((name, source),) = sources.items()
-        output = self._twin.output if columns is None else self._twin.rows(columns)
-        return _NativeMemory(name, self._twin.encode(source.ids, source.mask), output)
+
+LIBRARY = "the library's products, fp32"
 
 
 class Fastest(NamedTuple):
@@ -114,7 +136,8 @@ def fastest(model: TranslationModel, precision: str = "auto") -> Fastest:
     """The fastest Scorer of a model on the device where it is.
 
     precision: `fp32`; `bf16`, products of bf16 numbers summed in fp32; `int8`, products of bytes, which rounds most;
-    `auto`, bf16 where the processor multiplies it.
+    `auto`, bf16 where the processor multiplies it, or fp32 where that was faster when they were timed. The library's
+    products in fp32 serve where these were faster than what fp32 or `auto` allow in native code.
     Errors: RnnsearchError for bf16 and int8 where there is no native code.
     """
     on_cpu = next(model.parameters()).device.type == "cpu"
@@ -123,13 +146,17 @@ def fastest(model: TranslationModel, precision: str = "auto") -> Fastest:
             raise RnnsearchError(
                 f"search.precision must be fp32 or auto without native code for the CPU; got {precision}"
             )
-        return Fastest(ModelScorer(model), "the library's products, fp32")
-    if precision == "auto":
-        precision = "bf16" if multiplies_bf16() else "fp32"
+        return Fastest(ModelScorer(model), LIBRARY)
+    if precision in ("auto", "fp32"):
+        found = search_kind(("bf16", "fp32") if precision == "auto" and multiplies_bf16() else ("fp32",))
+        if found is None:
+            return Fastest(ModelScorer(model), LIBRARY)
+        precision = found
     kind = Kind[precision.upper()]
-    twin = NativeRNNsearch.of(model, kind)
+    twin: Twin | None = NativeRNNsearch.of(model, kind) or NativeDecoder.of(model, kind)
     if twin is not None:
-        return Fastest(NativeScorer(twin), f"native search, {precision}")
+        scorer = NativeScorer if twin.searches_greedily else NativeStepScorer
+        return Fastest(scorer(twin), f"native search, {precision}")
     other = packed(model, kind)
     assert other is not None
     return Fastest(ModelScorer(other), f"native products, {precision}")

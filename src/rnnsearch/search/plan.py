@@ -1,8 +1,6 @@
 """A decode plan: which sentences of a call wait for the translations of others (the sentence before it in a document,
 another language's first, ...), and what they are once these are found."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter

@@ -8,8 +8,6 @@ Attention at position i is a guess before y_i is known. With the position a as a
 the readout is asked once more for each source position, as if attention had been there alone. Nothing is trained anew.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -18,7 +18,7 @@ Rest = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Spelling:
+class ForcedSpelling:
     """What the sentences of a call must spell after their prefixes."""
 
     rests: tuple[Rest, ...]
@@ -26,29 +26,31 @@ class Spelling:
     sizes: Tensor
     """[V] int64, bytes of each symbol."""
 
-    def of(self, sentences: Sequence[int]) -> "Spelling":
+    def of(self, sentences: Sequence[int]) -> "ForcedSpelling":
         """That of some sentences of the call."""
-        return Spelling(tuple(self.rests[i] for i in sentences), self.sizes)
+        return ForcedSpelling(tuple(self.rests[i] for i in sentences), self.sizes)
 
 
-class _Memory(NamedTuple):
+class _SpellingMemory(NamedTuple):
     inner: Any
     sentences: Tensor
     """[B], their numbers in the call."""
 
 
-class _State(NamedTuple):
+class _SpellingState(NamedTuple):
     inner: Any
     spelled: Tensor
     """[N], bytes of the rest that are spelled; negative in the forced prefix, where symbols count."""
 
 
-class Spelled:
+class SpellingScorer:
     """`scorer`, with -inf for symbols that do not spell what must be spelled. It scores all symbols."""
 
-    def __init__(self, scorer: Scorer, spelling: Spelling, forced: Sequence[int]) -> None:
+    def __init__(self, scorer: Scorer, spelling: ForcedSpelling, forced: Sequence[int]) -> None:
         """`forced`: the symbols that each sentence is forced to begin with, how many."""
         self._scorer = scorer
+        self.vocabulary, self.device = scorer.vocabulary, scorer.device
+        self.normalised = scorer.normalised  # taking symbols away leaves a hypothesis's sum falling
         self._allowed = [
             [torch.tensor(ids, dtype=torch.int64, device=scorer.device) for ids in rest] for rest in spelling.rests
         ]
@@ -57,30 +59,13 @@ class Spelled:
         # Before the first symbol (BOS, which counts as one) nothing of the prefix is there.
         self._starts = torch.tensor([-1 - count for count in forced], device=scorer.device)
 
-    @property
-    def vocabulary(self) -> int:
-        """The scorer's."""
-        return self._scorer.vocabulary
-
-    @property
-    def normalised(self) -> bool:
-        """As the scorer's: taking symbols away leaves a hypothesis's sum falling."""
-        return self._scorer.normalised
-
-    @property
-    def device(self) -> torch.device:
-        """The scorer's."""
-        return self._scorer.device
-
     def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
-        """As the scorer's."""
         assert columns is None
         memory, state = self._scorer.start(sources, None)
         sentences = torch.arange(len(self._ends), device=self.device)
-        return _Memory(memory, sentences), _State(state, self._starts.clone())
+        return _SpellingMemory(memory, sentences), _SpellingState(state, self._starts.clone())
 
-    def step(self, memory: _Memory, state: _State, y: Tensor) -> Step:
-        """As the scorer's, without the symbols that may not come."""
+    def step(self, memory: _SpellingMemory, state: _SpellingState, y: Tensor) -> Step:
         step = self._scorer.step(memory.inner, state.inner, y)
         sentences = memory.sentences.repeat_interleave(len(y) // len(memory.sentences))
         more = torch.where(state.spelled < 0, 1, self._sizes[y.clamp(max=len(self._sizes) - 1)])
@@ -93,4 +78,4 @@ class Spelled:
             kept = step.scores[row, allowed]
             step.scores[row] = -torch.inf
             step.scores[row, allowed] = kept
-        return step._replace(state=_State(step.state, spelled))
+        return step._replace(state=_SpellingState(step.state, spelled))

@@ -1,6 +1,7 @@
 """The beam's books: which hypotheses have ended and which sentences go on, kept on the host from a few
 numbers a step, and the tracing back of the winners through the steps that made them."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -9,14 +10,14 @@ from torch import Tensor
 
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.hypothesis import (
+    NOT_A_NUMBER,
+    NOTHING_ALLOWED,
     Hypothesis,
     Numbers,
     Scored,
+    SentenceError,
     gather_attention,
     make_hypotheses,
-    not_a_number,
-    nothing_allowed,
-    to_host,
 )
 from rnnsearch.search.scorer import Sources
 
@@ -87,7 +88,7 @@ class Finals:
         self._steps += 1
         if not np.isfinite(total).all():
             for row in np.flatnonzero(np.isnan(total).any(1) & going)[:1].tolist():
-                raise not_a_number(int(sentences[row]), self._steps)
+                raise SentenceError(int(sentences[row]), NOT_A_NUMBER, self._steps)
         first = slice(self._options.beam)
         done = ended[:, first] & (total[:, first] > -np.inf) & going[:, None]
         if done.any():
@@ -97,7 +98,7 @@ class Finals:
         count = self._count[sentences]
         dead = top == -np.inf
         for row in np.flatnonzero(dead & (count == 0) & going & ~long)[:1].tolist():
-            raise nothing_allowed(int(sentences[row]), self._steps)
+            raise SentenceError(int(sentences[row]), NOTHING_ALLOWED, self._steps)
         stops = long | (count >= self._options.beam) | dead
         if self._bounded:
             # A live hypothesis's score is highest under the norm of its greatest length, EOS counted.
@@ -164,14 +165,23 @@ def hypotheses(
     return by_sentence
 
 
+def _to_host(tensors: Sequence[Tensor]) -> list[Numbers]:
+    """The tensors as arrays, fetched from the device in one transfer."""
+    if not tensors:
+        return []
+    flat = torch.cat([tensor.flatten() for tensor in tensors]).cpu().numpy()
+    cuts = np.cumsum([tensor.numel() for tensor in tensors])[:-1]
+    return [part.reshape(tensor.shape) for part, tensor in zip(np.split(flat, cuts), tensors, strict=True)]
+
+
 def _trace(history: list[BeamStep], ends: Ends) -> tuple[Numbers, Numbers, Numbers]:
     """Tokens, scores and attention's rows [T, R] of the R hypotheses `ends`, all walked back together."""
     shape = (len(history), len(ends.sentence))
     tokens, rows, scores = np.zeros(shape, np.int64), np.full(shape, -1), np.zeros(shape, np.float32)
     place = ends.place.copy()
-    parents, kept = to_host([taken.parent for taken in history]), to_host([taken.keep for taken in history])
-    all_tokens = to_host([taken.token for taken in history])
-    all_scores = to_host([taken.score for taken in history])
+    parents, kept = _to_host([taken.parent for taken in history]), _to_host([taken.keep for taken in history])
+    all_tokens = _to_host([taken.token for taken in history])
+    all_scores = _to_host([taken.score for taken in history])
     for t in range(len(history) - 1, -1, -1):
         r = np.flatnonzero(ends.step >= t)
         row = np.searchsorted(history[t].sentences, ends.sentence[r])

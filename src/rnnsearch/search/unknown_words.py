@@ -4,8 +4,6 @@ After Luong et al. 2015, "Addressing the Rare Word Problem"; by attention as in 
 Luong, Pham & Manning 2015 (section 4.1).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path

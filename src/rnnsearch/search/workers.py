@@ -1,7 +1,5 @@
 """Threads that search side by side: each takes a batch of its own through the whole search."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 

@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -31,7 +32,7 @@ class Job(NamedTuple):
     text: str
     symbols: int
     """Its length, for the token budget."""
-    prefix: str | None = None
+    prefix: str = ""
     """What its translation must begin with."""
 
 
@@ -52,12 +53,12 @@ class Workers(NamedTuple):
 
 
 @dataclass(eq=False)
-class _Item(Generic[Result]):
+class _Item:
     job: Job
     key: Hashable
     request: int
-    future: asyncio.Future[Result]
-    function: Callable[[], Result] | None = None
+    future: asyncio.Future[Any]
+    function: Callable[[], Any] | None = None
     """What is done instead of a job: see `aside`."""
 
 
@@ -76,10 +77,10 @@ class Batcher(Generic[Result]):
         self._work = work
         self._settings = settings
         self._on_batch = on_batch
-        self._queue: deque[_Item[Result]] = deque()
+        self._queue: deque[_Item] = deque()
         self._changed = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
-        self._workers = workers
+        self._beside, self._threads = workers or Workers(self._thread, 1)
         self._running = 0
         """Batches that are worked on."""
         self._alone = False
@@ -106,22 +107,11 @@ class Batcher(Generic[Result]):
         Errors: ServeError 429 where too much is waiting, 503 after `close`; what `work` raised for the first job that
         failed.
         """
-        self._require_open()
-        if not patient:
-            self._require_room(len(jobs))
-        self._requests += 1
+        items = self._put(jobs, key, patient)
         self._open += 1
-        loop = asyncio.get_running_loop()
-        items = [_Item(job, key, self._requests, loop.create_future()) for job in jobs]
-        self._queue.extend(items)
-        self._changed.set()
         try:
             # All of them, before the first fault is raised: none is left behind unseen.
             done = await asyncio.gather(*(item.future for item in items), return_exceptions=True)
-        except asyncio.CancelledError:
-            for item in items:
-                item.future.cancel()
-            raise
         finally:
             self._open -= 1
         for outcome in done:
@@ -131,24 +121,26 @@ class Batcher(Generic[Result]):
 
     async def aside(self, function: Callable[[], Other]) -> Other:
         """Do something else in a batch's place. Errors: ServeError as in `submit`; what `function` raises."""
-        self._require_open()
-        self._require_room(1)
-        self._requests += 1
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._queue.append(_Item(Job("", 0), object(), self._requests, future, function))  # type: ignore[arg-type]
-        self._changed.set()
-        done: Other = await future
+        [item] = self._put([Job("", 0)], object(), function=function)
+        done: Other = await item.future
         return done
 
-    def _require_open(self) -> None:
+    def _put(
+        self, jobs: Sequence[Job], key: Hashable, patient: bool = False, function: Callable[[], Any] | None = None
+    ) -> list[_Item]:
+        """A request's items, in the queue. Errors: ServeError 429 or 503."""
         if self._closed:
             raise ServeError(503, "the server is shutting down", 1)
-
-    def _require_room(self, count: int) -> None:
-        room = self._settings.max_queue - self.waiting
-        if count > room and self.waiting:
+        count, room = len(jobs), self._settings.max_queue - self.waiting
+        if not patient and count > room and self.waiting:
             wait = max(1, round(self.waiting * self._pace))
             raise ServeError(429, f"the queue must have room for {count} sentences; it has for {max(room, 0)}", wait)
+        self._requests += 1
+        loop = asyncio.get_running_loop()
+        items = [_Item(job, key, self._requests, loop.create_future(), function) for job in jobs]
+        self._queue.extend(items)
+        self._changed.set()
+        return items
 
     async def close(self) -> None:
         """Begin no more batches. What waits is cancelled."""
@@ -157,15 +149,16 @@ class Batcher(Generic[Result]):
         await asyncio.gather(self._task, return_exceptions=True)
         for item in self._queue:
             item.future.cancel()
-        self._thread.shutdown(wait=False)
-        if self._workers is not None:
-            self._workers.pool.shutdown(wait=False)
+        for pool in (self._thread, self._beside):
+            pool.shutdown(wait=False)
 
     async def _run(self) -> None:
         while True:
             await self._until(lambda: bool(self._queue) and self._free > 0)
-            if not self._full():
-                await self._gather()
+            # As many sentences as are likely to come are waited for, but not for long.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._patience):
+                    await self._until(self._full)
             self._start()
 
     async def _until(self, fits: Callable[[], bool]) -> None:
@@ -176,42 +169,31 @@ class Batcher(Generic[Result]):
     @property
     def _free(self) -> int:
         """How many batches can begin now."""
-        if self._alone or self._workers is None:
-            return 0 if self._running else 1
-        return self._workers.threads - self._running
+        return 0 if self._alone else self._threads - self._running
 
     def _full(self) -> bool:
         """Whether what waits is worth a batch. While all threads are idle, less is: they must not begin and end
         together, or all would be idle again while the event loop answers everybody."""
-        idle = self._workers is not None and not self._running
+        idle = self._threads > 1 and not self._running
         return len(self._queue) >= (-(-self._expected // 4) if idle else self._expected)
-
-    async def _gather(self) -> None:
-        """Wait for as many sentences as are likely to come, but not for long."""
-        try:
-            async with asyncio.timeout(self._patience):
-                await self._until(self._full)
-        except TimeoutError:
-            return
 
     def _start(self) -> None:
         """Begin a batch of what waits: of all, or of the share of one of the free threads."""
         waiting, free = len(self._queue), self._free
-        thread, most = self._thread, self._settings.batch_sentences
-        alone = self._workers is None or (not self._running and max(waiting, self._open) < 2 * FEWEST)
+        most = self._settings.batch_sentences
+        alone = self._threads == 1 or (not self._running and max(waiting, self._open) < 2 * FEWEST)
         if not alone:
-            assert self._workers is not None
-            thread, most = self._workers.pool, min(most, max(FEWEST, self._expected, -(-waiting // free)))
+            most = min(most, max(FEWEST, self._expected, -(-waiting // free)))
         items = self._take(most)
         if not items:
             return
         self._running, self._alone = self._running + 1, alone
-        done = asyncio.get_running_loop().run_in_executor(thread, self._outcomes, items)
+        done = asyncio.get_running_loop().run_in_executor(
+            self._thread if alone else self._beside, self._outcomes, items
+        )
         done.add_done_callback(partial(self._finished, items, time.monotonic()))
 
-    def _finished(
-        self, items: list[_Item[Result]], begin: float, done: asyncio.Future[list[Result | Exception]]
-    ) -> None:
+    def _finished(self, items: list[_Item], begin: float, done: asyncio.Future[list[Result | Exception]]) -> None:
         seconds = time.monotonic() - begin
         outcomes = done.result()
         requests = len({item.request for item in items})
@@ -228,17 +210,17 @@ class Batcher(Generic[Result]):
         if items[0].function is not None:
             return
         # Where one batch is worked on at a time, those who wait are served next; else all share the places.
-        coming = requests if self._workers is None else -(-self._open // self._workers.threads)
+        coming = requests if self._threads == 1 else -(-self._open // self._threads)
         self._expected = min(coming, self._settings.batch_sentences)
         self._patience = max(self._settings.window, seconds / 3)
         if self._on_batch is not None:
             failed = sum(isinstance(outcome, Exception) for outcome in outcomes)
             self._on_batch(BatchReport(len(items), requests, seconds, failed))
 
-    def _take(self, most: int) -> list[_Item[Result]]:
+    def _take(self, most: int) -> list[_Item]:
         """The first sentence that waits and, in order, those that may share its batch: at most so many."""
-        taken: list[_Item[Result]] = []
-        left: deque[_Item[Result]] = deque()
+        taken: list[_Item] = []
+        left: deque[_Item] = deque()
         longest = 0
         while self._queue and len(taken) < most:
             item = self._queue.popleft()
@@ -254,7 +236,7 @@ class Batcher(Generic[Result]):
         self._queue = left
         return taken
 
-    def _outcomes(self, items: list[_Item[Result]]) -> list[Result | Exception]:
+    def _outcomes(self, items: list[_Item]) -> list[Result | Exception]:
         """In a thread of its own: a result or an exception an item."""
         first = items[0]
         try:

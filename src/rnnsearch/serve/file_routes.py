@@ -6,12 +6,11 @@ from typing import Annotated
 from urllib.parse import quote
 
 from fastapi import APIRouter, Form, Request, UploadFile
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from rnnsearch.serve.files import FileJob
 from rnnsearch.serve.limits import ServeError
-from rnnsearch.serve.registry import About
-from rnnsearch.serve.schemas import FAULTS, Fault, FileReport
+from rnnsearch.serve.schemas import FAULTS, About, Fault, FileReport
 from rnnsearch.serve.service import AUTO, Service, Use
 
 router = APIRouter()
@@ -20,21 +19,20 @@ _UNKNOWN: dict[int | str, dict[str, object]] = {404: {"model": Fault, "descripti
 Optional = Annotated[str | None, Form()]
 
 
-@router.post("/v1/files", status_code=202, responses={202: {"model": FileReport}, **FAULTS}, tags=["v1"])
+@router.post("/v1/files", status_code=202, response_model=FileReport, responses=FAULTS, tags=["v1"])
 async def send(
     request: Request, service: Use, file: UploadFile, source: Optional = None, target: Optional = None,
     model: Optional = None,
-) -> Response:  # fmt: skip
+) -> FileJob:  # fmt: skip
     """Translate a file (.txt, .tsv, .tmx, .po) in the background."""
     service.check_key(request)
-    job = await _add(service, file, service.find([], model, source, target))
-    return FileReport.model_validate(job).response(202)
+    return await _add(service, file, service.find([], model, source, target))
 
 
-@router.get("/v1/files/{id}", responses={200: {"model": FileReport}, **_UNKNOWN}, tags=["v1"])
-async def report(id: str, service: Use) -> Response:
+@router.get("/v1/files/{id}", response_model=FileReport, responses=_UNKNOWN, tags=["v1"])
+async def report(id: str, service: Use) -> FileJob:
     """How far a file is."""
-    return FileReport.model_validate(service.files.get(id)).response()
+    return service.files.get(id)
 
 
 @router.get("/v1/files/{id}/result", responses={**_RESULT, **_UNKNOWN}, tags=["v1"])
@@ -60,16 +58,15 @@ async def remove(id: str, service: Use) -> Response:
 async def translate_file(
     request: Request, service: Use, file: UploadFile, target: Annotated[str, Form()],
     source: Annotated[str, Form()] = AUTO, api_key: Optional = None,
-) -> Response:  # fmt: skip
+) -> dict[str, str]:  # fmt: skip
     """Translate a file and say where the translation is; the answer comes when it is done."""
     service.check_key(request, api_key)
     about = service.find([], None, None if source == AUTO else source, target)
     job = await _add(service, file, about)
-    assert job.task is not None
-    await service.unless_left(request, job.task)
+    await service.answer(request, job.task, patient=True)
     if job.error is not None:
         raise ServeError(400, job.error)
-    return JSONResponse({"translatedFileUrl": str(request.url_for("result", id=job.id))})
+    return {"translatedFileUrl": str(request.url_for("result", id=job.id))}
 
 
 async def _add(service: Service, file: UploadFile, about: About) -> FileJob:

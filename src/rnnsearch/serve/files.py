@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 import time
 from dataclasses import dataclass, field
@@ -13,8 +12,9 @@ from typing import Literal
 from rnnsearch.data.formats import Document, read_document
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.serve.limits import ServeError, Settings
-from rnnsearch.serve.logs import LOGGER, log
-from rnnsearch.serve.registry import About, Registry, Search
+from rnnsearch.serve.logs import log, unforeseen
+from rnnsearch.serve.registry import Registry, Search
+from rnnsearch.serve.schemas import About
 from rnnsearch.serve.texts import translate_texts
 
 CHUNK = 16
@@ -42,7 +42,7 @@ class FileJob:
     fetched: bool = False
     since: float = field(default_factory=time.monotonic)
     """When it was sent and, later, when it ended."""
-    task: asyncio.Task[None] | None = None
+    task: asyncio.Task[None] = field(init=False)
 
     @property
     def ended(self) -> bool:
@@ -96,8 +96,7 @@ class Files:
         """Stop working on a file, and forget it. Errors: ServeError 404."""
         job = self.get(id)
         del self._jobs[id]
-        if job.task is not None:
-            job.task.cancel()
+        job.task.cancel()
 
     async def finish(self) -> None:
         """Take no more files; return when all are done and fetched, or have waited long enough to be."""
@@ -127,21 +126,18 @@ class Files:
             async with self._turn:
                 job.state = "running"
                 translations: list[str] = []
-                for begin in range(0, len(job.document.segments), CHUNK):
-                    translations += await self._chunk(job, job.document.segments[begin : begin + CHUNK])
+                for begin in range(0, job.segments, CHUNK):
+                    segments = job.document.segments[begin : begin + CHUNK]
+                    async with self._registry.lease(job.about) as served:
+                        found = await translate_texts(served, segments, Search(), patient=True)
+                    translations += [text.text() for text in found]
                     job.done = len(translations)
                 job.result = await asyncio.to_thread(job.document.filled, translations)
                 job.state = "done"
         except RnnsearchError as error:
             job.state, job.error = "failed", f"{job.name}: {error}"
         except Exception as error:
-            job.state, job.error = "failed", "the server has met a fault of its own; its log says more"
-            logging.getLogger(LOGGER).error("unforeseen", exc_info=error)
+            job.state, job.error = "failed", unforeseen(error)
         finally:
             job.since = time.monotonic()
             log("file", {"state": job.state, "segments": job.done})
-
-    async def _chunk(self, job: FileJob, segments: list[str]) -> list[str]:
-        async with self._registry.lease(job.about) as served:
-            found = await translate_texts(served, segments, Search(), patient=True)
-        return [text.text() for text in found]

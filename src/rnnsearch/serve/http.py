@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -15,18 +14,17 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse, Response
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp
 
 from rnnsearch import __version__
 from rnnsearch.errors import ModelError, RnnsearchError
-from rnnsearch.serve import file_routes, libretranslate, suggestions, v1
-from rnnsearch.serve.limits import BodyLimit, ServeError, Settings, error_body
-from rnnsearch.serve.logs import LOGGER, Observed
+from rnnsearch.serve import file_routes, libretranslate, v1
+from rnnsearch.serve.limits import BodyLimit, ServeError, Settings, fault
+from rnnsearch.serve.logs import Observed, unforeseen
 from rnnsearch.serve.metrics import CONTENT_TYPE, Metrics
 from rnnsearch.serve.page import page_router
 from rnnsearch.serve.reference import reference
 from rnnsearch.serve.registry import Registry
-from rnnsearch.serve.service import Service
+from rnnsearch.serve.service import Service, Use
 
 
 def create_app(models: Sequence[Path], settings: Settings | None = None) -> FastAPI:
@@ -52,15 +50,12 @@ def create_app(models: Sequence[Path], settings: Settings | None = None) -> Fast
         redoc_url=None,
     )
     app.state.service = service
-    app.include_router(v1.router)
-    app.include_router(libretranslate.router)
-    app.include_router(suggestions.router)
-    app.include_router(file_routes.router)
-    app.add_api_route("/metrics", _metrics, methods=["GET"], include_in_schema=False)
-    app.add_api_route("/docs", _docs, methods=["GET"], include_in_schema=False)
-    app.include_router(page_router())
-    for kind, handler in _HANDLERS:
-        app.add_exception_handler(kind, handler)
+    for router in (v1.router, libretranslate.router, file_routes.router, page_router()):
+        app.include_router(router)
+    app.add_api_route("/metrics", _metrics, include_in_schema=False)
+    app.add_api_route("/docs", _docs, include_in_schema=False)
+    for kind in (RnnsearchError, RequestValidationError, ValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, _answer)
     app.openapi = partial(_document, app)  # type: ignore[method-assign]
     app.add_middleware(BodyLimit, max_body=settings.max_body)
     return app
@@ -68,9 +63,7 @@ def create_app(models: Sequence[Path], settings: Settings | None = None) -> Fast
 
 def observed(app: FastAPI) -> Observed:
     """The application with every request counted and logged, whatever becomes of it."""
-    service: Service = app.state.service
-    inner: ASGIApp = app
-    return Observed(inner, service.metrics)
+    return Observed(app, app.state.service.metrics)
 
 
 def _document(app: FastAPI) -> dict[str, Any]:
@@ -91,62 +84,39 @@ async def _docs(request: Request) -> Response:
     return HTMLResponse(reference(request.app.openapi()), headers=headers)
 
 
-async def _metrics(request: Request) -> Response:
-    service: Service = request.app.state.service
+async def _metrics(service: Use) -> Response:
     loaded = service.registry.loaded
     service.metrics.loaded.set(len(loaded))
     service.metrics.waiting.set(sum(served.batcher.waiting for served in loaded))
     return Response(service.metrics.text(), headers={"content-type": CONTENT_TYPE})
 
 
-def _fault(status: int, message: str, retry_after: int | None = None) -> Response:
-    headers = {} if retry_after is None else {"retry-after": str(retry_after)}
-    return Response(error_body(message), status, headers, "application/json")
+async def _answer(_: Request, error: Exception) -> Response:
+    """What went wrong, in one sentence of JSON."""
+    match error:
+        case ServeError():
+            headers = None if error.retry_after is None else {"retry-after": str(error.retry_after)}
+            return fault(error.status, str(error), headers)
+        case RnnsearchError():
+            return fault(503 if isinstance(error, ModelError) else 400, str(error))
+        case RequestValidationError() | ValidationError():
+            return fault(400, sentence(error.errors()[0]))
+        case HTTPException():
+            return fault(error.status_code, str(error.detail), error.headers)
+    return fault(500, unforeseen(error))
 
 
-async def _ours(_: Request, error: Exception) -> Response:
-    if isinstance(error, ServeError):
-        return _fault(error.status, str(error), error.retry_after)
-    return _fault(503 if isinstance(error, ModelError) else 400, str(error))
-
-
-async def _invalid(_: Request, error: Exception) -> Response:
-    assert isinstance(error, (RequestValidationError, ValidationError))
-    return _fault(400, sentence(error.errors()[0]))
-
-
-async def _http(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    response = _fault(error.status_code, str(error.detail))
-    response.headers.update(error.headers or {})
-    return response
-
-
-async def _unforeseen(_: Request, error: Exception) -> Response:
-    logging.getLogger(LOGGER).error("unforeseen", exc_info=error)
-    return _fault(500, "the server has met a fault of its own; its log says more")
-
-
-def sentence(fault: Any) -> str:
+def sentence(found: Any) -> str:
     """A fault that pydantic found, in one sentence."""
-    place = ".".join(str(part) for part in fault["loc"] if part != "body") or "the body"
-    if fault["type"] == "json_invalid":
-        return f"the body must be JSON; got {fault['ctx']['error']}"
-    if fault["type"] == "extra_forbidden":
+    place = ".".join(str(part) for part in found["loc"] if part != "body") or "the body"
+    if found["type"] == "json_invalid":
+        return f"the body must be JSON; got {found['ctx']['error']}"
+    if found["type"] == "extra_forbidden":
         return f"{place} must be left out: there is no such option"
-    if fault["type"] == "missing":
+    if found["type"] == "missing":
         return f"{place} must be given"
-    message = fault["msg"].removeprefix("Value error, ")
-    if fault["type"] == "value_error":
+    message = found["msg"].removeprefix("Value error, ")
+    if found["type"] == "value_error":
         return str(message)
-    given = repr(fault["input"])
+    given = repr(found["input"])
     return f"{place}: {message}; got {given if len(given) < 100 else given[:97] + '...'}"
-
-
-_HANDLERS: tuple[tuple[Any, Any], ...] = (
-    (RnnsearchError, _ours),
-    (RequestValidationError, _invalid),
-    (ValidationError, _invalid),
-    (HTTPException, _http),
-    (Exception, _unforeseen),
-)

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from starlette.datastructures import UploadFile
 
 from rnnsearch.data.formats import FORMATS
-from rnnsearch.serve.limits import ServeError, check_characters
+from rnnsearch.serve.limits import ServeError
 from rnnsearch.serve.markup import Markup
 from rnnsearch.serve.registry import Search
 from rnnsearch.serve.schemas import FAULTS, MOST
@@ -85,55 +85,44 @@ async def translate(request: Request, service: Use) -> Response:
     """Translate a text, or a list of texts."""
     asked = await read(request, Translate)
     texts = [asked.q] if isinstance(asked.q, str) else asked.q
-    about = service.choose(request, texts, None, asked.source, asked.target, api_key=asked.api_key)
+    service.check(request, texts, asked.api_key)
+    about = service.find(texts, None, asked.source, asked.target)
     pages = [Markup(text) for text in texts] if asked.format == "html" else None
     wanted = [text for page in pages for text in page.texts] if pages is not None else texts
     search = Search(n_best=asked.alternatives + 1)
     async with service.registry.lease(about) as served:
         found = await service.answer(request, translate_texts(served, wanted, search))
-    ranks = [_texts(found, pages, rank) for rank in range(asked.alternatives + 1)]
-    others = [_different(ranks, n) for n in range(len(texts))]
-    single = isinstance(asked.q, str)
-    answer: dict[str, Any] = {"translatedText": ranks[0][0] if single else ranks[0]}
+    best, *ranks = (_texts(found, pages, rank) for rank in range(asked.alternatives + 1))
+    answer: dict[str, list[Any]] = {"translatedText": best}
     if asked.source == AUTO:
-        language = [_detected(service, text) for text in texts]
-        answer["detectedLanguage"] = language[0] if single else language
+        answer["detectedLanguage"] = [_languages(service, text)[0] for text in texts]
     if asked.alternatives:
-        answer["alternatives"] = others[0] if single else others
-    return JSONResponse(answer)
+        # Each once, without the best.
+        answer["alternatives"] = [
+            list(dict.fromkeys(rank[n] for rank in ranks if rank[n] != text)) for n, text in enumerate(best)
+        ]
+    single = isinstance(asked.q, str)
+    return JSONResponse({name: each[0] if single else each for name, each in answer.items()})
 
 
 def _texts(found: list[TextTranslation], pages: list[Markup] | None, rank: int) -> list[str]:
     """The whole translations made of each sentence's `rank`-th best."""
-    texts = [text.text(rank) for text in found]
-    if pages is None:
-        return texts
-    at, filled = 0, []
-    for page in pages:
-        filled.append(page.filled(texts[at : at + len(page.texts)]))
-        at += len(page.texts)
-    return filled
+    texts = iter([text.text(rank) for text in found])
+    return list(texts) if pages is None else [page.filled([next(texts) for _ in page.texts]) for page in pages]
 
 
-def _different(ranks: list[list[str]], n: int) -> list[str]:
-    """The alternatives of text n, each once, without the best."""
-    return list(dict.fromkeys(rank[n] for rank in ranks[1:] if rank[n] != ranks[0][n]))
-
-
-def _detected(service: Service, text: str) -> dict[str, Any]:
-    """The likeliest source language of a text among those served."""
-    language, share = detect_language(text, service.sources())[0]
-    return {"language": language, "confidence": round(100 * share, 1)}
+def _languages(service: Service, text: str) -> list[dict[str, Any]]:
+    """The source languages served here, the likeliest of a text first."""
+    found = detect_language(text, service.sources())
+    return [{"language": code, "confidence": round(100 * share, 1)} for code, share in found]
 
 
 @router.post("/detect", openapi_extra=_body(Detect), responses=FAULTS)
 async def detect(request: Request, service: Use) -> Response:
     """Which of the source languages served here a text is in."""
     asked = await read(request, Detect)
-    service.check_key(request, asked.api_key)
-    check_characters(service.settings, [asked.q])
-    found = detect_language(asked.q, service.sources())
-    return JSONResponse([{"language": code, "confidence": round(100 * share, 1)} for code, share in found])
+    service.check(request, [asked.q], asked.api_key)
+    return JSONResponse(_languages(service, asked.q))
 
 
 @router.get("/languages")
@@ -158,7 +147,8 @@ async def health() -> Response:
 async def suggest(request: Request, service: Use) -> Response:
     """A better translation, from a reader. Suggestions are taken only where the server keeps them."""
     asked = await read(request, Suggest)
-    service.choose(request, [asked.q], None, asked.source, asked.target, [asked.s], asked.api_key)
+    service.check(request, [asked.q, asked.s], asked.api_key)
+    service.find([asked.q], None, asked.source, asked.target)
     await service.suggest(asked.model_dump(include={"q", "s", "source", "target"}))
     return JSONResponse({"success": True})
 

@@ -1,13 +1,13 @@
-"""What a server takes on: its settings, and the checks of size and of keys that come before any work."""
+"""What a server takes on: its settings, the fault of a request that asks for more, and the limit of a body's size."""
 
 from __future__ import annotations
 
-import hmac
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from fastapi import HTTPException, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rnnsearch.errors import RnnsearchError
@@ -54,30 +54,9 @@ class ServeError(RnnsearchError):
         """Seconds after which trying again makes sense."""
 
 
-def check_key(settings: Settings, *given: str | None) -> None:
-    """One of the given keys must be known. Errors: ServeError 403."""
-    if not settings.api_keys:
-        return
-    keys = [key.encode("utf-8", "surrogatepass") for key in given if key]
-    # Every pair is compared, in constant time, so that the time tells nothing of the keys.
-    matches = [hmac.compare_digest(key, known.encode()) for key in keys for known in settings.api_keys]
-    if not any(matches):
-        raise ServeError(403, "an API key must be given (header X-API-Key, or api_key)" if not keys else _WRONG_KEY)
-
-
-_WRONG_KEY = "the API key must be one of this server's; got another"
-
-
-def check_characters(settings: Settings, texts: list[str]) -> None:
-    """Errors: ServeError 413 for texts that are too long together."""
-    count = sum(map(len, texts))
-    if count > settings.max_characters:
-        raise ServeError(413, f"the text must have at most {settings.max_characters:,} characters; got {count:,}")
-
-
-def error_body(message: str) -> bytes:
+def fault(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
     """`{"error": message}`; what is not valid Unicode of a user's input is shown by its code."""
-    return json.dumps({"error": message}).encode()
+    return Response(json.dumps({"error": message}), status, headers, "application/json")
 
 
 class BodyLimit:
@@ -88,48 +67,22 @@ class BodyLimit:
         self._most = max_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        declared = dict(scope["headers"]).get(b"content-length", b"")
+        # What is left of the body stays unread, so the connection cannot be used again.
+        refusal = HTTPException(
+            413, f"the body must have at most {self._most:,} bytes; got more", {"connection": "close"}
+        )
+        declared = dict(scope.get("headers", ())).get(b"content-length", b"")
         if declared.isdigit() and int(declared) > self._most:
-            await self._refuse(send)
+            await fault(413, refusal.detail, refusal.headers)(scope, receive, send)
             return
-        read, begun, refused = 0, False, False
+        read = 0
 
         async def counted() -> Message:
-            nonlocal read, refused
+            nonlocal read
             message = await receive()
             read += len(message.get("body", b""))
-            if read > self._most and not refused:
-                refused = True
-                if not begun:
-                    await self._refuse(send)
-            if refused:
-                raise _TooLargeError
+            if read > self._most:
+                raise refusal
             return message
 
-        async def unless_refused(message: Message) -> None:
-            nonlocal begun
-            begun = True
-            if not refused:  # else the application answers the error that it was given for a body
-                await send(message)
-
-        try:
-            await self._app(scope, counted, unless_refused)
-        except _TooLargeError:
-            return
-
-    async def _refuse(self, send: Send) -> None:
-        body = error_body(f"the body must have at most {self._most:,} bytes; got more")
-        # What is left of the body stays unread, so the connection cannot be used again.
-        headers: list[Any] = [
-            (b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()),
-            (b"connection", b"close"),
-        ]  # fmt: skip
-        await send({"type": "http.response.start", "status": 413, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
-
-
-class _TooLargeError(Exception):
-    """The body is larger than allowed."""
+        await self._app(scope, counted, send)

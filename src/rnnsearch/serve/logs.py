@@ -52,6 +52,12 @@ def log(event: str, fields: Mapping[str, object]) -> None:
     logging.getLogger(LOGGER).info(event, extra={"fields": fields})
 
 
+def unforeseen(error: Exception) -> str:
+    """Log a fault of our own; returns what is said of it to who asked."""
+    logging.getLogger(LOGGER).error("unforeseen", exc_info=error)
+    return "the server has met a fault of its own; its log says more"
+
+
 class Observed:
     """ASGI middleware: every request counted, timed and logged; while `draining` connections are not kept."""
 
@@ -70,7 +76,6 @@ class Observed:
             return
         begin, status, gone, whole = time.monotonic(), 0, False, False
         self.accepted += 1
-        self._metrics.open.inc()
 
         async def received() -> Message:
             nonlocal gone
@@ -88,12 +93,12 @@ class Observed:
             whole = whole or (message["type"] == "http.response.body" and not message.get("more_body"))
 
         try:
-            await self._app(scope, received, noted)
+            with self._metrics.open.track_inprogress():
+                await self._app(scope, received, noted)
         finally:
             self.answered += whole
             self.left += gone and not whole
             seconds = time.monotonic() - begin
-            self._metrics.open.dec()
             route = getattr(scope.get("route"), "path", "other")
             self._metrics.request(route, status, seconds)
             fields = {"method": scope["method"], "route": route, "status": status, "ms": round(1000 * seconds, 1)}

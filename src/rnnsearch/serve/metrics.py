@@ -15,16 +15,11 @@ class Metrics:
     """Counters of one application (an own registry, so that several can live in one process)."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        ProcessCollector(registry=self.registry)
-        registry = self.registry
+        self.registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
         self.requests = Counter("rnnsearch_requests", "Requests answered.", ["route", "status"], registry=registry)
         self.seconds = Histogram(
-            "rnnsearch_request_seconds",
-            "Time to the whole answer.",
-            ["route"],
-            buckets=_SECONDS,
-            registry=registry,
+            "rnnsearch_request_seconds", "Time to the whole answer.", ["route"], buckets=_SECONDS, registry=registry
         )
         self.open = Gauge("rnnsearch_open_requests", "Requests being answered.", registry=registry)
         self.batch_sentences = Histogram(

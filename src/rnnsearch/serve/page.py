@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 from importlib.resources import files
-from typing import NamedTuple
+from pathlib import PurePath
 
 from fastapi import APIRouter, Header, Response
 
@@ -39,38 +39,20 @@ HEADERS = {
 }
 
 
-class File(NamedTuple):
-    """A file of the page: its bytes, their media type and their hash."""
-
-    body: bytes
-    media_type: str
-    tag: str
-
-
-def page_files() -> dict[str, File]:
-    """Every file of the page by its name, read once."""
-    found = {}
-    for entry in files(__package__).joinpath(FOLDER).iterdir():
-        suffix = "." + entry.name.rpartition(".")[2]
-        if suffix in TYPES:
-            body = entry.read_bytes()
-            found[entry.name] = File(body, TYPES[suffix], f'"{sha256(body).hexdigest()[:16]}"')
-    return found
-
-
 def page_router() -> APIRouter:
-    """`/` is the page, `/static/NAME` its files. Nothing outside the page's own folder can be named."""
+    """`/` is the page, `/static/NAME` its files, read once. Nothing outside the page's own folder can be named."""
     router = APIRouter(include_in_schema=False)
-    known = page_files()
+    entries = [entry for entry in files(__package__).joinpath(FOLDER).iterdir() if PurePath(entry.name).suffix in TYPES]
+    bodies = {entry.name: entry.read_bytes() for entry in entries}
+    tags = {name: f'"{sha256(body).hexdigest()[:16]}"' for name, body in bodies.items()}
 
     def answer(name: str, asked: str | None) -> Response:
-        file = known.get(name)
-        if file is None:
+        if name not in bodies:
             return Response(status_code=404)
-        headers = {**HEADERS, "ETag": file.tag}
-        if asked == file.tag:
+        headers = {**HEADERS, "ETag": tags[name]}
+        if asked == tags[name]:
             return Response(status_code=304, headers=headers)
-        return Response(file.body, media_type=file.media_type, headers=headers)
+        return Response(bodies[name], media_type=TYPES[PurePath(name).suffix], headers=headers)
 
     @router.get("/")
     def page(if_none_match: str | None = Header(default=None)) -> Response:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -21,6 +20,8 @@ from rnnsearch.errors import ConfigError, ModelError
 from rnnsearch.search.workers import one_thread_each
 from rnnsearch.serve.batching import Batcher, BatchReport, Job, Workers
 from rnnsearch.serve.limits import ServeError, Settings
+from rnnsearch.serve.schemas import About
+from rnnsearch.systems.card import training_facts
 from rnnsearch.systems.folder import CONFIG, require_whole
 from rnnsearch.text.languages import base, language_name
 from rnnsearch.translate import Translator, load
@@ -39,37 +40,14 @@ class Search(NamedTuple):
     beam: int | None = None
     n_best: int = 1
     prefixed: bool = False
-    """Whether the sentences have prefixes."""
-
-
-@dataclass(frozen=True)
-class About:
-    """What is known of a model before it is loaded."""
-
-    name: str
-    folder: Path
-    source: str
-    target: str
-    attention: bool
-    score: float | None
-    """BLEU on its dev set, greedy; None where training did not measure it."""
-
-    @property
-    def source_name(self) -> str:
-        """The source language in English."""
-        return language_name(self.source)
-
-    @property
-    def target_name(self) -> str:
-        """The target language in English."""
-        return language_name(self.target)
+    """Whether the sentences have prefixes, as `Served.translate` finds."""
 
 
 class Served:
     """A loaded model and its queue."""
 
     def __init__(
-        self, about: About, translator: Translator, settings: Settings, on_batch: Callable[[BatchReport], None] | None
+        self, about: About, translator: Translator, settings: Settings, on_batch: Callable[[BatchReport], None]
     ) -> None:
         self.about = about
         self.translator = translator
@@ -80,11 +58,7 @@ class Served:
         self.batcher: Batcher[NBest] = Batcher(self._work, settings, on_batch, workers)
 
     async def translate(
-        self,
-        sentences: Sequence[str],
-        search: Search,
-        prefixes: Sequence[str] | None = None,
-        patient: bool = False,
+        self, sentences: Sequence[str], search: Search, prefixes: Sequence[str] | None = None, patient: bool = False
     ) -> list[NBest]:
         """The n best translations of each sentence. `patient`: as in `Batcher.submit`.
 
@@ -92,9 +66,9 @@ class Served:
         """
         lengths = self.lengths(sentences)
         self.lengths(prefixes or (), target=True)
-        starts: Sequence[str | None] = prefixes or [None] * len(sentences)
+        starts = prefixes or [""] * len(sentences)
         jobs = [Job(text, length, start) for text, length, start in zip(sentences, lengths, starts, strict=True)]
-        return await self.batcher.submit(jobs, search, patient)
+        return await self.batcher.submit(jobs, search._replace(prefixed=prefixes is not None), patient)
 
     def lengths(self, sentences: Sequence[str], target: bool = False) -> list[int]:
         """The symbols of each sentence (of the target language, if so).
@@ -116,7 +90,7 @@ class Served:
 
     def _work(self, search: Search, jobs: list[Job]) -> list[NBest]:
         options = replace(self.translator.options(search.beam, search.n_best), compact_at=COMPACT_AT)
-        prefixes = [job.prefix or "" for job in jobs] if search.prefixed else None
+        prefixes = [job.prefix for job in jobs] if search.prefixed else None
         return self.translator.n_best([job.text for job in jobs], options, len(jobs), prefixes=prefixes)
 
 
@@ -127,20 +101,23 @@ class Registry:
         self,
         folders: Sequence[Path],
         settings: Settings,
-        on_batch: Callable[[str, BatchReport], None] | None = None,
+        on_batch: Callable[[str, BatchReport], None] = lambda _, __: None,
     ) -> None:
-        """Errors: ModelError for a folder that is no model's."""
+        """Errors: ModelError for a folder that is no model's, or two folders of one name."""
         self.settings = settings
-        self.abouts = _named([read_about(folder) for folder in folders])
+        self.abouts: dict[str, About] = {}
+        self._folders: dict[str, Path] = {}
+        for folder in folders:
+            about = read_about(folder)
+            other = self._folders.setdefault(about.name, folder)
+            if about.name in self.abouts:
+                raise ModelError(f"models must have folders of different names; got {other} and {folder}")
+            self.abouts[about.name] = about
         self._on_batch = on_batch
         self._loaded: dict[str, Served] = {}
         self._loading: dict[str, asyncio.Task[Served]] = {}
         self._leases: Counter[str] = Counter()
         """How many work with a model of that name, or wait for it to be loaded: it stays in memory meanwhile."""
-
-    def is_loaded(self, name: str) -> bool:
-        """Whether a model is in memory."""
-        return name in self._loaded
 
     @property
     def loaded(self) -> list[Served]:
@@ -174,22 +151,18 @@ class Registry:
         # Before it is there: whoever else gets a model now must not let go of the one that we wait for.
         self._leases[about.name] += 1
         try:
-            served = await self._get(about)
+            served = self._loaded.get(about.name)
+            if served is None:
+                if about.name not in self._loading:
+                    self._loading[about.name] = asyncio.create_task(self._load(about))
+                # Others may wait for it too, and who gives up now may ask again.
+                served = await asyncio.shield(self._loading[about.name])
+            served.used = time.monotonic()
+            await self._unload()
             yield served
             served.used = time.monotonic()
         finally:
             self._leases[about.name] -= 1
-
-    async def _get(self, about: About) -> Served:
-        served = self._loaded.get(about.name)
-        if served is None:
-            if about.name not in self._loading:
-                self._loading[about.name] = asyncio.create_task(self._load(about))
-            # Others may wait for it too, and who gives up now may ask again.
-            served = await asyncio.shield(self._loading[about.name])
-        served.used = time.monotonic()
-        await self._unload()
-        return served
 
     async def _load(self, about: About) -> Served:
         # In a thread that ends: OpenMP keeps a team for each thread that computed, and where all teams together have
@@ -197,13 +170,15 @@ class Registry:
         # region instead of standing ready, which takes several times as long.
         once = ThreadPoolExecutor(1)
         try:
-            loading = asyncio.get_running_loop().run_in_executor(once, _ready, about.folder, self.settings.device)
+            loading = asyncio.get_running_loop().run_in_executor(
+                once, _ready, self._folders[about.name], self.settings.device
+            )
             translator = await loading
         finally:
             once.shutdown(wait=False)
             del self._loading[about.name]
-        on_batch = None if self._on_batch is None else partial(self._on_batch, about.name)
-        served = self._loaded[about.name] = Served(about, translator, self.settings, on_batch)
+        served = Served(about, translator, self.settings, partial(self._on_batch, about.name))
+        self._loaded[about.name] = served
         return served
 
     async def load_all(self) -> None:
@@ -248,9 +223,10 @@ def read_about(folder: Path) -> About:
         raise ModelError(f"{folder}: its {CONFIG} is not of this version of rnnsearch: {error.faults[0]}") from None
     return About(
         name=folder.resolve().name,
-        folder=folder,
         source=config.data.one_source,
         target=config.data.target,
+        source_name=language_name(config.data.one_source),
+        target_name=language_name(config.data.target),
         attention=config.model.attention is not None,
         score=_score(folder),
     )
@@ -259,23 +235,10 @@ def read_about(folder: Path) -> About:
 def _score(folder: Path) -> float | None:
     """The dev BLEU of the evaluation that the weights are of, where training measured it."""
     try:
-        facts = json.loads((folder / "training.json").read_text(encoding="utf-8"))
-        best = next(row for row in reversed(facts["history"]) if row["best"])
+        best = next(row for row in reversed(training_facts(folder)["history"]) if row["best"])
         return float(best["dev_bleu"])
     except (OSError, ValueError, LookupError, StopIteration, TypeError):
         return None
-
-
-def _named(abouts: list[About]) -> dict[str, About]:
-    """By name. Errors: ModelError for two folders of one name."""
-    named: dict[str, About] = {}
-    for about in abouts:
-        if about.name in named:
-            raise ModelError(
-                f"models must have folders of different names; got {named[about.name].folder} and {about.folder}"
-            )
-        named[about.name] = about
-    return named
 
 
 def _equal(wanted: str | None, code: str) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 MOST = 20
@@ -70,16 +69,6 @@ class CompleteRequest(Asked):
     n_best: Count = 5
 
 
-class Answer(BaseModel):
-    """What a route gives."""
-
-    model_config = ConfigDict(from_attributes=True)
-
-    def response(self, status: int = 200) -> JSONResponse:
-        """As it is sent."""
-        return JSONResponse(self.model_dump(), status)
-
-
 class Completion(BaseModel):
     """A translation that begins as asked."""
 
@@ -89,7 +78,7 @@ class Completion(BaseModel):
     score: float
 
 
-class CompleteAnswer(Answer):
+class CompleteAnswer(BaseModel):
     """What `POST /v1/complete` gives, best first."""
 
     model: str
@@ -116,7 +105,7 @@ class OtherWord(BaseModel):
     text: str = Field(description="The whole translation with it, what follows it made anew.")
 
 
-class AlternativesAnswer(Answer):
+class AlternativesAnswer(BaseModel):
     """What `POST /v1/alternatives` gives, the likeliest first."""
 
     model: str
@@ -170,7 +159,7 @@ class TextAnswer(BaseModel):
     target_spans: list[tuple[int, int]] = Field(description="Characters of each sentence's best translation in text.")
 
 
-class TranslateAnswer(Answer):
+class TranslateAnswer(BaseModel):
     """What `POST /v1/translate` gives."""
 
     model: str
@@ -179,8 +168,10 @@ class TranslateAnswer(Answer):
     translations: list[TextAnswer]
 
 
-class ModelRow(BaseModel):
-    """A model of `GET /v1/models`."""
+class About(BaseModel):
+    """What is known of a model before it is loaded."""
+
+    model_config = ConfigDict(frozen=True)
 
     name: str
     source: str
@@ -189,16 +180,21 @@ class ModelRow(BaseModel):
     target_name: str
     attention: bool
     score: float | None = Field(description="BLEU on its dev set, greedy, where training measured it.")
+
+
+class ModelRow(About):
+    """A model of `GET /v1/models`."""
+
     loaded: bool
 
 
-class ModelsAnswer(Answer):
+class ModelsAnswer(BaseModel):
     """What `GET /v1/models` gives."""
 
     models: list[ModelRow]
 
 
-class FileReport(Answer):
+class FileReport(BaseModel):
     """How far a file is."""
 
     id: str

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -82,15 +82,14 @@ def run(models: Sequence[Path], settings: Settings, host: str, port: int, log_le
     # What the libraries made stays until the end: the collector need not look at it again after every few requests.
     gc.collect()
     gc.freeze()
+
+    async def serve(listening: socket.socket) -> None:
+        if preload:
+            await service.registry.load_all()
+        await Server(config, outer, service).serve(sockets=[listening])
+
     with _listen(host, port) as listening:
-        load_all = service.registry.load_all if preload else None
-        asyncio.run(_serve(Server(config, outer, service), listening, load_all))
-
-
-async def _serve(server: Server, listening: socket.socket, preload: Callable[[], Awaitable[None]] | None) -> None:
-    if preload is not None:
-        await preload()
-    await server.serve(sockets=[listening])
+        asyncio.run(serve(listening))
 
 
 def _listen(host: str, port: int) -> socket.socket:

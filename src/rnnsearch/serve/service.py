@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Awaitable, Mapping
+from hmac import compare_digest
 from typing import Annotated, TypeVar
 
 from fastapi import Depends, Request
 
 from rnnsearch.serve.files import Files
-from rnnsearch.serve.limits import ServeError, Settings, check_characters, check_key
+from rnnsearch.serve.limits import ServeError, Settings
 from rnnsearch.serve.metrics import Metrics
-from rnnsearch.serve.registry import About, Registry
+from rnnsearch.serve.registry import Registry
+from rnnsearch.serve.schemas import About
 from rnnsearch.text.languages import detect
 
 T = TypeVar("T")
@@ -45,23 +46,44 @@ class Service:
         path = self.settings.suggestions
         if path is None:
             raise ServeError(403, "suggestions must be switched on (--suggestions FILE); this server keeps none")
+        line = json.dumps(row, ensure_ascii=False)
+
+        def append() -> None:
+            with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(f"{line}\n")
+
         async with self._writing:
-            await asyncio.to_thread(_append, path, json.dumps(row, ensure_ascii=False))
+            await asyncio.to_thread(append)
 
     def check_key(self, request: Request, given: str | None = None) -> None:
         """Errors: ServeError 403 where a key is asked for and none of the given ones is right."""
         bearer = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
-        check_key(self.settings, given, request.headers.get("x-api-key"), bearer)
+        keys = [
+            key.encode("utf-8", "surrogatepass") for key in (given, request.headers.get("x-api-key"), bearer) if key
+        ]
+        # Every pair is compared, in constant time, so that the time tells nothing of the keys.
+        matches = [compare_digest(key, known.encode()) for key in keys for known in self.settings.api_keys]
+        if self.settings.api_keys and not keys:
+            raise ServeError(403, "an API key must be given (header X-API-Key, or api_key)")
+        if self.settings.api_keys and not any(matches):
+            raise ServeError(403, "the API key must be one of this server's; got another")
 
-    async def answer(self, request: Request, work: Awaitable[T]) -> T:
-        """The result of `work`, given up when its sender leaves or its time is over.
+    def check(self, request: Request, texts: list[str], api_key: str | None = None) -> None:
+        """The checks that come before any work.
+
+        Errors: ServeError, as in `check_key`; 413 for texts that are too long together.
+        """
+        self.check_key(request, api_key)
+        count, most = sum(map(len, texts)), self.settings.max_characters
+        if count > most:
+            raise ServeError(413, f"the text must have at most {most:,} characters; got {count:,}")
+
+    async def answer(self, request: Request, work: Awaitable[T], patient: bool = False) -> T:
+        """The result of `work`, given up when its sender leaves or, if nobody is `patient`, its time is over.
 
         Errors: ServeError 504 (or GONE); what `work` raises.
         """
-        return await self.unless_left(request, work, self.settings.timeout)
-
-    async def unless_left(self, request: Request, work: Awaitable[T], timeout: float | None = None) -> T:
-        """The same, however long it takes where no `timeout` in seconds is given."""
+        timeout = None if patient else self.settings.timeout
         task = asyncio.ensure_future(work)
         left = asyncio.ensure_future(_left(request))
         try:
@@ -74,24 +96,6 @@ class Service:
         finally:
             task.cancel()
             left.cancel()
-
-    def choose(
-        self,
-        request: Request,
-        texts: list[str],
-        model: str | None,
-        source: str | None,
-        target: str | None,
-        others: Sequence[str] = (),
-        api_key: str | None = None,
-    ) -> About:
-        """The model for a request, when its key and the size of its texts (with `others`) are right.
-
-        Errors: ServeError, as in `check_key`, `check_characters` and `find`.
-        """
-        self.check_key(request, api_key)
-        check_characters(self.settings, [*texts, *others])
-        return self.find(texts, model, source, target)
 
     def find(self, texts: list[str], model: str | None, source: str | None, target: str | None) -> About:
         """The model for these texts; `auto` is the source language that fits them best among those served.
@@ -114,11 +118,6 @@ async def _left(request: Request) -> None:
     """Returns when the sender of a request (whose body has been read) goes away."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-def _append(path: Path, line: str) -> None:
-    with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
-        file.write(f"{line}\n")
 
 
 async def service_of(request: Request) -> Service:

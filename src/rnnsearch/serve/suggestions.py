@@ -1,98 +1,66 @@
-"""For a translator at work: the rest of a translation, other words for a word, and a translation as it grows."""
+"""For a translator at work: other words in a word's place, and a translation as it grows."""
 
 from __future__ import annotations
 
 import asyncio
-import json
+import math
 import re
 import threading
-from collections.abc import AsyncIterator, Callable
-from typing import Any
-
-from fastapi import APIRouter, Request
-from fastapi.responses import Response
+from collections.abc import AsyncIterator
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.serve.alternatives import alternatives
-from rnnsearch.serve.registry import About, Search, Served
-from rnnsearch.serve.schemas import (
-    FAULTS,
-    AlternativesAnswer,
-    AlternativesRequest,
-    CompleteAnswer,
-    CompleteRequest,
-    Completion,
-    OtherWord,
-    TranslateAnswer,
-)
-from rnnsearch.serve.service import Service, Use
-from rnnsearch.serve.texts import TextTranslation, one_sentence, require_line
-from rnnsearch.text.sentences import sentence_spans
+from rnnsearch.serve.registry import Served
+from rnnsearch.serve.schemas import OtherWord
+from rnnsearch.text.spans import word_spans
+from rnnsearch.text.vocabulary import SPECIALS
 from rnnsearch.translate import Translator
 from rnnsearch.translation import Translation, one_line
 
-router = APIRouter(prefix="/v1", tags=["v1"])
-_NEXT = re.compile(r"\s*\S*")
+_EDGES = re.compile(r"^\W+|\W+$")
 
 
-@router.post("/complete", responses={200: {"model": CompleteAnswer}, **FAULTS})
-async def complete(request: Request, asked: CompleteRequest, service: Use) -> Response:
-    """Translations of a sentence that begin as given, letter for letter."""
-    about = service.choose(request, [asked.text], asked.model, asked.source, asked.target, [asked.prefix])
-    require_line("prefix", asked.prefix)
-    search = Search(n_best=asked.n_best, prefixed=True)
-    async with service.registry.lease(about) as served:
-        sentence = one_sentence(served, asked.text)
-        [found] = await service.answer(request, served.translate([sentence], search, [asked.prefix]))
-    rests = {one_line(t.text)[len(asked.prefix) :]: t.score for t in reversed(found)}
-    rows = [
-        Completion(text=asked.prefix + rest, rest=rest, next=_NEXT.findall(rest)[0], score=score)
-        for rest, score in reversed(rests.items())
-    ]
-    return CompleteAnswer(model=about.name, completions=rows).response()
+def alternatives(translator: Translator, source: str, target: str, word: int, n_best: int) -> list[OtherWord]:
+    """Up to `n_best` other words in the place of word `word` (from 0) of a translation, the likeliest first.
+
+    The words before it stay; what follows is translated anew. The words begin differently.
+    Errors: RnnsearchError for a word that the translation has not, or an empty source.
+    """
+    spans = word_spans(target)
+    if not 0 <= word < len(spans):
+        raise RnnsearchError(f"word must be one of the translation's {len(spans)} (from 0); got {word}")
+    if not source.strip():
+        raise RnnsearchError("the text must not be empty")
+    start, end = spans[word]
+    before = target[:start]
+    begins = _word_begins(translator)
+    # Some of them lead to the present word, or to the same one.
+    firsts = translator.likeliest(source, before, list(begins), n_best + 3)
+    prefixes = [before + begins[first] for first in firsts]
+    begun = translator.n_best([source] * len(firsts), translator.options(), len(firsts), prefixes=prefixes)
+    return _different([best[0] for best in begun], target[start:end], word)[:n_best]
 
 
-@router.post("/alternatives", responses={200: {"model": AlternativesAnswer}, **FAULTS})
-async def other_words(request: Request, asked: AlternativesRequest, service: Use) -> Response:
-    """Other words for a word of a translation, each with the rest of the sentence made anew."""
-    about = service.choose(request, [asked.text], asked.model, asked.source, asked.target, [asked.translation])
-    require_line("translation", asked.translation)
-    async with service.registry.lease(about) as served:
-        sentence = one_sentence(served, asked.text)
-        served.lengths([sentence])
-        served.lengths([asked.translation], target=True)
-
-        def work(translator: Translator) -> list[OtherWord]:
-            return alternatives(translator, sentence, asked.translation, asked.word, asked.n_best)
-
-        found = await service.answer(request, served.aside(work))
-    return AlternativesAnswer(model=about.name, alternatives=found).response()
+def _word_begins(translator: Translator) -> dict[int, str]:
+    """What each symbol that can begin a word begins it with."""
+    texts = (spelling.decode(errors="ignore") for spelling in translator.target.spellings())
+    begins = {id: text[1:] for id, text in enumerate(texts) if id >= len(SPECIALS) and text.startswith(" ")}
+    return {id: text for id, text in begins.items() if text}
 
 
-async def streamed(
-    service: Service, about: About, text: str, answer: Callable[[TextTranslation], TranslateAnswer]
-) -> AsyncIterator[bytes]:
-    """Server-sent events: each sentence's greedy translation after every symbol, and then the whole answer."""
-    spans, timeout = sentence_spans(text, about.source), service.settings.timeout
-    found: list[list[Translation]] = []
-    try:
-        async with service.registry.lease(about) as served, asyncio.timeout(timeout):
-            served.lengths([text[start:end] for start, end in spans])
-            for number, (start, end) in enumerate(spans):
-                async for part in _parts(served, text[start:end]):
-                    if isinstance(part, str):
-                        yield _event({"type": "token", "sentence": number, "text": one_line(part)})
-                    else:
-                        found.append([part])
-        whole = answer(TextTranslation(text, spans, found, about.target))
-        yield _event({"type": "done", **whole.model_dump()})
-    except TimeoutError:
-        yield _event({"type": "error", "error": f"an answer must be ready in {timeout:g} seconds; it was not"})
-    except RnnsearchError as error:
-        yield _event({"type": "error", "error": str(error)})
+def _different(translations: list[Translation], present: str, word: int) -> list[OtherWord]:
+    """The likeliest translation with each word in that place but the present one."""
+    found: dict[str, OtherWord] = {}
+    for translation in translations:
+        if word < len(translation.words):
+            other = translation.words[word]
+            probability = math.exp(sum(translation.word_token_scores[word]))
+            core = _EDGES.sub("", other)
+            if core != _EDGES.sub("", present) and (core not in found or found[core].probability < probability):
+                found[core] = OtherWord(word=other, probability=probability, text=one_line(translation.text))
+    return sorted(found.values(), key=lambda alternative: -alternative.probability)
 
 
-async def _parts(served: Served, sentence: str) -> AsyncIterator[str | Translation]:
+async def growing(served: Served, sentence: str) -> AsyncIterator[str | Translation]:
     """The translation so far after every symbol, then the whole; made in the model's thread."""
     loop = asyncio.get_running_loop()
     parts: asyncio.Queue[str | None] = asyncio.Queue()
@@ -119,7 +87,3 @@ async def _parts(served: Served, sentence: str) -> AsyncIterator[str | Translati
     finally:
         left.set()
         task.cancel()
-
-
-def _event(row: dict[str, Any]) -> bytes:
-    return f"data: {json.dumps(row)}\n\n".encode()

@@ -25,17 +25,15 @@ class TextTranslation:
     target: str
     """The target language."""
 
-    def text(self, rank: int = 0) -> str:
-        """The whole translation, of each sentence its `rank`-th best (or its last, where it has fewer)."""
-        return self._joined(rank)[0]
-
-    def target_spans(self) -> list[Span]:
-        """Characters of each sentence's best translation in `text()`."""
-        return self._joined(0)[1]
-
-    def _joined(self, rank: int) -> tuple[str, list[Span]]:
+    def joined(self, rank: int = 0) -> tuple[str, list[Span]]:
+        """The whole translation, of each sentence its `rank`-th best (or its last, where it has fewer), and the
+        characters of each in it."""
         best = [one_line(found[min(rank, len(found) - 1)].text) for found in self.found]
         return rejoin(self.source, self.spans, best, self.target)
+
+    def text(self, rank: int = 0) -> str:
+        """The whole translation alone."""
+        return self.joined(rank)[0]
 
 
 def one_sentence(served: Served, text: str) -> str:
@@ -60,18 +58,19 @@ async def translate_texts(
 
     Errors: ServeError 400 for a prefix of a text that is not one sentence; as in `Served.translate`.
     """
-    spans = [sentence_spans(text, served.about.source) for text in texts]
+    about = served.about
+    spans = [sentence_spans(text, about.source) for text in texts]
+    starts: list[str] | None = None
     if prefixes is not None:
+        starts = []
         for own, prefix in zip(spans, prefixes, strict=True):
             if prefix and len(own) != 1:
                 raise ServeError(400, f"a text with a prefix must be one sentence; got {len(own)}")
             require_line("prefix", prefix)
+            starts += [prefix] * len(own)
     sentences = [text[a:b] for text, own in zip(texts, spans, strict=True) for a, b in own]
-    starts = None
-    if prefixes is not None:
-        starts = [prefix for own, prefix in zip(spans, prefixes, strict=True) for _ in own]
     found = iter(await served.translate(sentences, search, starts, patient)) if sentences else iter(())
-    target = served.about.target
     return [
-        TextTranslation(text, own, [next(found) for _ in own], target) for text, own in zip(texts, spans, strict=True)
+        TextTranslation(text, own, [next(found) for _ in own], about.target)
+        for text, own in zip(texts, spans, strict=True)
     ]

@@ -1,16 +1,27 @@
-"""Our own API: everything that a model knows of a translation."""
+"""Our own API: everything that a model knows of a translation, and help for a translator at work."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response, StreamingResponse
 
-from rnnsearch.serve.registry import Search
+from rnnsearch.errors import RnnsearchError
+from rnnsearch.serve.registry import NBest, Search
 from rnnsearch.serve.schemas import (
     FAULTS,
+    About,
+    AlternativesAnswer,
+    AlternativesRequest,
     Best,
+    CompleteAnswer,
+    CompleteRequest,
+    Completion,
     ModelRow,
     ModelsAnswer,
     Sentence,
@@ -20,38 +31,31 @@ from rnnsearch.serve.schemas import (
     TranslateRequest,
     Word,
 )
-from rnnsearch.serve.service import Use
-from rnnsearch.serve.suggestions import streamed
-from rnnsearch.serve.texts import TextTranslation, translate_texts
+from rnnsearch.serve.service import Service, Use
+from rnnsearch.serve.suggestions import alternatives, growing
+from rnnsearch.serve.texts import TextTranslation, one_sentence, require_line, translate_texts
+from rnnsearch.text.sentences import sentence_spans
 from rnnsearch.text.spans import word_spans
 from rnnsearch.translation import Translation, one_line
 
 router = APIRouter(prefix="/v1", tags=["v1"])
+_NEXT = re.compile(r"\s*\S*")
 
 
-@router.get("/models", responses={200: {"model": ModelsAnswer}})
-async def models(service: Use) -> Response:
+@router.get("/models")
+async def models(service: Use) -> ModelsAnswer:
     """The models served."""
-    rows = [
-        ModelRow(
-            name=about.name,
-            source=about.source,
-            target=about.target,
-            source_name=about.source_name,
-            target_name=about.target_name,
-            attention=about.attention,
-            score=about.score,
-            loaded=service.registry.is_loaded(about.name),
-        )
-        for about in service.registry.abouts.values()
-    ]
-    return ModelsAnswer(models=rows).response()
+    registry = service.registry
+    loaded = {served.about.name for served in registry.loaded}
+    rows = [ModelRow(**about.model_dump(), loaded=name in loaded) for name, about in registry.abouts.items()]
+    return ModelsAnswer(models=rows)
 
 
-@router.post("/translate", responses={200: {"model": TranslateAnswer}, **FAULTS})
-async def translate(request: Request, asked: TranslateRequest, service: Use) -> Response:
+@router.post("/translate", response_model=TranslateAnswer, responses=FAULTS)
+async def translate(request: Request, asked: TranslateRequest, service: Use) -> TranslateAnswer | Response:
     """Translate texts, with alignments and scores."""
-    about = service.choose(request, asked.texts, asked.model, asked.source, asked.target)
+    service.check(request, asked.texts)
+    about = service.find(asked.texts, asked.model, asked.source, asked.target)
 
     def answer(found: list[TextTranslation]) -> TranslateAnswer:
         translations = [text_answer(text, asked.attention) for text in found]
@@ -59,11 +63,70 @@ async def translate(request: Request, asked: TranslateRequest, service: Use) -> 
 
     async with service.registry.lease(about) as served:
         if asked.stream:
-            events = streamed(service, about, asked.texts[0], lambda text: answer([text]))
+            events = _streamed(service, about, asked.texts[0], answer)
             return StreamingResponse(events, media_type="text/event-stream", headers={"cache-control": "no-store"})
-        search = Search(asked.beam, asked.n_best, prefixed=asked.prefix is not None)
+        search = Search(asked.beam, asked.n_best)
         found = await service.answer(request, translate_texts(served, asked.texts, search, asked.prefixes))
-    return answer(found).response()
+    return answer(found)
+
+
+async def _streamed(
+    service: Service, about: About, text: str, answer: Callable[[list[TextTranslation]], TranslateAnswer]
+) -> AsyncIterator[bytes]:
+    """Server-sent events: each sentence's greedy translation after every symbol, and then the whole answer."""
+    spans, timeout = sentence_spans(text, about.source), service.settings.timeout
+    found: list[NBest] = []
+    try:
+        async with service.registry.lease(about) as served, asyncio.timeout(timeout):
+            served.lengths([text[start:end] for start, end in spans])
+            for number, (start, end) in enumerate(spans):
+                async for part in growing(served, text[start:end]):
+                    if isinstance(part, str):
+                        yield _event("token", {"sentence": number, "text": one_line(part)})
+                    else:
+                        found.append([part])
+        yield _event("done", answer([TextTranslation(text, spans, found, about.target)]).model_dump())
+    except TimeoutError:
+        yield _event("error", {"error": f"an answer must be ready in {timeout:g} seconds; it was not"})
+    except RnnsearchError as error:
+        yield _event("error", {"error": str(error)})
+
+
+def _event(kind: str, row: dict[str, Any]) -> bytes:
+    return f"data: {json.dumps({'type': kind, **row})}\n\n".encode()
+
+
+@router.post("/complete", responses=FAULTS)
+async def complete(request: Request, asked: CompleteRequest, service: Use) -> CompleteAnswer:
+    """Translations of a sentence that begin as given, letter for letter."""
+    service.check(request, [asked.text, asked.prefix])
+    about = service.find([asked.text], asked.model, asked.source, asked.target)
+    require_line("prefix", asked.prefix)
+    async with service.registry.lease(about) as served:
+        sentence = one_sentence(served, asked.text)
+        search = Search(n_best=asked.n_best)
+        [found] = await service.answer(request, served.translate([sentence], search, [asked.prefix]))
+    rests = {one_line(t.text)[len(asked.prefix) :]: t.score for t in reversed(found)}
+    rows = [
+        Completion(text=asked.prefix + rest, rest=rest, next=_NEXT.findall(rest)[0], score=score)
+        for rest, score in reversed(rests.items())
+    ]
+    return CompleteAnswer(model=about.name, completions=rows)
+
+
+@router.post("/alternatives", responses=FAULTS)
+async def other_words(request: Request, asked: AlternativesRequest, service: Use) -> AlternativesAnswer:
+    """Other words for a word of a translation, each with the rest of the sentence made anew."""
+    service.check(request, [asked.text, asked.translation])
+    about = service.find([asked.text], asked.model, asked.source, asked.target)
+    require_line("translation", asked.translation)
+    async with service.registry.lease(about) as served:
+        sentence = one_sentence(served, asked.text)
+        served.lengths([sentence])
+        served.lengths([asked.translation], target=True)
+        work = served.aside(lambda model: alternatives(model, sentence, asked.translation, asked.word, asked.n_best))
+        found = await service.answer(request, work)
+    return AlternativesAnswer(model=about.name, alternatives=found)
 
 
 def text_answer(found: TextTranslation, attention: bool) -> TextAnswer:
@@ -72,7 +135,8 @@ def text_answer(found: TextTranslation, attention: bool) -> TextAnswer:
         Sentence(source=found.source[start:end], start=start, end=end, best=[_best(t, attention) for t in translations])
         for (start, end), translations in zip(found.spans, found.found, strict=True)
     ]
-    return TextAnswer(text=found.text(), sentences=sentences, target_spans=found.target_spans())
+    text, target_spans = found.joined()
+    return TextAnswer(text=text, sentences=sentences, target_spans=target_spans)
 
 
 def _best(t: Translation, attention: bool) -> Best:

@@ -11,7 +11,7 @@ from torch import Tensor
 from rnnsearch import config as run_config
 from rnnsearch.errors import ConfigError, ModelError
 from rnnsearch.files import write_text
-from rnnsearch.systems.model_checks import check_model
+from rnnsearch.systems.checks import check_model
 from rnnsearch.systems.system import System
 from rnnsearch.systems.table import SYSTEMS
 from rnnsearch.text.tokenizer import Tokenizer

@@ -1,7 +1,5 @@
 """Rows of cells as plain text in aligned columns, or as Markdown."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 

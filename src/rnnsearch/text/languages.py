@@ -1,7 +1,5 @@
 """Languages: their English names, how those without spaces are measured, and which of a few a text is in."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections import Counter

@@ -5,8 +5,6 @@ Whole words are the symbols that they are segmented into. The last word may go o
 that agree.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from typing import NamedTuple
 
@@ -71,30 +69,20 @@ class Prefixes:
         ways: list[tuple[int, ...]] = [()] * len(rest)
         for place in reversed(range(len(rest))):
             left = rest[place:]
-            found = self._beginning_with(left)
+            found = self._symbols(left, longer=True)
             for size in range(1, min(self._longest, len(left) - 1) + 1):
                 if ways[place + size]:
-                    found += self._spelling(left[:size])
+                    found += self._symbols(left[:size], longer=False)
             ways[place] = tuple(found)
         return tuple(ways)
 
-    def _spelling(self, spelling: bytes) -> list[int]:
-        """The symbols of exactly these bytes."""
-        at = bisect_left(self._spellings, spelling)
-        found = []
-        while at < len(self._spellings) and self._spellings[at] == spelling:
-            found.append(self._ids[at])
-            at += 1
-        return found
-
-    def _beginning_with(self, spelling: bytes) -> list[int]:
-        """The symbols that begin with these bytes."""
-        at = bisect_left(self._spellings, spelling)
-        found = []
-        while at < len(self._spellings) and self._spellings[at].startswith(spelling):
-            found.append(self._ids[at])
-            at += 1
-        return found
+    def _symbols(self, spelling: bytes, longer: bool) -> list[int]:
+        """The symbols of exactly these bytes; with `longer`, those that begin with them."""
+        begin = end = bisect_left(self._spellings, spelling)
+        fits = bytes.startswith if longer else bytes.__eq__
+        while end < len(self._spellings) and fits(self._spellings[end], spelling):
+            end += 1
+        return self._ids[begin:end]
 
 
 def _begin(whole: Segmented, n: int) -> int:

@@ -5,8 +5,6 @@ terminators end one before white space and something that can begin a sentence. 
 an initial or (in languages that write ordinals so) a short number ends none.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

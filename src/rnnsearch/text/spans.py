@@ -1,7 +1,5 @@
 """The words of a raw sentence, which alignments count, and the word that each symbol lies in."""
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_right
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Ids of much text, word by word: what lies between two spaces is segmented once and looked up after that."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any

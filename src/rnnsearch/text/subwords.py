@@ -1,7 +1,5 @@
 """Byte-pair encoding (Sennrich et al., 2016) with merges inside words only and bytes for rare characters."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -8,8 +8,6 @@ user's `</s>` would end the sentence. The special ids are ordinary rows of the v
 merge can spell (see `words.PIECES`).
 """
 
-from __future__ import annotations
-
 import codecs
 import hashlib
 import json
@@ -65,7 +63,7 @@ class Tokenizer:
         self._core = core
 
     @staticmethod
-    def assemble(model: Any, pieces: str) -> Tokenizer:
+    def assemble(model: Any, pieces: str) -> "Tokenizer":
         """A tokenizer around a model of the library (WordLevel or BPE); `pieces`: a pattern (Oniguruma)
         whose matches, one after another, cover every text and which the model never looks across."""
         core = tokenizers.Tokenizer(model)
@@ -163,7 +161,7 @@ class Tokenizer:
         write_text(path, self._core.to_str())
 
     @staticmethod
-    def load(path: Path) -> Tokenizer:
+    def load(path: Path) -> "Tokenizer":
         """Read what `save` wrote. Errors: ModelError for a missing, truncated or foreign file."""
         try:
             text = path.read_text(encoding="utf-8")

@@ -1,7 +1,5 @@
 """Word-level vocabularies: the K most frequent words of a text, as in the papers (K = 30,000)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from functools import cache

@@ -1,7 +1,5 @@
 """The end of a run: the mean of the last weights, where it is better, and what the model folder says of the run."""
 
-from __future__ import annotations
-
 import json
 import platform
 import time
@@ -10,31 +8,44 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.device import describe
+from rnnsearch.errors import ModelError
 from rnnsearch.files import write_text
 from rnnsearch.processes import Processes
 from rnnsearch.systems.card import TRAINING, write_card
 from rnnsearch.systems.folder import WEIGHTS
-from rnnsearch.training.averaging import average
 from rnnsearch.training.loop import Trainer
-from rnnsearch.training.tasks import Output
-from rnnsearch.weights import fill, weights
+from rnnsearch.training.tasks import OutputFolder
+from rnnsearch.weights import fill, read_weights, weights
 
 
-def finish(trainer: Trainer[Any], outputs: Sequence[Output], prepared: Prepared) -> None:
-    """Average the last evaluations' weights where asked, and write the card."""
-    processes, history = trainer.processes, trainer.state.history
-    paths = processes.agreed(trainer.to_average())
-    if trainer.training.average > 1 and len(paths) > 1 and "averaged" not in history[-1]:
+def finish(trainer: Trainer[Any], outputs: Sequence[OutputFolder], prepared: Prepared) -> None:
+    """Average the last evaluations' weights where asked, and write the cards of this process's `outputs`."""
+    paths = trainer.processes.agreed(trainer.to_average())
+    if trainer.training.average > 1 and len(paths) > 1 and "averaged" not in trainer.state.history[-1]:
         _average(trainer, outputs, paths)
     for output in outputs:
-        if processes.first and (output.folder / WEIGHTS).is_file():
+        if (output.folder / WEIGHTS).is_file():
             describe_run(trainer, output, prepared)
 
 
-def _average(trainer: Trainer[Any], outputs: Sequence[Output], paths: list[Path]) -> None:
+def average(paths: list[Path]) -> dict[str, Tensor]:
+    """The mean of the weights in several files, parameter by parameter. Errors: ModelError where they are not of one
+    model."""
+    total: dict[str, Tensor] = {}
+    for path in paths:
+        tensors = read_weights(path)
+        if total and {n: t.shape for n, t in tensors.items()} != {n: t.shape for n, t in total.items()}:
+            raise ModelError(f"{path}: its parameters are not those of {paths[0]}; only one model's can be averaged")
+        for name, tensor in tensors.items():
+            total[name] = total[name] + tensor.double() if name in total else tensor.double()
+    return {name: (tensor / len(paths)).to(torch.float32) for name, tensor in total.items()}
+
+
+def _average(trainer: Trainer[Any], outputs: Sequence[OutputFolder], paths: list[Path]) -> None:
     """The mean of the last evaluated weights becomes the model if the dev set says that it beats the best of them."""
     own = {name: parameter.detach().clone() for name, parameter in weights(trainer.model).items()}
     if trainer.processes.first:
@@ -42,7 +53,7 @@ def _average(trainer: Trainer[Any], outputs: Sequence[Output], paths: list[Path]
     trainer.processes.same_weights(list(weights(trainer.model).values()))
     row = trainer.score_dev()
     assert row is not None
-    if row["best"] and trainer.processes.first:
+    if row["best"]:
         for output in outputs:
             output.save(weights(trainer.model))
     fill(trainer.model, own)
@@ -56,7 +67,7 @@ def _average(trainer: Trainer[Any], outputs: Sequence[Output], paths: list[Path]
     )
 
 
-def describe_run(trainer: Trainer[Any], output: Output, prepared: Prepared) -> None:
+def describe_run(trainer: Trainer[Any], output: OutputFolder, prepared: Prepared) -> None:
     """Write `training.json` and the model card of one model folder."""
     folder, config, state = output.folder, output.system.config, trainer.state
     facts = {

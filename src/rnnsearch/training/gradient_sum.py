@@ -5,8 +5,6 @@ forward; because a batch that does not fit into one GPU's memory is split and do
 must not send anything twice; and because the mean over processes is not the mean over sentences or words.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 

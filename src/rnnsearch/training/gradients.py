@@ -1,14 +1,13 @@
 """The gradients of one update: a group of batches, passes that may not fit into memory, other processes' shares."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, NamedTuple
+from typing import Generic
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rnnsearch.config import TrainingConfig
 from rnnsearch.data.batches import Batch, Batches
@@ -17,6 +16,8 @@ from rnnsearch.errors import TrainingError
 from rnnsearch.models.draws import Draws
 from rnnsearch.objectives.loss import Model, Objective
 from rnnsearch.processes import Processes
+from rnnsearch.systems.parameters import ParameterGroup
+from rnnsearch.systems.validation import Assessor
 from rnnsearch.training.gradient_sum import GradientSum
 from rnnsearch.training.optimisers import clip
 from rnnsearch.training.progress import Reporter
@@ -31,13 +32,14 @@ NLL = "nll"
 SENT = {None: torch.float32, "fp32": torch.float32, "bf16": torch.bfloat16}
 
 
-class Filled(NamedTuple):
-    """What an update's passes came to, over all processes: the summed NLL, the gradients' norm before clipping, and the
-    loss's summed parts."""
+@dataclass(frozen=True)
+class Task(Generic[Model]):
+    """What is to be learned: any module, by an objective; `validation` is None without a dev set."""
 
-    nll: float
-    norm: float
-    parts: dict[str, Tensor]
+    model: Model
+    groups: Sequence[ParameterGroup]
+    objective: Objective[Model]
+    validation: Assessor[Model] | None
 
 
 @dataclass
@@ -45,9 +47,7 @@ class Gradients(Generic[Model]):
     """Fills the parameters' gradients with those of a whole update."""
 
     training: TrainingConfig
-    model: Model
-    objective: Objective[Model]
-    parameters: list[nn.Parameter]
+    task: Task[Model]
     batches: Batches
     device: torch.device
     folder: Path
@@ -55,11 +55,13 @@ class Gradients(Generic[Model]):
     processes: Processes
 
     def __post_init__(self) -> None:
+        self.parameters = [p for group in self.task.groups for p in group.parameters]
         self.total = GradientSum(self.parameters, self.processes, SENT[self.training.all_reduce])
 
-    def fill(self, group: list[Batch], update: int) -> Filled:
+    def fill(self, group: list[Batch], update: int) -> tuple[float, float, dict[str, Tensor]]:
         """Gradients of the loss over a group of batches, of all processes together, clipped.
 
+        Returns the summed NLL, the gradients' norm before clipping, and the loss's summed parts.
         Errors: TrainingError where one of them is not finite.
         """
         sentences, tokens = size(group)
@@ -73,7 +75,7 @@ class Gradients(Generic[Model]):
         nll, norm_value = torch.stack([own, norm.to(own.dtype)]).tolist()
         if not (math.isfinite(nll) and math.isfinite(norm_value)):
             self._refuse(group, update, nll, norm_value)
-        return Filled(nll, norm_value, sums)
+        return nll, norm_value, sums
 
     def _passes(self, batches: list[tuple[int, Batch]], update: int, count: int) -> dict[str, Tensor]:
         """Forward and backward passes over numbered batches; returns the summed NLL and parts of the loss. A batch too
@@ -85,7 +87,7 @@ class Gradients(Generic[Model]):
             fits, weight = True, 1.0 if batch.share is None or batch.share.counts else 0.0
             try:
                 with precision(self.device, self.training.precision):
-                    loss = self.objective(self.model, batch, self._draws(update, number, batch))
+                    loss = self.task.objective(self.task.model, batch, self._draws(update, number, batch))
                 with self.total.sending(last=place == len(batches) - 1):
                     (loss.total * (weight / count)).backward()  # type: ignore[no-untyped-call]
                 for name, value in {NLL: loss.nll, **loss.parts}.items():
@@ -107,14 +109,12 @@ class Gradients(Generic[Model]):
     def _halved(self, batch: Batch, update: int) -> tuple[Batch, Batch]:
         if batch.sentences == 1:
             sizes = " and ".join(str(side.ids.shape[1]) for side in batch.sides.values())
-            raise TrainingError(
-                f"training pair {batch.indices[0] + 1} ({sizes} symbols) "
-                f"alone does not fit into the memory of {self.device}; lower training.max_length or the model's sizes"
-            )
+            pair = f"training pair {batch.indices[0] + 1} ({sizes} symbols)"
+            advice = "lower training.max_length or the model's sizes"
+            raise TrainingError(f"{pair} alone does not fit into the memory of {self.device}; {advice}")
         torch.cuda.empty_cache()
-        self.reporter.message(
-            f"update {update}: {batch.sentences} sentences do not fit into memory; split and tried again"
-        )
+        told = f"{batch.sentences} sentences do not fit into memory; split and tried again"
+        self.reporter.message(f"update {update}: {told}")
         return batch.split()
 
     def _refuse(self, group: list[Batch], update: int, nll: float, norm: float) -> None:

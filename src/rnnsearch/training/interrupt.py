@@ -1,7 +1,5 @@
 """Ctrl-C and SIGTERM ask training to save and stop; a second Ctrl-C stops at once."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Callable, Iterator

@@ -5,11 +5,9 @@ on the same CPU (but for rounding on a GPU). Where several processes train, all 
 what a clock or a signal decides, the first process decides for all.
 """
 
-from __future__ import annotations
-
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,27 +20,15 @@ from rnnsearch.data.ahead import Ahead
 from rnnsearch.data.batches import Batch, Batches
 from rnnsearch.device import precision
 from rnnsearch.errors import Interrupted
-from rnnsearch.objectives.loss import Model, Objective
+from rnnsearch.objectives.loss import Model
 from rnnsearch.processes import Processes
-from rnnsearch.systems.parameters import ParameterGroup
-from rnnsearch.systems.validation import Assessor
-from rnnsearch.training.gradients import Gradients, size
+from rnnsearch.training.gradients import Gradients, Task, size
 from rnnsearch.training.interrupt import interruptible
 from rnnsearch.training.optimisers import make_optimiser
 from rnnsearch.training.progress import Reporter
 from rnnsearch.training.schedules import SCHEDULES
 from rnnsearch.training.state import State, load_state, save_state
 from rnnsearch.weights import save_weights, weights
-
-
-@dataclass(frozen=True)
-class Task(Generic[Model]):
-    """What is to be learned: any module, by an objective; `validation` is None without a dev set."""
-
-    model: Model
-    groups: Sequence[ParameterGroup]
-    objective: Objective[Model]
-    validation: Assessor[Model] | None
 
 
 @dataclass
@@ -56,7 +42,6 @@ class Trainer(Generic[Model]):
     folder: Path
     reporter: Reporter
     new_best: Callable[[], None]
-    """Called in the first process alone."""
     processes: Processes = field(default_factory=Processes)
 
     def __post_init__(self) -> None:
@@ -66,15 +51,7 @@ class Trainer(Generic[Model]):
         self.base_rates = [float(group["lr"]) for group in self.optimiser.param_groups]
         self.schedule = SCHEDULES[self.training.schedule.type](self.training.schedule)
         self.gradients = Gradients(
-            training=self.training,
-            model=self.model,
-            objective=self.task.objective,
-            parameters=[p for group in self.task.groups for p in group.parameters],
-            batches=self.batches,
-            device=self.device,
-            folder=self.folder,
-            reporter=self.reporter,
-            processes=self.processes,
+            self.training, self.task, self.batches, self.device, self.folder, self.reporter, self.processes
         )
         self.last_saved = time.monotonic()
 
@@ -86,17 +63,18 @@ class Trainer(Generic[Model]):
     def resume(self) -> None:
         """Go on from the last checkpoint."""
         self.state = load_state(self.last, self.model, self.optimiser)
-        self.schedule.restore(self.state.schedule)
+        self.schedule.state = self.state.schedule
 
     def save(self) -> None:
         """Write the checkpoint to resume from."""
-        self.state.schedule = self.schedule.state()
+        self.state.schedule = self.schedule.state
         if self.processes.first:
             save_state(self.last, self.state, self.model, self.optimiser)
         self.last_saved = time.monotonic()
 
     def run(self) -> str:
         """Train until a limit is reached; returns which. Errors: Interrupted after saving; TrainingError."""
+        every = self.training.evaluate_every
         with interruptible() as asked, closing(Ahead(self._batches())) as ahead:
             if self.state.pending:
                 self._evaluate(asked)
@@ -105,16 +83,19 @@ class Trainer(Generic[Model]):
                 for group in self._groups(ahead):
                     reason = self._finished()
                     if reason:
-                        return self._end(reason)
+                        if self.state.evaluated < self.state.update:
+                            self._evaluate(lambda: False)
+                        self.save()
+                        return reason
                     self._update(group, ahead.waited - waited)
-                    if self._due_for_evaluation():
+                    if every is not None and self.state.update % every == 0:
                         self._evaluate(asked)
                     self._stop_if(asked)
                     if time.monotonic() - self.last_saved > 60 * self.training.save_minutes:
                         self.save()
                     waited = ahead.waited
                 self.state.epoch, self.state.batch = self.state.epoch + 1, 0
-                if self.training.evaluate_every is None:
+                if every is None:
                     self._evaluate(asked)
 
     def _batches(self) -> Iterator[Batch | None]:
@@ -174,12 +155,6 @@ class Trainer(Generic[Model]):
         left = [seconds / share - seconds for _, share in self._limits(self.state.update)]
         return max(0.0, min(left)) if left else None
 
-    def _end(self, reason: str) -> str:
-        if self.state.evaluated < self.state.update:
-            self._evaluate(lambda: False)
-        self.save()
-        return reason
-
     def _stop_if(self, asked: Callable[[], bool]) -> None:
         """Errors: Interrupted, after saving, where any process was asked to stop."""
         seconds, stop = self.processes.sum(self.state.seconds if self.processes.first else 0.0, float(asked()))
@@ -199,8 +174,7 @@ class Trainer(Generic[Model]):
         state.update += 1
         state.batch += len(group)
         nll, norm, parts = self.gradients.fill(group, state.update)
-        self.schedule.progressed(self._done())
-        rate = self.schedule.factor(state.update, epoch)
+        rate = self.schedule.factor(state.update, epoch, self._done())
         for base, param_group in zip(self.base_rates, self.optimiser.param_groups, strict=True):
             param_group["lr"] = base * rate
         self.optimiser.step()
@@ -217,6 +191,7 @@ class Trainer(Generic[Model]):
             {
                 "update": state.update,
                 "epoch": self.epochs(),
+                "tokens": tokens,
                 "nll_per_word": nll / tokens,
                 "tokens_per_second": tokens / seconds,
                 "waiting": waited / seconds,
@@ -231,17 +206,13 @@ class Trainer(Generic[Model]):
         if every is not None and state.update % every == 0 and self.processes.first:
             save_weights(self.folder / f"update-{state.update}.safetensors", weights(self.model))
 
-    def _due_for_evaluation(self) -> bool:
-        every = self.training.evaluate_every
-        return every is not None and self.state.update % every == 0
-
     def _evaluate(self, asked: Callable[[], bool]) -> None:
         """Score the dev set, note whether it is the best so far, and save."""
         state, training = self.state, self.training
         state.pending = True
         if self.task.validation is None:
             state.evaluated, state.pending = state.update, False
-            self._keep_best()
+            self.new_best()
             self.save()
             return
         row = self.score_dev(asked)
@@ -256,13 +227,9 @@ class Trainer(Generic[Model]):
         if training.average > 0 and self.processes.first:
             self._keep_for_average()
         if row["best"]:
-            self._keep_best()
+            self.new_best()
         self.reporter.evaluated(row)
         self.save()
-
-    def _keep_best(self) -> None:
-        if self.processes.first:
-            self.new_best()
 
     def score_dev(self, stop: Callable[[], bool] = lambda: False) -> dict[str, Any] | None:
         """The dev scores of the model as it is now, a row for the history; None if `stop` asked to leave.

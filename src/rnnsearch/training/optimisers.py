@@ -1,10 +1,7 @@
 """The optimisers by name, and gradient clipping."""
 
-from __future__ import annotations
-
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn, optim
@@ -13,66 +10,38 @@ from rnnsearch.config import OptimiserConfig
 from rnnsearch.config.optimisers import AdadeltaOptions, AdamOptions, AdamWOptions, SGDOptions
 from rnnsearch.systems.parameters import ParameterGroup
 
-
-class Kind(ABC):
-    """An optimiser, made of its own options."""
-
-    name: ClassVar[str]
-
-    @staticmethod
-    @abstractmethod
-    def make(parameters: list[nn.Parameter], options: Any) -> optim.Optimizer:
-        """The optimiser over parameters."""
+Make = Callable[[list[nn.Parameter], Any], optim.Optimizer]
+"""Makes an optimiser over parameters from its own options."""
 
 
-class SGD(Kind):
+def sgd(parameters: list[nn.Parameter], options: SGDOptions) -> optim.Optimizer:
     """Stochastic gradient descent, with momentum if given."""
-
-    name = "sgd"
-
-    @staticmethod
-    def make(parameters: list[nn.Parameter], options: SGDOptions) -> optim.Optimizer:
-        return optim.SGD(parameters, lr=options.learning_rate, momentum=options.momentum)
+    return optim.SGD(parameters, lr=options.learning_rate, momentum=options.momentum)
 
 
-class Adadelta(Kind):
+def adadelta(parameters: list[nn.Parameter], options: AdadeltaOptions) -> optim.Optimizer:
     """Zeiler 2012; learning rate 1, and in the papers rho 0.95, epsilon 1e-6."""
-
-    name = "adadelta"
-
-    @staticmethod
-    def make(parameters: list[nn.Parameter], options: AdadeltaOptions) -> optim.Optimizer:
-        return optim.Adadelta(parameters, lr=options.learning_rate, rho=options.rho, eps=options.epsilon)
+    return optim.Adadelta(parameters, lr=options.learning_rate, rho=options.rho, eps=options.epsilon)
 
 
-class Adam(Kind):
+def adam(parameters: list[nn.Parameter], options: AdamOptions) -> optim.Optimizer:
     """Kingma & Ba 2015."""
-
-    name = "adam"
-
-    @staticmethod
-    def make(parameters: list[nn.Parameter], options: AdamOptions) -> optim.Optimizer:
-        betas = (options.beta1, options.beta2)
-        return optim.Adam(parameters, lr=options.learning_rate, betas=betas, eps=options.epsilon, fused=True)
+    betas = (options.beta1, options.beta2)
+    return optim.Adam(parameters, lr=options.learning_rate, betas=betas, eps=options.epsilon, fused=True)
 
 
-class AdamW(Kind):
+def adamw(parameters: list[nn.Parameter], options: AdamWOptions) -> optim.Optimizer:
     """Adam with decoupled weight decay (Loshchilov & Hutter 2019)."""
-
-    name = "adamw"
-
-    @staticmethod
-    def make(parameters: list[nn.Parameter], options: AdamWOptions) -> optim.Optimizer:
-        rate, betas, decay = options.learning_rate, (options.beta1, options.beta2), options.weight_decay
-        return optim.AdamW(parameters, lr=rate, betas=betas, eps=options.epsilon, weight_decay=decay, fused=True)
+    rate, betas, decay = options.learning_rate, (options.beta1, options.beta2), options.weight_decay
+    return optim.AdamW(parameters, lr=rate, betas=betas, eps=options.epsilon, weight_decay=decay, fused=True)
 
 
-OPTIMISERS: dict[str, type[Kind]] = {c.name: c for c in (SGD, Adadelta, Adam, AdamW)}
+OPTIMISERS: dict[str, Make] = {"sgd": sgd, "adadelta": adadelta, "adam": adam, "adamw": adamw}
 
 
 def make_optimiser(groups: Sequence[ParameterGroup], config: OptimiserConfig) -> optim.Optimizer:
     """The config's optimiser over groups of parameters, in their order, each at its own learning rate."""
-    optimiser = OPTIMISERS[config.type].make(groups[0].parameters, config)
+    optimiser = OPTIMISERS[config.type](groups[0].parameters, config)
     for group in groups[1:]:
         optimiser.add_param_group({"params": group.parameters})
     for group, made in zip(groups, optimiser.param_groups, strict=True):

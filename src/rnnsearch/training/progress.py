@@ -1,9 +1,8 @@
 """What training tells while it runs: a live line or log lines on stderr, a JSON-lines file, TensorBoard."""
 
-from __future__ import annotations
-
 import json
 import time
+from abc import abstractmethod
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -28,13 +27,46 @@ class Reporter(Protocol):
     def message(self, text: str) -> None: ...
 
 
-class RunLog(Reporter):
+class Lines(Reporter):
+    """A reporter that does not tell of each update: a line tells of all since the line before it."""
+
+    def __init__(self) -> None:
+        self._untold: list[dict[str, Any]] = []
+
+    def update(self, row: dict[str, Any]) -> None:
+        self._untold.append(row)
+        if self.due(row["update"]):
+            self.line(_mean(self._untold))
+            self._untold = []
+
+    def due(self, update: int) -> bool:
+        """Whether a line is to be told after this update."""
+        return update % 20 == 0
+
+    @abstractmethod
+    def line(self, row: dict[str, Any]) -> None:
+        """Tell of the updates since the last line."""
+
+
+def _mean(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The last of these updates' rows, but NLL a word, speed and waiting over all of them."""
+    tokens = sum(row["tokens"] for row in rows)
+    seconds = [row["tokens"] / row["tokens_per_second"] for row in rows]
+    return rows[-1] | {
+        "tokens": tokens,
+        "nll_per_word": sum(row["nll_per_word"] * row["tokens"] for row in rows) / tokens,
+        "tokens_per_second": tokens / sum(seconds),
+        "waiting": sum(row["waiting"] * spent for row, spent in zip(rows, seconds, strict=True)) / sum(seconds),
+    }
+
+
+class RunLog(Lines):
     """`log.jsonl`: one JSON object a line, `kind` = update, dev or message; a resumed run appends."""
 
-    def __init__(self, path: Path, every: int = 20) -> None:
+    def __init__(self, path: Path) -> None:
         """Errors: TrainingError where the file cannot be written, here and later."""
+        super().__init__()
         self.path = path
-        self.every = every
         try:
             self.file = path.open("a", encoding="utf-8")
         except OSError as error:
@@ -55,9 +87,8 @@ class RunLog(Reporter):
         with suppress(OSError):
             self.file.close()
 
-    def update(self, row: dict[str, Any]) -> None:
-        if row["update"] % self.every == 0:
-            self._write("update", row)
+    def line(self, row: dict[str, Any]) -> None:
+        self._write("update", row)
 
     def evaluated(self, row: dict[str, Any]) -> None:
         self._write("dev", row)
@@ -66,10 +97,11 @@ class RunLog(Reporter):
         self._write("message", {"text": text})
 
 
-class TensorBoard(Reporter):
+class TensorBoard(Lines):
     """Scalars for TensorBoard (extra `[track]`)."""
 
-    def __init__(self, folder: Path, every: int = 20) -> None:
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
@@ -77,16 +109,14 @@ class TensorBoard(Reporter):
                 "training.tensorboard: needs the package tensorboard: pip install 'rnnsearch[track]'"
             ) from None
         self.writer = SummaryWriter(str(folder))  # type: ignore[no-untyped-call]
-        self.every = every
 
     def _scalars(self, group: str, row: dict[str, Any]) -> None:
         for name, value in row.items():
             if isinstance(value, int | float) and name != "update":
                 self.writer.add_scalar(f"{group}/{name}", value, row["update"])  # type: ignore[no-untyped-call]
 
-    def update(self, row: dict[str, Any]) -> None:
-        if row["update"] % self.every == 0:
-            self._scalars("train", row)
+    def line(self, row: dict[str, Any]) -> None:
+        self._scalars("train", row)
 
     def evaluated(self, row: dict[str, Any]) -> None:
         self._scalars("dev", row)
@@ -100,16 +130,19 @@ class TensorBoard(Reporter):
         self.writer.close()  # type: ignore[no-untyped-call]
 
 
-class Screen(Reporter):
-    """A live line on a terminal; elsewhere a line now and then. Everything goes to the console (stderr)."""
+class Screen(Lines):
+    """A live line on a terminal, made anew each second; elsewhere a line now and then. Everything goes to the console
+    (stderr)."""
 
     def __init__(self, console: Console, every_seconds: float = 30.0) -> None:
+        """`every_seconds`: elsewhere than on a terminal."""
+        super().__init__()
         self.console = console
-        self.every = every_seconds
         self.live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
-        self.last = time.monotonic()
+        self.every = 1.0 if self.live else every_seconds
+        self.next = time.monotonic() + (0.0 if self.live else self.every)
 
-    def __enter__(self) -> Screen:
+    def __enter__(self) -> "Screen":
         if self.live:
             self.live.start()
         return self
@@ -118,12 +151,17 @@ class Screen(Reporter):
         if self.live:
             self.live.stop()
 
-    def update(self, row: dict[str, Any]) -> None:
+    def due(self, update: int) -> bool:
         now = time.monotonic()
+        if now < self.next:
+            return False
+        self.next = now + self.every
+        return True
+
+    def line(self, row: dict[str, Any]) -> None:
         if self.live:
             self.live.update(Text(_update_line(row)))
-        elif now - self.last >= self.every:
-            self.last = now
+        else:
             self.message(_update_line(row))
 
     def evaluated(self, row: dict[str, Any]) -> None:

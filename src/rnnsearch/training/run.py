@@ -1,7 +1,5 @@
 """A whole training run: from a config and prepared data to a model folder."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,7 @@ from rnnsearch.training.finish import describe_all, describe_run, finish
 from rnnsearch.training.loop import Trainer
 from rnnsearch.training.progress import Reporter, RunLog, TensorBoard, Together
 from rnnsearch.training.run_folder import CHECKPOINTS, open_folder, with_dictionary
-from rnnsearch.training.tasks import Trained, make_trained
+from rnnsearch.training.tasks import make_trained
 from rnnsearch.weights import weights
 
 __all__ = ["check", "describe_run", "train"]
@@ -80,14 +78,30 @@ def _train(
     everyone: Reporter,
     processes: Processes,
 ) -> str:
-    trained = make_trained(config, prepared, folder, device, processes)
-    trainer = _trainer(config, prepared, trained, folder, device, everyone, processes)
+    task, folders = make_trained(config, prepared, folder, device, processes)
+    outputs = folders if processes.first else ()  # which the first alone writes
+    training = config.training
+    batches = Batches(
+        prepared.train,
+        training.batch,
+        training.max_length,
+        training.seed,
+        rank=processes.rank,
+        world=processes.world,
+        multiple=WIDTH_MULTIPLE if device.type == "cuda" else 1,
+    )
+
+    def new_best() -> None:
+        for output in outputs:
+            output.save(weights(trainer.model))
+            describe_run(trainer, output, prepared)
+
+    trainer = Trainer(training, task, batches, device, folder / CHECKPOINTS, everyone, new_best, processes)
     size = sum(p.numel() for p in trainer.model.parameters())
-    left_out = trainer.batches.left_out
     everyone.message(
         f"{size:,} parameters; {len(prepared.train):,} training pairs"
-        + (f", {left_out:,} left out as longer than training.max_length" if left_out else "")
-        + f"; {config.training.precision} on {describe_all(device, processes)}"
+        + (f", {batches.left_out:,} left out as longer than training.max_length" if batches.left_out else "")
+        + f"; {training.precision} on {describe_all(device, processes)}"
     )
     if processes.agreed(trainer.last.is_dir()):
         trainer.resume()
@@ -96,7 +110,7 @@ def _train(
     if processes.first:
         write_text(folder / CONFIG, run_config.dump(config))
     reason = trainer.run()
-    finish(trainer, trained.outputs, prepared)
+    finish(trainer, outputs, prepared)
     everyone.message(f"training ended: {reason}")
     return reason
 
@@ -114,31 +128,3 @@ def _agree(trainer: Trainer[Any], prepared: Prepared, processes: Processes) -> N
             "ones (put the run's folder on a file system that all machines share)"
         )
     processes.same_weights(list(weights(trainer.model).values()))
-
-
-def _trainer(
-    config: RunConfig,
-    prepared: Prepared,
-    trained: Trained[Any],
-    folder: Path,
-    device: torch.device,
-    reporter: Reporter,
-    processes: Processes,
-) -> Trainer[Any]:
-    def new_best() -> None:
-        for output in trained.outputs:
-            output.save(weights(trainer.model))
-            describe_run(trainer, output, prepared)
-
-    training = config.training
-    batches = Batches(
-        prepared.train,
-        training.batch,
-        training.max_length,
-        training.seed,
-        rank=processes.rank,
-        world=processes.world,
-        multiple=WIDTH_MULTIPLE if device.type == "cuda" else 1,
-    )
-    trainer = Trainer(training, trained.task, batches, device, folder / CHECKPOINTS, reporter, new_best, processes)
-    return trainer

@@ -1,7 +1,5 @@
 """A run's folder: opened for a new run, or to go on with the same one; never mixed up with another."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

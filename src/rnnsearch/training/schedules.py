@@ -1,7 +1,5 @@
 """Learning-rate schedules: factors on the optimiser's rate. Only `plateau` has a state, which resumes."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
@@ -16,29 +14,24 @@ class Schedule(ABC):
 
     def __init__(self, options: ScheduleConfig) -> None:
         self.options = options
+        self.state: dict[str, float] = {}
+        """What a resumed run needs to go on."""
 
-    def factor(self, update: int, epoch: float) -> float:
-        """The factor of update number `update` (from 1), `epoch` epochs into training (2.5: mid third)."""
+    def factor(self, update: int, epoch: float, done: float = 0.0) -> float:
+        """The factor of update number `update` (from 1), `epoch` epochs into training (2.5: mid third).
+
+        done: the share of the run that is done before this update, from 0 to 1, by the nearest of its limits.
+        """
         warmup = self.options.warmup
         rise = update / warmup if update < warmup else 1.0
-        return rise * self.after_warmup(update, epoch)
+        return rise * self.after_warmup(update, epoch, done)
 
     @abstractmethod
-    def after_warmup(self, update: int, epoch: float) -> float:
+    def after_warmup(self, update: int, epoch: float, done: float) -> float:
         """The factor without the warm-up."""
-
-    def progressed(self, done: float) -> None:
-        """Told before each update which share of the run is done, from 0 to 1, by the nearest of its limits."""
 
     def evaluated(self, better: bool) -> None:
         """Told of each dev evaluation, and whether it was the best so far."""
-
-    def state(self) -> dict[str, float]:
-        """What `restore` needs to go on."""
-        return {}
-
-    def restore(self, state: dict[str, float]) -> None:
-        """Go on from a saved state."""
 
 
 class Constant(Schedule):
@@ -46,7 +39,7 @@ class Constant(Schedule):
 
     name = "constant"
 
-    def after_warmup(self, update: int, epoch: float) -> float:
+    def after_warmup(self, update: int, epoch: float, done: float) -> float:
         return 1.0
 
 
@@ -56,7 +49,7 @@ class Halving(Schedule):
     name = "halving"
     options: HalvingOptions
 
-    def after_warmup(self, update: int, epoch: float) -> float:
+    def after_warmup(self, update: int, epoch: float, done: float) -> float:
         if epoch < self.options.start:
             return 1.0
         return float(0.5 ** (1 + (epoch - self.options.start) // self.options.every))
@@ -67,25 +60,18 @@ class InverseSquareRoot(Schedule):
 
     name = "inverse-sqrt"
 
-    def after_warmup(self, update: int, epoch: float) -> float:
+    def after_warmup(self, update: int, epoch: float, done: float) -> float:
         warmup = max(1, self.options.warmup)
         return float((warmup / max(update, warmup)) ** 0.5)
 
 
-class Linear(Schedule):
+class LinearDecay(Schedule):
     """From 1 at the beginning straight down to 0 at the nearest of the run's limits (epochs, updates, minutes)."""
 
     name = "linear"
 
-    def __init__(self, options: ScheduleConfig) -> None:
-        super().__init__(options)
-        self.done = 0.0
-
-    def progressed(self, done: float) -> None:
-        self.done = done
-
-    def after_warmup(self, update: int, epoch: float) -> float:
-        return 1.0 - self.done
+    def after_warmup(self, update: int, epoch: float, done: float) -> float:
+        return 1.0 - done
 
 
 class Plateau(Schedule):
@@ -100,23 +86,15 @@ class Plateau(Schedule):
 
     def __init__(self, options: ScheduleConfig) -> None:
         super().__init__(options)
-        self.current = 1.0
-        self.worse = 0
+        self.state = {"current": 1.0, "worse": 0}
 
-    def after_warmup(self, update: int, epoch: float) -> float:
-        return max(self.current, self.options.minimum or 0.0)
+    def after_warmup(self, update: int, epoch: float, done: float) -> float:
+        return max(self.state["current"], self.options.minimum or 0.0)
 
     def evaluated(self, better: bool) -> None:
-        self.worse = 0 if better else self.worse + 1
-        if self.worse > (self.options.patience):
-            self.current *= self.options.factor
-            self.worse = 0
-
-    def state(self) -> dict[str, float]:
-        return {"current": self.current, "worse": self.worse}
-
-    def restore(self, state: dict[str, float]) -> None:
-        self.current, self.worse = state["current"], int(state["worse"])
+        self.state["worse"] = 0 if better else self.state["worse"] + 1
+        if self.state["worse"] > self.options.patience:
+            self.state = {"current": self.state["current"] * self.options.factor, "worse": 0}
 
 
 class Exponential(Schedule):
@@ -126,12 +104,12 @@ class Exponential(Schedule):
     name = "exponential"
     options: ExponentialOptions
 
-    def after_warmup(self, update: int, epoch: float) -> float:
+    def after_warmup(self, update: int, epoch: float, done: float) -> float:
         start, end, minimum = self.options.decay_start, self.options.decay_end, self.options.minimum
         way = min(max((update - start) / (end - start), 0.0), 1.0)
         return float(minimum**way)
 
 
 SCHEDULES: dict[str, type[Schedule]] = {
-    c.name: c for c in (Constant, Halving, InverseSquareRoot, Linear, Plateau, Exponential)
+    c.name: c for c in (Constant, Halving, InverseSquareRoot, LinearDecay, Plateau, Exponential)
 }

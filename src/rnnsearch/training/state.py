@@ -1,7 +1,5 @@
 """Where training stands: everything besides the weights and the optimiser that a resumed run needs."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path

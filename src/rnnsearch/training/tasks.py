@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,8 +13,7 @@ from torch import Tensor
 from rnnsearch.config import RunConfig
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import TrainingError
-from rnnsearch.models.translation_model import TranslationModel
-from rnnsearch.models.translation_pair import TranslationPair, direction
+from rnnsearch.models.translation_model import TranslationModel, TranslationPair, direction
 from rnnsearch.objectives.loss import Model
 from rnnsearch.objectives.symmetry import Symmetric
 from rnnsearch.processes import Processes
@@ -25,13 +24,13 @@ from rnnsearch.systems.table import SYSTEMS
 from rnnsearch.systems.translation import TranslationSystem
 from rnnsearch.systems.validation import Assessor, DevScore, Validation
 from rnnsearch.text.alignments import Links
-from rnnsearch.training.loop import Task
+from rnnsearch.training.gradients import Task
 
 Tensors = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
-class Output:
+class OutputFolder:
     """A model folder that a run becomes: what it holds, and which of the run's tensors are its own."""
 
     folder: Path
@@ -43,35 +42,25 @@ class Output:
         save_system(self.folder, self.system, self.own(tensors))
 
 
-@dataclass(frozen=True)
-class Trained(Generic[Model]):
-    """What a run trains, and the model folders that it becomes."""
-
-    task: Task[Model]
-    outputs: tuple[Output, ...]
+Trained = tuple[Task[Model], tuple[OutputFolder, ...]]
+"""What a run trains, and the model folders that it becomes."""
 
 
 def make_trained(
     config: RunConfig, prepared: Prepared, folder: Path, device: torch.device, processes: Processes
 ) -> Trained[Any]:
     """What a config's run trains, whose model folder is `folder` (and `reverse_folder`, of two directions)."""
-    made = one_system if config.objective.symmetry is None else two_directions
-    return made(config, prepared, folder, device, processes)
-
-
-def one_system(
-    config: RunConfig, prepared: Prepared, folder: Path, device: torch.device, processes: Processes
-) -> Trained[Any]:
-    """A system by its own objective."""
+    if config.objective.symmetry is not None:
+        return _two_directions(config, prepared, folder, device, processes)
     system = SYSTEMS[config.model.kind].make(config, prepared.tokenizers, config.training.seed)
     model = system.model.to(device)
-    gold = _gold(config, prepared)
-    validation = system.validation(prepared.dev, gold, device, processes) if prepared.dev else None
+    dev, gold = prepared.dev, _gold(config, prepared)
+    validation = system.validation(dev, gold, device, processes) if dev else None
     task = Task(model, system.groups(), system.objective(), validation)
-    return Trained(task, (Output(folder, system, lambda tensors: tensors),))
+    return task, (OutputFolder(folder, system, lambda tensors: tensors),)
 
 
-def two_directions(
+def _two_directions(
     config: RunConfig, prepared: Prepared, folder: Path, device: torch.device, processes: Processes
 ) -> Trained[TranslationPair]:
     """Both directions, rewarded where their attention agrees (Cohn et al. 2016)."""
@@ -83,22 +72,17 @@ def two_directions(
     pair = TranslationPair(there.model, back.model).to(device)
     objective = Symmetric(weight, there.objective())
     outputs = (
-        Output(folder, there, lambda tensors: direction(tensors, "onward")),
-        Output(reverse_folder(folder), back, lambda tensors: direction(tensors, "back")),
+        OutputFolder(folder, there, lambda tensors: direction(tensors, "onward")),
+        OutputFolder(reverse_folder(folder), back, lambda tensors: direction(tensors, "back")),
     )
-    groups = [ParameterGroup(list(pair.parameters()))]
-    validation = _both_ways(there, back, prepared, device, processes) if prepared.dev else None
-    return Trained(Task(pair, groups, objective, validation), outputs)
-
-
-def _both_ways(
-    there: TranslationSystem, back: TranslationSystem, prepared: Prepared, device: torch.device, processes: Processes
-) -> PairValidation:
-    gold = _gold(there.config, prepared)
-    turned = [row._replace(texts=row.texts[::-1]) for row in prepared.dev]
-    back_gold = None if gold is None else [links.turned() for links in gold]
-    onward = there.validation(prepared.dev, gold, device, processes)
-    return PairValidation(onward, back.validation(turned, back_gold, device, processes))
+    groups, validation = [ParameterGroup(list(pair.parameters()))], None
+    if prepared.dev:
+        gold = _gold(config, prepared)
+        turned = [row._replace(texts=row.texts[::-1]) for row in prepared.dev]
+        turned_gold = None if gold is None else [links.turned() for links in gold]
+        onward = there.validation(prepared.dev, gold, device, processes)
+        validation = PairValidation(onward, back.validation(turned, turned_gold, device, processes))
+    return Task(pair, groups, objective, validation), outputs
 
 
 def _gold(config: RunConfig, prepared: Prepared) -> list[Links] | None:

@@ -1,18 +1,15 @@
-"""Building and loading the C++ of this folder: it has no header but the language's own, so it takes seconds, once."""
+"""Loading the C++ of this folder, one library for each instruction set, picked by what the processor has: the wheel's
+own, else what the machine's compiler made of it at first use (`building.py`)."""
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import logging
 import os
-import platform
-import shutil
 import subprocess
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -20,72 +17,132 @@ from torch import Tensor
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.files import atomic_file, default_cache
+from rnnsearch.kernels.native.building import (
+    SWITCH,
+    VARIANTS,
+    Command,
+    Variant,
+    build,
+    compiler,
+    file_name,
+    processor,
+    what_went_wrong,
+)
 from rnnsearch.tensors import product_type
 
 log = logging.getLogger(__name__)
 
-HERE = Path(__file__).parent
-FLAGS = (
-    *("-O3", "-march=native", "-std=gnu++17", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
-    *("-fopenmp", "-fPIC", "-w"),
-)
+BUILT = Path(__file__).parent / "built"
+"""Where a wheel has its libraries."""
 TYPES = {torch.float32: "fp32", torch.bfloat16: "bf16"}
-OFF = "RNNSEARCH_NATIVE"
-"""Set to 0 to do without native code."""
 
 
 @cache
-def library(name: str) -> ctypes.CDLL | None:
-    """The library built from `name`.cpp; None where there is no compiler for it, or native code is switched off.
+def runnable() -> list[Variant]:
+    """The variants that this processor can run, the best first; those that a wheel has before those that it lacks."""
+    known = getattr(torch.cpu, "get_capabilities", None)  # an older PyTorch knows nothing of the processor
+    has = {} if known is None else known()
+    can_run = [variant for variant in VARIANTS.get(processor(), ()) if all(has.get(need) for need in variant.needs)]
+    return sorted(can_run, key=lambda variant: not shipped(variant).is_file())
 
-    What went wrong is logged, once.
+
+def shipped(variant: Variant) -> Path:
+    """Where the library of a variant is, if the wheel has it."""
+    return BUILT / file_name(variant)
+
+
+def chosen() -> Variant | None:
+    """The variant that runs here: the best, or the one that RNNSEARCH_NATIVE names; None where there is none."""
+    wanted, can_run = os.environ.get(SWITCH), runnable()
+    if wanted == "0" or not can_run:
+        return None
+    if not wanted or wanted == "1":
+        return can_run[0]
+    named = next((variant for variant in can_run if variant.name == wanted), None)
+    if named is None:
+        can = " or ".join(["0", *(variant.name for variant in can_run)])
+        raise RnnsearchError(f'{SWITCH}: must be {can} on this processor; got "{wanted}"')
+    return named
+
+
+def library() -> ctypes.CDLL | None:
+    """The library of the variant that runs here; None where it can neither be found nor built, or is switched off.
+
+    What went wrong is logged, once. Errors: RnnsearchError (the switch names what cannot run).
     """
-    compiler = _compiler()
-    if os.environ.get(OFF) == "0" or compiler is None:
+    variant = chosen()
+    return None if variant is None else _library(variant)
+
+
+@cache
+def _library(variant: Variant) -> ctypes.CDLL | None:
+    path, command = shipped(variant), compiler()
+    if command is None and not path.is_file():
         log.info(why_not())
         return None
-    sources = [HERE / f"{name}.cpp", *sorted(HERE.glob("*.h"))]
-    path = default_cache() / "native" / f"{name}-{_key(sources, compiler)}.so"
     try:
-        if not path.is_file():
-            with atomic_file(path) as temporary:
-                _build(compiler, sources[0], temporary)
-        return ctypes.CDLL(str(path))
+        return load(path if path.is_file() else built(variant, command or ()))
     except (subprocess.SubprocessError, OSError, RnnsearchError) as error:
-        said = getattr(error, "stderr", None) or str(error)
-        log.warning("native code could not be built, so PyTorch does its work: %s", said.strip().splitlines()[-1])
+        log.warning("native code could not be built, so PyTorch does its work: %s", what_went_wrong(error))
         return None
 
 
-def _compiler() -> str | None:
-    named = (own,) if (own := os.environ.get("CXX")) else ("c++", "g++", "clang++")
-    return next((path for name in named if (path := shutil.which(name))), None)
+def built(variant: Variant, command: Command, flags: tuple[str, ...] = ()) -> Path:
+    """The library of a variant, made by a compiler where it is not yet there; `flags`: more of them."""
+    path = default_cache() / "native" / file_name(variant, (*command, *flags))
+    if not path.is_file():
+        with atomic_file(path) as temporary:
+            build(variant, command, temporary, flags)
+    return path
+
+
+def load(path: Path) -> ctypes.CDLL:
+    """A library that works with PyTorch's threads: a second pool would wait, spinning, on the cores of the first."""
+    found = ctypes.CDLL(str(path))
+    try:
+        everything = ctypes.CDLL(None)
+        pool = (everything.GOMP_parallel, everything.omp_get_thread_num, everything.omp_get_num_threads)
+    except (AttributeError, OSError, TypeError):  # another system's OpenMP: one thread
+        return found
+    found.use_pool(*(ctypes.cast(entry, ctypes.c_void_p) for entry in pool))
+    return found
 
 
 def why_not() -> str:
     """Why there can be no native code; empty where nothing is known to stand against it."""
-    if os.environ.get(OFF) == "0":
-        return f"no native code ({OFF}=0)"
-    return "" if _compiler() else "no native code (no C++ compiler was found)"
+    if os.environ.get(SWITCH) == "0":
+        return f"no native code ({SWITCH}=0)"
+    variant = chosen()
+    if variant is None:
+        return "no native code (none for this processor)"
+    found = shipped(variant).is_file() or compiler() is not None
+    return "" if found else "no native code (no C++ compiler was found)"
 
 
-def status(name: str) -> str:
-    """What a user should know of a library: that it is in use, or that it is not."""
-    return "native code" if library(name) is not None else why_not() or "no native code (it could not be built)"
+def status() -> str:
+    """What a user should know: which native code is in use, or that there is none."""
+    if why_not():
+        return why_not()
+    variant = chosen()
+    assert variant is not None
+    return f"native code for {variant.name}" if library() is not None else "no native code (it could not be built)"
 
 
-def function(name: str, of: str, kind: torch.dtype) -> Callable[..., None] | None:
-    """Function `name` of the library `of` for numbers of a type, or None where it cannot be had here.
+def function(name: str, kind: torch.dtype) -> Callable[..., None] | None:
+    """A function of the library for numbers of a type, or None where it cannot be had here.
 
-    It takes tensors (contiguous, on the CPU), integers and floats in the order of its C++ declaration, runs on as many
-    threads as PyTorch does, and gives nothing back.
+    It takes tensors (contiguous, on the CPU), integers, floats and structures in the order of its C++ declaration, runs
+    on as many threads as PyTorch does (its first argument), and gives nothing back.
     """
-    found = library(of) if kind in TYPES else None
-    entry = None if found is None else getattr(found, f"{name}_{TYPES[kind]}", None)
-    return None if entry is None else lambda *arguments: entry(*map(_argument, arguments))
+    variant = chosen() if kind in TYPES else None
+    if variant is None or (kind == torch.bfloat16 and not variant.bf16):
+        return None
+    found = library()
+    entry = None if found is None else getattr(found, f"{name}_{TYPES[kind]}")
+    return None if entry is None else lambda *given: entry(*map(_argument, (torch.get_num_threads(), *given)))
 
 
-def serves(name: str, of: str, x: Tensor, weight: Tensor, sizes: tuple[int, ...] = ()) -> bool:
+def serves(name: str, x: Tensor, weight: Tensor, sizes: tuple[int, ...] = ()) -> bool:
     """Whether a function can run here: on the CPU, over fp32 weights, in the type that products with x run in.
 
     Products in bfloat16 take numbers two by two, so the `sizes` that they sum over must then be even.
@@ -93,38 +150,13 @@ def serves(name: str, of: str, x: Tensor, weight: Tensor, sizes: tuple[int, ...]
     kind = product_type(x)
     if x.device.type != "cpu" or weight.dtype != torch.float32:
         return False
-    return (kind == torch.float32 or all(size % 2 == 0 for size in sizes)) and function(name, of, kind) is not None
+    return (kind == torch.float32 or all(size % 2 == 0 for size in sizes)) and function(name, kind) is not None
 
 
 def _argument(value: Any) -> Any:
     if isinstance(value, Tensor):
         assert value.is_contiguous() and value.device.type == "cpu"
         return ctypes.c_void_p(value.data_ptr())
+    if isinstance(value, ctypes.Structure):
+        return ctypes.byref(value)
     return ctypes.c_float(value) if isinstance(value, float) else ctypes.c_int64(value)
-
-
-def _build(compiler: str, source: Path, target: Path) -> None:
-    """Compile and link, without an OpenMP of its own: a second pool of threads would wait, spinning, on the cores of
-    PyTorch's, whose functions are found at load time."""
-    with TemporaryDirectory() as folder:
-        compiled = f"{folder}/{source.stem}.o"
-        for command in (
-            [compiler, *FLAGS, "-c", str(source), "-o", compiled],
-            [compiler, "-shared", compiled, "-o", str(target)],
-        ):
-            subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
-
-
-def _key(sources: list[Path], compiler: str) -> str:
-    """Changes with the code, the flags, the compiler and the processor: a home folder may be shared by machines."""
-    parts = [*(source.read_bytes() for source in sources), " ".join((compiler, *FLAGS)).encode(), _processor()]
-    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
-
-
-def _processor() -> bytes:
-    try:
-        lines = Path("/proc/cpuinfo").read_bytes().splitlines()
-    except OSError:
-        return platform.processor().encode()
-    wanted = (b"model name", b"flags", b"Features")
-    return b"\n".join(sorted({line for line in lines if line.startswith(wanted)}))

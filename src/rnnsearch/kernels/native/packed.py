@@ -31,7 +31,7 @@ class Kind(IntEnum):
 
 def decoding() -> ctypes.CDLL | None:
     """The native code of decoding; None where it cannot be had."""
-    return library("decoding")
+    return library()
 
 
 def multiplies_bf16() -> bool:
@@ -82,7 +82,7 @@ class Packed:
         of_rows = (part.data_ptr() for part in self._rows)
         self.matrix = Matrix(self._panels[begin:].data_ptr(), *of_rows, outputs, inputs, kind)
         weight = weight.float().contiguous()
-        native.pack(c_void_p(weight.data_ptr()), byref(self.matrix), c_void_p(self.matrix.panels))
+        native.pack(c_void_p(weight.data_ptr()), byref(self.matrix))
 
     def __call__(self, x: Tensor) -> Tensor:
         """x W^T + b of rows of any number of axes."""

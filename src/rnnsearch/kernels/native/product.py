@@ -10,7 +10,7 @@ from rnnsearch.kernels.native.library import function
 
 def can_run(kind: torch.dtype) -> bool:
     """Whether the compiled function is there for a type."""
-    return function("product", "product", kind) is not None
+    return function("product", kind) is not None
 
 
 def product(x: Tensor, weight: Tensor, out: torch.dtype | None = None) -> Tensor:
@@ -20,7 +20,7 @@ def product(x: Tensor, weight: Tensor, out: torch.dtype | None = None) -> Tensor
     N and the number of threads.
     """
     kind = out or x.dtype
-    run = function("product" if kind == x.dtype else "product_unrounded", "product", x.dtype)
+    run = function("product" if kind == x.dtype else "product_unrounded", x.dtype)
     assert run is not None and x.dtype == weight.dtype
     (M, K), N = x.shape, weight.shape[0]
     y = x.new_empty(M, N, dtype=kind) if K else x.new_zeros(M, N, dtype=kind)

@@ -9,7 +9,7 @@ from rnnsearch.kernels.native.library import function, serves
 
 def can_run(readout: Tensor, weight: Tensor) -> bool:
     """Whether the compiled function is there for logits of these."""
-    return serves("softmax_loss", "softmax_loss", readout, weight)
+    return serves("softmax_loss", readout, weight)
 
 
 def softmax_loss(
@@ -20,7 +20,7 @@ def softmax_loss(
     With `d_bias`, which is added to, the logits become d(sum of losses) / dlogits.
     """
     M, V = logits.shape
-    run = function("softmax_loss", "softmax_loss", logits.dtype)
+    run = function("softmax_loss", logits.dtype)
     assert run is not None
     nll, smoothed = bias.new_empty(M), bias.new_empty(M)
     wanted = d_bias is not None

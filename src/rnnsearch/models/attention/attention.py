@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from rnnsearch.config import AttentionConfig
 from rnnsearch.models.attention.features import FEATURES, Feature
-from rnnsearch.models.attention.normalisers import NORMALISERS, Normaliser
-from rnnsearch.models.attention.scores import SCORES, Score
-from rnnsearch.models.attention.windows import WINDOWS, Placement, Window
+from rnnsearch.models.attention.normalisers import NORMALISERS
+from rnnsearch.models.attention.scores import SCORES
+from rnnsearch.models.attention.windows import WINDOWS, Placement
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import Encoded, Memory
@@ -62,30 +62,24 @@ class Seen(NamedTuple):
 
 
 class Attention(nn.Module):
-    """Attention of a decoder over annotations. Holds parameters only: keys live in the `Memory`."""
+    """The attention that `[model.attention]` composes, of a decoder's states (queries) over annotations.
+
+    Holds parameters only: keys live in the `Memory`.
+    """
 
     twin: Callable[[Attention, Asked, Memory], Attended] | None = None
 
-    def __init__(
-        self, score: Score, window: Window, normaliser: Normaliser, features: tuple[Feature, ...] = ()
-    ) -> None:
+    def __init__(self, config: AttentionConfig, query_size: int, annotation_size: int) -> None:
         super().__init__()
-        self.score = score
-        self.window = window
-        self.normaliser = normaliser
+        self.score = SCORES[config.score.type](config.score, query_size, annotation_size)
+        self.window = WINDOWS[config.window.type](config.window, query_size)
+        self.normaliser = NORMALISERS[config.normaliser]()
+        features = [FEATURES[own.type](own, query_size, annotation_size) for own in config.features]
         self.features = nn.ModuleList(features)
         self.feature_weights = nn.ModuleList(
-            Linear(feature.width, score.hidden_size, bias=False, role="alignment") for feature in features
+            Linear(feature.width, self.score.hidden_size, bias=False, role="alignment") for feature in features
         )
         """W_f of each feature."""
-
-    @classmethod
-    def make(cls, config: AttentionConfig, query_size: int, annotation_size: int) -> Attention:
-        """The attention that `[model.attention]` composes."""
-        score = SCORES[config.score.type].make(config.score, query_size, annotation_size)
-        window = WINDOWS[config.window.type].make(config.window, query_size)
-        features = tuple(FEATURES[given.type].make(given, query_size, annotation_size) for given in config.features)
-        return cls(score, window, NORMALISERS[config.normaliser](), features)
 
     def _features(self) -> list[tuple[Feature, nn.Linear]]:
         """The features, each with its W_f."""
@@ -110,10 +104,7 @@ class Attention(nn.Module):
         """What attention carries into the first target position; `steps`: target positions, where draws are given."""
         B, J = memory.mask.shape
         counts = self.window.counts or bool(self.features) or self.normaliser.draws_noise
-        features = tuple(
-            feature.start(memory, prepared)
-            for (feature, _), prepared in zip(self._features(), memory.features, strict=True)
-        )
+        features = tuple(feature.start(memory) for feature, _ in self._features())
         noise = None
         if draws is not None and self.normaliser.draws_noise:
             noise = draws.uniform((B, steps, J), memory.annotations)
@@ -145,10 +136,7 @@ class Attention(nn.Module):
         alpha = alpha if factor is None else alpha * factor
         context = _context(alpha.to(seen.values.dtype), seen.values, heads)
         if heads > 1:
-            alpha, expected = (
-                _mean_of_heads(alpha, heads),
-                None if expected is None else _mean_of_heads(expected, heads),
-            )
+            alpha, expected = map_tree(lambda weights: weights.unflatten(1, (-1, heads)).mean(2), (alpha, expected))
         return Attended(alpha, context, expected)
 
     def centre(self, asked: Asked, memory: Memory) -> Float[Tensor, "B Q"] | None:
@@ -166,7 +154,7 @@ class Attention(nn.Module):
         extra: Tensor | None = None
         for (feature, weight), state, prepared in zip(self._features(), asked.features, memory.features, strict=True):
             assert asked.position is not None
-            values = feature.values(state, prepared, memory, asked.position)
+            values = feature.values(state, prepared, asked.position)
             if index is not None:
                 values = values.gather(2, index.unsqueeze(3).expand(*index.shape, values.shape[3]))
             share: Tensor = weight(values.to(weight.weight.dtype))
@@ -195,7 +183,7 @@ class Attention(nn.Module):
         attended = map_tree(lambda part: part.flatten(0, 1), self.attend(asked, memory))
         if state.position is not None:
             features = tuple(
-                feature.after(s, prepared, memory, query, attended.alpha)
+                feature.after(s, prepared, query, attended.alpha)
                 for (feature, _), s, prepared in zip(self._features(), state.features, memory.features, strict=True)
             )
             state = AttentionState(state.position + 1, features, state.noise)
@@ -214,11 +202,6 @@ def _each_head(part: Tensor | None, heads: int) -> Tensor | None:
     if part is None or heads == 1 or part.shape[1] == 1:
         return part
     return part.repeat_interleave(heads, dim=1)
-
-
-def _mean_of_heads(alpha: Float[Tensor, "B E J"], heads: int) -> Float[Tensor, "B Q J"]:
-    mean: Tensor = alpha.unflatten(1, (-1, heads)).mean(2)
-    return mean
 
 
 def _context(alpha: Float[Tensor, "B E J"], values: Float[Tensor, "B J H"], heads: int) -> Float[Tensor, "B Q H"]:

@@ -8,7 +8,7 @@ e_ij = v_a^T tanh(W_a s + U_a h_j + W_f f_ij) (Tu et al. 2016; Cohn et al. 2016)
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -20,7 +20,6 @@ from rnnsearch.config.attention import (
     LocalFertilityOptions,
     MarkovOptions,
     NeuralCoverageOptions,
-    PositionOptions,
 )
 from rnnsearch.kernels.linear import linear
 from rnnsearch.models.cells import GRU
@@ -31,48 +30,38 @@ from rnnsearch.tensors import at_least_fp32
 Positions = Int[Tensor, "B Q"]
 Values = Float[Tensor, "B Q J F"]
 Queries = Float[Tensor, "N D"]
-Weights = Float[Tensor, "N J"]
+Alpha = Float[Tensor, "N J"]
 
 
 class Feature(nn.Module, ABC):
-    """A feature of `width` numbers (F) a source position."""
+    """A feature of `width` numbers (F) a source position, made of its own options and two sizes.
+
+    `state` is what it remembers, one row a hypothesis; `prepared` what `on` made, one row a sentence.
+    """
 
     name: ClassVar[str]
     remembers: ClassVar[bool] = True
     """Whether it depends on the weights so far, so that one target position must come after the other."""
     width: int
 
-    @classmethod
-    @abstractmethod
-    def make(cls, options: Any, query_size: int, annotation_size: int) -> Feature:
-        """A feature of its own options."""
+    def __init__(self, options: Any, query_size: int, annotation_size: int) -> None:
+        super().__init__()
 
     def on(self, encoded: Encoded) -> Tensor | None:
         """What it computes once a sentence, [B, ...]; kept in `Memory.features`."""
         return None
 
-    @abstractmethod
-    def start(self, memory: Memory, prepared: Tensor | None) -> Any:
-        """Its state before the first target position: a named tuple of tensors, one row a sentence."""
+    def start(self, memory: Memory) -> Tensor | None:
+        """Its state before the first target position: zeros [B, J], in the precision of weights."""
+        return torch.zeros_like(at_least_fp32(memory.annotations[:, :, 0]))
 
     @abstractmethod
-    def values(self, state: Any, prepared: Tensor | None, memory: Memory, position: Positions) -> Values:
+    def values(self, state: Any, prepared: Any, position: Positions) -> Values:
         """The feature of every source position for Q queries a sentence; rows of `state` are B * Q."""
 
     @abstractmethod
-    def after(self, state: Any, prepared: Tensor | None, memory: Memory, query: Queries, alpha: Weights) -> Any:
+    def after(self, state: Any, prepared: Any, query: Queries, alpha: Alpha) -> Tensor | None:
         """The state after a target position whose weights were alpha; N = B * Q rows."""
-
-
-class Past(NamedTuple):
-    """What is remembered of the weights so far, alpha [N, J]: their last, or a sum of them."""
-
-    alpha: Tensor
-
-
-def _no_past(memory: Memory) -> Past:
-    """Nothing yet, in the precision of weights."""
-    return Past(torch.zeros_like(at_least_fp32(memory.annotations[:, :, 0])))
 
 
 class LinguisticCoverage(Feature):
@@ -82,82 +71,57 @@ class LinguisticCoverage(Feature):
     name = "coverage-linguistic"
     width = 1
 
-    def __init__(self, annotation_size: int, most: float) -> None:
-        super().__init__()
-        self.most = most
+    def __init__(self, options: LinguisticCoverageOptions, query_size: int, annotation_size: int) -> None:
+        super().__init__(options, query_size, annotation_size)
+        self.most = options.fertility
         """N."""
         self.fertility = Linear(annotation_size, 1, bias=False)
         """U_f."""
-
-    @classmethod
-    def make(cls, options: LinguisticCoverageOptions, query_size: int, annotation_size: int) -> LinguisticCoverage:
-        return cls(annotation_size, options.fertility)
 
     def on(self, encoded: Encoded) -> Tensor:
         """Phi [B, J]."""
         return self.most * torch.sigmoid(at_least_fp32(self.fertility(encoded.annotations)[:, :, 0]))
 
-    def start(self, memory: Memory, prepared: Tensor | None) -> Past:
-        return _no_past(memory)
+    def values(self, state: Tensor, prepared: Tensor, position: Positions) -> Values:
+        return state.view(*position.shape, -1, 1)
 
-    def values(self, state: Any, prepared: Tensor | None, memory: Memory, position: Positions) -> Values:
-        coverage: Tensor = state.alpha
-        return coverage.view(*position.shape, -1, 1)
-
-    def after(self, state: Any, prepared: Tensor | None, memory: Memory, query: Queries, alpha: Weights) -> Past:
-        assert prepared is not None
+    def after(self, state: Tensor, prepared: Tensor, query: Queries, alpha: Alpha) -> Tensor:
         rows = alpha.view(*prepared.shape[:1], -1, prepared.shape[1])
-        return Past(state.alpha + (rows / prepared.unsqueeze(1)).flatten(0, 1))
-
-
-class Covered(NamedTuple):
-    """C [N, J, d]."""
-
-    vectors: Tensor
+        return state + (rows / prepared.unsqueeze(1)).flatten(0, 1)
 
 
 class NeuralCoverage(Feature):
     """Tu et al. 2016, section 3.1.2: C_ij = f(C_{i-1,j}, alpha_ij, h_j, s_{i-1}), d numbers a source position, f a GRU
-    (that of Bahdanau et al., as in the paper's own system) that reads the other three side by side."""
+    (that of Bahdanau et al., as in the paper's own system) that reads the other three side by side. The state is C."""
 
     name = "coverage-neural"
 
-    def __init__(self, query_size: int, annotation_size: int, size: int) -> None:
-        super().__init__()
-        self.width = size
+    def __init__(self, options: NeuralCoverageOptions, query_size: int, annotation_size: int) -> None:
+        super().__init__(options, query_size, annotation_size)
+        self.width = options.coverage_size
         self.annotation_size = annotation_size
-        self.cell = GRU(1 + annotation_size + query_size, size)
+        self.cell = GRU(1 + annotation_size + query_size, self.width)
         """f; its inputs are alpha_ij, h_j and s_{i-1}, in this order."""
-
-    @classmethod
-    def make(cls, options: NeuralCoverageOptions, query_size: int, annotation_size: int) -> NeuralCoverage:
-        return cls(query_size, annotation_size, options.coverage_size)
 
     def on(self, encoded: Encoded) -> Tensor:
         """The annotations' share of all gates, bias and all, [B, J, 3 d]."""
         weight = self.cell.input.weight[:, 1 : 1 + self.annotation_size]
         return linear(encoded.annotations, weight, self.cell.input.bias)
 
-    def start(self, memory: Memory, prepared: Tensor | None) -> Covered:
+    def start(self, memory: Memory) -> Tensor:
         B, J, _ = memory.annotations.shape
-        return Covered(at_least_fp32(memory.annotations.new_zeros(B, J, self.width)))
+        return at_least_fp32(memory.annotations.new_zeros(B, J, self.width))
 
-    def values(self, state: Any, prepared: Tensor | None, memory: Memory, position: Positions) -> Values:
-        coverage: Tensor = state.vectors
-        return coverage.view(*position.shape, -1, self.width)
+    def values(self, state: Tensor, prepared: Tensor, position: Positions) -> Values:
+        return state.view(*position.shape, -1, self.width)
 
-    def after(self, state: Any, prepared: Tensor | None, memory: Memory, query: Queries, alpha: Weights) -> Covered:
-        assert prepared is not None
+    def after(self, state: Tensor, prepared: Tensor, query: Queries, alpha: Alpha) -> Tensor:
         (N, J), B = alpha.shape, prepared.shape[0]
         weight = self.cell.input.weight
         fixed = linear(query, weight[:, 1 + self.annotation_size :]).view(B, -1, 1, weight.shape[0])
         gates = prepared.unsqueeze(1) + fixed + alpha.view(B, -1, J, 1) * weight[:, 0]
-        new = self.cell.step(gates.view(N * J, -1), Hidden(state.vectors.flatten(0, 1)))
-        return Covered(new.h.view(N, J, self.width).to(state.vectors.dtype))
-
-
-class Nothing(NamedTuple):
-    """The state of a feature that remembers nothing."""
+        new = self.cell.step(gates.view(N * J, -1), Hidden(state.flatten(0, 1)))
+        return new.h.view(N, J, self.width).to(state.dtype)
 
 
 class Position(Feature):
@@ -168,55 +132,36 @@ class Position(Feature):
     remembers = False
     width = 3
 
-    @classmethod
-    def make(cls, options: PositionOptions, query_size: int, annotation_size: int) -> Position:
-        return cls()
-
     def on(self, encoded: Encoded) -> Tensor:
         """log(1 + j) and log(1 + J) of every source position, [B, J, 2]."""
         at = torch.arange(1, encoded.mask.shape[1] + 1, device=encoded.mask.device).expand(encoded.mask.shape)
         count = encoded.mask.sum(1, keepdim=True).expand(at.shape)
         return torch.log1p(torch.stack([at, count], dim=2).to(at_least_fp32(encoded.annotations).dtype))
 
-    def start(self, memory: Memory, prepared: Tensor | None) -> Nothing:
-        return Nothing()
+    def start(self, memory: Memory) -> None:
+        return None
 
-    def values(self, state: Any, prepared: Tensor | None, memory: Memory, position: Positions) -> Values:
-        assert prepared is not None
+    def values(self, state: None, prepared: Tensor, position: Positions) -> Values:
         B, J, _ = prepared.shape
         target = torch.log1p((position + 1).to(prepared.dtype))[:, :, None, None].expand(-1, -1, J, 1)
         return torch.cat([target, prepared.unsqueeze(1).expand(B, position.shape[1], J, 2)], dim=3)
 
-    def after(self, state: Any, prepared: Tensor | None, memory: Memory, query: Queries, alpha: Weights) -> Nothing:
-        return Nothing()
+    def after(self, state: None, prepared: Tensor, query: Queries, alpha: Alpha) -> None:
+        return None
 
 
 class _Neighbours(Feature):
     """A window [j - k, j + k] over numbers remembered of every source position, zero outside the sentence."""
 
-    def __init__(self, neighbours: int) -> None:
-        super().__init__()
-        self.neighbours = neighbours
+    def __init__(self, options: MarkovOptions | LocalFertilityOptions, query_size: int, annotation_size: int) -> None:
+        super().__init__(options, query_size, annotation_size)
+        self.neighbours = options.neighbours
         """k."""
-        self.width = 2 * neighbours + 1
+        self.width = 2 * self.neighbours + 1
 
-    @classmethod
-    def make(cls, options: MarkovOptions | LocalFertilityOptions, query_size: int, annotation_size: int) -> _Neighbours:
-        return cls(options.neighbours)
-
-    def start(self, memory: Memory, prepared: Tensor | None) -> Past:
-        return _no_past(memory)
-
-    def values(self, state: Any, prepared: Tensor | None, memory: Memory, position: Positions) -> Values:
-        around = pad(state.alpha, (self.neighbours, self.neighbours)).unfold(1, self.width, 1)
+    def values(self, state: Tensor, prepared: None, position: Positions) -> Values:
+        around = pad(state, (self.neighbours, self.neighbours)).unfold(1, self.width, 1)
         return around.view(*position.shape, -1, self.width)
-
-    def after(self, state: Any, prepared: Tensor | None, memory: Memory, query: Queries, alpha: Weights) -> Past:
-        return Past(self.kept(state.alpha, alpha))
-
-    @abstractmethod
-    def kept(self, before: Float[Tensor, "N J"], alpha: Float[Tensor, "N J"]) -> Float[Tensor, "N J"]:
-        """What is remembered after a target position whose weights were alpha, from what was before."""
 
 
 class Markov(_Neighbours):
@@ -225,7 +170,7 @@ class Markov(_Neighbours):
 
     name = "markov"
 
-    def kept(self, before: Float[Tensor, "N J"], alpha: Float[Tensor, "N J"]) -> Float[Tensor, "N J"]:
+    def after(self, state: Tensor, prepared: None, query: Queries, alpha: Alpha) -> Tensor:
         return alpha
 
 
@@ -235,8 +180,8 @@ class LocalFertility(_Neighbours):
 
     name = "fertility-local"
 
-    def kept(self, before: Float[Tensor, "N J"], alpha: Float[Tensor, "N J"]) -> Float[Tensor, "N J"]:
-        return before + alpha
+    def after(self, state: Tensor, prepared: None, query: Queries, alpha: Alpha) -> Tensor:
+        return state + alpha
 
 
 FEATURES: dict[str, type[Feature]] = {

@@ -27,11 +27,8 @@ from torch import Tensor, nn
 from rnnsearch.config.attention import (
     AdditiveOptions,
     ConcatOptions,
-    DotOptions,
-    GeneralOptions,
     LocationOptions,
     MultiHeadAdditiveOptions,
-    ScaledDotOptions,
 )
 from rnnsearch.errors import ModelError
 from rnnsearch.kernels.linear import linear
@@ -47,7 +44,7 @@ Annotations = Float[Tensor, "B J H"]
 
 
 class Score(nn.Module, ABC):
-    """A score of queries of `query_size` numbers against annotations of `annotation_size` numbers."""
+    """A score of its own options, of queries of `query_size` against annotations of `annotation_size` numbers."""
 
     name: ClassVar[str]
     takes_features: ClassVar[bool] = False
@@ -59,17 +56,17 @@ class Score(nn.Module, ABC):
     hidden_size: int = 0
     heads: int = 1
     """M: its energies are [B, Q * M, J], the heads of a query side by side, and each head has its own weights."""
+    key: Linear
 
-    @classmethod
-    @abstractmethod
-    def make(cls, options: Any, query_size: int, annotation_size: int) -> Score:
-        """A score of its own options."""
+    def __init__(self, options: Any, query_size: int, annotation_size: int) -> None:
+        super().__init__()
 
-    @abstractmethod
     def keys(self, annotations: Annotations) -> Keys:
-        """The part that depends on the annotations alone."""
+        """The part that depends on the annotations alone: U h_j ("V h_j is precomputed" in the slides)."""
+        keys: Keys = self.key(annotations)
+        return keys
 
-    def values(self, annotations: Float[Tensor, "B J H"]) -> Float[Tensor, "B J H"] | None:
+    def values(self, annotations: Annotations) -> Annotations | None:
         """What contexts are sums of, each head's H / M numbers side by side; None: the annotations themselves."""
         return None
 
@@ -79,31 +76,22 @@ class Score(nn.Module, ABC):
 
 
 class Additive(Score):
-    """The alignment model of Bahdanau et al. (appendix A.1.2): e_ij = v_a^T tanh(W_a s_{i-1} + U_a h_j).
-
-    U_a h_j is the key, computed once a sentence ("V h_j is precomputed" in the slides).
-    """
+    """The alignment model of Bahdanau et al. (appendix A.1.2): e_ij = v_a^T tanh(W_a s_{i-1} + U_a h_j)."""
 
     name = "additive"
     takes_features = True
 
-    def __init__(self, query_size: int, annotation_size: int, size: int) -> None:
-        super().__init__()
-        self.hidden_size = size
-        self.query = Linear(query_size, size, bias=False, role="alignment")
+    def __init__(
+        self, options: AdditiveOptions | MultiHeadAdditiveOptions, query_size: int, annotation_size: int
+    ) -> None:
+        super().__init__(options, query_size, annotation_size)
+        self.hidden_size = options.size
+        self.query = Linear(query_size, options.size, bias=False, role="alignment")
         """W_a."""
-        self.key = Linear(annotation_size, size, bias=False, role="alignment")
+        self.key = Linear(annotation_size, options.size, bias=False, role="alignment")
         """U_a."""
-        self.vector = parameter("alignment_vector", size)
+        self.vector = parameter("alignment_vector", options.size)
         """v_a."""
-
-    @classmethod
-    def make(cls, options: AdditiveOptions, query_size: int, annotation_size: int) -> Additive:
-        return cls(query_size, annotation_size, options.size)
-
-    def keys(self, annotations: Annotations) -> Keys:
-        keys: Keys = self.key(annotations)
-        return keys
 
     def forward(self, query: Queries, keys: Keys, extra: Extra = None) -> Energies:
         hidden = _hidden(self.query(query), keys, extra)
@@ -116,18 +104,14 @@ class Concat(Score):
     name = "concat"
     takes_features = True
 
-    def __init__(self, query_size: int, annotation_size: int, size: int) -> None:
-        super().__init__()
-        self.hidden_size = size
+    def __init__(self, options: ConcatOptions, query_size: int, annotation_size: int) -> None:
+        super().__init__(options, query_size, annotation_size)
+        self.hidden_size = options.size
         self.query_size = query_size
-        self.weight = parameter("alignment", size, query_size + annotation_size)
+        self.weight = parameter("alignment", options.size, query_size + annotation_size)
         """W_a."""
-        self.vector = parameter("alignment_vector", size)
+        self.vector = parameter("alignment_vector", options.size)
         """v_a."""
-
-    @classmethod
-    def make(cls, options: ConcatOptions, query_size: int, annotation_size: int) -> Concat:
-        return cls(query_size, annotation_size, options.size)
 
     def keys(self, annotations: Annotations) -> Keys:
         return linear(annotations, self.weight[:, self.query_size :])
@@ -137,37 +121,21 @@ class Concat(Score):
         return hidden @ self.vector.to(hidden.dtype)
 
 
-class MultiHeadAdditive(Score):
+class MultiHeadAdditive(Additive):
     """M additive scores of size / M hidden units each: e^m_ij = v_m^T tanh(W_m s + U_m h_j), and M contexts
     c^m_i = sum_j alpha^m_ij V_m h_j of H / M numbers each, side by side (Chen et al. 2018, section 4.1: the multi-head
     attention of Vaswani et al. 2017, section 3.2.2, with additive instead of dot scores; no matrix after the heads, for
-    every reader of a context begins with one)."""
+    every reader of a context begins with one). W_m, U_m and v_m of all heads stand one below the other."""
 
     name = "multi-head-additive"
-    takes_features = True
 
-    def __init__(self, query_size: int, annotation_size: int, size: int, heads: int) -> None:
-        super().__init__()
-        self.hidden_size = size
-        self.heads: int = heads
-        self.query = Linear(query_size, size, bias=False, role="alignment")
-        """W_m of all heads, one below the other."""
-        self.key = Linear(annotation_size, size, bias=False, role="alignment")
-        """U_m."""
+    def __init__(self, options: MultiHeadAdditiveOptions, query_size: int, annotation_size: int) -> None:
+        super().__init__(options, query_size, annotation_size)
+        self.heads: int = options.heads
         self.value = Linear(annotation_size, annotation_size, bias=False)
         """V_m."""
-        self.vector = parameter("alignment_vector", size)
-        """v_m, one after the other."""
 
-    @classmethod
-    def make(cls, options: MultiHeadAdditiveOptions, query_size: int, annotation_size: int) -> MultiHeadAdditive:
-        return cls(query_size, annotation_size, options.size, options.heads)
-
-    def keys(self, annotations: Annotations) -> Keys:
-        keys: Keys = self.key(annotations)
-        return keys
-
-    def values(self, annotations: Float[Tensor, "B J H"]) -> Float[Tensor, "B J H"]:
+    def values(self, annotations: Annotations) -> Annotations:
         values: Tensor = self.value(annotations)
         return values
 
@@ -195,10 +163,6 @@ class Dot(Product):
     name = "dot"
     draws = False
 
-    @classmethod
-    def make(cls, options: DotOptions | ScaledDotOptions, query_size: int, annotation_size: int) -> Dot:
-        return cls()
-
     def keys(self, annotations: Annotations) -> Keys:
         return annotations
 
@@ -220,18 +184,10 @@ class General(Product):
 
     name = "general"
 
-    def __init__(self, query_size: int, annotation_size: int) -> None:
-        super().__init__()
+    def __init__(self, options: Any, query_size: int, annotation_size: int) -> None:
+        super().__init__(options, query_size, annotation_size)
         self.key = Linear(annotation_size, query_size, bias=False, role="alignment")
         """W_a."""
-
-    @classmethod
-    def make(cls, options: GeneralOptions, query_size: int, annotation_size: int) -> General:
-        return cls(query_size, annotation_size)
-
-    def keys(self, annotations: Annotations) -> Keys:
-        keys: Keys = self.key(annotations)
-        return keys
 
 
 class Location(Product):
@@ -243,14 +199,10 @@ class Location(Product):
 
     name = "location"
 
-    def __init__(self, query_size: int, max_source: int) -> None:
-        super().__init__()
-        self.weight = parameter("alignment", max_source, query_size)
+    def __init__(self, options: LocationOptions, query_size: int, annotation_size: int) -> None:
+        super().__init__(options, query_size, annotation_size)
+        self.weight = parameter("alignment", options.max_source, query_size)
         """W_a."""
-
-    @classmethod
-    def make(cls, options: LocationOptions, query_size: int, annotation_size: int) -> Location:
-        return cls(query_size, options.max_source)
 
     def keys(self, annotations: Annotations) -> Keys:
         length, most = annotations.shape[1], self.weight.shape[0]

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from rnnsearch.config.attention import GlobalOptions, LocalMonotonicOptions, LocalPredictiveOptions
+from rnnsearch.config.attention import LocalMonotonicOptions, LocalPredictiveOptions
 from rnnsearch.models.initialise import parameter
 from rnnsearch.models.linear import Linear
 from rnnsearch.tensors import at_least_fp32
@@ -39,7 +39,7 @@ Real = Bool[Tensor, "B r P"]
 
 
 class Window(nn.Module, ABC):
-    """A window over the source positions."""
+    """A window over the source positions, made of its own options."""
 
     name: ClassVar[str]
     counts: ClassVar[bool] = False
@@ -49,15 +49,13 @@ class Window(nn.Module, ABC):
     reach: int | None = None
     """D: a query sees the positions within D of its centre alone, so no more than 2 D + 1; None: it sees all."""
 
-    @classmethod
-    @abstractmethod
-    def make(cls, options: Any, query_size: int) -> Window:
-        """A window of its own options."""
+    def __init__(self, options: Any, query_size: int) -> None:
+        super().__init__()
 
-    @abstractmethod
     def centre(self, query: Queries, mask: Mask, position: Targets) -> Centres | None:
         """p_t of Q queries a sentence at target positions t (None unless `counts`), in fp32 at least; None where the
         window has no centre."""
+        return None
 
     @abstractmethod
     def place(self, centre: Centres | None, positions: Sources, real: Real) -> Placement:
@@ -68,13 +66,6 @@ class Global(Window):
     """All real source positions."""
 
     name = "global"
-
-    @classmethod
-    def make(cls, options: GlobalOptions, query_size: int) -> Global:
-        return cls()
-
-    def centre(self, query: Queries, mask: Mask, position: Targets) -> None:
-        return None
 
     def place(self, centre: Centres | None, positions: Sources, real: Real) -> Placement:
         return Placement(real)
@@ -90,13 +81,9 @@ class LocalMonotonic(Window):
     name = "local-m"
     counts = True
 
-    def __init__(self, reach: int) -> None:
-        super().__init__()
-        self.reach: int = reach
-
-    @classmethod
-    def make(cls, options: LocalMonotonicOptions, query_size: int) -> LocalMonotonic:
-        return cls(options.width)
+    def __init__(self, options: LocalMonotonicOptions, query_size: int) -> None:
+        super().__init__(options, query_size)
+        self.reach: int = options.width
 
     def centre(self, query: Queries, mask: Mask, position: Targets) -> Centres:
         assert position is not None
@@ -118,17 +105,13 @@ class LocalPredictive(Window):
     name = "local-p"
     weighs = True
 
-    def __init__(self, query_size: int, reach: int) -> None:
-        super().__init__()
-        self.reach: int = reach
+    def __init__(self, options: LocalPredictiveOptions, query_size: int) -> None:
+        super().__init__(options, query_size)
+        self.reach: int = options.width
         self.query = Linear(query_size, query_size, bias=False)
         """W_p."""
         self.vector = parameter("weight", query_size)
         """v_p."""
-
-    @classmethod
-    def make(cls, options: LocalPredictiveOptions, query_size: int) -> LocalPredictive:
-        return cls(query_size, options.width)
 
     def centre(self, query: Queries, mask: Mask, position: Targets) -> Centres:
         hidden = torch.tanh(self.query(query))

@@ -1,4 +1,5 @@
-"""The decoder of RNNsearch (Bahdanau et al. 2015, section 3.1 and appendix A.2.2)."""
+"""The decoders of Bahdanau et al. 2015: RNNsearch (section 3.1 and appendix A.2.2), and RNNencdec, the baseline of its
+table; both in any cell."""
 
 from __future__ import annotations
 
@@ -9,16 +10,44 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rnnsearch.config import ModelConfig
-from rnnsearch.config.decoders import BahdanauOptions, BahdanauTanhOptions
-from rnnsearch.models.attention.attention import Attention, AttentionState
-from rnnsearch.models.cells import CELLS, Cell
-from rnnsearch.models.decoders.decoder import Decoder, Reading
+from rnnsearch.config.decoders import BahdanauOptions, BahdanauTanhOptions, RNNencdecOptions
+from rnnsearch.models.attention.attention import AttentionState
+from rnnsearch.models.cells import CELLS
+from rnnsearch.models.decoders.decoder import Decoder, Reading, make_attention
 from rnnsearch.models.decoders.readouts import DeepOutput, Readout, TanhOutput
-from rnnsearch.models.decoders.starts import make_attention
-from rnnsearch.models.draws import Draws, state_mask
-from rnnsearch.models.encoder import Encoder, MakeCell
+from rnnsearch.models.draws import Draws, sequence_mask
+from rnnsearch.models.encoders import Encoder
 from rnnsearch.models.linear import Linear
-from rnnsearch.models.memory import CellState, Encoded, Memory
+from rnnsearch.models.memory import CellState, Memory
+
+
+class _OneCell(Decoder):
+    """s_i = f(s_{i-1}, E y_{i-1}, c), whose gates each add C c, under an output of s, E y_{i-1} and c."""
+
+    output: ClassVar[type[Readout]] = DeepOutput
+    """The layer that reads them."""
+
+    def __init__(
+        self, options: BahdanauOptions | BahdanauTanhOptions | RNNencdecOptions, model: ModelConfig, encoder: Encoder
+    ) -> None:
+        super().__init__(options, model, encoder)
+        context = encoder.annotation_size if self.attends else encoder.summary_size
+        if self.attends:
+            self.attention = make_attention(model, encoder)
+        self.cell = CELLS[options.cell](model.embedding, options.size)
+        self.context = Linear(context, self.cell.blocks * options.size, bias=False)
+        """C of every gate."""
+        self.initial = Linear(encoder.summary_size, options.size)
+        """W_s."""
+        self.deep_output = self.output(options.size, model.embedding, context, options.readout_size)
+
+    def first(self, memory: Memory, draws: Draws | None) -> tuple[CellState, Tensor | None]:
+        """The cell's state of s_0 = tanh(W_s summary), and the sequence's dropout mask on what it feeds back."""
+        s_0 = torch.tanh(self.initial(memory.summary))
+        return self.cell.start(s_0), sequence_mask(draws, self.state_dropout, s_0, self.cell.size)
+
+    def inputs(self, y_prev: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
+        return self.cell.inputs(y_prev)
 
 
 class BahdanauState(NamedTuple):
@@ -30,7 +59,7 @@ class BahdanauState(NamedTuple):
     keep: Tensor | None = None
 
 
-class Bahdanau(Decoder):
+class Bahdanau(_OneCell):
     """Attends with s_{i-1} BEFORE the update, feeds the context into the cell, reads out s_{i-1}.
 
     s_0 = tanh(W_s backward h_1);  alpha_i = softmax_j a(s_{i-1}, h_j);  c_i = sum_j alpha_ij h_j;
@@ -40,57 +69,16 @@ class Bahdanau(Decoder):
     name = "bahdanau"
     attends = True
     attends_before_reading = True
-    output: ClassVar[type[Readout]] = DeepOutput
-    """The layer that reads s_{i-1}, E y_{i-1} and c_i."""
-
-    def __init__(
-        self,
-        make_cell: MakeCell,
-        attention: Attention,
-        embedding: int,
-        annotation: int,
-        summary: int,
-        size: int,
-        readout: int,
-        state_dropout: float = 0.0,
-    ) -> None:
-        super().__init__()
-        self.attention = attention
-        self.cell: Cell = make_cell(embedding, size)
-        self.context = Linear(annotation, self.cell.blocks * size, bias=False)
-        """C of every gate."""
-        self.initial = Linear(summary, size)
-        """W_s."""
-        self.deep_output = self.output(size, embedding, annotation, readout)
-        self.readout_size = readout
-        self.state_dropout = state_dropout
-
-    @classmethod
-    def make(cls, options: BahdanauOptions | BahdanauTanhOptions, model: ModelConfig, encoder: Encoder) -> Bahdanau:
-        sizes = (model.embedding, encoder.annotation_size, encoder.summary_size, options.size, options.readout_size)
-        return cls(CELLS[options.cell], make_attention(model, encoder), *sizes, model.dropout.state)
-
-    def remember(self, encoded: Encoded) -> Memory:
-        return self.attention.on(encoded)
 
     def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> BahdanauState:
-        s_0 = torch.tanh(self.initial(memory.summary))
-        keep = state_mask(self.cell.size, s_0, self.state_dropout, draws)
-        return BahdanauState(self.cell.start(s_0), self.attention.start(memory, draws, steps), keep)
-
-    def inputs(self, y_prev: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
-        return self.cell.inputs(y_prev)
+        cell, keep = self.first(memory, draws)
+        return BahdanauState(cell, self.attention.start(memory, draws, steps), keep)
 
     def step(self, x: Float[Tensor, "N G"], state: BahdanauState, memory: Memory) -> tuple[BahdanauState, Reading]:
         s = state.cell.h
         attended, attention = self.attention.step(s, state.attention, memory)
         cell = self.cell.step(x + self.context(attended.context), state.cell, state.keep)
-        reading = Reading.of(s, attended)
-        return BahdanauState(cell, attention, state.keep), reading
-
-    def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
-        t: Tensor = self.deep_output(reading.state, y_prev, reading.context)
-        return t
+        return BahdanauState(cell, attention, state.keep), Reading.of(s, attended)
 
 
 class BahdanauTanh(Bahdanau):
@@ -99,3 +87,30 @@ class BahdanauTanh(Bahdanau):
 
     name = "bahdanau-tanh"
     output = TanhOutput
+
+
+class ContextState(NamedTuple):
+    """cell: the cell's state; context: c [N, H]; share: C c of every gate [N, G], computed once a sentence;
+    keep: [N, D], the sequence's dropout mask on what the cell feeds back, None without."""
+
+    cell: CellState
+    context: Tensor
+    share: Tensor
+    keep: Tensor | None = None
+
+
+class RNNencdec(_OneCell):
+    """Bahdanau's decoder with c_i fixed to c = forward h_Tx ("the model becomes RNN Encoder-Decoder if we
+    fix c_i to forward h_Tx"): s_0 = tanh(W_s c), c fed to every step and to the deep output."""
+
+    name = "rnnencdec"
+    attends = False
+
+    def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> ContextState:
+        c = memory.summary
+        cell, keep = self.first(memory, draws)
+        return ContextState(cell, c, self.context(c), keep)
+
+    def step(self, x: Float[Tensor, "N G"], state: ContextState, memory: Memory) -> tuple[ContextState, Reading]:
+        cell = self.cell.step(x + state.share, state.cell, state.keep)
+        return state._replace(cell=cell), Reading(state=state.cell.h, context=state.context, alpha=None)

@@ -1,24 +1,40 @@
-"""The conditional recurrence: a transition with the word, attention, a transition with the context, and more."""
+"""Conditional recurrences: a transition with the word, attention, a transition with the context, and more.
+
+The conditional GRU is that of Nematus (Sennrich et al. 2017, "Nematus: a toolkit for neural machine translation"); deep
+transitions and BiDeep are those of Miceli Barone et al. 2017, "Deep architectures for NMT".
+"""
 
 from __future__ import annotations
 
-from typing import cast
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import NamedTuple, cast
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from rnnsearch.models.attention.attention import Attended, Attention, AttentionState
-from rnnsearch.models.cell import Cell
-from rnnsearch.models.decoders.starts import mask_of
-from rnnsearch.models.encoder import MakeCell
-from rnnsearch.models.memory import CellState, Memory
+from rnnsearch.config import ModelConfig
+from rnnsearch.config.decoders import BiDeepOptions, ConditionalGRUOptions, DeepTransitionOptions
+from rnnsearch.models.attention.attention import Attended, AttentionState
+from rnnsearch.models.cells import CELLS, Cell
+from rnnsearch.models.decoders.decoder import Decoder, Reading, first_state, make_attention, mean_annotation
+from rnnsearch.models.decoders.readouts import TanhOutput
+from rnnsearch.models.draws import Draws, each_mask, sequence_mask
+from rnnsearch.models.encoders import Encoder
+from rnnsearch.models.linear import Linear
+from rnnsearch.models.memory import CellState, Encoded, Memory
+
+Options = ConditionalGRUOptions | DeepTransitionOptions | BiDeepOptions
+Keeps = Iterator[Tensor | None]
+"""The dropout masks on what each cell feeds back, from which a cell takes its own; see `each_mask`."""
 
 
 class Transitions(nn.Module):
     """s_k = GRU_k(0, s_{k-1}), k = 1..n: cells that read nothing but the state before them
     (Miceli Barone et al. 2017, section 3.1)."""
 
-    def __init__(self, make_cell: MakeCell, size: int, count: int) -> None:
+    def __init__(self, make_cell: type[Cell], size: int, count: int) -> None:
         super().__init__()
         self.cells = nn.ModuleList(make_cell(None, size) for _ in range(count))
 
@@ -27,11 +43,11 @@ class Transitions(nn.Module):
         """The cells, in the order of the transitions."""
         return [cast(Cell, cell) for cell in self.cells]
 
-    def forward(self, state: CellState, masks: Tensor | None, first: int) -> CellState:
-        """The state after all of them; their dropout masks are those of `masks` from number `first`."""
+    def forward(self, state: CellState, keeps: Keeps) -> CellState:
+        """The state after all of them."""
         nothing = state.h.new_empty(state.h.shape[0], 0)
-        for number, cell in enumerate(self.layers, start=first):
-            state = cell.step(cell.inputs(nothing), state, mask_of(masks, number))
+        for cell in self.layers:
+            state = cell.step(cell.inputs(nothing), state, next(keeps))
         return state
 
 
@@ -41,35 +57,174 @@ class Conditional(nn.Module):
     It has 2 + transitions cells, and as many dropout masks on what they feed back.
     """
 
-    def __init__(
-        self,
-        make_cell: MakeCell,
-        attention: Attention,
-        embedding: int,
-        annotation: int,
-        size: int,
-        transitions: int = 0,
-    ) -> None:
+    def __init__(self, options: Options, model: ModelConfig, encoder: Encoder) -> None:
         super().__init__()
-        self.attention = attention
-        self.word: Cell = make_cell(embedding, size)
+        make_cell = CELLS[options.cell]
+        self.attention = make_attention(model, encoder)
+        self.word = make_cell(model.embedding, options.size)
         """GRU_1."""
-        self.context: Cell = make_cell(annotation, size)
+        self.context = make_cell(encoder.annotation_size, options.size)
         """GRU_2."""
-        self.transitions = Transitions(make_cell, size, transitions)
-        self.count = 2 + transitions
+        self.transitions = Transitions(make_cell, options.size, options.transitions)
+        self.count = 2 + options.transitions
 
     def step(
-        self,
-        x: Float[Tensor, "N G"],
-        state: CellState,
-        attention: AttentionState,
-        memory: Memory,
-        masks: Float[Tensor, "N C D"] | None,
+        self, x: Float[Tensor, "N G"], state: CellState, attention: AttentionState, memory: Memory, keeps: Keeps
     ) -> tuple[CellState, Attended, AttentionState]:
         """One target position, from the word's share x of GRU_1's gates."""
-        between = self.word.step(x, state, mask_of(masks, 0))
+        between = self.word.step(x, state, next(keeps))
         attended, attention = self.attention.step(between.h, attention, memory)
-        share = self.context.inputs(attended.context)
-        new = self.context.step(share, between, mask_of(masks, 1))
-        return self.transitions(new, masks, 2), attended, attention
+        new = self.context.step(self.context.inputs(attended.context), between, next(keeps))
+        return self.transitions(new, keeps), attended, attention
+
+
+class _Conditional(Decoder):
+    """What reads and feeds a conditional recurrence."""
+
+    attends = True
+    output: TanhOutput
+
+    @property
+    @abstractmethod
+    def bottom(self) -> Conditional:
+        """The recurrence that reads words and asks attention."""
+
+    def remember(self, encoded: Encoded) -> Memory:
+        return self.bottom.attention.on(encoded)
+
+    def inputs(self, y_prev: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
+        return self.bottom.word.inputs(y_prev)
+
+    def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
+        t: Tensor = self.output(reading.state, y_prev, reading.context)
+        return t
+
+
+class ConditionalState(NamedTuple):
+    """cell: the state after the last transition, whose h is s_{i-1} [N, D]; attention: what attention carries;
+    masks: [N, C, D], of what each of the C cells feeds back; None without dropout."""
+
+    cell: CellState
+    attention: AttentionState
+    masks: Tensor | None = None
+
+
+class ConditionalGRU(_Conditional):
+    """Two transitions a target word, with attention between them (Nematus, section 3, "Decoder"):
+
+    s_0 = tanh(W_init mean_j h_j);  s'_i = GRU_1(E y_{i-1}, s_{i-1});  c_i = ATT(s'_i);  s_i = GRU_2(c_i, s'_i);
+    t_i = tanh(W_t1 s_i + W_t2 E y_{i-1} + W_t3 c_i), so the output reads the NEW state. Nematus's GRU is `torch-gru`
+    (the reset acts on the product); any other cell can stand in its place.
+    """
+
+    name = "cgru"
+
+    def __init__(
+        self, options: ConditionalGRUOptions | DeepTransitionOptions, model: ModelConfig, encoder: Encoder
+    ) -> None:
+        super().__init__(options, model, encoder)
+        self.cell = Conditional(options, model, encoder)
+        self.initial = Linear(encoder.annotation_size, options.size)
+        """W_init."""
+        self.output = TanhOutput(options.size, model.embedding, encoder.annotation_size, options.readout)
+
+    @property
+    def bottom(self) -> Conditional:
+        return self.cell
+
+    def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> ConditionalState:
+        s_0 = first_state(self.initial, mean_annotation(memory))
+        masks = sequence_mask(draws, self.state_dropout, s_0, self.cell.count, s_0.shape[1])
+        return ConditionalState(self.cell.word.start(s_0), self.cell.attention.start(memory, draws, steps), masks)
+
+    def step(
+        self, x: Float[Tensor, "N G"], state: ConditionalState, memory: Memory
+    ) -> tuple[ConditionalState, Reading]:
+        keeps = each_mask(state.masks)
+        cell, attended, attention = self.cell.step(x, state.cell, state.attention, memory, keeps)
+        return ConditionalState(cell, attention, state.masks), Reading.of(cell.h, attended)
+
+
+class DeepTransition(ConditionalGRU):
+    """As `cgru`, and then `transitions` more that read nothing but the state (Miceli Barone et al., section 3.1):
+
+    s_{i,1} = GRU_1(E y_{i-1}, s_{i-1,L});  s_{i,2} = GRU_2(ATT(s_{i,1}), s_{i,1});  s_{i,k} = GRU_k(0, s_{i,k-1}),
+    k = 3..L, L = 2 + transitions; the output reads s_{i,L}.
+    """
+
+    name = "deep-transition"
+
+
+class Upper(nn.Module):
+    """A layer above the first: s_1 = GRU_1([w; c_i], s_{i-1,L}),  s_k = GRU_k(0, s_{k-1}), k = 2..L."""
+
+    def __init__(self, options: BiDeepOptions, annotation: int) -> None:
+        super().__init__()
+        self.cell = CELLS[options.cell](options.size + annotation, options.size)
+        self.transitions = Transitions(CELLS[options.cell], options.size, options.transitions)
+        self.count = 1 + options.transitions
+
+    def step(self, inputs: Float[Tensor, "N I"], state: CellState, keeps: Keeps) -> CellState:
+        """One target position; inputs: [w; c_i]."""
+        after: CellState = self.transitions(self.cell.step(self.cell.inputs(inputs), state, next(keeps)), keeps)
+        return after
+
+
+class BiDeepState(NamedTuple):
+    """cells: each layer's state after its last transition; attention: what attention carries.
+
+    masks: [N, C, D], of what each of all layers' C cells feeds back. up: [N, I, layers - 1, D], of what goes up from
+    layer to layer at each position. None without such dropout. position: of the next step.
+    """
+
+    cells: tuple[CellState, ...]
+    attention: AttentionState
+    masks: Tensor | None = None
+    up: Tensor | None = None
+    position: int = 0
+
+
+class BiDeep(_Conditional):
+    """Deep in its transition and in its stack (Miceli Barone et al., section 3.3).
+
+    The first layer is `deep-transition`'s; each layer above reads the one below and the context [w_{i,r-1}; c_i],
+    then makes `transitions` of its own. From layer `residual_from` on, what a layer gives is w_{i,r} = s_{i,r,L} +
+    w_{i,r-1}, else s_{i,r,L}. The tanh output reads the top's. Every layer starts from a tanh layer over mean_j h_j."""
+
+    name = "bideep"
+
+    def __init__(self, options: BiDeepOptions, model: ModelConfig, encoder: Encoder) -> None:
+        super().__init__(options, model, encoder)
+        annotation, self.layers = encoder.annotation_size, options.layers
+        self.first = Conditional(options, model, encoder)
+        self.upper = nn.ModuleList(Upper(options, annotation) for _ in range(options.layers - 1))
+        self.initial = Linear(annotation, options.layers * options.size)
+        self.output = TanhOutput(options.size, model.embedding, annotation, options.readout)
+        self.first_residual = options.residual_from or options.layers + 1
+        self.layers_dropout = 0.0 if options.layers == 1 else model.dropout.layers
+
+    @property
+    def bottom(self) -> Conditional:
+        return self.first
+
+    def _upper(self) -> list[Upper]:
+        return [cast(Upper, layer) for layer in self.upper]
+
+    def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> BiDeepState:
+        s_0 = first_state(self.initial, mean_annotation(memory)).chunk(self.layers, dim=-1)
+        cells, size = tuple(self.first.word.start(s) for s in s_0), s_0[0].shape[1]
+        count = self.first.count + sum(layer.count for layer in self._upper())
+        masks = sequence_mask(draws, self.state_dropout, s_0[0], count, size)
+        up = sequence_mask(draws, self.layers_dropout, s_0[0], steps, self.layers - 1, size)
+        return BiDeepState(cells, self.first.attention.start(memory, draws, steps), masks, up)
+
+    def step(self, x: Float[Tensor, "N G"], state: BiDeepState, memory: Memory) -> tuple[BiDeepState, Reading]:
+        keeps = each_mask(state.masks)
+        bottom, attended, attention = self.first.step(x, state.cells[0], state.attention, memory, keeps)
+        cells, w = [bottom], bottom.h
+        for r, (layer, old) in enumerate(zip(self._upper(), state.cells[1:], strict=True), start=2):
+            read = w if state.up is None else w * state.up[:, state.position, r - 2]
+            new = layer.step(torch.cat([read, attended.context.to(read.dtype)], dim=-1), old, keeps)
+            w = new.h + w if r >= self.first_residual else new.h
+            cells.append(new)
+        return BiDeepState(tuple(cells), attention, state.masks, state.up, state.position + 1), Reading.of(w, attended)

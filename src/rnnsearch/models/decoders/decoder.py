@@ -10,15 +10,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from rnnsearch.config import ModelConfig
-from rnnsearch.models.attention.attention import Attended
+from rnnsearch.models.attention.attention import Attended, Attention
+from rnnsearch.models.decoders.readouts import Readout
 from rnnsearch.models.draws import Draws
-from rnnsearch.models.encoder import Encoder
+from rnnsearch.models.encoders import Encoder
 from rnnsearch.models.memory import Encoded, Memory
-from rnnsearch.tensors import stack
+from rnnsearch.tensors import at_least_fp32, stack
 
 State = Any
 """A named tuple of batch-first tensors, one row a hypothesis; each decoder has its own."""
@@ -48,7 +50,7 @@ class Reading(NamedTuple):
 
 
 class Decoder(nn.Module, ABC):
-    """A decoder over embedded previous words. `readout_size` is R, what the output layer reads."""
+    """A decoder over embedded previous words, of its own options in `[model]`, over an encoder's annotations."""
 
     name: ClassVar[str]
     attends: ClassVar[bool]
@@ -57,17 +59,19 @@ class Decoder(nn.Module, ABC):
     """Whether attention at position i is asked by a state that has not read y_{i-1} yet."""
     reads_context: ClassVar[bool] = True
     """Whether the readout reads the context itself, and not only what the recurrence made of it."""
-    readout_size: int
+    attention: Attention
+    deep_output: Readout
     twin: Callable[[Any, Tensor, State, Memory], Reading] | None = None
 
-    @classmethod
-    @abstractmethod
-    def make(cls, options: Any, model: ModelConfig, encoder: Encoder) -> Decoder:
-        """The decoder of its own options in `[model]`, over an encoder's annotations."""
+    def __init__(self, options: Any, model: ModelConfig, encoder: Encoder) -> None:
+        super().__init__()
+        self.readout_size: int = options.readout_size
+        """R, what the output layer reads."""
+        self.state_dropout = model.dropout.state
 
     def remember(self, encoded: Encoded) -> Memory:
-        """The memory of B sentences; without attention nothing more is computed once."""
-        return Memory(*encoded)
+        """The memory of B sentences, and what attention computes once."""
+        return self.attention.on(encoded) if self.attends else Memory(*encoded)
 
     @abstractmethod
     def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> State:
@@ -84,9 +88,10 @@ class Decoder(nn.Module, ABC):
     def step(self, x: Float[Tensor, "N G"], state: State, memory: Memory) -> tuple[State, Reading]:
         """One target position of N = B * K hypotheses (K consecutive rows a sentence): only what feeds back."""
 
-    @abstractmethod
     def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
-        """Everything after the recurrence, for any number of positions."""
+        """Everything after the recurrence, for any number of positions: the deep output, where nothing else is said."""
+        t: Tensor = self.deep_output(reading.state, y_prev, reading.context)
+        return t
 
     def unroll(self, x: Float[Tensor, "N I G"], state: State, memory: Memory) -> Reading:
         """All I target positions of N = B * K rows: the step repeated, or a chosen twin of it (`backend/twins.py`)."""
@@ -101,3 +106,21 @@ class Decoder(nn.Module, ABC):
             state, reading = self.step(x_i, state, memory)
             readings.append(reading)
         return stack(readings, dim=1)
+
+
+def make_attention(model: ModelConfig, encoder: Encoder) -> Attention:
+    """The attention that the decoder's states ask; `check` has seen that there is one."""
+    assert model.attention is not None
+    return Attention(model.attention, model.decoder.size, model.decoder.attended_size(encoder.annotation_size))
+
+
+def mean_annotation(memory: Memory) -> Float[Tensor, "B H"]:
+    """(1 / Tx) sum_j h_j over the real source positions (Nematus: Sennrich et al. 2017, section 3)."""
+    real = memory.mask.unsqueeze(-1)
+    total = memory.annotations.masked_fill(~real, 0.0).sum(1)
+    return total / real.sum(1)
+
+
+def first_state(initial: nn.Linear, summary: Float[Tensor, "B S"]) -> Float[Tensor, "B D"]:
+    """s_0 = tanh(W summary + b), in fp32 at least, so that what the recurrence carries is, too."""
+    return at_least_fp32(torch.tanh(initial(summary)))

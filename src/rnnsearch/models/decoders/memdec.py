@@ -10,17 +10,15 @@ from torch import Tensor, nn
 
 from rnnsearch.config import ModelConfig
 from rnnsearch.config.decoders import MemDecOptions
-from rnnsearch.models.attention.attention import Attention, AttentionState
-from rnnsearch.models.cell import Cell, kept
-from rnnsearch.models.cells import CELLS
-from rnnsearch.models.decoders.decoder import Decoder, Reading
+from rnnsearch.models.attention.attention import AttentionState
+from rnnsearch.models.cells import CELLS, kept
+from rnnsearch.models.decoders.decoder import Decoder, Reading, first_state, make_attention, mean_annotation
 from rnnsearch.models.decoders.readouts import DeepOutput
-from rnnsearch.models.decoders.starts import first_state, make_attention, mask_of, mean_annotation, state_masks
-from rnnsearch.models.draws import Draws
-from rnnsearch.models.encoder import Encoder, MakeCell
+from rnnsearch.models.draws import Draws, each_mask, sequence_mask
+from rnnsearch.models.encoders import Encoder
 from rnnsearch.models.initialise import parameter
 from rnnsearch.models.linear import Linear
-from rnnsearch.models.memory import CellState, Encoded, Memory
+from rnnsearch.models.memory import CellState, Memory
 from rnnsearch.tensors import at_least_fp32
 
 
@@ -79,55 +77,33 @@ class MemDec(Decoder):
     name = "memory"
     attends = True
 
-    def __init__(
-        self,
-        make_cell: MakeCell,
-        attention: Attention,
-        embedding: int,
-        annotation: int,
-        summary: int,
-        size: int,
-        slots: int,
-        slot_size: int,
-        maxout: int,
-        state_dropout: float = 0.0,
-    ) -> None:
-        super().__init__()
-        self.attention = attention
-        self.slots, self.slot_size = slots, slot_size
-        self.word = Linear(embedding, size)
+    def __init__(self, options: MemDecOptions, model: ModelConfig, encoder: Encoder) -> None:
+        super().__init__(options, model, encoder)
+        size, annotation = options.size, encoder.annotation_size
+        self.slots, self.slot_size = options.slots, options.slot_size
+        self.attention = make_attention(model, encoder)
+        self.word = Linear(model.embedding, size)
         """W_y and b."""
         self.recurrent = Linear(size, size, bias=False, role="recurrent")
         """W_s."""
-        self.cell: Cell = make_cell(annotation + slot_size, size)
-        self.reader = Head(size, slot_size)
-        self.writer = Head(size, slot_size)
-        self.erase = Linear(size, slot_size, bias=False)
+        self.cell = CELLS[options.cell](annotation + self.slot_size, size)
+        self.reader = Head(size, self.slot_size)
+        self.writer = Head(size, self.slot_size)
+        self.erase = Linear(size, self.slot_size, bias=False)
         """W_ers."""
-        self.add = Linear(size, slot_size, bias=False)
+        self.add = Linear(size, self.slot_size, bias=False)
         """W_add."""
-        self.initial = Linear(summary, size)
-        self.first_buffer = Linear(annotation, slots * slot_size)
+        self.initial = Linear(encoder.summary_size, size)
+        self.first_buffer = Linear(annotation, self.slots * self.slot_size)
         """W_k and b_k, one below the other."""
-        self.deep_output = DeepOutput(size, embedding, annotation, maxout)
-        self.readout_size = maxout
-        self.state_dropout = state_dropout
-
-    @classmethod
-    def make(cls, options: MemDecOptions, model: ModelConfig, encoder: Encoder) -> MemDec:
-        sizes = (model.embedding, encoder.annotation_size, encoder.summary_size, options.size)
-        memory = (options.slots, options.slot_size, options.maxout)
-        return cls(CELLS[options.cell], make_attention(model, encoder), *sizes, *memory, model.dropout.state)
-
-    def remember(self, encoded: Encoded) -> Memory:
-        return self.attention.on(encoded)
+        self.deep_output = DeepOutput(size, model.embedding, annotation, options.maxout)
 
     def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> MemDecState:
         s_0 = first_state(self.initial, memory.summary)
         buffer = first_state(self.first_buffer, mean_annotation(memory)).unflatten(1, (self.slots, self.slot_size))
         even = buffer.new_full(buffer.shape[:2], 1 / self.slots)
         attention = self.attention.start(memory, draws, steps)
-        masks = state_masks(draws, self.state_dropout, s_0, 2)
+        masks = sequence_mask(draws, self.state_dropout, s_0, 2, s_0.shape[1])
         return MemDecState(self.cell.start(s_0), buffer, even, even, attention, masks)
 
     def inputs(self, y_prev: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
@@ -135,24 +111,20 @@ class MemDec(Decoder):
         return x
 
     def step(self, x: Float[Tensor, "N G"], state: MemDecState, memory: Memory) -> tuple[MemDecState, Reading]:
-        fed_back = self.recurrent(kept(state.cell.h, mask_of(state.masks, 0)))
+        keeps = each_mask(state.masks)
+        fed_back = self.recurrent(kept(state.cell.h, next(keeps)))
         between = at_least_fp32(torch.tanh(x + fed_back))
         read = self.reader(state.buffer, between, state.read)
         r = torch.einsum("nk,nkm->nm", read, state.buffer)
         attended, attention = self.attention.step(between, state.attention, memory)
         gates = self.cell.inputs(torch.cat([attended.context.to(r.dtype), r], dim=-1))
-        cell = self.cell.step(gates, state.cell._replace(h=between), mask_of(state.masks, 1))
+        cell = self.cell.step(gates, state.cell._replace(h=between), next(keeps))
         write = self.writer(state.buffer, cell.h, state.write)
         buffer = self._written(state.buffer, cell.h, write.unsqueeze(2))
-        reading = Reading.of(cell.h, attended)
-        return MemDecState(cell, buffer, read, write, attention, state.masks), reading
+        return MemDecState(cell, buffer, read, write, attention, state.masks), Reading.of(cell.h, attended)
 
     def _written(self, buffer: Tensor, s: Tensor, weights: Tensor) -> Tensor:
         """The buffer after erasing and adding; weights: [N, n, 1]."""
         erased = torch.sigmoid(at_least_fp32(self.erase(s))).unsqueeze(1)
         added = torch.sigmoid(at_least_fp32(self.add(s))).unsqueeze(1)
         return buffer * (1 - weights * erased) + weights * added
-
-    def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
-        t: Tensor = self.deep_output(reading.state, y_prev, reading.context)
-        return t

@@ -1,18 +1,11 @@
 """The decoders by name."""
 
-from rnnsearch.models.decoders.bahdanau import Bahdanau, BahdanauTanh
-from rnnsearch.models.decoders.bideep import BiDeep
-from rnnsearch.models.decoders.cgru import ConditionalGRU
+from rnnsearch.models.decoders.bahdanau import Bahdanau, BahdanauTanh, RNNencdec
 from rnnsearch.models.decoders.cho import Cho
+from rnnsearch.models.decoders.conditional import BiDeep, ConditionalGRU, DeepTransition
 from rnnsearch.models.decoders.decoder import Decoder
-from rnnsearch.models.decoders.deep_transition import DeepTransition
-from rnnsearch.models.decoders.luong import Luong
-from rnnsearch.models.decoders.luong_input_feeding import LuongInputFeeding
 from rnnsearch.models.decoders.memdec import MemDec
-from rnnsearch.models.decoders.neubig import Neubig
-from rnnsearch.models.decoders.rnmt_plus import RNMTPlus
-from rnnsearch.models.decoders.rnnencdec import RNNencdec
-from rnnsearch.models.decoders.sutskever import Sutskever
+from rnnsearch.models.decoders.stack_decoders import Luong, LuongInputFeeding, Neubig, RNMTPlus, Sutskever
 
 DECODERS: dict[str, type[Decoder]] = {
     c.name: c

@@ -1,0 +1,205 @@
+"""Search in native code with every decoder whose step is written in `steps.py`: weights laid out once, in fp32, bf16 or
+int8, one position or a whole greedy search a call. RNNsearch has a twin of its own, which shares more (`decoding.py`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import Structure, byref, c_float, c_int64, c_void_p
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rnnsearch.backend.decoding import TABLE_BYTES, Greedy, GreedySearch
+from rnnsearch.backend.packed_model import packed
+from rnnsearch.backend.steps import STEPS, Read, deep_part, lacks, readout
+from rnnsearch.kernels.native.packed import Kind, Packed, at, decoding, threads
+from rnnsearch.kernels.recurrence import laid_out
+from rnnsearch.kernels.step import Source, Step, What
+from rnnsearch.models.memory import Memory, Origin
+from rnnsearch.models.translation_model import TranslationModel
+from rnnsearch.symbols import Symbols
+from rnnsearch.text.vocabulary import UNK
+
+
+class _CDecoder(Structure):
+    _fields_ = (
+        *((name, c_int64) for name in ("x_size", "sums_size", "values_size", "reads_size", "key", "annotation")),
+        ("heads", c_int64),
+        ("parts", c_int64),
+        ("part", c_void_p),
+        ("bias", c_void_p),
+        ("vector", c_void_p),
+        ("scale", c_float),
+        ("reach", c_int64),
+        ("spread", c_float),
+        ("states", c_int64),
+        ("state", c_void_p),
+        ("state_size", c_int64),
+        ("readout", c_void_p),
+        ("table", c_void_p),
+    )
+
+
+class _CBatch(Structure):
+    _fields_ = (
+        *((name, c_void_p) for name in ("keys", "annotations", "mask", "centres")),
+        ("width", c_int64),
+        ("centre_count", c_int64),
+    )
+
+
+class NativeBatch(NamedTuple):
+    """keys: [B, J, A]; annotations: [B, J, H]; mask: [B, J]; centres: [B, C] of a window that knows them, else empty;
+    first: the decoder's first states, side by side, and t = 0 behind them [B, S]. origin: as in `Memory`."""
+
+    keys: Tensor
+    annotations: Tensor
+    mask: Tensor
+    centres: Tensor
+    first: Tensor
+    origin: Origin | None
+
+
+class NativeDecoder:
+    """The twin of a model's `encode`, `start` and `step` (its readout and output product among it).
+
+    Make it with `of`; the model's weights are copied and may change afterwards.
+    """
+
+    def __init__(self, native: ctypes.CDLL, model: TranslationModel, kind: Kind) -> None:
+        encoder = packed(model, kind)
+        assert encoder is not None
+        self._native, self._kind, self._model, self._encoder = native, kind, model, encoder
+        self.output = Packed(native, model.output.weight, model.output.bias, kind)
+        """The output layer, over the whole vocabulary."""
+        self._deep = deep_part(model.decoder)
+        embeddings = model.target_embedding(Symbols(torch.arange(model.target_embedding.weight.shape[0])))
+        few = self._words(embeddings[:1])
+        small = len(embeddings) * few.shape[1] * 4 <= TABLE_BYTES
+        self._table = self._words(embeddings).float().contiguous() if small else None
+        self.vocabulary = len(embeddings)
+        self._layout(few)
+
+    @staticmethod
+    @torch.no_grad()
+    def of(model: TranslationModel, kind: Kind) -> NativeDecoder | None:
+        """The twin of a model on the CPU; None where its step is not written or nothing can be built here."""
+        decoder = model.decoder
+        if type(decoder) not in STEPS or lacks(decoder) is not None or model.lexical is not None:
+            return None
+        native = decoding() if model.output.weight.device.type == "cpu" else None
+        return None if native is None else NativeDecoder(native, model, kind)
+
+    def _words(self, embedded: Tensor) -> Tensor:
+        """The words' share of the sums, the readout's behind the recurrence's."""
+        share = self._encoder.decoder.inputs(embedded)
+        if self._deep is None:
+            return share
+        return torch.cat([share, self._deep.word(embedded)], dim=1)
+
+    def _layout(self, word: Tensor) -> None:
+        """The step, written once for one symbol of one sentence; the sentences of a search take its place."""
+        decoder = self._model.decoder
+        step, read, _ = self._write(torch.zeros(1, 1, dtype=torch.int64), torch.ones(1, 1, dtype=torch.bool))
+        deep = 0 if self._deep is None else self._deep.word.weight.shape[0]
+        values = readout(step, decoder, word.shape[1] - deep, read)
+        last = step.read(*((value, None) for value in values))
+        self._laid: dict[tuple[int, int, int], Packed] = {}
+        self._parts = laid_out(step, self._matrix)
+        self._bias = step.bias_row()
+        places = [number for value, _ in step.states for number in (value.at, value.size)]
+        self._places = (c_int64 * len(places))(*places)
+        c = _CDecoder(word.shape[1], step.sums_size, step.values_size, step.reads_size)
+        c.heads, c.scale, c.reach = 1, 1.0, -1
+        source = step.source
+        if source is not None:
+            c.key, c.annotation = source.keys.shape[2], source.annotations.shape[2]
+            c.heads, c.scale, c.reach, c.spread = source.heads, source.scale, source.reach, source.spread
+            self._vector = torch.zeros(0) if source.vector is None else source.vector.float().contiguous()
+            c.vector = self._vector.data_ptr()
+        c.parts, c.part, c.bias = len(self._parts), ctypes.addressof(self._parts), self._bias.data_ptr()
+        c.states, c.state, c.state_size = len(places) // 2, ctypes.addressof(self._places), sum(places[1::2]) + 1
+        number = next(n for n, part in enumerate(step.parts) if part.what is What.READ and part.at[0] == last.at)
+        c.readout = ctypes.addressof(self._parts) + number * ctypes.sizeof(self._parts[0])
+        c.table = None if self._table is None else self._table.data_ptr()
+        self._c, self._step = c, step
+
+    def _matrix(self, weight: Tensor, begin: int, size: int) -> int:
+        """The address of some rows of a weight, laid out."""
+        key = (id(weight), begin, size)
+        if key not in self._laid:
+            self._laid[key] = Packed(self._native, weight[begin : begin + size], None, self._kind)
+        return ctypes.addressof(self._laid[key].matrix)
+
+    def _write(self, ids: Tensor, mask: Tensor) -> tuple[Step, Read, Memory]:
+        """The step over some sentences [B, J], with what they are remembered by and their first states; it is written
+        with the model's own weights."""
+        model, decoder = self._encoder, self._model.decoder
+        memory = model.decoder.remember(model.encoder(model.source_embedding(Symbols(ids)), mask, None))
+        step = Step(torch.empty(*ids.shape, 0))  # as many positions as a window's centre moves over
+        return step, STEPS[type(decoder)](step, decoder, model.decoder.start(memory), memory), memory
+
+    def rows(self, ids: Tensor) -> Packed:
+        """The output layer over the symbols `ids` [C] alone."""
+        output = self._model.output
+        return Packed(self._native, output.weight[ids], output.bias[ids], self._kind)
+
+    def encode(self, ids: Tensor, mask: Tensor) -> NativeBatch:
+        """The memory of B sentences [B, J]."""
+        step, _, memory = self._write(ids, mask)
+        first = torch.cat([*(part.float() for _, part in step.states), torch.zeros(len(ids), 1)], dim=1)
+        nothing = torch.empty(len(ids), 0)
+        source = step.source or Source(nothing[:, :, None], nothing[:, :, None], nothing.bool())
+        centres = nothing if source.centres is None else source.centres.float().contiguous()
+        keys, annotations = source.keys.float().contiguous(), source.annotations.float().contiguous()
+        return NativeBatch(keys, annotations, source.mask.contiguous(), centres, first, memory.origin)
+
+    def start(self, memory: NativeBatch) -> Tensor:
+        """The state before the first position [B, S]."""
+        return memory.first
+
+    def step(
+        self, memory: NativeBatch, state: Tensor, y: Tensor, output: Packed
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Logits [N, C], the logarithm of their exponentials' sum [N], the next state [N, S] and the weights of the
+        source positions [N, J], None of a decoder without attention."""
+        N, B = y.shape[0], memory.first.shape[0]
+        if int(y.max()) >= self.vocabulary:
+            y = y.masked_fill(y >= self.vocabulary, UNK)
+        state, x = state.contiguous(), None
+        if self._table is None:
+            x = self._words(self._model.target_embedding(Symbols(y))).float().contiguous()
+        logits, norm = state.new_empty(N, output.matrix.outputs), state.new_empty(N)
+        alpha, after = state.new_empty(N, memory.mask.shape[1]), torch.empty_like(state)
+        weights = (byref(self._c), byref(output.matrix), byref(_batch(memory)))
+        made = (at(state), at(after), at(alpha), at(logits), at(norm))
+        read = None if x is None else at(x)
+        self._native.decoder_step(*weights, at(y), read, c_int64(N), c_int64(N // B), *made, threads())
+        return logits, norm, after, self._on_source(memory, alpha)
+
+    def _on_source(self, memory: NativeBatch, alpha: Tensor) -> Tensor | None:
+        if not self._model.decoder.attends:
+            return None
+        return alpha if memory.origin is None else memory.origin.on_source(alpha)
+
+    @property
+    def searches_greedily(self) -> bool:
+        """Whether it has the words' share of the sums for a whole search in one call."""
+        return self._table is not None
+
+    def greedy(
+        self, memory: NativeBatch, output: Packed, ids: Tensor | None, banned: Tensor, most: Tensor, bos: int, eos: int
+    ) -> Greedy:
+        """As `NativeRNNsearch.greedy`; attention is None of a decoder without."""
+        state, search = memory.first.clone(), GreedySearch(memory.mask.shape[1], ids, banned, most, bos, eos)
+        weights = (byref(self._c), byref(output.matrix), byref(_batch(memory)), byref(search.choice))
+        self._native.decoder_greedy.restype = c_int64
+        steps = self._native.decoder_greedy(*weights, c_int64(len(most)), at(state), byref(search.made), threads())
+        return search.found(steps, lambda alphas: self._on_source(memory, alphas))
+
+
+def _batch(memory: NativeBatch) -> _CBatch:
+    parts = (memory.keys, memory.annotations, memory.mask, memory.centres)
+    return _CBatch(*(part.data_ptr() for part in parts), memory.mask.shape[1], memory.centres.shape[1])

@@ -1,0 +1,51 @@
+"""Native recurrences in the place of a cell's and a decoder's loops, of the steps that `steps.py` writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rnnsearch.backend.cell_steps import Mask, cell_step, given, room, states
+from rnnsearch.backend.steps import STEPS
+from rnnsearch.kernels import recurrence
+from rnnsearch.kernels.native import choice
+from rnnsearch.kernels.step import Step
+from rnnsearch.models.cells import Cell
+from rnnsearch.models.decoders.decoder import Decoder, Reading
+from rnnsearch.models.memory import CellState, Hidden, HiddenAndCell, Memory
+from rnnsearch.tensors import product_type
+
+
+def sequence(
+    cell: Cell, x: Tensor, mask: Tensor | None, backward: bool, start: CellState | None, keep: Mask
+) -> tuple[Tensor, CellState]:
+    """`Cell.run`."""
+    step = Step(x)
+    nothing = torch.zeros(x.shape[0], cell.size)
+    own, to = states(step, cell.start(nothing) if start is None else start), room(step, cell)
+    given(step, to)
+    cell_step(step, cell, to, own.last, own, keep)
+    step.outputs = [own.h] if own.c is None else [own.h, own.c]
+    outputs, _ = recurrence.run(step, mask, backward)
+    ends = [output[:, 0] if backward else output[:, -1] for output in outputs]
+    return outputs[0], Hidden(*ends) if own.c is None else HiddenAndCell(*ends)
+
+
+def unroll(decoder: Decoder, x: Tensor, state: Any, memory: Memory) -> Reading:
+    """`Decoder.unroll` of a decoder with attention."""
+    step = Step(x)
+    read = STEPS[type(decoder)](step, decoder, state, memory)
+    assert read.context is not None
+    step.outputs = [read.state, read.context]
+    (h, context), alpha = recurrence.run(step)
+    return Reading(h, context, alpha)
+
+
+def runs(module: nn.Module, x: Tensor) -> bool:
+    """Whether a module's step runs natively on x here: on the CPU, with even sizes in bf16, and where the recurrence
+    that was timed is faster so. Sequences of all cells go by the GRU's, all decoders by RNNsearch's."""
+    sizes = {size for part in module.modules() if isinstance(part, nn.Linear) for size in part.weight.shape}
+    timed = choice.GRU if isinstance(module, Cell) else choice.RNNSEARCH
+    return recurrence.can_run(x, tuple(sizes)) and choice.way(timed, product_type(x)) == choice.NATIVE

@@ -1,0 +1,317 @@
+"""The steps of attention, stacks and decoders, written for native recurrences as cells' are in `cell_steps.py`; and
+readouts, which search has in its step.
+
+The definitions are in `models`; a law holds each equal to its own, gradients included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from rnnsearch.backend.cell_steps import CELLS, Mask, Room, State, between, cell_step, given, inputs, room, states
+from rnnsearch.kernels.step import Source, Step, Value
+from rnnsearch.models.attention.attention import Asked, Attention, AttentionState
+from rnnsearch.models.attention.normalisers import Softmax
+from rnnsearch.models.attention.scores import Additive, Concat, Dot, General, Location, MultiHeadAdditive, ScaledDot
+from rnnsearch.models.attention.windows import Global, LocalMonotonic, LocalPredictive
+from rnnsearch.models.cells import Cell
+from rnnsearch.models.decoders.bahdanau import Bahdanau, BahdanauState, BahdanauTanh
+from rnnsearch.models.decoders.conditional import (
+    BiDeep,
+    BiDeepState,
+    Conditional,
+    ConditionalGRU,
+    ConditionalState,
+    DeepTransition,
+    Keeps,
+    Upper,
+)
+from rnnsearch.models.decoders.decoder import Decoder
+from rnnsearch.models.decoders.readouts import Attentional, DeepOutput, Readout
+from rnnsearch.models.decoders.stack_decoders import (
+    LayersState,
+    Luong,
+    LuongInputFeeding,
+    Neubig,
+    RNMTPlus,
+    StackDecoder,
+    Sutskever,
+)
+from rnnsearch.models.draws import each_mask
+from rnnsearch.models.memory import CellState, Memory
+from rnnsearch.models.stack import Stack, StackNoise, StackState
+
+
+class Read(NamedTuple):
+    """What a decoder's readout reads: `Reading.state` and, where there is one, the context."""
+
+    state: Value
+    context: Value | None
+
+
+def attention(
+    step: Step, part: Attention, query: Value, state: AttentionState, memory: Memory, to: Value | None = None
+) -> Value:
+    """`Attention.step`: where the context stands, which is `to` where that is given."""
+    score, window, rows = part.score, part.window, step.x.shape[0]
+    assert memory.keys is not None
+    values = memory.annotations if memory.values is None else memory.values
+    keys, annotations, mask = (each(tensor, rows) for tensor in (memory.keys, values, memory.mask))
+    source = Source(keys, annotations, mask, heads=score.heads)
+    centre = None
+    if isinstance(window, LocalMonotonic):
+        source = source._replace(reach=window.reach, centres=centres(part, state, memory, step.x))
+    if isinstance(window, LocalPredictive):
+        source = source._replace(reach=window.reach, spread=window.reach / 2)
+        hidden = step.sums(query.size)
+        step.product(window.query.weight, step.read((query, None)), hidden)
+        bent = step.value(query.size)
+        step.tanh(hidden, bent)
+        centre = step.centre(bent, window.vector)
+    if isinstance(score, Additive | MultiHeadAdditive | Concat):
+        weight = score.weight[:, : score.query_size] if isinstance(score, Concat) else score.query.weight
+        asked = step.sums(score.hidden_size)
+        step.product(weight, step.read((query, None)), asked)
+        return step.attend(asked, source._replace(vector=score.vector), to, centre)
+    scale = query.size**-0.5 if isinstance(score, ScaledDot) else 1.0
+    return step.attend(query, source._replace(scale=scale), to, centre)
+
+
+def centres(part: Attention, state: AttentionState, memory: Memory, x: Tensor) -> Tensor:
+    """p_t of all positions [N, I], which do not depend on what is asked."""
+    N, I, _ = x.shape
+    assert state.position is not None
+    at = (state.position[:, None] + torch.arange(I)).view(memory.mask.shape[0], -1)
+    found = part.centre(Asked(x.new_empty(*at.shape, 0), at), memory)
+    assert found is not None
+    return found.view(N, I)
+
+
+def each(part: Tensor, rows: int) -> Tensor:
+    """A sentence's row for each of its hypotheses."""
+    return part if len(part) == rows else part.repeat_interleave(rows // len(part), dim=0)
+
+
+def stack(
+    step: Step,
+    layers: Stack,
+    bottom: Room,
+    own: list[State],
+    noise: StackNoise | None,
+    context: Value | None = None,
+) -> Value:
+    """`Stack.step` from the sums of the bottom layer: where the top's output stands."""
+    below = own[0].h
+    keeps = each_mask(None if noise is None else noise.state)
+    for l, (cell, state) in enumerate(zip(layers.layers, own, strict=True)):
+        to = bottom
+        if l > 0:
+            mask = None if noise is None or noise.layers is None else noise.layers[:, noise.position :, l - 1]
+            to = room(step, cell)
+            inputs(step, cell, to, (below, mask), *(() if context is None else ((context, None),)))
+        cell_step(step, cell, to, state.last, state, next(keeps))
+        below = step.add(state.h, below) if layers.adds(l) else state.h
+    return below
+
+
+def layers_of(step: Step, state: StackState) -> list[State]:
+    """Room for all layers' states."""
+    return [states(step, first) for first in state.cells]
+
+
+def fed_back(step: Step, stack: Stack, weight: Tensor, value: Value) -> Room:
+    """The sums of a stack's bottom layer: the words' share, and W of a value."""
+    to = room(step, stack.bottom)
+    given(step, to)
+    product(step, weight, value, to)
+    return to
+
+
+def product(step: Step, weight: Tensor, value: Value, to: Room) -> None:
+    """Adds W of a value to the inputs' share."""
+    reads = step.read((value, None))
+    for row, sums in to.inputs:
+        step.product(weight, reads, sums, row)
+
+
+def bahdanau(step: Step, decoder: Bahdanau, state: BahdanauState, memory: Memory) -> Read:
+    cell = decoder.cell
+    own = states(step, state.cell)
+    context = attention(step, decoder.attention, own.h.last, state.attention, memory)
+    to = room(step, cell)
+    given(step, to)
+    product(step, decoder.context.weight, context, to)
+    cell_step(step, cell, to, own.last, own, state.keep)
+    return Read(own.h.last, context)
+
+
+def attentional(step: Step, part: Attentional, context: Value, h: Value, to: Value) -> None:
+    """`Attentional`: h~ of a context and a state."""
+    combined = step.sums(to.size)
+    step.product(part.combine.weight, step.read((context, None), (h, None)), combined)
+    step.tanh(combined, to)
+
+
+def conditional(
+    step: Step, part: Conditional, first: CellState, carried: AttentionState, memory: Memory, keeps: Keeps
+) -> tuple[State, Value]:
+    """`Conditional.step`: the state after the last transition, and the context."""
+    own, word, middle = states(step, first), part.word, between(step, part.word)
+    to = room(step, word)
+    given(step, to)
+    cell_step(step, word, to, own.last, middle, next(keeps))
+    context = attention(step, part.attention, middle.h, carried, memory)
+    chain(step, [part.context, *part.transitions.layers], middle, own, keeps, (context, None))
+    return own, context
+
+
+def chain(step: Step, cells: list[Cell], old: State, new: State, keeps: Keeps, *read: tuple[Value, Mask]) -> None:
+    """Cells one after the other, from a state to a state; the first reads values, the others nothing but the state."""
+    for number, cell in enumerate(cells):
+        to = room(step, cell)
+        inputs(step, cell, to, *(read if number == 0 else ()))
+        target = new if number == len(cells) - 1 else between(step, cell)
+        cell_step(step, cell, to, old, target, next(keeps))
+        old = target
+
+
+def cgru(step: Step, decoder: ConditionalGRU, state: ConditionalState, memory: Memory) -> Read:
+    own, context = conditional(step, decoder.cell, state.cell, state.attention, memory, each_mask(state.masks))
+    return Read(own.h, context)
+
+
+def bideep(step: Step, decoder: BiDeep, state: BiDeepState, memory: Memory) -> Read:
+    keeps = each_mask(state.masks)
+    own, context = conditional(step, decoder.first, state.cells[0], state.attention, memory, keeps)
+    w = own.h
+    for r, (layer, first) in enumerate(zip(decoder.upper, state.cells[1:], strict=True), start=2):
+        assert isinstance(layer, Upper)
+        up = None if state.up is None else state.up[:, state.position :, r - 2]
+        own = states(step, first)
+        chain(step, [layer.cell, *layer.transitions.layers], own.last, own, keeps, (w, up), (context, None))
+        w = step.add(own.h, w) if r >= decoder.first_residual else own.h
+    return Read(w, context)
+
+
+def sutskever(step: Step, decoder: StackDecoder, state: LayersState, _: Memory) -> Read:
+    layers, to = layers_of(step, state.stack), room(step, decoder.stack.bottom)
+    given(step, to)
+    return Read(stack(step, decoder.stack, to, layers, state.stack.noise), None)
+
+
+def luong(step: Step, decoder: Luong, state: LayersState, memory: Memory) -> Read:
+    h, _ = sutskever(step, decoder, state, memory)
+    return Read(h, attention(step, decoder.attention, h, state.attention, memory))
+
+
+def luong_input_feeding(step: Step, decoder: LuongInputFeeding, state: LayersState, memory: Memory) -> Read:
+    assert state.fed is not None
+    fed, layers = step.state(state.fed), layers_of(step, state.stack)
+    to = fed_back(step, decoder.stack, decoder.feeding.weight, fed.last)
+    h = stack(step, decoder.stack, to, layers, state.stack.noise)
+    context = attention(step, decoder.attention, h, state.attention, memory)
+    attentional(step, decoder.attentional, context, h, fed)
+    return Read(fed, context)
+
+
+def neubig(step: Step, decoder: Neubig, state: LayersState, memory: Memory) -> Read:
+    assert state.fed is not None
+    context, layers = step.state(state.fed), layers_of(step, state.stack)
+    to = fed_back(step, decoder.stack, decoder.context.weight, context.last)
+    h = stack(step, decoder.stack, to, layers, state.stack.noise)
+    attention(step, decoder.attention, h, state.attention, memory, context)
+    return Read(h, context)
+
+
+def rnmt_plus(step: Step, decoder: RNMTPlus, state: LayersState, memory: Memory) -> Read:
+    layers = layers_of(step, state.stack)
+    context = attention(step, decoder.attention, layers[0].h.last, state.attention, memory)
+    to = fed_back(step, decoder.stack, decoder.context.weight, context)
+    top = stack(step, decoder.stack, to, layers, state.stack.noise, context)
+    return Read(top, context)
+
+
+STEPS: dict[type[Decoder], Callable[..., Read]] = {
+    Bahdanau: bahdanau,
+    BahdanauTanh: bahdanau,
+    ConditionalGRU: cgru,
+    DeepTransition: cgru,
+    BiDeep: bideep,
+    Sutskever: sutskever,
+    Luong: luong,
+    LuongInputFeeding: luong_input_feeding,
+    Neubig: neubig,
+    RNMTPlus: rnmt_plus,
+}
+"""`Decoder.step` of step, decoder, state and memory, by exact class."""
+
+
+def deep_output(step: Step, part: Readout, word: int, read: Read) -> tuple[Value, ...]:
+    """A `Readout` of the decoder's state, the context and the word, whose share of the sums is the inputs' from `word`
+    on."""
+    assert read.context is not None
+    width = part.state.weight.shape[0]
+    hidden = step.sums(width)
+    step.input(word, hidden)
+    assert part.state.bias is not None
+    step.bias(part.state.bias, hidden)
+    step.product(part.state.weight, step.read((read.state, None)), hidden)
+    step.product(part.context.weight, step.read((read.context, None)), hidden)
+    if isinstance(part, DeepOutput):
+        return (step.maxout(hidden),)
+    bent = step.value(width)
+    step.tanh(hidden, bent)
+    return (bent,)
+
+
+def readout(step: Step, decoder: Decoder, word: int, read: Read) -> tuple[Value, ...]:
+    """`Decoder.readout`: what stands side by side before the output layer. word: where the word's share of a deep
+    output begins in the inputs'."""
+    deep = deep_part(decoder)
+    if deep is not None:
+        return deep_output(step, deep, word, read)
+    if type(decoder) is Luong:
+        assert read.context is not None
+        to = step.value(decoder.attentional.combine.weight.shape[0])
+        attentional(step, decoder.attentional, read.context, read.state, to)
+        return (to,)
+    if isinstance(decoder, Neubig | RNMTPlus):
+        assert read.context is not None
+        return read.state, read.context
+    return (read.state,)
+
+
+def deep_part(decoder: Decoder) -> Readout | None:
+    """The readout that reads the word too, of a decoder that has one."""
+    found = getattr(decoder, "output", None) if isinstance(decoder, ConditionalGRU | BiDeep) else None
+    found = found or getattr(decoder, "deep_output", None)
+    return found if isinstance(found, Readout) else None
+
+
+def lacks(decoder: nn.Module) -> str | None:
+    """Why a decoder's parts cannot be written so; None where they can."""
+    for module in decoder.modules():
+        if isinstance(module, Cell) and type(module) not in CELLS:
+            return f"its cell is {type(module).__name__}"
+        if isinstance(module, Stack) and type(module) is not Stack:
+            return "its stack is of a derived class"
+        if not isinstance(module, Attention):
+            continue
+        if type(module) is not Attention:
+            return "its attention is of a derived class"
+        if type(module.score) not in SCORES:
+            return f"its score is {type(module.score).__name__}"
+        if type(module.window) not in (Global, LocalMonotonic, LocalPredictive):
+            return f"its window is {type(module.window).__name__}"
+        if type(module.normaliser) is not Softmax:
+            return f"its normaliser is {type(module.normaliser).__name__}"
+        if module.features:
+            return "its attention has features"
+    return None
+
+
+SCORES = (Additive, Concat, MultiHeadAdditive, Dot, ScaledDot, General, Location)

@@ -1,0 +1,159 @@
+"""What `rnnsearch inspect` shows: a model's parts, how it was trained, what it scores; and how fast this machine is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rnnsearch.config import ModelConfig, RunConfig
+from rnnsearch.kernels.native import choice
+from rnnsearch.kernels.native.library import status
+from rnnsearch.systems.card import measured, sha256_of, statistics, training_facts
+from rnnsearch.systems.folder import CONFIG, WEIGHTS, load_system
+from rnnsearch.systems.system import System
+
+Rows = Iterable[Sequence[str]]
+
+
+def show(folder: Path, config: bool) -> None:
+    """Print what is inside a model folder, and its whole resolved `config`, too, where that is asked for."""
+    system, out = load_system(folder), _console()
+    out.print(Text(str(folder), "bold"), soft_wrap=True)
+    out.print(_table("Model", ("", ""), _model(system, folder).items()))
+    if trained := training_facts(folder):
+        out.print(_table("Training", ("", ""), _training(trained).items()))
+    if scores := measured(folder):
+        columns = ("test set", ">sentences", "search", "score", ">value", "signature")
+        out.print(_table("Scores", columns, _scores(scores)))
+    out.print(_table("Parts", ("part", "shape", ">parameters", ">share"), _parts(system)))
+    if config:
+        out.print(Text((folder / CONFIG).read_text(encoding="utf-8")), soft_wrap=True)
+
+
+def show_machine(threads: int | None) -> None:
+    """Print what each kernel does here in native code and by the library, and which of them serves."""
+    if threads is not None:
+        torch.set_num_threads(threads)
+    found, out = choice.table(), _console()
+    out.print(_table("This machine", ("", ""), _machine(found).items()))
+    timed = {way for case in found.cases for way in case.seconds}
+    ways = [way for way in (choice.NATIVE, choice.TORCH, choice.ONEDNN) if way in timed]
+    columns = ("kernel", "type", "sizes", *(f">{way}, GFLOP/s" for way in ways), ">of the limit", "serves")
+    out.print(_table("Kernels", columns, (_kernel(found, case, ways) for case in found.cases)))
+
+
+def _machine(found: choice.Table) -> dict[str, str]:
+    limits = {kind: found.limit(kind) for kind in dict.fromkeys(case.kind for case in found.cases)}
+    return {
+        "Processor": found.key["processor"],
+        "Threads": str(found.key["threads"]),
+        "Library": f"torch {found.key['torch']}",
+        "Native code": status(),
+        "Limit": ", ".join(f"{kind} {limit:,.0f} GFLOP/s" for kind, limit in limits.items() if limit),
+        "Kept in": str(choice.kept_in(found.key)),
+    }
+
+
+def _kernel(found: choice.Table, case: choice.Timed, ways: Sequence[str]) -> Sequence[str]:
+    serves = choice.NATIVE if choice.held() else found.way(case.kernel, case.kind)
+    share = "" if case.kernel == choice.SOFTMAX else f"{case.speed(serves) / found.limit(case.kind):.0%}"
+    speeds = (f"{case.speed(way):,.1f}" if way in case.seconds else "" for way in ways)
+    return case.kernel, case.kind, case.sizes, *speeds, share, serves
+
+
+def _console() -> Console:
+    """Where it is printed: no line of a file or a pipe is broken."""
+    out = Console()
+    return out if out.is_terminal else Console(width=200)
+
+
+def _table(title: str, columns: Sequence[str], rows: Rows) -> Table:
+    """A table without frames; a column whose name begins with `>` stands to the right."""
+    style: dict[str, Any] = {"title_justify": "left", "title_style": "bold"}
+    table = Table(title=f"\n{title}", box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=any(columns), **style)
+    for name in columns:
+        table.add_column(name.lstrip(">"), justify="right" if name.startswith(">") else "left", header_style="dim")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))  # as plain text: brackets are no markup
+    return table
+
+
+def _model(system: System[Any], folder: Path) -> dict[str, str]:
+    config, model = system.config, system.config.model
+    units = "words" if config.text.type == "words" else "subwords (BPE), " + ("joint" if config.text.joint else "apart")
+    megabytes = (folder / WEIGHTS).stat().st_size / 1e6
+    return {
+        "Languages": f"{config.data.source} → {config.data.target}",
+        "Parameters": f"{system.parameters:,} ({megabytes:.1f} MB)",
+        "Vocabulary": f"{len(system.source):,} source and {len(system.target):,} target symbols: {units}",
+        **_layers(model),
+        "Search": _search(config),
+        "On this machine": system.fastest(config.search.precision).what,
+        "Weights' SHA-256": sha256_of(folder / WEIGHTS),
+    }
+
+
+def _layers(model: ModelConfig) -> dict[str, str]:
+    """Encoder, attention and decoder in the run file's words."""
+    attention = model.attention
+    return {
+        "Encoder": _part(model.encoder.type, model.encoder.model_dump(exclude={"type"}, exclude_none=True)),
+        "Attention": "none"
+        if attention is None
+        else _part(attention.score.type, {k: v for k, v in attention.flat().items() if k != "score"}),
+        "Decoder": _part(model.decoder.type, model.decoder.model_dump(exclude={"type"}, exclude_none=True)),
+    }
+
+
+def _part(name: str, options: dict[str, Any]) -> str:
+    given = [key for key in sorted(options, key=lambda key: (key != "cell", key == "first")) if options[key]]
+    shown = (f"{key} {', '.join(options[key]) if isinstance(options[key], list) else options[key]}" for key in given)
+    return f"{name} ({', '.join(shown)})"
+
+
+def _search(config: RunConfig) -> str:
+    search = config.search
+    more = f", unknown words: {search.replace_unknown}" if search.replace_unknown != "none" else ""
+    return f"beam {search.beam}, length penalty {search.length_penalty:g}{more}"
+
+
+def _training(facts: dict[str, Any]) -> dict[str, str]:
+    data, learned = facts["data"], statistics(facts, "")
+    both = {"train": learned.train_nll, "dev": learned.dev_nll}
+    nll = [f"{name} {value:.2f}" for name, value in both.items() if value is not None]
+    rows = {
+        "Corpus": str(data.get("corpus", "")),
+        "Licence": str(data.get("licence", "")),
+        "Attribution": str(data.get("attribution", "")),
+        "Training pairs": f"{data['pairs']:,}" if "pairs" in data else "",
+        "Corpus' SHA-256": str(data.get("sha256", "")),
+        "Updates": f"{facts['updates']:,} ({facts['epochs']:.1f} epochs, {facts['hours']:.2f} hours)",
+        "On": f"{facts['device']}, {facts['precision']}, torch {facts['torch']}, {facts['date']}",
+        "NLL a sentence": ", ".join(nll),
+    }
+    return {name: value for name, value in rows.items() if value}
+
+
+def _scores(scores: list[dict[str, Any]]) -> Rows:
+    for one in scores:
+        for n, score in enumerate(one["scores"]):
+            about = (one["set"], f"{one['sentences']:,}", one["search"]) if n == 0 else ("", "", "")
+            yield *about, score["name"], f"{score['value']:.2f}", score["signature"]
+
+
+def _parts(system: System[Any]) -> Rows:
+    """Every parameter under the part of the model that it belongs to, with the parts' sums."""
+    parameters = dict(system.model.named_parameters())
+    for part in dict.fromkeys(name.partition(".")[0] for name in parameters):
+        inside = {name: p for name, p in parameters.items() if name.partition(".")[0] == part}
+        count = sum(p.numel() for p in inside.values())
+        yield part, "", f"{count:,}", f"{count / system.parameters:.1%}"
+        for name, p in inside.items():
+            yield f"  {name}", " x ".join(str(n) for n in p.shape), f"{p.numel():,}", ""
+    yield "all", "", f"{system.parameters:,}", "100.0%"

@@ -1,0 +1,84 @@
+// The inner loop of every matrix product here: rows of x times panels of weights, 4 bytes of each row at a step.
+//
+// A panel is LANES lines of a weight matrix side by side; a step of it holds one fp32, two bf16 or four bytes of each
+// line. Sums stay in registers. Each is formed in the order of the steps, whatever the number of rows and panels.
+#pragma once
+
+#include "vectors.h"
+
+enum Kind : int32_t { FP32 = 0, BF16 = 1, INT8 = 2 };
+
+constexpr Index each_step(Index kind) { return kind == FP32 ? 1 : kind == BF16 ? 2 : 4; }
+
+template <class T>
+constexpr int KIND_OF = sizeof(T) == 2 ? BF16 : FP32;
+
+#if defined(__AVX512F__) || defined(__ARM_NEON)
+constexpr int ROWS = 8, PANELS = 3;  // 24 sums in 32 registers
+#else
+constexpr int ROWS = 4, PANELS = 3;  // 12 in 16
+#endif
+
+// Sums of a kind: exact in int8. (As another type's bits they would be copied at every step.)
+template <int KIND>
+struct SumOf {
+    typedef Vec type;
+};
+template <>
+struct SumOf<INT8> {
+    typedef VecInt type;
+};
+
+// sum + w x: w the panel's step, x the 4 bytes of a row; bytes of x have no sign.
+template <int KIND>
+static inline typename SumOf<KIND>::type multiply_add(typename SumOf<KIND>::type sum, Vec w, float x) {
+    if constexpr (KIND == FP32) return sum + w * x;
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    if constexpr (KIND == INT8) {
+#if defined(__AVX512VNNI__)
+        return (VecInt)_mm512_dpbusd_epi32((__m512i)sum, _mm512_castps_si512(_mm512_set1_ps(x)), (__m512i)w);
+#elif defined(__AVXVNNI__)
+        return (VecInt)_mm256_dpbusd_avx_epi32((__m256i)sum, _mm256_castps_si256(_mm256_set1_ps(x)), (__m256i)w);
+#elif defined(__ARM_FEATURE_MATMUL_INT8)
+        return (VecInt)vusdotq_s32((int32x4_t)sum, (uint8x16_t)vdupq_n_u32(bits), (int8x16_t)w);
+#else
+        VecInt total = sum, four = (VecInt)w;
+        for (int i = 0; i < 4; i++) total += ((four << (24 - 8 * i)) >> 24) * (int32_t)((bits >> (8 * i)) & 255);
+        return total;
+#endif
+    }
+    if constexpr (KIND == BF16) {
+#if defined(__AVX512BF16__)
+        const __m512bh pair = (__m512bh)_mm512_castps_si512(_mm512_set1_ps(x));
+        return (Vec)_mm512_dpbf16_ps((__m512)sum, pair, (__m512bh)w);
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+        return (Vec)vbfdotq_f32((float32x4_t)sum, (bfloat16x8_t)w, (bfloat16x8_t)vdupq_n_u32(bits));
+#else
+        const uint32_t even = bits << 16, odd = bits & 0xffff0000u;
+        float a, b;
+        memcpy(&a, &even, 4);
+        memcpy(&b, &odd, 4);
+        return sum + (Vec)((Words)w << 16) * a + (Vec)((Words)w & 0xffff0000u) * b;
+#endif
+    }
+}
+
+typedef float Word __attribute__((aligned(2), may_alias));  // 4 bytes of a row, whatever numbers they are
+
+// Adds R rows of x times P panels to sums. In units of 4 bytes: rows of x are by_row apart, its steps by_step.
+template <int KIND, int R, int P>
+static inline void add_block(const Word* x, Index by_row, Index by_step, const float* panels, Index panel_size,
+                             Index steps, typename SumOf<KIND>::type (&sums)[R][P]) {
+    for (Index k = 0; k < steps; k++) {
+        Vec w[P];
+#pragma GCC unroll 8
+        for (int p = 0; p < P; p++) w[p] = load(panels + p * panel_size + k * LANES);
+#pragma GCC unroll 8
+        for (int r = 0; r < R; r++) {
+            const float number = x[r * by_row + k * by_step];
+#pragma GCC unroll 8
+            for (int p = 0; p < P; p++) sums[r][p] = multiply_add<KIND>(sums[r][p], w[p], number);
+        }
+    }
+}

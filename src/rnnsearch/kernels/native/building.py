@@ -1,0 +1,162 @@
+"""Building the C++ of this folder, one library for each instruction set: by a wheel's build, or at first use.
+
+It needs no header but C's own and no C++ library, so any compiler builds it, once, in seconds. Compilers' tunings are
+left out of account on purpose: each instruction set is named, and nothing of the machine that happens to build it.
+
+Nothing but Python's own library is imported here, nor anything of this package: `setup.py` runs it where no PyTorch is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import logging
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+log = logging.getLogger(__name__)
+
+HERE = Path(__file__).parent
+FLAGS = (
+    *("-O3", "-std=gnu++17", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fno-exceptions"),
+    *("-fno-rtti", "-fvisibility=hidden", "-w"),
+)
+
+SWITCH = "RNNSEARCH_NATIVE"
+"""Set to 0 to do without native code, or to the name of a variant to hold the program, or a wheel, to it; 1: the best
+variant. What is so named serves even where a library was faster (`choice.py`)."""
+
+Command = tuple[str, ...]
+"""A compiler: the words of a command line that its flags follow."""
+
+
+class Variant(NamedTuple):
+    """name: of the instruction set. flags: the compiler's. zig: what Zig calls it. needs: of
+    `torch.cpu.get_capabilities()`. bf16: whether it multiplies numbers of this type."""
+
+    name: str
+    flags: tuple[str, ...]
+    zig: str
+    needs: tuple[str, ...]
+    bf16: bool = False
+
+
+V3 = ("avx2", "fma3", "f16c", "bmi2")
+V4 = (*V3, "avx512_f", "avx512_bw", "avx512_cd", "avx512_dq", "avx512_vl")
+GENERIC = "-mtune=generic"
+VARIANTS = {
+    "x86_64": (
+        Variant(
+            "x86-64-v4-bf16",
+            ("-march=x86-64-v4", "-mavx512bf16", "-mavx512vnni", GENERIC),
+            "x86_64_v4+avx512bf16+avx512vnni",
+            (*V4, "avx512_bf16", "avx512_vnni"),
+            bf16=True,
+        ),
+        Variant(
+            "x86-64-v4-vnni",
+            ("-march=x86-64-v4", "-mavx512vnni", GENERIC),
+            "x86_64_v4+avx512vnni",
+            (*V4, "avx512_vnni"),
+        ),
+        Variant("x86-64-v4", ("-march=x86-64-v4", GENERIC), "x86_64_v4", V4),
+        Variant("x86-64-v3-vnni", ("-march=x86-64-v3", "-mavxvnni", GENERIC), "x86_64_v3+avxvnni", (*V3, "avx_vnni")),
+        Variant("x86-64-v3", ("-march=x86-64-v3", GENERIC), "x86_64_v3", V3),
+    ),
+    "aarch64": (
+        Variant("armv8.6-a", ("-march=armv8.2-a+bf16+i8mm",), "generic+v8_2a+bf16+i8mm", ("bf16", "i8mm"), bf16=True),
+        Variant("armv8-a", ("-march=armv8-a",), "generic", ()),
+    ),
+}
+"""By kind of processor, the best first."""
+
+
+def processor() -> str:
+    """The kind of processor that this is, by the name that `VARIANTS` has for it."""
+    name = platform.machine().lower()
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
+
+
+def compiler() -> Command | None:
+    """CXX, or the first of the usual ones that is on the path, or Zig's, where the Python package `ziglang` is."""
+    own = shlex.split(os.environ.get("CXX", ""), posix=platform.system() != "Windows")
+    for words in (own,) if own else (["c++"], ["g++"], ["clang++"]):
+        if found := shutil.which(words[0]):
+            return (found, *words[1:])
+    if own or importlib.util.find_spec("ziglang") is None:
+        return None
+    return (sys.executable, "-m", "ziglang", "c++")
+
+
+def build(variant: Variant, command: Command, target: Path, flags: tuple[str, ...] = ()) -> None:
+    """Compile and link. Errors: SubprocessError, OSError."""
+    for_all, for_one = _words(variant, command)
+    with TemporaryDirectory() as folder:
+
+        def compiled(source: Path) -> str:
+            to = f"{folder}/{source.stem}.o"
+            _run(*command, *for_all, *FLAGS, *for_one, *flags, "-c", str(source), "-o", to)
+            return to
+
+        with ThreadPoolExecutor(os.cpu_count()) as workers:
+            objects = list(workers.map(compiled, sorted(HERE.glob("*.cpp"))))
+        unneeded = ("-Wl,--as-needed",) if platform.system() == "Linux" else ()  # the C++ library
+        linked = f"{folder}/{target.name}"  # some linkers leave more beside it
+        _run(*command, *for_all, "-shared", *objects, *unneeded, "-o", linked)
+        shutil.copyfile(linked, target)
+
+
+def of_wheel() -> list[Variant]:
+    """What a wheel that is made here is to have: all variants of this kind of processor, or the one that the switch
+    names; none where there is no compiler."""
+    wanted = os.environ.get(SWITCH) or "1"
+    every = VARIANTS.get(processor(), ()) if compiler() else ()
+    return [variant for variant in every if wanted in ("1", variant.name)]
+
+
+def build_for_wheel(folder: Path) -> None:
+    """A library of each of them, as `file_name` names it. What cannot be built is said and left out."""
+    command = compiler() or ()
+    for variant in of_wheel():
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            build(variant, command, folder / file_name(variant))
+        except (subprocess.SubprocessError, OSError) as error:
+            log.warning("native code for %s could not be built: %s", variant.name, what_went_wrong(error))
+
+
+def what_went_wrong(error: Exception) -> str:
+    """The last line of what a compiler said, or of the error."""
+    said: str = getattr(error, "stderr", None) or str(error)
+    return said.strip().splitlines()[-1]
+
+
+def file_name(variant: Variant, made_with: tuple[str, ...] = ()) -> str:
+    """Changes with the code and the flags, and with what it is made with besides."""
+    sources = [*sorted(HERE.glob("*.cpp")), *sorted(HERE.glob("*.h"))]
+    said = " ".join((*FLAGS, *variant.flags, *made_with)).encode()
+    key = hashlib.sha256(b"\0".join([*(source.read_bytes() for source in sources), said])).hexdigest()[:16]
+    ending = {"Windows": "dll", "Darwin": "dylib"}.get(platform.system(), "so")
+    return f"{variant.name}-{key}.{ending}"
+
+
+def _words(variant: Variant, command: Command) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What a compiler must be told of the system, and of the variant."""
+    if "ziglang" not in command:
+        return () if platform.system() == "Windows" else ("-fPIC",), variant.flags
+    # A named target has Zig's own C library, whatever stands on this machine. Without -nostdlib++ Zig builds its C++
+    # library first, which takes minutes.
+    system = {"Windows": "windows-gnu", "Darwin": "macos"}.get(platform.system(), "linux-gnu")
+    return ("-target", f"{processor()}-{system}", "-nostdlib++", "-fPIC"), (f"-mcpu={variant.zig}",)
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True, text=True, timeout=600)

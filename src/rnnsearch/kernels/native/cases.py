@@ -1,0 +1,197 @@
+"""What is timed of native code beside the library's: each kernel at a few sizes of training and of search.
+
+Rows differ a little from call to call, as batches do: a library that builds a kernel for each shape is timed with that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from rnnsearch.kernels import bahdanau, cross_entropy, products, recurrence
+from rnnsearch.kernels.gru_sequence import gru_sequence
+from rnnsearch.kernels.native import choice, product, softmax_loss
+from rnnsearch.kernels.native.choice import NATIVE, ONEDNN, TORCH
+from rnnsearch.kernels.native.library import TYPES, function
+from rnnsearch.kernels.native.packed import Kind, Packed, decoding
+from rnnsearch.kernels.step import Reads, Source, Step, Value
+from rnnsearch.tensors import lengths_mask
+
+UNITS = 512
+WORDS = 8000
+Run = Callable[[int], object]
+"""Of the number of the repetition."""
+Onward = Callable[[int], tuple[Tensor, ...]]
+
+
+class Case(NamedTuple):
+    """operations: multiplications and additions of its products; of a softmax, five a number. calls: of a repetition.
+    ways: to do it, by name."""
+
+    kernel: str
+    kind: str
+    sizes: str
+    operations: float
+    calls: int
+    ways: dict[str, Run]
+
+
+def cases() -> Iterator[Case]:
+    """All that have a choice here. Products come first: others are made of them."""
+    for case in _all():
+        if len(case.ways) > 1:
+            yield case
+
+
+def _all() -> Iterator[Case]:
+    for kind in TYPES:
+        fewer = 2 if kind == torch.float32 else 1  # slower, and no more is needed: no kernel is built for a shape
+        yield _product(kind, 1024 // fewer, 3 * UNITS, UNITS)
+        yield _product(kind, 512 // fewer, WORDS, UNITS)
+        yield _weight_gradient(kind, 3 * UNITS, UNITS, 1024)
+    for kind in TYPES:
+        yield _gru(kind)
+        yield _rnnsearch(kind)
+        yield _softmax_loss(kind)
+    for rows in (1, 64):
+        for packed in Kind:
+            yield _packed(packed, rows)
+
+
+def _numbers(*shape: int, kind: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(len(shape))).mul_(0.05).to(kind)
+
+
+def _library_products(kind: torch.dtype) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
+    ways: dict[str, Callable[[Tensor, Tensor], Tensor]] = {TORCH: products.by_torch}
+    if kind == torch.float32 and products.has_onednn():
+        ways[ONEDNN] = products.by_onednn
+    return ways
+
+
+def _product(kind: torch.dtype, M: int, N: int, K: int) -> Case:
+    x, w = _numbers(M, K, kind=kind), _numbers(N, K, kind=kind)
+    ways = _library_products(kind)
+    if product.can_run(kind):
+        ways = {NATIVE: product.product, **ways}
+    runs: dict[str, Run] = {name: lambda n, way=way: way(x[n:], w) for name, way in ways.items()}  # type: ignore[misc]
+    return Case(choice.PRODUCT, TYPES[kind], f"{M} x {N} x {K}", 2.0 * M * N * K, 1, runs)
+
+
+def _weight_gradient(kind: torch.dtype, M: int, N: int, K: int) -> Case:
+    d, x = _numbers(K, M, kind=kind), _numbers(K, N + 64, kind=kind)[:, :N]  # a part of all that was read
+    runs: dict[str, Run] = {}
+    if product.can_run(kind):
+        runs[NATIVE] = lambda n: product.product(d[n:].t(), x[n:].t(), torch.float32)
+    for name, way in _library_products(kind).items():
+        runs[name] = lambda n, way=way: way(d[n:].t(), x[n:].t()).float()  # type: ignore[misc]
+    return Case(choice.WEIGHT_GRADIENT, TYPES[kind], f"{M} x {N} x {K}", 2.0 * M * N * K, 1, runs)
+
+
+def _there_and_back(kind: torch.dtype, run: Callable[[], tuple[Tensor, ...]], inputs: list[Tensor]) -> None:
+    with torch.autocast("cpu", torch.bfloat16, enabled=kind == torch.bfloat16):
+        found = run()
+    torch.autograd.grad(found, inputs, [torch.ones_like(part) for part in found])
+
+
+def _gru_step(step: Step, own: Value, weights: tuple[Tensor, Tensor], more: tuple[Reads, Tensor] | None = None) -> None:
+    """A position of Bahdanau et al.'s GRU; `more`: what else its gates read, and the weight of that."""
+    D = own.size
+    sums = step.sums(3 * D)
+    step.input(0, sums)
+    if more is not None:
+        step.product(more[1], more[0], sums)
+    step.product(weights[0], step.read((own.last, None)), sums.part(0, 2 * D))
+    zr = step.sigmoid(sums.part(0, 2 * D))
+    step.product(weights[1], step.read((own.last, None), times=zr.part(D, D)), sums.part(2 * D, D))
+    step.gru(own, sums.part(2 * D, D), zr.part(0, D), own.last)
+
+
+def _gru(kind: torch.dtype, B: int = 32, J: int = 6) -> Case:
+    D = UNITS
+    x = _numbers(B, J, 3 * D, kind=kind).requires_grad_()
+    weights = _numbers(2 * D, D).requires_grad_(), _numbers(D, D).requires_grad_()
+    mask, start = lengths_mask(torch.full((B,), J), J), torch.zeros(B, D)
+
+    def native(n: int) -> tuple[Tensor, ...]:
+        step = Step(x[n:])
+        own = step.state(start[n:])
+        _gru_step(step, own, weights)
+        step.outputs = [own]
+        return tuple(recurrence.run(step, mask[n:])[0])
+
+    def twin(n: int) -> tuple[Tensor, ...]:
+        return gru_sequence(x[n:], mask[n:], *weights, False, start[n:])[:1]
+
+    ways: dict[str, Onward] = {TORCH: twin}
+    if function("recurrence_onward", kind) is not None:
+        ways = {NATIVE: native, **ways}
+    operations = 3 * 2.0 * B * J * 3 * D * D
+    return Case(
+        choice.GRU, TYPES[kind], f"{B} rows, {J} positions, {D} units", operations, 1, _trained(kind, ways, x, *weights)
+    )
+
+
+def _rnnsearch(kind: torch.dtype, B: int = 32, I: int = 6) -> Case:
+    D = UNITS
+    x, h, k = (_numbers(B, I, size, kind=kind).requires_grad_() for size in (3 * D, D, D))
+    shapes = ((D, D), (D,), (3 * D, D), (2 * D, D), (D, D))
+    weights = bahdanau.Parameters(*(_numbers(*shape).requires_grad_() for shape in shapes))
+    mask, start = lengths_mask(torch.full((B,), I), I), torch.zeros(B, D)
+
+    def native(n: int) -> tuple[Tensor, ...]:
+        step = Step(x[n:])
+        own, asked = step.state(start[n:]), step.sums(D)
+        step.product(weights.W_a, step.read((own.last, None)), asked)
+        context = step.attend(asked, Source(k[n:], h[n:], mask[n:], weights.v_a))
+        _gru_step(step, own, (weights.U_gates, weights.U), (step.read((context, None)), weights.C))
+        step.outputs = [own.last, context]
+        return tuple(recurrence.run(step)[0])
+
+    def twin(n: int) -> tuple[Tensor, ...]:
+        return bahdanau.unroll(x[n:], start[n:], h[n:], k[n:], mask[n:], weights)[:2]
+
+    ways: dict[str, Onward] = {TORCH: twin}
+    if function("recurrence_onward", kind) is not None:
+        ways = {NATIVE: native, **ways}
+    operations = 3 * 2.0 * B * I * (7 * D * D + 2 * I * D)
+    sizes = f"{B} rows, {I} x {I} positions, {D} units"
+    return Case(choice.RNNSEARCH, TYPES[kind], sizes, operations, 1, _trained(kind, ways, x, h, k, *weights))
+
+
+def _trained(kind: torch.dtype, ways: dict[str, Onward], *inputs: Tensor) -> dict[str, Run]:
+    """Each way onward and back."""
+    return {
+        name: lambda n, way=way: _there_and_back(kind, partial(way, n), list(inputs))  # type: ignore[misc]
+        for name, way in ways.items()
+    }
+
+
+def _softmax_loss(kind: torch.dtype, M: int = 256) -> Case:
+    V = WORDS
+    logits, bias, target, d_bias = _numbers(M, V, kind=kind), _numbers(V), torch.arange(M) % V, torch.zeros(V)
+    ways = {TORCH: cross_entropy.softmax_loss}
+    if function("softmax_loss", kind) is not None:
+        ways = {NATIVE: softmax_loss.softmax_loss, **ways}
+    runs: dict[str, Run] = {
+        name: lambda n, way=way: way(logits[n:], bias, target[n:], 0.1, d_bias)  # type: ignore[misc]
+        for name, way in ways.items()
+    }
+    return Case(choice.SOFTMAX, TYPES[kind], f"{M} x {V}", 5.0 * M * V, 1, runs)
+
+
+def _packed(kind: Kind, rows: int) -> Case:
+    N, K = 3 * UNITS, UNITS
+    x, weight, native = _numbers(rows, K), _numbers(N, K), decoding()
+    ways: dict[str, Run] = {TORCH: lambda _: functional.linear(x, weight)}  # all that search has without native code
+    if native is not None:
+        laid = Packed(native, weight, None, kind)
+        ways = {NATIVE: lambda _: laid(x), **ways}
+    return Case(
+        choice.PACKED, kind.name.lower(), f"{rows} x {N} x {K}", 2.0 * rows * N * K, 20 if rows == 1 else 4, ways
+    )

@@ -1,0 +1,108 @@
+// Weight matrices laid out once for many products, and their products y = x W^T + b with few rows of x: in fp32, in bf16
+// pairs, or in bytes by fours. An element is summed in the same order whatever the number of rows, so that a batch never
+// changes a result.
+#pragma once
+
+#include "blocks.h"
+
+constexpr float GREATEST = 127.0f;  // magnitude of a weight or an input in int8
+constexpr int32_t MIDDLE = 128;     // inputs in int8 are stored as bytes without a sign: 0 as this
+
+// A weight in int8 is its row's scale times -127 .. 127; an input, its own row's scale times the byte less 128.
+struct Matrix {
+    void* panels;     // [panel][depth][LANES] of 4 bytes: the step of blocks.h
+    float* bias;      // [outputs rounded up to panels]
+    float* scale;     // [outputs rounded up to panels], of each row of weights; int8 alone, as the next
+    int32_t* excess;  // what 128 in place of every input adds to the sum
+    Index outputs;
+    Index inputs;
+    int32_t kind;
+
+    Index panel_count() const { return (outputs + LANES - 1) / LANES; }
+    Index each() const { return each_step(kind); }
+    Index depth() const { return (inputs + each() - 1) / each(); }
+    Index panel_size() const { return depth() * LANES; }
+    Index width() const { return depth() + (kind == INT8); }  // of a prepared row of x: its scale stands behind it
+};
+
+// Lays LINES lines of `depth` numbers side by side, a step's worth of each after the other; missing ones are 0.
+// Number k of line l is at from[k * by_k + l * by_line].
+template <class T, Index LINES>
+static void lay(const T* from, Index by_k, Index by_line, Index depth, Index lines, T* to) {
+    constexpr Index G = each_step(KIND_OF<T>);
+    Index k = 0;
+    if (lines == LINES && by_k == 1) {
+        for (; k + G <= depth; k += G, to += LINES * G)
+#pragma GCC unroll 16
+            for (Index l = 0; l < LINES; l++) memcpy(to + l * G, from + k + l * by_line, G * sizeof(T));
+    } else if (lines == LINES && by_line == 1) {
+        for (; k + G <= depth; k += G, to += LINES * G)
+#pragma GCC unroll 16
+            for (Index l = 0; l < LINES; l++)
+                for (Index g = 0; g < G; g++) to[l * G + g] = from[(k + g) * by_k + l];
+    }
+    for (; k < depth; k += G, to += LINES * G)
+        for (Index l = 0; l < LINES; l++)
+            for (Index g = 0; g < G; g++)
+                to[l * G + g] = l < lines && k + g < depth ? from[(k + g) * by_k + l * by_line] : T{};
+}
+
+// Panels begin..end of the matrix whose element (output n, input k) is at w[n * by_n + k * by_k].
+template <class T>
+static void fill(const Matrix& W, const T* w, Index by_n, Index by_k, Index begin, Index end) {
+    for (Index p = begin; p < end; p++)
+        lay<T, LANES>(w + p * LANES * by_n, by_k, by_n, W.inputs, smaller(LANES, W.outputs - p * LANES),
+                      (T*)((float*)W.panels + p * W.panel_size()));
+}
+
+// What each sum is added to: W's own bias, or numbers for each row, `by_row` apart, which may be y itself.
+struct Base {
+    const float* numbers;
+    Index by_row;
+};
+
+// Outputs of panels begin .. end for all rows, which are in W's kind, by_x numbers of 4 bytes apart.
+void product(const Matrix& W, const void* x, Index by_x, Index rows, Base base, float* y, Index by_y, Index begin,
+             Index end);
+
+// The scale by which numbers become -127 .. 127: of their greatest magnitude; NaN if one of them is NaN or infinite.
+static inline float scale_of(const float* x, Index count) {
+    Vec most_of = all(0), odd = all(0);
+    for (Index i = 0; i < count; i += LANES) {
+        const Vec v = load(x + i, count - i);
+        most_of = most(most_of, most(v, -v));
+        odd += v * 0.0f;
+    }
+    float top = 0;
+    for (int k = 0; k < LANES; k++) top = greater(top, most_of[k]);
+    return (top > 0 ? top / GREATEST : 1.0f) + sum(odd);
+}
+
+// One row of x in int8, its scale behind it.
+static inline void prepare_bytes(const Matrix& W, const float* x, float* out) {
+    const float scale = scale_of(x, W.inputs), inverse = scale == scale ? 1.0f / scale : 0.0f;
+    uint8_t* bytes = (uint8_t*)out;
+    Index i = 0;
+#ifdef __AVX512F__
+    for (; i + 16 <= W.inputs; i += 16) {
+        __m512i n = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + i), _mm512_set1_ps(inverse)));
+        __m128i packed = _mm512_cvtepi32_epi8(_mm512_add_epi32(n, _mm512_set1_epi32(MIDDLE)));
+        _mm_storeu_si128((__m128i*)(bytes + i), packed);
+    }
+#endif
+    for (; i < W.inputs; i++) bytes[i] = scale == scale ? (uint8_t)(lrintf(x[i] * inverse) + MIDDLE) : MIDDLE;
+    for (; i < 4 * W.depth(); i++) bytes[i] = MIDDLE;
+    out[W.depth()] = scale;
+}
+
+// One row of x in the products' type, `out` of W.width() numbers of 4 bytes.
+static inline void prepare(const Matrix& W, const float* x, float* out) {
+    if (W.kind == INT8) return prepare_bytes(W, x, out);
+    if (W.kind == FP32) {
+        memcpy(out, x, W.inputs * 4);
+        return;
+    }
+    bfloat16* halves = (bfloat16*)out;
+    for (Index i = 0; i < W.inputs; i += LANES) store(halves + i, load(x + i, W.inputs - i), W.inputs - i);
+    if (W.inputs % 2) halves[W.inputs] = {};
+}

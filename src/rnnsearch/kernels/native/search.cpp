@@ -1,0 +1,155 @@
+// Search with any decoder whose step is a list of parts (recurrence.h): one position of many hypotheses, and greedy
+// search. Weights are laid out once, in the kind that products run in; all else is fp32.
+#include "greedy_search.h"
+#include "parts.h"
+
+namespace {
+
+// A decoder as search needs it. PRODUCT's `weight` is a Matrix here.
+struct Decoder {
+    int64_t x_size, sums_size, values_size, reads_size;
+    int64_t key, annotation, heads;
+    int64_t parts;
+    const Part* part;
+    const float *bias, *vector;
+    float scale;
+    int64_t reach;
+    float spread;
+    int64_t states;
+    const int64_t* state;  // where each value that is handed on begins, and its size
+    int64_t state_size;    // of all together, and of t behind them
+    const Part* readout;   // a READ of what the output layer reads
+    const float* table;    // the words' share of the sums [V, x_size]; null: it is given
+};
+
+struct Batch {
+    const float *keys, *annotations;  // [B, J, A], [B, J, H]
+    const uint8_t* mask;              // [B, J]
+    const float* centres;             // [B, C], of a window that knows them: after C positions they stay; null without
+    int64_t width, centre_count;      // J, C
+};
+
+struct Scratch {
+    const Decoder& d;
+    Buffer<float> sums, values, before, reads, narrow, alphas, read_out;
+    Buffer<Index> real, count, narrow_at;
+
+    Scratch(const Decoder& d, const Batch& m, const Matrix& output, Index B, Index N)
+        : d(d), sums(N * d.sums_size), values(N * d.values_size), before(N * d.values_size), reads(N * d.reads_size),
+          alphas(N * d.heads * m.width), read_out(N * output.width()), real(B * m.width), count(B), narrow_at(d.parts) {
+        Index most = 0;
+        for (Index p = 0; p < d.parts; p++) {
+            narrow_at[p] = most;
+            if (d.part[p].what == PRODUCT) most += N * ((const Matrix*)d.part[p].weight)->width();
+        }
+        narrow.need(most);
+        for (Index b = 0; b < B; b++) {
+            count[b] = 0;
+            for (Index j = 0; j < m.width; j++)
+                if (m.mask[b * m.width + j]) real[b * m.width + count[b]++] = j;
+        }
+    }
+
+    Row<float> row(Index n) {
+        Row<float> r = {};
+        r.sums = &sums[n * d.sums_size];
+        r.own = &values[n * d.values_size];
+        r.before = &before[n * d.values_size];
+        r.reads = &reads[n * d.reads_size];
+        r.real = true;
+        return r;
+    }
+};
+
+// One position of N hypotheses by every member of a team; state, next [N, state_size]; x [N, x_size] where there is no
+// table; alpha [N, width]; logits [N, C].
+void step_in_team(Member& me, const Decoder& d, const Matrix& output, const Batch& m, const int64_t* sentence,
+                  const int64_t* y, const float* x, Index N, const float* state, float* next, float* alpha,
+                  float* logits, Scratch& s) {
+    auto begin_row = [&](Index n) {
+        memcpy(&s.sums[n * d.sums_size], d.bias, d.sums_size * sizeof(float));
+        const float* from = state + n * d.state_size;
+        for (Index k = 0; k < d.states; k++) {
+            memcpy(&s.before[n * d.values_size + d.state[2 * k]], from, d.state[2 * k + 1] * sizeof(float));
+            from += d.state[2 * k + 1];
+        }
+    };
+    auto run = [&](const Part& p, Index n) {
+        const Row<float> r = s.row(n);
+        const Index b = sentence[n];
+        if (p.what == INPUT) return input(p, r, d.table ? d.table + y[n] * d.x_size : x + n * d.x_size);
+        if (p.what != ADDITIVE && p.what != DOT) return part_of_step(p, r, (const float*)nullptr, s.count[b]);
+        Sentence seen = {&s.real[b * m.width], s.count[b], m.width, d.key, d.annotation, d.heads, 0, 0};
+        const Index t = Index(state[(n + 1) * d.state_size - 1]);
+        if (d.reach >= 0)
+            seen = seen.within(d.reach, p.at[3] >= 0 ? r.own[p.at[3]] : m.centres[b * m.centre_count + smaller(t, m.centre_count - 1)], d.spread);
+        float* own = &s.alphas[n * d.heads * m.width];
+        attend(p, r, seen, m.keys + b * m.width * d.key, m.annotations + b * m.width * d.annotation, d.vector, d.scale,
+               own);
+        for (Index j = 0; j < m.width; j++) {
+            float total = 0;
+            for (Index head = 0; head < d.heads; head++) total += own[head * m.width + j];
+            alpha[n * m.width + j] = total / d.heads;
+        }
+    };
+    for (Index p = 0; p < d.parts;) {
+        Index products = p;  // rows go through the parts up to the next products, and are made ready for these
+        while (products < d.parts && d.part[products].what != PRODUCT) products++;
+        Index after = products;
+        while (after < d.parts && d.part[after].what == PRODUCT) after++;
+        me.share(N, [&](Index n) {
+            if (p == 0) begin_row(n);
+            for (Index k = p; k < products; k++) run(d.part[k], n);
+            for (Index k = products; k < after; k++) {
+                const Matrix& W = *(const Matrix*)d.part[k].weight;
+                prepare(W, &s.reads[n * d.reads_size + d.part[k].at[1]], &s.narrow[s.narrow_at[k] + n * W.width()]);
+            }
+        });
+        for (Index k = products; k < after; k++) {
+            const Matrix& W = *(const Matrix*)d.part[k].weight;
+            float* to = s.sums.data + d.part[k].at[0];
+            product_in_team(me, W, &s.narrow[s.narrow_at[k]], N, {to, d.sums_size}, to, d.sums_size);
+        }
+        p = after;
+    }
+    me.share(N, [&](Index n) {
+        const Row<float> r = s.row(n);
+        float* to = next + n * d.state_size;
+        for (Index k = 0; k < d.states; k++) {
+            memcpy(to, r.own + d.state[2 * k], d.state[2 * k + 1] * sizeof(float));
+            to += d.state[2 * k + 1];
+        }
+        *to = state[(n + 1) * d.state_size - 1] + 1;
+        prepare(output, r.reads + d.readout->at[0], &s.read_out[n * output.width()]);
+    });
+    product_in_team(me, output, s.read_out.data, N, {output.bias, 0}, logits, output.outputs);
+}
+
+}  // namespace
+
+// One position of N hypotheses, `each` of a sentence: next [N, S], alpha [N, J], logits [N, C] and their log sum exp [N].
+EXPORT void decoder_step(const Decoder* d, const Matrix* output, const Batch* m, const int64_t* y, const float* x,
+                         int64_t N, int64_t each, const float* state, float* next, float* alpha, float* logits,
+                         float* norm, int32_t threads) {
+    Buffer<int64_t> sentence(N);
+    for (Index n = 0; n < N; n++) sentence[n] = n / each;
+    Scratch s(*d, *m, *output, N / each, N);
+    in_team(threads, [&](Member& me) {
+        step_in_team(me, *d, *output, *m, sentence.data, y, x, N, state, next, alpha, logits, s);
+        me.share(N, [&](Index n) {
+            const float* row = logits + n * output->outputs;
+            norm[n] = log_sum_exp(row, output->outputs, highest_of(row, output->outputs).value);
+        });
+    });
+}
+
+// Greedy search of B sentences by a decoder with a table; see greedy_search.h.
+EXPORT int64_t decoder_greedy(const Decoder* d, const Matrix* output, const Batch* m, const Choice* choice, int64_t B,
+                              float* state, const Greedy* made, int32_t threads) {
+    Scratch s(*d, *m, *output, B, B);
+    auto step = [&](Member& me, const int64_t* sentence, const int64_t* y, Index N, const float* state, float* next,
+                    float* alpha, float* logits) {
+        step_in_team(me, *d, *output, *m, sentence, y, nullptr, N, state, next, alpha, logits, s);
+    };
+    return greedy_search(threads, step, output->outputs, *choice, B, d->state_size, m->width, state, *made);
+}

@@ -1,0 +1,248 @@
+"""The list of what one step of a recurrence does, for native code (`native/recurrence.h`).
+
+A cell's or a decoder's equations are written into a `Step` once (`backend/cell_steps.py`, `backend/steps.py`), with the
+tensors that they read; `recurrence.run` takes all rows through all positions, with gradients, and search one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+LINE = 16
+"""Ranges of values and sums begin at multiples of this: no vector is longer."""
+
+
+class What(IntEnum):
+    """`What` of recurrence.h."""
+
+    INPUT = 0
+    READ = 1
+    PRODUCT = 2
+    SIGMOID = 3
+    TANH = 4
+    GRU = 5
+    LSTM = 6
+    ADDITIVE = 7
+    DOT = 8
+    ADD = 9
+    NORM = 10
+    CENTRE = 11
+    MAXOUT = 12
+
+
+class Value(NamedTuple):
+    """`size` numbers of a position's values from `at` on; `before`: of the position before."""
+
+    at: int
+    size: int
+    before: bool = False
+
+    @property
+    def last(self) -> Value:
+        """The same of the position before."""
+        return self._replace(before=True)
+
+    def part(self, begin: int, size: int) -> Value:
+        """Some of the numbers."""
+        return self._replace(at=self.at + begin, size=size)
+
+
+class Sums(NamedTuple):
+    """`size` sums of a position from `at` on."""
+
+    at: int
+    size: int
+
+    def part(self, begin: int, size: int) -> Sums:
+        """Some of them."""
+        return Sums(self.at + begin, size)
+
+
+class Reads(NamedTuple):
+    """`size` numbers that products read, from `at` on."""
+
+    at: int
+    size: int
+
+
+class Source(NamedTuple):
+    """What a step attends to. keys: [N, J, A]; annotations: [N, J, H]; mask: [N, J]; vector: v_a [A], None where
+    e_j = scale q^T k_j. A window: the positions within `reach` of its centre, which `centres` [N, I] says or a value;
+    the weights fall off with sigma `spread`, where it is not 0."""
+
+    keys: Tensor
+    annotations: Tensor
+    mask: Tensor
+    vector: Tensor | None = None
+    heads: int = 1
+    scale: float = 1.0
+    reach: int = -1
+    spread: float = 0.0
+    centres: Tensor | None = None
+
+
+class Part(NamedTuple):
+    """`Part` of recurrence.h."""
+
+    what: What
+    size: int
+    at: tuple[int, ...]
+    before: int = 0
+    tensor: int | None = None
+    """Of the weights, the parts' own weights or the masks."""
+    rows: int = 0
+    """PRODUCT: the first of the weight's rows that it is of."""
+
+
+class Step:
+    """What one position does, part by part, with ranges of three rows of numbers: sums before their activations, values
+    after them, and what products read. x: the inputs' share [N, I, X]."""
+
+    def __init__(self, x: Tensor) -> None:
+        self.x = x
+        self.parts: list[Part] = []
+        self.weights: list[Tensor] = []
+        self.own: list[Tensor] = []
+        self.masks: list[Tensor] = []
+        self.biases: list[tuple[Sums, Tensor]] = []
+        self.states: list[tuple[Value, Tensor]] = []
+        self.outputs: list[Value] = []
+        self.source: Source | None = None
+        self.sums_size = self.values_size = self.reads_size = 0
+
+    def sums(self, size: int) -> Sums:
+        """Room for sums, which begin with 0."""
+        found = Sums(self.sums_size, size)
+        self.sums_size += -(-size // LINE) * LINE
+        return found
+
+    def value(self, size: int) -> Value:
+        """Room for values."""
+        found = Value(self.values_size, size)
+        self.values_size += -(-size // LINE) * LINE
+        return found
+
+    def state(self, first: Tensor) -> Value:
+        """Room for values that a position hands to the next; first: [N, size], what the first finds."""
+        found = self.value(first.shape[1])
+        self.states.append((found, first))
+        return found
+
+    def bias(self, bias: Tensor, to: Sums) -> None:
+        """sums += b."""
+        self.biases.append((to, bias))
+
+    def input(self, at: int, to: Sums) -> None:
+        """sums += the inputs' share from `at` on."""
+        self.parts.append(Part(What.INPUT, to.size, (to.at, at)))
+
+    def read(self, *values: tuple[Value, Tensor | None], times: Value | None = None) -> Reads:
+        """What products read: values side by side, each times its mask ([N, size] or [N, I, size]) where it has
+        one; a single one also times others."""
+        begin = self.reads_size
+        for value, mask in values:
+            index = None if mask is None else len(self.masks)
+            if mask is not None:
+                self.masks.append(mask)
+            at = (self.reads_size, value.at, -1 if times is None else times.at)
+            before = value.before << 1 | (times is not None and times.before) << 2
+            self.parts.append(Part(What.READ, value.size, at, before, index))
+            self.reads_size += value.size
+        found = Reads(begin, self.reads_size - begin)
+        self.reads_size = -(-self.reads_size // LINE) * LINE
+        return found
+
+    def product(self, weight: Tensor, reads: Reads, to: Sums, rows: int = 0) -> None:
+        """sums += W reads, W the rows of a weight [., reads.size] from `rows` on, as many as there are sums."""
+        assert weight.shape[1] == reads.size
+        index = next((n for n, known in enumerate(self.weights) if known is weight), len(self.weights))
+        if index == len(self.weights):
+            self.weights.append(weight)
+        self.parts.append(Part(What.PRODUCT, to.size, (to.at, reads.at, reads.size), 0, index, rows))
+
+    def sigmoid(self, of: Sums) -> Value:
+        """sigma(sums)."""
+        to = self.value(of.size)
+        self.parts.append(Part(What.SIGMOID, of.size, (to.at, of.at, -1)))
+        return to
+
+    def tanh(self, of: Sums, to: Value, old: Value | None = None) -> None:
+        """tanh(sums); `old`: what stays where the position is not real."""
+        at = (to.at, of.at, -1 if old is None else old.at)
+        self.parts.append(Part(What.TANH, of.size, at, (old is not None and old.before) << 2))
+
+    def gru(
+        self,
+        to: Value,
+        of: Sums,
+        z: Value,
+        old: Value,
+        reset: tuple[Value, Sums] | None = None,
+        carries: bool = False,
+    ) -> None:
+        """h' = (1 - z) h + z tanh(sums), or where z carries the old state, z h + (1 - z) tanh(sums). With `reset` r and
+        some more sums, r times these are added to the others."""
+        candidate = self.value(of.size * (1 if reset is None else 2))
+        again = (-1, -1) if reset is None else (reset[0].at, reset[1].at)
+        at = (to.at, candidate.at, of.at, z.at, old.at, *again, int(carries))
+        self.parts.append(Part(What.GRU, of.size, at, old.before << 4))
+
+    def lstm(self, h: Value, c: Value, of: Sums, old_h: Value, old_c: Value) -> None:
+        """c' = sigma(f) c + sigma(i) tanh(candidate), h' = sigma(o) tanh(c'), of sums i, f, o, candidate."""
+        gates = self.value(of.size)
+        at = (h.at, c.at, gates.at, of.at, old_c.at, old_h.at, 0)
+        self.parts.append(Part(What.LSTM, h.size, at, old_c.before << 4 | old_h.before << 5))
+
+    def attend(
+        self, query: Value | Sums, source: Source, to: Value | None = None, centre: Value | None = None
+    ) -> Value:
+        """The context of a query: of sums W_a s (an additive score), or of a value (a product), in a window around a
+        centre. Once a step."""
+        assert self.source is None
+        self.source = source
+        context, around = to or self.value(source.annotations.shape[2]), -1 if centre is None else centre.at
+        if isinstance(query, Sums):
+            at = (context.at, query.at, self.value(query.size).at, around)
+            self.parts.append(Part(What.ADDITIVE, query.size, at))
+        else:
+            self.parts.append(Part(What.DOT, query.size, (context.at, query.at, -1, around), query.before << 1))
+        return context
+
+    def centre(self, of: Value, vector: Tensor) -> Value:
+        """S sigma(v^T value), S the real source positions."""
+        to = self.value(1)
+        self.own.append(vector)
+        self.parts.append(Part(What.CENTRE, of.size, (to.at, of.at), 0, len(self.own) - 1))
+        return to
+
+    def add(self, a: Value, b: Value) -> Value:
+        """a + b."""
+        to = self.value(a.size)
+        self.parts.append(Part(What.ADD, a.size, (to.at, a.at, b.at), a.before << 1 | b.before << 2))
+        return to
+
+    def norm(self, of: Sums, to: Sums, gain: Tensor, bias: Tensor | None) -> None:
+        """sums += LN(others)."""
+        weight = torch.stack([gain, torch.zeros_like(gain) if bias is None else bias])
+        self.own.append(weight)
+        kept = self.value(of.size), self.value(1)
+        at = (to.at, of.at, kept[0].at, kept[1].at)
+        self.parts.append(Part(What.NORM, of.size, at, 0, len(self.own) - 1))
+
+    def maxout(self, of: Sums) -> Value:
+        """The greater of each two sums. Search's alone: it has no way back."""
+        to = self.value(of.size // 2)
+        self.parts.append(Part(What.MAXOUT, to.size, (to.at, of.at)))
+        return to
+
+    def bias_row(self, biases: Sequence[Tensor] | None = None) -> Tensor:
+        """What all sums of a position begin with."""
+        row = torch.zeros(self.sums_size)
+        for n, (sums, bias) in enumerate(self.biases):
+            row[sums.at : sums.at + sums.size] += (bias if biases is None else biases[n]).detach()
+        return row

@@ -1,0 +1,189 @@
+"""Decoders that are a stack of cells, which a bridge starts. They differ in what attends when, and in what re-enters:
+
+| name                | attention is asked by   | what re-enters          | the output reads | source                |
+|---------------------|-------------------------|-------------------------|------------------|-----------------------|
+| sutskever           | nothing                 | nothing                 | h_t              | Sutskever et al. 2014 |
+| luong               | h_t, the new top state  | nothing                 | h~_t             | Luong et al. 2015     |
+| luong-input-feeding | h_t                     | h~_{t-1}, at the bottom | h~_t             | Luong et al. 2015     |
+| neubig              | h_t                     | c_{t-1}, at the bottom  | [h_t; c_t]       | Neubig, chapter 8     |
+| rnmt-plus           | h^1_{t-1}, the bottom's | c_t, in every layer     | [x^L_t; c_t]     | Chen et al. 2018      |
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from rnnsearch.config import ModelConfig
+from rnnsearch.config.decoders import LuongInputFeedingOptions, LuongOptions, RNMTPlusOptions, StackOptions
+from rnnsearch.models.attention.attention import AttentionState
+from rnnsearch.models.bridges import BRIDGES
+from rnnsearch.models.cells import CELLS
+from rnnsearch.models.decoders.decoder import Decoder, Reading, make_attention
+from rnnsearch.models.decoders.readouts import Attentional
+from rnnsearch.models.draws import Draws
+from rnnsearch.models.encoders import Encoder
+from rnnsearch.models.linear import Linear
+from rnnsearch.models.memory import Encoded, Memory
+from rnnsearch.models.stack import Stack, StackState
+from rnnsearch.tensors import at_least_fp32
+
+
+class LayersState(NamedTuple):
+    """stack: the layers' states; attention: what attention carries; fed: what re-enters, h~_{t-1} or c_{t-1} [N, F]."""
+
+    stack: StackState
+    attention: AttentionState = AttentionState()
+    fed: Tensor | None = None
+
+
+class StackDecoder(Decoder):
+    """A stack of cells that a bridge starts, with attention or without; what reads what is each subclass's own."""
+
+    attends = True
+    fed_size: int = 0
+    """F, where something re-enters."""
+
+    def __init__(self, options: StackOptions, model: ModelConfig, encoder: Encoder, context_size: int = 0) -> None:
+        """context_size: of a context that the layers above the bottom read (see `Stack`)."""
+        super().__init__(options, model, encoder)
+        sizes = (model.embedding, options.size, options.layers)
+        self.stack = Stack(CELLS[options.cell], *sizes, options.residual_from, model.dropout, context_size)
+        self.bridge = BRIDGES[options.bridge](encoder.shapes, self.stack.shapes)
+        if self.attends:
+            self.attention = make_attention(model, encoder)
+
+    def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> LayersState:
+        stack = self.stack.start(self.bridge(memory), draws, steps)
+        attention = self.attention.start(memory, draws, steps) if self.attends else AttentionState()
+        if not self.fed_size:
+            return LayersState(stack, attention)
+        return LayersState(stack, attention, at_least_fp32(memory.summary.new_zeros(len(memory.mask), self.fed_size)))
+
+    def inputs(self, y_prev: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
+        return self.stack.inputs(y_prev)
+
+    def beside(self, columns: int) -> Linear:
+        """The columns of the bottom layer's W that read something beside the word."""
+        return Linear(columns, self.stack.bottom.blocks * self.stack.size, bias=False)
+
+    def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
+        """What the softmax reads of [state; context]: both, where nothing else is said."""
+        return torch.cat([reading.state, reading.context.to(reading.state.dtype)], dim=-1)
+
+
+class Sutskever(StackDecoder):
+    """h^l_0 from the encoder's layer l;  h_t = stack(E y_{t-1}, h_{t-1});  p(y_t) = softmax(W h_t + b) with h_t of the
+    top layer (Sutskever et al. 2014, section 2 and 3.4). Nothing of the source enters after h_0."""
+
+    name = "sutskever"
+    attends = False
+
+    def step(self, x: Float[Tensor, "N G"], state: LayersState, memory: Memory) -> tuple[LayersState, Reading]:
+        h, stack = self.stack.step(x, state.stack)
+        return LayersState(stack), reading_of(h)
+
+    def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
+        return reading.state
+
+
+def reading_of(h: Tensor) -> Reading:
+    """A reading without a context: one of size 0."""
+    return Reading(state=h, context=h.new_empty(*h.shape[:-1], 0), alpha=None)
+
+
+class Luong(StackDecoder):
+    """h_t = stack(E y_{t-1}, h_{t-1}), then a_t from the NEW h_t of the top layer, c_t = sum_s a_t(s) h-_s,
+    h~_t = tanh(W_c [c_t; h_t]), p(y_t) = softmax(W_s h~_t) (Luong et al. 2015, section 3, eq. 5-7).
+
+    Nothing that attention makes re-enters the recurrence.
+    """
+
+    name = "luong"
+
+    def __init__(self, options: LuongOptions | LuongInputFeedingOptions, model: ModelConfig, encoder: Encoder) -> None:
+        super().__init__(options, model, encoder)
+        self.attentional = Attentional(encoder.annotation_size, options.size, options.readout)
+
+    def step(self, x: Float[Tensor, "N G"], state: LayersState, memory: Memory) -> tuple[LayersState, Reading]:
+        h, stack = self.stack.step(x, state.stack)
+        attended, attention = self.attention.step(h, state.attention, memory)
+        return LayersState(stack, attention), Reading.of(h, attended)
+
+    def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
+        t: Tensor = self.attentional(reading.context, reading.state)
+        return t
+
+
+class LuongInputFeeding(Luong):
+    """As `luong`, with h~_{t-1} beside the word in the bottom layer's input (Luong et al. 2015, section 3.3):
+
+    h_t = stack([E y_{t-1}; h~_{t-1}], h_{t-1}), h~_0 = 0. A reading's state is h~_t itself: the output layer's input.
+    """
+
+    name = "luong-input-feeding"
+    reads_context = False
+
+    def __init__(self, options: LuongInputFeedingOptions, model: ModelConfig, encoder: Encoder) -> None:
+        super().__init__(options, model, encoder)
+        self.fed_size = options.readout
+        self.feeding = self.beside(options.readout)
+
+    def step(self, x: Float[Tensor, "N G"], state: LayersState, memory: Memory) -> tuple[LayersState, Reading]:
+        h, stack = self.stack.step(x + self.feeding(state.fed), state.stack)
+        attended, attention = self.attention.step(h, state.attention, memory)
+        fed = self.attentional(attended.context, h)
+        return LayersState(stack, attention, fed), Reading.of(fed, attended)
+
+    def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
+        return reading.state
+
+
+class Neubig(StackDecoder):
+    """h_t = dec([embed(e_{t-1}); c_{t-1}], h_{t-1}) (72), c_0 = 0;  a_{t,j} = attn_score(h_j, h_t) (73);
+    alpha_t = softmax(a_t) (74), c_t = H alpha_t (71);  p_t = softmax(W_hs [h_t; c_t] + b_s) (75).
+
+    h_0 is the encoder's last state, by the bridge; "dec" is a stack of `layers` cells. The readout is [h_t; c_t].
+    """
+
+    name = "neubig"
+
+    def __init__(self, options: StackOptions, model: ModelConfig, encoder: Encoder) -> None:
+        super().__init__(options, model, encoder)
+        self.fed_size = encoder.annotation_size
+        self.context = self.beside(encoder.annotation_size)
+        self.readout_size = options.size + encoder.annotation_size
+
+    def step(self, x: Float[Tensor, "N G"], state: LayersState, memory: Memory) -> tuple[LayersState, Reading]:
+        h, stack = self.stack.step(x + self.context(state.fed), state.stack)
+        attended, attention = self.attention.step(h, state.attention, memory)
+        return LayersState(stack, attention, attended.context), Reading.of(h, attended)
+
+
+class RNMTPlus(StackDecoder):
+    """c_t = ATT(h^1_{t-1}), from the BOTTOM layer's last output (as in GNMT, Wu et al. 2016, eq. 4), over the
+    annotations projected to the decoder's size; every layer reads c_t, h^1_t = f([E y_{t-1}; c_t], h^1_{t-1}),
+    h^l_t = f([x^{l-1}_t; c_t], h^l_{t-1}), with residual connections from `residual_from`; the softmax reads
+    [x^L_t; c_t] (Chen et al. 2018, "The best of both worlds", section 3)."""
+
+    name = "rnmt-plus"
+    attends_before_reading = True
+
+    def __init__(self, options: RNMTPlusOptions, model: ModelConfig, encoder: Encoder) -> None:
+        super().__init__(options, model, encoder, context_size=options.size)
+        self.projection = Linear(encoder.annotation_size, options.size)
+        """Of the annotations."""
+        self.context = self.beside(options.size)
+        self.readout_size = 2 * options.size
+
+    def remember(self, encoded: Encoded) -> Memory:
+        return super().remember(encoded._replace(annotations=self.projection(encoded.annotations)))
+
+    def step(self, x: Float[Tensor, "N G"], state: LayersState, memory: Memory) -> tuple[LayersState, Reading]:
+        bottom = state.stack.cells[0].h
+        attended, attention = self.attention.step(bottom, state.attention, memory)
+        top, stack = self.stack.step(x + self.context(attended.context), state.stack, attended.context)
+        return LayersState(stack, attention), Reading.of(top, attended)

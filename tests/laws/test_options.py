@@ -1,0 +1,29 @@
+"""Every decoder heeds dropout on its states and between its layers, and residual connections."""
+
+import pytest
+import torch
+
+from rnnsearch.config import DropoutConfig
+from rnnsearch.models.decoders.table import DECODERS
+from rnnsearch.models.draws import Draws
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_each_makes_a_difference(name, choices, make, batch):
+    soft = (config for config in choices["whole"].values() if config.objective.reinforce is None)
+    config = next(config for config in soft if config.model.decoder.type == name)
+    decoder = config.model.decoder
+    layered, own = decoder.depth > 1, type(decoder).own()
+
+    def readout(more=None, **dropout):
+        changed = {"decoder": decoder.model_copy(update=more or {}), "dropout": DropoutConfig(**dropout)}
+        model = make(config.model_copy(update={"model": config.model.model_copy(update=changed)}))
+        return model.unroll(batch.target.previous(), model.encode(batch.sources), Draws(1)).readout
+
+    plain = readout()
+    assert torch.equal(readout(), plain)
+    assert not torch.allclose(readout(state=0.5), plain)
+    assert torch.allclose(readout(layers=0.5), plain) != layered
+    if "residual_from" in own:
+        first = 2 if decoder.residual_from is None else None
+        assert not torch.allclose(readout({"residual_from": first}), plain)

@@ -1,0 +1,59 @@
+"""The native recurrence of every system equals its definition: what it gives, and the gradients of all parameters."""
+
+import pytest
+import torch
+
+from rnnsearch.backend.twins import choose
+from rnnsearch.kernels import recurrence
+from rnnsearch.kernels.native import library
+from rnnsearch.models.draws import Draws
+
+ROUNDING = {torch.float32: 1e-4, torch.bfloat16: 0.02}
+"""Of a tensor's norm; in bf16 it may be eight times as far from fp32 as the definition is in bf16 besides."""
+
+
+@pytest.fixture(params=list(library.TYPES), ids=str)
+def kind(request):
+    if library.why_not():
+        pytest.skip(library.why_not())
+    if library.function("recurrence_onward", request.param) is None:
+        pytest.skip(f"{library.status()} has no products in {request.param}")
+    return request.param
+
+
+def outcome(model, batch, kind, fast):
+    """What the readout is given in training, with dropout, and the gradients of a random weighting of it."""
+    choose(model, fast)
+    with torch.autocast("cpu", torch.bfloat16, enabled=kind == torch.bfloat16):
+        draws = Draws(3)
+        memory = model.encode(batch.sources, draws)
+        unrolled = model.unroll(batch.target.previous(), memory, draws)
+    read = [part.float() for part in (unrolled.readout, *unrolled.reading[:3]) if part is not None]
+    generator = torch.Generator().manual_seed(7)
+    total = sum((part * torch.randn(part.shape, generator=generator)).sum() for part in read)
+    parameters = dict(model.named_parameters())
+    given = torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
+    return [part.detach() for part in read], dict(zip(parameters, given, strict=True))
+
+
+def test_a_native_recurrence_equals_the_repeated_step(whole, make, batch, kind, monkeypatch):
+    model, ran = make(whole), []
+    run = recurrence.run
+    monkeypatch.setattr(recurrence, "run", lambda *given: ran.append(1) or run(*given))
+    read, gradients = outcome(model, batch, kind, fast=True)
+    if not ran:
+        pytest.skip("no part of it has a native recurrence")
+    exact, exact_gradients = outcome(model, batch, torch.float32, fast=False)
+    other, other_gradients = outcome(model, batch, kind, fast=False)
+    scale = 1e-2 * max(float(d.norm()) for d in exact_gradients.values() if d is not None)
+    for got, want, rounded in zip(read, exact, other, strict=True):
+        assert_near(got, want, rounded, kind, "read")
+    for name, want in exact_gradients.items():
+        assert (gradients[name] is None) == (want is None), name
+        if want is not None:
+            assert_near(gradients[name], want, other_gradients[name], kind, name, scale)
+
+
+def assert_near(got, want, rounded, kind, name, scale=1e-2):
+    allowed = ROUNDING[kind] * max(float(want.norm()), scale) + 8.0 * float((rounded - want).norm())
+    assert float((got - want).norm()) <= allowed, name

@@ -1,0 +1,224 @@
+"""Every decoder's paper as a loop over the target positions of one sentence."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from tests.models import reference as paper
+from tests.models.reference import Array, Parameters, State, product, sigma, within
+
+
+class Sentence(NamedTuple):
+    """words: those before each target position, embedded [I, E]; annotations: [J, H]; summary: [S]; finals: the last
+    state of each layer of the encoder."""
+
+    words: Array
+    annotations: Array
+    summary: Array
+    finals: tuple[State, ...] = ()
+
+
+class Position(NamedTuple):
+    """What a decoder gives to the output layer, what its readout reads of it, c_i, and the weights, if it attends."""
+
+    readout: Array
+    state: Array
+    context: Array
+    alpha: Array | None = None
+
+
+def deep_output(p: Parameters, s: Array, y: Array, c: Array) -> Array:
+    """t_i = [max(t~_{i,2j-1}, t~_{i,2j})]_j with t~_i = U_o s + V_o E y_{i-1} + C_o c_i (backup slides, A.2.2)."""
+    t = _readout(p, s, y, c)
+    return np.array([max(t[2 * j], t[2 * j + 1]) for j in range(len(t) // 2)])
+
+
+def tanh_output(p: Parameters, s: Array, y: Array, c: Array) -> Array:
+    """t_i = tanh(W_t1 s_i + W_t2 E y_{i-1} + W_t3 c_i) (Sennrich et al. 2017, section 3)."""
+    return np.tanh(_readout(p, s, y, c))
+
+
+def _readout(p: Parameters, s: Array, y: Array, c: Array) -> Array:
+    return (
+        product(p["state.weight"], s) + p["state.bias"] + product(p["word.weight"], y) + product(p["context.weight"], c)
+    )
+
+
+def first(p: Parameters, vector: Array) -> Array:
+    """s_0 = tanh(W v + b)."""
+    return np.tanh(product(p["initial.weight"], vector) + p["initial.bias"])
+
+
+def mean(annotations: Array) -> Array:
+    return sum(annotations) / len(annotations)
+
+
+def attend(p: Parameters, query: Array, annotations: Array) -> tuple[Array, Array]:
+    """alpha_ij of the additive score and c_i."""
+    alpha = paper.softmax(paper.energies(within(p, "attention.score"), query, annotations))
+    return alpha, paper.context(alpha, annotations)
+
+
+def bahdanau(
+    p: Parameters, sentence: Sentence, cell: str, output: Callable[..., Array] = deep_output
+) -> Iterator[Position]:
+    """Bahdanau et al. 2015, A.1.2 and A.2.2: the output reads s_{i-1}, the state BEFORE this step's update."""
+    own, state = within(p, "cell"), paper.start(cell, first(p, sentence.summary))
+    for y in sentence.words:
+        s = state[0]
+        alpha, c = attend(p, s, sentence.annotations)
+        yield Position(output(within(p, "deep_output"), s, y, c), s, c, alpha)
+        state = paper.CELLS[cell](own, paper.inputs(own, y) + product(p["context.weight"], c), state)
+
+
+def rnnencdec(p: Parameters, sentence: Sentence, cell: str) -> Iterator[Position]:
+    """The same with one context for all positions: the encoder's last state."""
+    own, c = within(p, "cell"), sentence.summary
+    state = paper.start(cell, first(p, c))
+    for y in sentence.words:
+        yield Position(deep_output(within(p, "deep_output"), state[0], y, c), state[0], c)
+        state = paper.CELLS[cell](own, paper.inputs(own, y) + product(p["context.weight"], c), state)
+
+
+def cho(p: Parameters, sentence: Sentence) -> Iterator[Position]:
+    """Cho et al. 2014, A.1.2: the reset acts on the state's product and the context's together; the output reads the
+    NEW state."""
+    W, b, U, C = p["word.weight"], p["word.bias"], p["recurrent.weight"], p["context.weight"]
+    c = np.tanh(product(p["summary.weight"], sentence.summary) + p["summary.bias"])
+    h = first(p, c)
+    D = len(h)
+    for y in sentence.words:
+        new = np.empty(D)
+        for k in range(D):
+            z = sigma(W[k] @ y + b[k] + U[k] @ h + C[k] @ c)
+            r = sigma(W[D + k] @ y + b[D + k] + U[D + k] @ h + C[D + k] @ c)
+            candidate = np.tanh(W[2 * D + k] @ y + b[2 * D + k] + r * (U[2 * D + k] @ h + C[2 * D + k] @ c))
+            new[k] = z * h[k] + (1 - z) * candidate
+        h = new
+        yield Position(deep_output(within(p, "deep_output"), h, y, c), h, c)
+
+
+def transition(p: Parameters, cell: str, x: Array | None, state: State) -> State:
+    """One cell; without inputs, GRU_k(0, s), its biases are all that it reads."""
+    return paper.CELLS[cell](p, p["input.bias"] if x is None else paper.inputs(p, x), state)
+
+
+def conditional(
+    p: Parameters, cell: str, y: Array, state: State, annotations: Array, transitions: int
+) -> tuple[State, Array, Array]:
+    """s' = GRU_1(E y, s), c = ATT(s'), GRU_2(c, s') and the transitions (Miceli Barone et al. 2017, section 3.1)."""
+    between = transition(within(p, "word"), cell, y, state)
+    alpha, c = attend(p, between[0], annotations)
+    state = transition(within(p, "context"), cell, c, between)
+    for k in range(transitions):
+        state = transition(within(p, f"transitions.cells.{k}"), cell, None, state)
+    return state, alpha, c
+
+
+def cgru(p: Parameters, sentence: Sentence, cell: str, transitions: int = 0) -> Iterator[Position]:
+    """Sennrich et al. 2017, section 3, in Nematus's own GRU where the cell is `torch-gru`."""
+    h = sentence.annotations
+    state = paper.start(cell, first(p, mean(h)))
+    for y in sentence.words:
+        state, alpha, c = conditional(within(p, "cell"), cell, y, state, h, transitions)
+        yield Position(tanh_output(within(p, "output"), state[0], y, c), state[0], c, alpha)
+
+
+def bideep(p: Parameters, sentence: Sentence, layers: int, residual_from: int | None) -> Iterator[Position]:
+    """Miceli Barone et al. 2017, section 3.3, in Bahdanau's GRU, with one transition a layer."""
+    h = sentence.annotations
+    s = [(part,) for part in np.split(first(p, mean(h)), layers)]
+    for y in sentence.words:
+        s[0], alpha, c = conditional(within(p, "first"), "gru", y, s[0], h, 1)
+        (w,) = s[0]
+        for r in range(1, layers):
+            own = within(p, f"upper.{r - 1}")
+            s[r] = transition(within(own, "cell"), "gru", np.concatenate([w, c]), s[r])
+            s[r] = transition(within(own, "transitions.cells.0"), "gru", None, s[r])
+            w = s[r][0] + w if residual_from is not None and r + 1 >= residual_from else s[r][0]
+        yield Position(tanh_output(within(p, "output"), w, y, c), w, c, alpha)
+
+
+def sutskever(p: Parameters, sentence: Sentence, residual_from: int | None) -> Iterator[Position]:
+    """Sutskever et al. 2014: the source is seen in the first states alone."""
+    states = list(sentence.finals)
+    for y in sentence.words:
+        h = paper.stack("lstm", within(p, "stack"), states, y, residual_from)
+        yield Position(h, h, np.zeros(0))
+
+
+def h_tilde(p: Parameters, c: Array, h: Array) -> Array:
+    """h~_t = tanh(W_c [c_t; h_t]) (Luong et al. 2015, eq. 5)."""
+    return np.tanh(product(p["attentional.combine.weight"], np.concatenate([c, h])))
+
+
+def luong(p: Parameters, sentence: Sentence, residual_from: int | None) -> Iterator[Position]:
+    """Luong et al. 2015, section 3: attention after the top layer."""
+    states = list(sentence.finals)
+    for y in sentence.words:
+        h = paper.stack("lstm", within(p, "stack"), states, y, residual_from)
+        alpha, c = attend(p, h, sentence.annotations)
+        yield Position(h_tilde(p, c, h), h, c, alpha)
+
+
+def luong_input_feeding(p: Parameters, sentence: Sentence, residual_from: int | None) -> Iterator[Position]:
+    """Luong et al. 2015, section 3.3: the last h~ beside the word."""
+    states, fed = list(sentence.finals), np.zeros(len(p["attentional.combine.weight"]))
+    for y in sentence.words:
+        more = product(p["feeding.weight"], fed)
+        h = paper.stack("lstm", within(p, "stack"), states, y, residual_from, more)
+        alpha, c = attend(p, h, sentence.annotations)
+        fed = h_tilde(p, c, h)
+        yield Position(fed, fed, c, alpha)
+
+
+def neubig(p: Parameters, sentence: Sentence, residual_from: int | None) -> Iterator[Position]:
+    """Neubig's tutorial, eq. 71-75."""
+    F, states = sentence.annotations, list(sentence.finals)
+    c = np.zeros(F.shape[1])
+    for y in sentence.words:
+        more = product(p["context.weight"], c)  # (72): the columns of W for c_{t-1}
+        h = paper.stack("lstm", within(p, "stack"), states, y, residual_from, more)
+        alpha, c = attend(p, h, F)  # (73), (74), (71)
+        yield Position(np.concatenate([h, c]), h, c, alpha)  # (75)
+
+
+def rnmt_plus(p: Parameters, sentence: Sentence, residual_from: int | None) -> Iterator[Position]:
+    """Chen et al. 2018, section 3: the bottom's last state attends, and every layer and the output read the context."""
+    annotations = np.stack([product(p["projection.weight"], h) + p["projection.bias"] for h in sentence.annotations])
+    states = list(sentence.finals)
+    for y in sentence.words:
+        alpha, c = attend(p, states[0][0], annotations)
+        more = product(p["context.weight"], c)
+        x = paper.stack("lstm", within(p, "stack"), states, y, residual_from, more, c)
+        yield Position(np.concatenate([x, c]), x, c, alpha)
+
+
+def addressed(p: Parameters, buffer: Array, s: Array, before: Array) -> Array:
+    """w(k) = g w_before(k) + (1 - g) softmax_k v^T tanh(A M(k) + B s)."""
+    hidden = [np.tanh(product(p["slot.weight"], cell) + product(p["query.weight"], s)) for cell in buffer]
+    weights = paper.softmax(np.array([p["vector"] @ numbers for numbers in hidden]))
+    g = sigma(p["gate.weight"][0] @ s + p["gate.bias"][0])
+    return g * before + (1 - g) * weights
+
+
+def memdec(p: Parameters, sentence: Sentence, cell: str, slots: int) -> Iterator[Position]:
+    """Wang et al. 2016, section 3: read, attend, step, then erase and add."""
+    own, controller = within(p, "cell"), paper.start(cell, first(p, sentence.summary))
+    flat = product(p["first_buffer.weight"], mean(sentence.annotations)) + p["first_buffer.bias"]
+    buffer = np.tanh(flat).reshape(slots, -1)
+    read = write = np.full(slots, 1 / slots)
+    for y in sentence.words:
+        fed_back = product(p["recurrent.weight"], controller[0])
+        between = np.tanh(product(p["word.weight"], y) + p["word.bias"] + fed_back)
+        read = addressed(within(p, "reader"), buffer, between, read)
+        r = sum(w * slot for w, slot in zip(read, buffer, strict=True))
+        alpha, c = attend(p, between, sentence.annotations)
+        share = paper.inputs(own, np.concatenate([c, r]))
+        controller = paper.CELLS[cell](own, share, (between, *controller[1:]))
+        s = controller[0]
+        write = addressed(within(p, "writer"), buffer, s, write)
+        erase, add = sigma(product(p["erase.weight"], s)), sigma(product(p["add.weight"], s))
+        buffer = np.stack([slot * (1 - w * erase) + w * add for w, slot in zip(write, buffer, strict=True)])
+        yield Position(deep_output(within(p, "deep_output"), s, y, c), s, c, alpha)

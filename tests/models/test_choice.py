@@ -1,0 +1,292 @@
+"""What serves is what the kept table says: native code or a library; when the table is made, and when made anew."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from rnnsearch.backend import recurrences
+from rnnsearch.kernels import cross_entropy, products
+from rnnsearch.kernels.linear import linear
+from rnnsearch.kernels.native import cases, choice, library
+from rnnsearch.models.cells import GRU
+from rnnsearch.search.model_scorer import fastest
+from tests.untrained import BAHDANAU, untrained
+
+KERNELS = (choice.PRODUCT, choice.WEIGHT_GRADIENT, choice.GRU, choice.RNNSEARCH, choice.SOFTMAX, choice.PACKED)
+
+
+def times(native=2.0, torch=1.0, **kernels):
+    """Of every kernel and type; `kernels`: others, by name."""
+    found = []
+    for kernel in KERNELS:
+        for kind in ("fp32", "bf16", *(["int8"] if kernel == choice.PACKED else [])):
+            ways = kernels.get(kernel.split()[0], {"native": native, "torch": torch})
+            found.append(choice.Timed(kernel, kind, "1 x 1", 1.0, ways))
+    return found
+
+
+@pytest.fixture
+def measured(monkeypatch, tmp_path):
+    """A new user's machine on which timing is counted and finds what stands in `measured`."""
+    if library.library() is None:
+        pytest.skip(library.why_not())
+    monkeypatch.delenv(library.SWITCH, raising=False)
+    monkeypatch.setenv("RNNSEARCH_CACHE", str(tmp_path))
+    found = {"times": times(), "count": 0}
+
+    def measure():
+        found["count"] += 1
+        return found["times"]
+
+    monkeypatch.setattr(choice, "_measured", measure)
+    choice.forget()
+    yield found
+    choice.forget()
+
+
+def files():
+    return sorted((Path(os.environ["RNNSEARCH_CACHE"]) / "native").glob("*.json"))
+
+
+@pytest.mark.parametrize("serves", ["native", "torch"])
+def test_the_faster_one_serves(serves, measured, monkeypatch):
+    measured["times"] = times(**{"native": 2.0, "torch": 2.0, serves: 1.0})
+    own, kind, called = serves == "native", torch.float32, []
+    x, w = torch.randn(300, 8, requires_grad=True), torch.randn(6, 8, requires_grad=True)
+    for name in ("product", "softmax_loss"):
+        of = products.native if name == "product" else cross_entropy.native
+        run = getattr(of, name)
+        monkeypatch.setattr(of, name, lambda *given, run=run, name=name: called.append(name) or run(*given))
+    assert products.own_product(torch.device("cpu"), kind) == own
+    products.product(x.detach(), w.detach())
+    assert called == (["product"] if own else [])
+    products.weight_gradient(torch.randn(300, 6), x.detach())
+    assert called == ["product"] * (2 * own)
+    linear(x, w).sum().backward()
+    assert called == ["product"] * (5 * own)
+    called.clear()
+    cross_entropy.cross_entropy(x.detach(), w.detach(), torch.zeros(6), torch.zeros(300, dtype=torch.int64), 0.1)
+    assert ("softmax_loss" in called) == own
+    assert recurrences.runs(GRU(8, 8), torch.zeros(1, 1, 24)) == own
+    model = untrained(BAHDANAU).model
+    assert recurrences.runs(model.decoder, torch.zeros(1, 1, 24)) == own
+    assert fastest(model, "fp32").what.startswith("native search" if own else "the library's products")
+    assert fastest(model, "int8").what == "native search, int8"
+    assert measured["count"] == 1
+
+
+def test_each_kernel_by_itself(measured):
+    measured["times"] = times(softmax={"native": 1.0, "torch": 3.0}, GRU={"native": 1.0, "torch": 3.0})
+    ways = {kernel: choice.way(kernel, torch.bfloat16) for kernel in KERNELS}
+    assert {kernel for kernel, way in ways.items() if way == choice.NATIVE} == {choice.SOFTMAX, choice.GRU}
+
+
+def test_a_type_of_search_that_is_faster_than_others_and_the_library(measured):
+    seconds = {"fp32": 3.0, "bf16": 2.0, "int8": 1.0}
+    measured["times"] = [
+        choice.Timed(choice.PACKED, kind, "1", 1.0, {"native": own, "torch": 4.0}) for kind, own in seconds.items()
+    ]
+    assert choice.search_kind(("bf16", "fp32")) == "bf16"
+    assert choice.search_kind(("fp32",)) == "fp32"
+    measured["times"][1].seconds["native"] = 3.5
+    assert choice.search_kind(("bf16", "fp32")) == "fp32"
+    measured["times"][1].seconds["native"] = measured["times"][0].seconds["native"] = 5.0
+    assert choice.search_kind(("bf16", "fp32")) is None
+
+
+def test_onednn_where_it_is_the_fastest(measured, monkeypatch):
+    if not products.has_onednn():
+        pytest.skip("this torch has no oneDNN")
+    measured["times"] = times(product={"native": 3.0, "torch": 2.0, "onednn": 1.0})
+    called, run = [], products.by_onednn
+    monkeypatch.setattr(products, "by_onednn", lambda *given: called.append(1) or run(*given))
+    x, w = torch.randn(5, 7), torch.randn(3, 7)
+    torch.testing.assert_close(products.product(x, w), x @ w.t())
+    assert called
+
+
+@pytest.mark.parametrize("part", [torch.zeros(6, 9)[:, :5], torch.zeros(6, 9)[:, :5].t()])
+def test_onednn_is_given_no_part_of_a_wider_matrix(part):
+    found = products.dense(part)
+    assert torch.equal(found, part)
+    assert found.is_contiguous() or found.t().is_contiguous()
+
+
+def test_the_mean_is_over_sizes():
+    own = [{"native": 1.0, "torch": 4.0}, {"native": 3.0, "torch": 1.0}]
+    table = choice.Table({}, [choice.Timed(choice.SOFTMAX, "fp32", str(n), 1.0, each) for n, each in enumerate(own)])
+    assert table.way(choice.SOFTMAX, "fp32") == choice.NATIVE
+    assert table.way(choice.SOFTMAX, "bf16") == choice.TORCH
+    assert table.limit("fp32") == 0.0
+
+
+def test_a_new_process_does_what_the_first_did(measured, caplog):
+    caplog.set_level(logging.INFO)
+    assert choice.way(choice.GRU, torch.float32) == choice.TORCH
+    assert [record.levelname for record in caplog.records] == ["INFO"]
+    measured["times"] = times(native=0.1)
+    for _ in range(2):
+        choice.forget()
+        assert choice.way(choice.GRU, torch.float32) == choice.TORCH
+    assert measured["count"] == 1
+    assert len(files()) == 1
+
+
+@pytest.mark.parametrize("changed", ["processor", "torch", "threads", "library", "held to"])
+def test_made_anew_where_something_changes(changed, measured, monkeypatch):
+    threads = torch.get_num_threads()
+    choice.table()
+    choice.forget()
+    try:
+        if changed == "processor":
+            monkeypatch.setattr(choice, "processor", lambda: "Z80")
+        elif changed == "torch":
+            monkeypatch.setattr(torch, "__version__", "9.9")
+        elif changed == "threads":
+            torch.set_num_threads(threads + 1)
+        elif changed == "library":
+            monkeypatch.setattr(choice, "library", lambda: type("Other", (), {"_name": "/x/other-1.so"}))
+        else:
+            monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+        choice.table()
+    finally:
+        torch.set_num_threads(threads)
+    assert measured["count"] == len(files()) == 2
+
+
+def test_one_table_a_process(measured):
+    """Threads of search that compute alone time nothing."""
+    choice.table()
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads + 1)
+        choice.table()
+    finally:
+        torch.set_num_threads(threads)
+    assert measured["count"] == 1
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[:50],
+        lambda _: "",
+        lambda _: "[]",
+        lambda text: text.replace('"threads"', '"cores"'),
+        lambda text: text.replace("2.0", "-2.0"),
+        lambda text: text.replace("2.0", '"fast"'),
+        lambda text: json.dumps({**json.loads(text), "cases": []}),
+    ],
+)
+def test_a_damaged_file_is_made_anew(damage, measured):
+    choice.table()
+    (path,) = files()
+    whole = path.read_text(encoding="utf-8")
+    path.write_text(damage(whole), encoding="utf-8")
+    for _ in range(2):
+        choice.forget()
+        assert choice.way(choice.GRU, torch.float32) == choice.TORCH
+    assert measured["count"] == 2
+    assert path.read_text(encoding="utf-8") == whole
+
+
+@pytest.mark.usefixtures("measured")
+def test_a_folder_that_cannot_be_written(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("RNNSEARCH_CACHE", str(tmp_path / "file"))
+    assert choice.way(choice.GRU, torch.float32) == choice.TORCH
+
+
+def test_native_code_that_is_asked_for_is_not_timed(measured, monkeypatch):
+    for said in ("1", library.runnable()[0].name):
+        monkeypatch.setenv(library.SWITCH, said)
+        assert {choice.way(kernel, torch.float32) for kernel in KERNELS} == {choice.NATIVE}
+        assert choice.search_kind(("bf16", "fp32")) == "bf16"
+    assert measured["count"] == 0
+    assert files() == []
+
+
+AT_ONCE = """
+import sys, time, pathlib
+from rnnsearch.kernels.native import choice
+folder, own = pathlib.Path(sys.argv[1]), sys.argv[2]
+def measure():
+    (folder / own).touch()
+    while len(list(folder.iterdir())) < 2:
+        time.sleep(0.01)
+    seconds = {"native": 1.0, "torch": 2.0} if own == "a" else {"native": 2.0, "torch": 1.0}
+    return [choice.Timed(choice.GRU, "fp32", "1", 1.0, seconds)]
+choice._measured = measure
+print(choice.table().way(choice.GRU, "fp32"))
+"""
+
+
+@pytest.mark.usefixtures("measured")
+def test_two_processes_at_once_do_the_same(tmp_path):
+    (tmp_path / "begun").mkdir()
+    environment = {**os.environ, library.SWITCH: "0", "RNNSEARCH_CACHE": str(tmp_path)}
+    begun = [
+        subprocess.Popen(
+            [sys.executable, "-c", AT_ONCE, tmp_path / "begun", own], stdout=subprocess.PIPE, env=environment, text=True
+        )
+        for own in "ab"
+    ]
+    said = [process.communicate(timeout=120)[0] for process in begun]
+    assert said[0] == said[1] and said[0] in ("native\n", "torch\n")
+    assert len(files()) == 1 and not list((tmp_path / "native").glob("*.new"))
+    seconds = json.loads(files()[0].read_text(encoding="utf-8"))["cases"][0]["seconds"]
+    assert min(seconds, key=seconds.get) == said[0].strip()
+
+
+IMPORTED = """
+import sys
+import rnnsearch.backend.twins, rnnsearch.search.model_scorer, rnnsearch.device
+from rnnsearch.kernels.native import choice
+assert not choice._tables and "rnnsearch.kernels.native.cases" not in sys.modules
+"""
+
+
+def test_nothing_is_timed_at_import():
+    environment = {name: value for name, value in os.environ.items() if name != library.SWITCH}
+    subprocess.run([sys.executable, "-c", IMPORTED], check=True, timeout=120, env=environment)
+
+
+def test_every_kernel_is_timed_whatever_surrounds_the_asking(monkeypatch, tmp_path):
+    """In a thread of its own: autocast, inference mode and tensors without numbers do not reach it."""
+    if library.library() is None:
+        pytest.skip(library.why_not())
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    monkeypatch.delenv(library.SWITCH, raising=False)
+    monkeypatch.setenv("RNNSEARCH_CACHE", str(tmp_path))
+    monkeypatch.setattr(choice, "MOST", 1)
+    for name, smaller in (("UNITS", 16), ("WORDS", 40)):
+        monkeypatch.setattr(cases, name, smaller)
+    choice.forget()
+    try:
+        with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16), FakeTensorMode():
+            found = choice.table()
+    finally:
+        choice.forget()
+    kinds = ["fp32"] + ["bf16"] * (library.function("product", torch.bfloat16) is not None)
+    for kernel in KERNELS:
+        for kind in kinds:
+            means = found.means(kernel, kind)
+            assert {choice.NATIVE, choice.TORCH} <= means.keys(), (kernel, kind)
+            assert all(seconds > 0 for seconds in means.values())
+    assert choice.NATIVE in found.means(choice.PACKED, "int8")
+
+
+def test_ways_of_a_product_agree(monkeypatch):
+    monkeypatch.setattr(cases, "UNITS", 16)
+    for case in cases.cases():
+        if case.kernel in (choice.PRODUCT, choice.WEIGHT_GRADIENT):
+            first, *others = (run(0).float() for run in case.ways.values())
+            for other in others:
+                assert (other - first).norm() < 0.01 * first.norm()

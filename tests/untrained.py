@@ -1,0 +1,51 @@
+"""Systems and model folders with drawn, untrained weights, which translate all the same."""
+
+from pathlib import Path
+from typing import Any
+
+from rnnsearch.config import resolve
+from rnnsearch.systems.folder import save_system
+from rnnsearch.systems.translation import TranslationSystem
+from rnnsearch.text.subwords import train_bpe
+from rnnsearch.text.words import train_words
+
+TEXT = {
+    "en": ["the small cat sees the dog.", "the dog sees a big bird.", "A bird sees the cat! Is it red?"],
+    "de": ["die kleine Katze sieht den Hund.", "der Hund sieht einen großen Vogel.", "Ein Vogel sieht die Katze!"],
+}
+"""What the tokenizers are trained on."""
+BAHDANAU = {
+    "embedding": 12,
+    "encoder": {"type": "bidirectional", "cell": "gru", "size": 10},
+    "attention": {"score": "additive", "size": 9},
+    "decoder": {"type": "bahdanau", "cell": "gru", "size": 11, "maxout": 7},
+    "init": {"type": "uniform", "scale": 0.8},
+}
+RNNENCDEC = {
+    "embedding": 12,
+    "encoder": {"type": "unidirectional", "cell": "gru", "size": 10},
+    "decoder": {"type": "rnnencdec", "cell": "gru", "size": 11, "maxout": 7},
+}
+
+
+def untrained(model: dict[str, Any], kind: str = "words", sides: tuple[str, str] = ("en", "de")) -> TranslationSystem:
+    """A system of a `[model]` over symbols of a kind, from the first language to the second."""
+    train = {"words": train_words, "bpe": train_bpe}[kind]
+    config = resolve(
+        {
+            "data": {"source": sides[0], "target": sides[1], "train": ["x.tsv"]},
+            "text": {"type": kind, "vocabulary": 340},
+            "model": model,
+            "training": {"max_updates": 1, "optimiser": {"type": "sgd", "learning_rate": 1.0}},
+            "search": {"beam": 3, "max_ratio": 1.0, "max_extra": 4},
+        }
+    )
+    return TranslationSystem.make(config, {side: train(TEXT[side], 340, 1) for side in sides}, 7)
+
+
+def write_model(
+    folder: Path, model: dict[str, Any], kind: str = "words", sides: tuple[str, str] = ("en", "de")
+) -> Path:
+    """The folder of such a system."""
+    save_system(folder, untrained(model, kind, sides))
+    return folder
