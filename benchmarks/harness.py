@@ -118,13 +118,10 @@ def machine() -> Row:
     """What the figures depend on: processor, cores, versions."""
     import torch
 
-    names = [platform.processor() or platform.machine()]
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.is_file():
-        lines = cpuinfo.read_text(encoding="utf-8").splitlines()
-        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")] or names
+    from rnnsearch.kernels.native.choice import processor_name
+
     return {
-        "processor": names[0],
+        "processor": processor_name(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 import torch
 
 from rnnsearch.errors import ConfigError
-from rnnsearch.kernels.native.choice import processor
+from rnnsearch.kernels.native.choice import processor_name
 from rnnsearch.kernels.native.library import status
 
 
@@ -48,4 +48,4 @@ def describe(device: torch.device) -> str:
     if device.type == "cuda":
         return str(torch.cuda.get_device_name(device))
     threads = torch.get_num_threads()
-    return f"{threads} thread{'' if threads == 1 else 's'} of {processor()}, {status()}"
+    return f"{threads} thread{'' if threads == 1 else 's'} of {processor_name()}, {status()}"

@@ -37,7 +37,7 @@ def test_speeds_shares_and_what_serves(cli, kept):
     assert ["Kept in", str(kept)] in found
     assert ["Limit", "fp32 50 GFLOP/s"] in found
     assert ["Threads", "1"] in found
-    assert ["Processor", choice.processor()] in found
+    assert ["Processor", choice.processor_name()] in found
     assert ["product", "fp32", "9 x 8 x 7", "10.0", "20.0", "50.0", "100%", "onednn"] in found
     assert ["GRU", "fp32", "3 rows", "25.0", "12.5", "50%", "native"] in found
     assert ["softmax loss", "bf16", "3 x 4", "1.0", "0.5", "native"] in found

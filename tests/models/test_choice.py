@@ -145,7 +145,7 @@ def test_made_anew_where_something_changes(changed, measured, monkeypatch):
     choice.forget()
     try:
         if changed == "processor":
-            monkeypatch.setattr(choice, "processor", lambda: "Z80")
+            monkeypatch.setattr(choice, "processor_name", lambda: "Z80")
         elif changed == "torch":
             monkeypatch.setattr(torch, "__version__", "9.9")
         elif changed == "threads":

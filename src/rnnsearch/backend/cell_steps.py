@@ -70,10 +70,12 @@ def room(step: Step, cell: Cell) -> Room:
     return Room(sums, ((0, sums),))
 
 
-def given(step: Step, to: Room) -> None:
-    """Adds the inputs' share that is known for all positions."""
+def given(step: Step, cell: Cell) -> Room:
+    """Room for a cell's sums, with the inputs' share that is known for all positions."""
+    to = room(step, cell)
     for row, sums in to.inputs:
         step.input(row, sums)
+    return to
 
 
 def inputs(step: Step, cell: Cell, to: Room, *values: tuple[Value, Mask]) -> None:
@@ -109,11 +111,8 @@ def tanh(step: Step, cell: Tanh, to: Room, old: State, new: State, keep: Mask) -
 
 
 def gru(step: Step, cell: GRU, to: Room, old: State, new: State, keep: Mask) -> None:
-    D = cell.size
-    step.product(cell.recurrent_gates.weight, step.read((old.h, keep)), to.all.part(0, 2 * D))
-    zr = step.sigmoid(to.all.part(0, 2 * D))
-    step.product(cell.recurrent.weight, step.read((old.h, keep), times=zr.part(D, D)), to.all.part(2 * D, D))
-    step.gru(new.h, to.all.part(2 * D, D), zr.part(0, D), old.h, carries=isinstance(cell, ChoGRU))
+    weights = cell.recurrent_gates.weight, cell.recurrent.weight
+    step.reset_before(*weights, to.all, old.h, new.h, keep, carries=isinstance(cell, ChoGRU))
 
 
 def torch_gru(step: Step, cell: TorchGRU, to: Room, old: State, new: State, keep: Mask) -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from rnnsearch.backend.twins import is_rnnsearch
-from rnnsearch.kernels.native.packed import UNIT, Kind, Matrix, Packed, at, decoding, threads
+from rnnsearch.kernels.native.packed import Kind, Matrix, Packed, at, decoding, rounded_up, threads
 from rnnsearch.models.attention.scores import Additive
 from rnnsearch.models.cells import GRU
 from rnnsearch.models.decoders.bahdanau import Bahdanau
@@ -146,7 +146,7 @@ class NativeRNNsearch:
         H = encoder.forward_cell.size
         self._encoder = [self._direction(c) for c in (encoder.forward_cell, encoder.backward_cell)]
         directions = (_GRU * 2)(*(_GRU(*(part.matrix for part in parts)) for parts in self._encoder))
-        self._encode = _Encoder(directions, _round(H))
+        self._encode = _Encoder(directions, rounded_up(H))
         self._key = self._packed(_wide(_tall(score.key.weight), H, 2))
         self._initial = self._packed(_wide(_tall(decoder.initial.weight), H), _tall(decoder.initial.bias))
         gates = _tall(cell.recurrent_gates.weight, D)
@@ -169,7 +169,7 @@ class NativeRNNsearch:
         state, context, candidate, word = (part.matrix for part in self._parts)
         words = None if self._words is None else self._words.data_ptr()
         tables = (self._vector.data_ptr(), word, words, self._embeddings.data_ptr())
-        sizes = (_round(D), len(self._vector), 2 * _round(H), R, 2 if isinstance(deep, DeepOutput) else 1)
+        sizes = (rounded_up(D), len(self._vector), 2 * rounded_up(H), R, 2 if isinstance(deep, DeepOutput) else 1)
         self._decoder = _Decoder(state, context, candidate, *tables, *sizes)
         self.output = self._packed(model.output.weight, model.output.bias)
         """The output layer, over the whole vocabulary."""
@@ -259,14 +259,10 @@ def _sources(memory: NativeMemory) -> _Sources:
     return _Sources(*(part.data_ptr() for part in parts), memory.keys.shape[1])
 
 
-def _round(size: int) -> int:
-    return -(-size // UNIT) * UNIT
-
-
 def _tall(weight: Tensor, size: int | None = None) -> Tensor:
     """A weight or bias whose blocks of `size` rows (all of them, without it) are rounded up with zeros."""
     blocks: Tensor = weight.unflatten(0, (-1, size or weight.shape[0]))
-    rounded = blocks.new_zeros(blocks.shape[0], _round(blocks.shape[1]), *blocks.shape[2:])
+    rounded = blocks.new_zeros(blocks.shape[0], rounded_up(blocks.shape[1]), *blocks.shape[2:])
     rounded[:, : blocks.shape[1]] = blocks
     return rounded.flatten(0, 1)
 

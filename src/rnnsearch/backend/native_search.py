@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rnnsearch.backend.decoding import TABLE_BYTES, Greedy, GreedySearch
-from rnnsearch.backend.packed_model import packed
+from rnnsearch.backend.packed_model import PackedLinear, PackedOutput, packed
 from rnnsearch.backend.steps import STEPS, Read, deep_part, lacks, readout
 from rnnsearch.kernels.native.packed import Kind, Packed, at, decoding, threads
 from rnnsearch.kernels.recurrence import laid_out
@@ -71,9 +71,14 @@ class NativeDecoder:
     def __init__(self, native: ctypes.CDLL, model: TranslationModel, kind: Kind) -> None:
         encoder = packed(model, kind)
         assert encoder is not None
-        self._native, self._kind, self._model, self._encoder = native, kind, model, encoder
-        self.output = Packed(native, model.output.weight, model.output.bias, kind)
+        assert isinstance(encoder.output, PackedOutput)
+        self._native, self._kind, self._model = native, kind, model
+        self._encoder, self._layer = encoder, encoder.output
+        self.output = encoder.output.over(None)
         """The output layer, over the whole vocabulary."""
+        layers = (layer for layer in encoder.modules() if isinstance(layer, PackedLinear))
+        self._laid = {(id(layer.weight), 0, len(layer.weight)): layer.packed for layer in layers}
+        """By weight, first row and rows; a bias of theirs is not read here."""
         self._deep = deep_part(model.decoder)
         embeddings = model.target_embedding(Symbols(torch.arange(model.target_embedding.weight.shape[0])))
         few = self._words(embeddings[:1])
@@ -106,7 +111,6 @@ class NativeDecoder:
         deep = 0 if self._deep is None else self._deep.word.weight.shape[0]
         values = readout(step, decoder, word.shape[1] - deep, read)
         last = step.read(*((value, None) for value in values))
-        self._laid: dict[tuple[int, int, int], Packed] = {}
         self._parts = laid_out(step, self._matrix)
         self._bias = step.bias_row()
         places = [number for value, _ in step.states for number in (value.at, value.size)]
@@ -143,8 +147,7 @@ class NativeDecoder:
 
     def rows(self, ids: Tensor) -> Packed:
         """The output layer over the symbols `ids` [C] alone."""
-        output = self._model.output
-        return Packed(self._native, output.weight[ids], output.bias[ids], self._kind)
+        return self._layer.over(ids)
 
     def encode(self, ids: Tensor, mask: Tensor) -> NativeBatch:
         """The memory of B sentences [B, J]."""

@@ -22,10 +22,10 @@ class PackedLinear(nn.Linear):
         nn.Module.__init__(self)
         self.in_features, self.out_features = layer.in_features, layer.out_features
         self.weight, self.bias = layer.weight, layer.bias
-        self._packed = Packed(native, layer.weight, layer.bias, kind)
+        self.packed = Packed(native, layer.weight, layer.bias, kind)
 
     def forward(self, input: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
-        return self._packed(input)
+        return self.packed(input)
 
 
 class PackedOutput(Output):

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rnnsearch.backend.cell_steps import Mask, cell_step, given, room, states
+from rnnsearch.backend.cell_steps import Mask, cell_step, given, states
 from rnnsearch.backend.steps import STEPS
 from rnnsearch.kernels import recurrence
 from rnnsearch.kernels.native import choice
@@ -24,9 +24,8 @@ def sequence(
     """`Cell.run`."""
     step = Step(x)
     nothing = torch.zeros(x.shape[0], cell.size)
-    own, to = states(step, cell.start(nothing) if start is None else start), room(step, cell)
-    given(step, to)
-    cell_step(step, cell, to, own.last, own, keep)
+    own = states(step, cell.start(nothing) if start is None else start)
+    cell_step(step, cell, given(step, cell), own.last, own, keep)
     step.outputs = [own.h] if own.c is None else [own.h, own.c]
     outputs, _ = recurrence.run(step, mask, backward)
     ends = [output[:, 0] if backward else output[:, -1] for output in outputs]

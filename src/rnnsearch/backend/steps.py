@@ -123,28 +123,19 @@ def layers_of(step: Step, state: StackState) -> list[State]:
     return [states(step, first) for first in state.cells]
 
 
-def fed_back(step: Step, stack: Stack, weight: Tensor, value: Value) -> Room:
-    """The sums of a stack's bottom layer: the words' share, and W of a value."""
-    to = room(step, stack.bottom)
-    given(step, to)
-    product(step, weight, value, to)
-    return to
-
-
-def product(step: Step, weight: Tensor, value: Value, to: Room) -> None:
-    """Adds W of a value to the inputs' share."""
-    reads = step.read((value, None))
+def fed(step: Step, cell: Cell, weight: Tensor, value: Value) -> Room:
+    """A cell's sums with the words' share and W of a value."""
+    to, reads = given(step, cell), step.read((value, None))
     for row, sums in to.inputs:
         step.product(weight, reads, sums, row)
+    return to
 
 
 def bahdanau(step: Step, decoder: Bahdanau, state: BahdanauState, memory: Memory) -> Read:
     cell = decoder.cell
     own = states(step, state.cell)
     context = attention(step, decoder.attention, own.h.last, state.attention, memory)
-    to = room(step, cell)
-    given(step, to)
-    product(step, decoder.context.weight, context, to)
+    to = fed(step, cell, decoder.context.weight, context)
     cell_step(step, cell, to, own.last, own, state.keep)
     return Read(own.h.last, context)
 
@@ -161,9 +152,7 @@ def conditional(
 ) -> tuple[State, Value]:
     """`Conditional.step`: the state after the last transition, and the context."""
     own, word, middle = states(step, first), part.word, between(step, part.word)
-    to = room(step, word)
-    given(step, to)
-    cell_step(step, word, to, own.last, middle, next(keeps))
+    cell_step(step, word, given(step, word), own.last, middle, next(keeps))
     context = attention(step, part.attention, middle.h, carried, memory)
     chain(step, [part.context, *part.transitions.layers], middle, own, keeps, (context, None))
     return own, context
@@ -198,8 +187,7 @@ def bideep(step: Step, decoder: BiDeep, state: BiDeepState, memory: Memory) -> R
 
 
 def sutskever(step: Step, decoder: StackDecoder, state: LayersState, _: Memory) -> Read:
-    layers, to = layers_of(step, state.stack), room(step, decoder.stack.bottom)
-    given(step, to)
+    layers, to = layers_of(step, state.stack), given(step, decoder.stack.bottom)
     return Read(stack(step, decoder.stack, to, layers, state.stack.noise), None)
 
 
@@ -210,18 +198,18 @@ def luong(step: Step, decoder: Luong, state: LayersState, memory: Memory) -> Rea
 
 def luong_input_feeding(step: Step, decoder: LuongInputFeeding, state: LayersState, memory: Memory) -> Read:
     assert state.fed is not None
-    fed, layers = step.state(state.fed), layers_of(step, state.stack)
-    to = fed_back(step, decoder.stack, decoder.feeding.weight, fed.last)
+    h_tilde, layers = step.state(state.fed), layers_of(step, state.stack)
+    to = fed(step, decoder.stack.bottom, decoder.feeding.weight, h_tilde.last)
     h = stack(step, decoder.stack, to, layers, state.stack.noise)
     context = attention(step, decoder.attention, h, state.attention, memory)
-    attentional(step, decoder.attentional, context, h, fed)
-    return Read(fed, context)
+    attentional(step, decoder.attentional, context, h, h_tilde)
+    return Read(h_tilde, context)
 
 
 def neubig(step: Step, decoder: Neubig, state: LayersState, memory: Memory) -> Read:
     assert state.fed is not None
     context, layers = step.state(state.fed), layers_of(step, state.stack)
-    to = fed_back(step, decoder.stack, decoder.context.weight, context.last)
+    to = fed(step, decoder.stack.bottom, decoder.context.weight, context.last)
     h = stack(step, decoder.stack, to, layers, state.stack.noise)
     attention(step, decoder.attention, h, state.attention, memory, context)
     return Read(h, context)
@@ -230,7 +218,7 @@ def neubig(step: Step, decoder: Neubig, state: LayersState, memory: Memory) -> R
 def rnmt_plus(step: Step, decoder: RNMTPlus, state: LayersState, memory: Memory) -> Read:
     layers = layers_of(step, state.stack)
     context = attention(step, decoder.attention, layers[0].h.last, state.attention, memory)
-    to = fed_back(step, decoder.stack, decoder.context.weight, context)
+    to = fed(step, decoder.stack.bottom, decoder.context.weight, context)
     top = stack(step, decoder.stack, to, layers, state.stack.noise, context)
     return Read(top, context)
 

@@ -13,8 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-LINE = 16
-"""Ranges of values and sums begin at multiples of this: no vector is longer."""
+from rnnsearch.kernels.native.packed import rounded_up
 
 
 class What(IntEnum):
@@ -101,7 +100,7 @@ class Part(NamedTuple):
 
 class Step:
     """What one position does, part by part, with ranges of three rows of numbers: sums before their activations, values
-    after them, and what products read. x: the inputs' share [N, I, X]."""
+    after them, and what products read. They begin where vectors do. x: the inputs' share [N, I, X]."""
 
     def __init__(self, x: Tensor) -> None:
         self.x = x
@@ -118,13 +117,13 @@ class Step:
     def sums(self, size: int) -> Sums:
         """Room for sums, which begin with 0."""
         found = Sums(self.sums_size, size)
-        self.sums_size += -(-size // LINE) * LINE
+        self.sums_size += rounded_up(size)
         return found
 
     def value(self, size: int) -> Value:
         """Room for values."""
         found = Value(self.values_size, size)
-        self.values_size += -(-size // LINE) * LINE
+        self.values_size += rounded_up(size)
         return found
 
     def state(self, first: Tensor) -> Value:
@@ -154,7 +153,7 @@ class Step:
             self.parts.append(Part(What.READ, value.size, at, before, index))
             self.reads_size += value.size
         found = Reads(begin, self.reads_size - begin)
-        self.reads_size = -(-self.reads_size // LINE) * LINE
+        self.reads_size = rounded_up(self.reads_size)
         return found
 
     def product(self, weight: Tensor, reads: Reads, to: Sums, rows: int = 0) -> None:
@@ -191,6 +190,25 @@ class Step:
         again = (-1, -1) if reset is None else (reset[0].at, reset[1].at)
         at = (to.at, candidate.at, of.at, z.at, old.at, *again, int(carries))
         self.parts.append(Part(What.GRU, of.size, at, old.before << 4))
+
+    def reset_before(
+        self,
+        gates: Tensor,
+        candidate: Tensor,
+        sums: Sums,
+        old: Value,
+        new: Value,
+        keep: Tensor | None = None,
+        carries: bool = False,
+    ) -> None:
+        """The GRU whose reset gate is applied before the product (Cho et al. 2014; Bahdanau et al. 2015), from sums of
+        z, r and the candidate. gates: U_z above U_r; candidate: U; keep: of dropout on the old state."""
+        D = old.size
+        zr_sums, candidate_sums = sums.part(0, 2 * D), sums.part(2 * D, D)
+        self.product(gates, self.read((old, keep)), zr_sums)
+        zr = self.sigmoid(zr_sums)
+        self.product(candidate, self.read((old, keep), times=zr.part(D, D)), candidate_sums)
+        self.gru(new, candidate_sums, zr.part(0, D), old, carries=carries)
 
     def lstm(self, h: Value, c: Value, of: Sums, old_h: Value, old_c: Value) -> None:
         """c' = sigma(f) c + sigma(i) tanh(candidate), h' = sigma(o) tanh(c'), of sums i, f, o, candidate."""

@@ -22,6 +22,14 @@ struct Sentence {
     }
 };
 
+// The real positions of a mask [source], in order; how many there are.
+static inline Index real_positions(const uint8_t* mask, Index source, Index* real) {
+    Index count = 0;
+    for (Index j = 0; j < source; j++)
+        if (mask[j]) real[count++] = j;
+    return count;
+}
+
 template <class T>
 static inline float dot(const T* a, const float* b, Index n) {
     Vec s = {};

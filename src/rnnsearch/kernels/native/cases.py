@@ -19,7 +19,7 @@ from rnnsearch.kernels.native import choice, product, softmax_loss
 from rnnsearch.kernels.native.choice import NATIVE, ONEDNN, TORCH
 from rnnsearch.kernels.native.library import TYPES, function
 from rnnsearch.kernels.native.packed import Kind, Packed, decoding
-from rnnsearch.kernels.step import Reads, Source, Step, Value
+from rnnsearch.kernels.step import Source, Step
 from rnnsearch.tensors import lengths_mask
 
 UNITS = 512
@@ -99,19 +99,6 @@ def _there_and_back(kind: torch.dtype, run: Callable[[], tuple[Tensor, ...]], in
     torch.autograd.grad(found, inputs, [torch.ones_like(part) for part in found])
 
 
-def _gru_step(step: Step, own: Value, weights: tuple[Tensor, Tensor], more: tuple[Reads, Tensor] | None = None) -> None:
-    """A position of Bahdanau et al.'s GRU; `more`: what else its gates read, and the weight of that."""
-    D = own.size
-    sums = step.sums(3 * D)
-    step.input(0, sums)
-    if more is not None:
-        step.product(more[1], more[0], sums)
-    step.product(weights[0], step.read((own.last, None)), sums.part(0, 2 * D))
-    zr = step.sigmoid(sums.part(0, 2 * D))
-    step.product(weights[1], step.read((own.last, None), times=zr.part(D, D)), sums.part(2 * D, D))
-    step.gru(own, sums.part(2 * D, D), zr.part(0, D), own.last)
-
-
 def _gru(kind: torch.dtype, B: int = 32, J: int = 6) -> Case:
     D = UNITS
     x = _numbers(B, J, 3 * D, kind=kind).requires_grad_()
@@ -120,8 +107,9 @@ def _gru(kind: torch.dtype, B: int = 32, J: int = 6) -> Case:
 
     def native(n: int) -> tuple[Tensor, ...]:
         step = Step(x[n:])
-        own = step.state(start[n:])
-        _gru_step(step, own, weights)
+        own, sums = step.state(start[n:]), step.sums(3 * D)
+        step.input(0, sums)
+        step.reset_before(*weights, sums, own.last, own)
         step.outputs = [own]
         return tuple(recurrence.run(step, mask[n:])[0])
 
@@ -146,10 +134,12 @@ def _rnnsearch(kind: torch.dtype, B: int = 32, I: int = 6) -> Case:
 
     def native(n: int) -> tuple[Tensor, ...]:
         step = Step(x[n:])
-        own, asked = step.state(start[n:]), step.sums(D)
+        own, asked, sums = step.state(start[n:]), step.sums(D), step.sums(3 * D)
         step.product(weights.W_a, step.read((own.last, None)), asked)
         context = step.attend(asked, Source(k[n:], h[n:], mask[n:], weights.v_a))
-        _gru_step(step, own, (weights.U_gates, weights.U), (step.read((context, None)), weights.C))
+        step.input(0, sums)
+        step.product(weights.C, step.read((context, None)), sums)
+        step.reset_before(weights.U_gates, weights.U, sums, own.last, own)
         step.outputs = [own.last, context]
         return tuple(recurrence.run(step)[0])
 

@@ -159,7 +159,7 @@ def key(name: str) -> dict[str, Any]:
     code = Path(__file__).with_name("cases.py")
     return {
         "library": name,
-        "processor": processor(),
+        "processor": processor_name(),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "held to": {name: os.environ[name] for name in LIMITS if name in os.environ},
@@ -168,7 +168,7 @@ def key(name: str) -> dict[str, Any]:
 
 
 @cache
-def processor() -> str:
+def processor_name() -> str:
     """The name of the processor's model."""
     names = []
     with suppress(OSError):

@@ -1,5 +1,5 @@
 // RNNsearch without gradients: the bidirectional GRU encoder, one step of the decoder, greedy search, and the choice of
-// the best columns. The definitions are models/one_layer_encoders.py, models/decoders/bahdanau.py, models/outputs.py,
+// the best columns. The definitions are models/encoders.py, models/decoders/bahdanau.py, models/outputs.py,
 // search/greedy.py and search/selection.py; a law test holds these twins equal to them.
 #include "decoding.h"
 

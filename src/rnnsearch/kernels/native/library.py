@@ -28,7 +28,6 @@ from rnnsearch.kernels.native.building import (
     processor,
     what_went_wrong,
 )
-from rnnsearch.tensors import product_type
 
 log = logging.getLogger(__name__)
 
@@ -140,17 +139,6 @@ def function(name: str, kind: torch.dtype) -> Callable[..., None] | None:
     found = library()
     entry = None if found is None else getattr(found, f"{name}_{TYPES[kind]}")
     return None if entry is None else lambda *given: entry(*map(_argument, (torch.get_num_threads(), *given)))
-
-
-def serves(name: str, x: Tensor, weight: Tensor, sizes: tuple[int, ...] = ()) -> bool:
-    """Whether a function can run here: on the CPU, over fp32 weights, in the type that products with x run in.
-
-    Products in bfloat16 take numbers two by two, so the `sizes` that they sum over must then be even.
-    """
-    kind = product_type(x)
-    if x.device.type != "cpu" or weight.dtype != torch.float32:
-        return False
-    return (kind == torch.float32 or all(size % 2 == 0 for size in sizes)) and function(name, kind) is not None
 
 
 def _argument(value: Any) -> Any:

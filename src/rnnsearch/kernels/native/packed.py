@@ -15,6 +15,11 @@ UNIT = 16
 """Sizes are rounded up to multiples of this: no vector is longer."""
 
 
+def rounded_up(size: int) -> int:
+    """A size and what it takes to the next vector."""
+    return -(-size // UNIT) * UNIT
+
+
 class Kind(IntEnum):
     """What products are of: fp32; bf16; or bytes times a scale a row, of weights and of inputs alike. Sums of bytes are
     exact, those of the others fp32."""

@@ -19,11 +19,8 @@ struct Worker {
 
     Worker(const Recurrence& of, const Matrix* matrices, Index begin, Index end)
         : of(of), matrices(matrices), begin(begin), rows(end - begin), real(rows * of.source), count(rows) {
-        for (Index m = 0; m < rows; m++) {
-            count[m] = 0;
-            for (Index j = 0; j < of.source; j++)
-                if (of.mask[(begin + m) * of.source + j]) real[m * of.source + count[m]++] = j;
-        }
+        for (Index m = 0; m < rows; m++)
+            count[m] = real_positions(of.mask + (begin + m) * of.source, of.source, &real[m * of.source]);
     }
 
     Sentence sentence(Index m) const {

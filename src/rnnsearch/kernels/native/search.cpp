@@ -43,11 +43,7 @@ struct Scratch {
             if (d.part[p].what == PRODUCT) most += N * ((const Matrix*)d.part[p].weight)->width();
         }
         narrow.need(most);
-        for (Index b = 0; b < B; b++) {
-            count[b] = 0;
-            for (Index j = 0; j < m.width; j++)
-                if (m.mask[b * m.width + j]) real[b * m.width + count[b]++] = j;
-        }
+        for (Index b = 0; b < B; b++) count[b] = real_positions(m.mask + b * m.width, m.width, &real[b * m.width]);
     }
 
     Row<float> row(Index n) {
@@ -80,9 +76,11 @@ void step_in_team(Member& me, const Decoder& d, const Matrix& output, const Batc
         if (p.what == INPUT) return input(p, r, d.table ? d.table + y[n] * d.x_size : x + n * d.x_size);
         if (p.what != ADDITIVE && p.what != DOT) return part_of_step(p, r, (const float*)nullptr, s.count[b]);
         Sentence seen = {&s.real[b * m.width], s.count[b], m.width, d.key, d.annotation, d.heads, 0, 0};
-        const Index t = Index(state[(n + 1) * d.state_size - 1]);
-        if (d.reach >= 0)
-            seen = seen.within(d.reach, p.at[3] >= 0 ? r.own[p.at[3]] : m.centres[b * m.centre_count + smaller(t, m.centre_count - 1)], d.spread);
+        if (d.reach >= 0) {
+            const Index t = smaller(Index(state[(n + 1) * d.state_size - 1]), m.centre_count - 1);
+            const float centre = p.at[3] >= 0 ? r.own[p.at[3]] : m.centres[b * m.centre_count + t];
+            seen = seen.within(d.reach, centre, d.spread);
+        }
         float* own = &s.alphas[n * d.heads * m.width];
         attend(p, r, seen, m.keys + b * m.width * d.key, m.annotations + b * m.width * d.annotation, d.vector, d.scale,
                own);

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from rnnsearch.kernels.native.library import function, serves
+from rnnsearch.kernels.native.library import function
+from rnnsearch.tensors import product_type
 
 
 def can_run(readout: Tensor, weight: Tensor) -> bool:
-    """Whether the compiled function is there for logits of these."""
-    return serves("softmax_loss", readout, weight)
+    """Whether the compiled function is there for logits of these: on the CPU, over fp32 weights."""
+    if readout.device.type != "cpu" or weight.dtype != torch.float32:
+        return False
+    return function("softmax_loss", product_type(readout)) is not None
 
 
 def softmax_loss(
