@@ -42,6 +42,11 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "attention": ADDITIVE,
         "decoder": {"type": "bahdanau-tanh", "cell": "gru", "size": 512, "readout": 512},
     },
+    "coverage": {
+        "encoder": GRU,
+        "attention": {**ADDITIVE, "features": ["coverage-neural"], "coverage_size": 10},
+        "decoder": {"type": "bahdanau-tanh", "cell": "gru", "size": 512, "readout": 512},
+    },
     "cgru": {
         "encoder": GRU,
         "attention": ADDITIVE,

@@ -305,6 +305,18 @@ def batch() -> Batch:
 
 
 @pytest.fixture
+def plainest() -> Callable[[str, str | None], RunConfig]:
+    """A decoder as plain as it can be, with a feature or none, in even sizes."""
+
+    def resolved(decoder: str, feature: str | None) -> RunConfig:
+        chosen: Combination = {"decoder": decoder, "encoder cell": "gru"}
+        table = tables(plain(chosen if feature is None else {**chosen, "feature": feature}))
+        return resolve({**table, "model": {**table["model"], "embedding": 6}})
+
+    return resolved
+
+
+@pytest.fixture
 def cover() -> Cover:
     """All combinations that were thought of."""
     return COVER

@@ -3,9 +3,12 @@
 import pytest
 import torch
 
+from rnnsearch.backend.steps import STEPS
 from rnnsearch.backend.twins import choose
 from rnnsearch.kernels import recurrence
 from rnnsearch.kernels.native import library
+from rnnsearch.models.attention.features import FEATURES
+from rnnsearch.models.decoders.stack_decoders import Luong
 from rnnsearch.models.draws import Draws
 
 ROUNDING = {torch.float32: 1e-4, torch.bfloat16: 0.02}
@@ -36,13 +39,34 @@ def outcome(model, batch, kind, fast):
     return [part.detach() for part in read], dict(zip(parameters, given, strict=True))
 
 
-def test_a_native_recurrence_equals_the_repeated_step(whole, make, batch, kind, monkeypatch):
-    model, ran = make(whole), []
-    run = recurrence.run
-    monkeypatch.setattr(recurrence, "run", lambda *given: ran.append(1) or run(*given))
+@pytest.fixture
+def ran(monkeypatch):
+    """The steps that have run natively."""
+    steps, run = [], recurrence.run
+    monkeypatch.setattr(recurrence, "run", lambda step, *given: steps.append(step) or run(step, *given))
+    return steps
+
+
+def test_a_native_recurrence_equals_the_repeated_step(whole, make, batch, kind, ran):
+    model = make(whole)
     read, gradients = outcome(model, batch, kind, fast=True)
     if not ran:
         pytest.skip("no part of it has a native recurrence")
+    compare(model, batch, kind, read, gradients)
+
+
+@pytest.mark.parametrize("feature", [None, *FEATURES])
+@pytest.mark.parametrize("decoder", [decoder.name for decoder in STEPS if decoder.attends and decoder is not Luong])
+def test_in_sizes_that_bf16_takes(decoder, feature, plainest, make, batch, kind, ran):
+    """The whole table has odd ones, too, which bf16 leaves to PyTorch."""
+    model = make(plainest(decoder, feature))
+    read, gradients = outcome(model, batch, kind, fast=True)
+    remembers = feature is not None and FEATURES[feature].remembers
+    assert [len(step.source.features) for step in ran if step.source] == [int(remembers)]
+    compare(model, batch, kind, read, gradients)
+
+
+def compare(model, batch, kind, read, gradients):
     exact, exact_gradients = outcome(model, batch, torch.float32, fast=False)
     other, other_gradients = outcome(model, batch, kind, fast=False)
     scale = 1e-2 * max(float(d.norm()) for d in exact_gradients.values() if d is not None)

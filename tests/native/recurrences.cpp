@@ -27,6 +27,8 @@ struct Program {
     std::vector<Numbers> weights;  // one a part: of PRODUCT, NORM, CENTRE; READ's mask
     std::vector<Output> outputs;
     Numbers d_alphas;
+    std::vector<Feature> features;
+    Numbers prepared;
     Numbers values, alphas;  // what a run makes
 
     void add(What what, Index size, std::vector<Index> at, Index before = 0, Numbers weight = {}) {
@@ -61,11 +63,72 @@ struct Program {
         }
         return found;
     }
-    void attend(const Part& p, Index n, Index i, double* own, const double* query, double* alpha);
+    void attend(const Part& p, Index n, Index i, double* own, const double* query, double* alpha, const Numbers& shown,
+                const Numbers& weight);
+    Features all() const;
+    Numbers show(const Numbers& memory) const;
+    Numbers remember(Index n, const double* alpha, const double* sums, const Numbers& weight, const Numbers& memory) const;
 };
 
+Features Program::all() const {
+    Features found = {features.data(), Index(features.size()), 0, 0, 0};
+    for (const Feature& f : features) {
+        found.width += f.units ? UNIT : 2 * f.neighbours + 1;
+        found.memory += f.units ? UNIT : 1;
+        found.prepared += f.units ? 3 * UNIT : 1;
+    }
+    return found;
+}
+
+// What the score sees of each position.
+Numbers Program::show(const Numbers& memory) const {
+    Numbers found;
+    const Index size = all().memory;
+    for (Index j = 0; j < J; j++) {
+        Index at = 0;
+        for (const Feature& f : features) {
+            for (Index u = 0; u < UNIT && f.units; u++) found.push_back(memory[j * size + at + u]);
+            for (Index k = j - f.neighbours; k <= j + f.neighbours && !f.units; k++)
+                found.push_back(k < 0 || k >= J ? 0 : memory[k * size + at]);
+            at += f.units ? UNIT : 1;
+        }
+    }
+    return found;
+}
+
+Numbers Program::remember(Index n, const double* alpha, const double* sums, const Numbers& weight,
+                          const Numbers& memory) const {
+    Numbers found = memory;
+    for (Index j = 0; j < J; j++) {
+        if (!MASK[n * J + j]) continue;
+        const double *own = &prepared[(n * J + j) * all().prepared], *w = &weight[all().width * D];
+        const double* old = &memory[j * all().memory];
+        double* now = &found[j * all().memory];
+        for (const Feature& f : features) {
+            if (!f.units) {
+                *now++ = f.keeps * *old++ + alpha[j] * *own++;
+                continue;
+            }
+            double gate[3 * UNIT];
+            for (Index g = 0; g < 3; g++)
+                for (Index u = 0; u < UNIT; u++) {
+                    const Index k = g * UNIT + u;
+                    gate[k] = own[k] + sums[f.fixed + k] + alpha[j] * w[k];
+                    for (Index v = 0; v < f.units; v++)
+                        gate[k] += w[3 * UNIT * (1 + v) + k] * old[v] * (g < 2 ? 1 : gate[UNIT + v]);
+                    gate[k] = g < 2 ? logistic(gate[k]) : tanh(gate[k]);
+                }
+            for (Index u = 0; u < UNIT; u++) now[u] = old[u] + gate[u] * (gate[2 * UNIT + u] - old[u]);
+            now += UNIT, old += UNIT, own += 3 * UNIT, w += 3 * UNIT * (UNIT + 1);
+        }
+    }
+    return found;
+}
+
 // One position of one sentence's attention.
-void Program::attend(const Part& p, Index n, Index i, double* own, const double* query, double* alpha) {
+void Program::attend(const Part& p, Index n, Index i, double* own, const double* query, double* alpha,
+                     const Numbers& shown, const Numbers& weight) {
+    const Index width = all().width;
     const Index own_size = D / heads;
     for (Index k = 0; k < D; k++) own[p.at[0] + k] = 0;
     for (Index head = 0; head < heads; head++, alpha += J) {
@@ -76,8 +139,11 @@ void Program::attend(const Part& p, Index n, Index i, double* own, const double*
             const double* key = &keys[(n * J + j) * D];
             double energy = 0;
             for (Index k = 0; k < D && p.what == DOT; k++) energy += scale * key[k] * query[k];
-            for (Index k = head * own_size; k < (head + 1) * own_size && p.what == ADDITIVE; k++)
-                energy += vector[k] * tanh(key[k] + query[k]);
+            for (Index k = head * own_size; k < (head + 1) * own_size && p.what == ADDITIVE; k++) {
+                double hidden = key[k] + query[k];
+                for (Index f = 0; f < width; f++) hidden += weight[f * D + k] * shown[j * width + f];
+                energy += vector[k] * tanh(hidden);
+            }
             total += alpha[j] = exp(energy);
         }
         for (Index j = 0; j < J; j++) {
@@ -94,6 +160,7 @@ void Program::run() {
     alphas.assign(N * I * heads * J, 0);
     for (Index n = 0; n < N; n++) {
         double* rows = &values[n * (I + 1) * values_size];
+        Numbers memory(J * all().memory);
         memcpy(rows + (backward ? I : 0) * values_size, &first[n * values_size], values_size * sizeof(double));
         for (Index t = 0; t < I; t++) {
             const Index i = backward ? I - 1 - t : t;
@@ -129,6 +196,7 @@ void Program::run() {
                     }
                     if (p.what == NORM) mean += sums[at[1] + k] / S;
                     if (p.what == CENTRE) mean += w[k] * own[at[1] + k];
+                    if (p.what == CLOCK) sums[at[0] + k] += log(2 + at[1] + i) * w[k];
                 }
                 for (Index k = 0; k < S && p.what == NORM; k++) square += pow(sums[at[1] + k] - mean, 2) / S;
                 for (Index k = 0; k < S && p.what == NORM; k++)
@@ -136,8 +204,10 @@ void Program::run() {
                 int words = 0;
                 for (Index j = 0; j < J; j++) words += MASK[n * J + j];
                 if (p.what == CENTRE) own[at[0]] = words * logistic(mean);
-                if (p.what == ADDITIVE || p.what == DOT)
-                    attend(p, n, i, own, p.what == DOT ? value(1) : &sums[at[1]], &alphas[(n * I + i) * heads * J]);
+                if (p.what != ADDITIVE && p.what != DOT) continue;
+                double* alpha = &alphas[(n * I + i) * heads * J];
+                attend(p, n, i, own, p.what == DOT ? value(1) : &sums[at[1]], alpha, show(memory), w);
+                if (!features.empty()) memory = remember(n, alpha, sums.data(), w, memory);
             }
         }
     }
@@ -190,6 +260,37 @@ Program lstm() {
     return p;
 }
 
+// An additive score with features: a GRU of three units, sums of which neighbours are seen, and the target position.
+template <class T>
+Program coverage() {
+    Program p = {};
+    p.x_size = D, p.heads = 1, p.reach = -1;
+    const Index s = 0, query = D, context = 2 * D, kept = 3 * D, asked = D, fixed = 2 * D, units = 3;
+    p.values_size = 3 * D + 3 * UNIT, p.sums_size = 2 * D + 3 * UNIT, p.reads_size = 2 * D;
+    p.features = {{units, 0, 0, fixed, kept}, {0, 1, 1, -1, -1}};
+    Numbers own = draw<float>(p.all().width * D + 3 * UNIT * (UNIT + 1)), share = draw<T>(3 * UNIT * D);
+    for (Index k = 0; k < 3 * UNIT * (UNIT + 1); k++)
+        if (k % UNIT >= units) own[p.all().width * D + k] = 0;
+    for (Index k = 0; k < 3 * UNIT * D; k++)
+        if (k / D % UNIT >= units) share[k] = 0;
+    p.prepared = draw<float>(N * J * p.all().prepared);
+    for (Index k = 0; k < Index(p.prepared.size()); k++) {
+        const Index place = k % p.all().prepared;
+        if (place < 3 * UNIT && place % UNIT >= units) p.prepared[k] = 0;
+    }
+    p.add(READ, D, {0, s}, 2);
+    p.add(PRODUCT, D, {asked, 0, D}, 0, draw<T>(D * D));
+    p.add(PRODUCT, 3 * UNIT, {fixed, 0, D}, 0, share);
+    p.add(CLOCK, D, {asked, 0}, 0, draw<float>(D));
+    p.add(ADDITIVE, D, {context, asked, query}, 0, own);
+    p.add(READ, D, {D, context});
+    p.add(INPUT, D, {0, 0});
+    p.add(PRODUCT, D, {0, D, D}, 0, draw<T>(D * D));
+    p.add(TANH, D, {s, 0});
+    p.outputs = {{s, D, draw<float>(N * I * D)}, {context, D, draw<float>(N * I * D)}};
+    return p;
+}
+
 template <class T, class F, class B>
 void law(const char* what, Program p, F onward, B back, double tolerance) {
     p.x = draw<T>(N * I * p.x_size), p.bias = draw<float>(p.sums_size), p.keys = draw<T>(N * J * D);
@@ -226,6 +327,9 @@ void law(const char* what, Program p, F onward, B back, double tolerance) {
     r.scale = float(p.scale), r.reach = p.reach, r.spread = float(p.spread), r.values = values.data();
     r.reads = reads.data(), r.alphas = alphas.data(), r.outside = outside.data(), r.outsides = Index(outside.size());
     r.d_alphas = d_alphas.data(), r.d_sums = d_sums.data(), r.d_contexts = d_contexts.data(), r.d_vector = d_vector.data();
+    const auto prepared = as<float>(p.prepared);
+    std::vector<float> memory(N * (I + 1) * J * p.all().memory), d_prepared(prepared.size());
+    r.features = p.all(), r.prepared = prepared.data(), r.memory = memory.data(), r.d_prepared = d_prepared.data();
     r.d_annotations = d_h.data(), r.d_keys = d_keys.data(), r.d_first = d_first.data();
     onward(THREADS, &r);
     back(THREADS, &r);
@@ -243,6 +347,7 @@ void law(const char* what, Program p, F onward, B back, double tolerance) {
     check(what, of(d_keys), p.differences(p.keys), tolerance);
     check(what, of(d_h), p.differences(p.annotations), tolerance);
     check(what, of(d_first), p.differences(p.first), tolerance);
+    check(what, of(d_prepared), p.differences(p.prepared), tolerance);
     if (p.heads == 2) check(what, of(d_vector), p.differences(p.vector), tolerance);
     Numbers d_bias(p.sums_size), d_x(p.x.size());
     for (Index n = 0; n < N * I; n++) {
@@ -267,6 +372,8 @@ void law(const char* what, Program p, F onward, B back, double tolerance) {
 void laws_of_recurrences() {
     law<float>("gru fp32", gru<float>(), recurrence_onward_fp32, recurrence_back_fp32, EXACT);
     law<float>("lstm fp32", lstm<float>(), recurrence_onward_fp32, recurrence_back_fp32, EXACT);
+    law<float>("coverage fp32", coverage<float>(), recurrence_onward_fp32, recurrence_back_fp32, EXACT);
+    law<bfloat16>("coverage bf16", coverage<bfloat16>(), recurrence_onward_bf16, recurrence_back_bf16, ROUGH);
     law<bfloat16>("gru bf16", gru<bfloat16>(), recurrence_onward_bf16, recurrence_back_bf16, ROUGH);
     law<bfloat16>("lstm bf16", lstm<bfloat16>(), recurrence_onward_bf16, recurrence_back_bf16, ROUGH);
 }

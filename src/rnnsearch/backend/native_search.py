@@ -15,7 +15,7 @@ from rnnsearch.backend.decoding import TABLE_BYTES, Greedy, GreedySearch
 from rnnsearch.backend.packed_model import PackedLinear, PackedOutput, packed
 from rnnsearch.backend.steps import STEPS, Read, deep_part, lacks, readout
 from rnnsearch.kernels.native.packed import Kind, Packed, at, decoding, threads
-from rnnsearch.kernels.recurrence import laid_out
+from rnnsearch.kernels.recurrence import CFeatures, laid_out, prepared_of
 from rnnsearch.kernels.step import Source, Step, What
 from rnnsearch.models.memory import Memory, Origin
 from rnnsearch.models.translation_model import TranslationModel
@@ -39,12 +39,13 @@ class _CDecoder(Structure):
         ("state_size", c_int64),
         ("readout", c_void_p),
         ("table", c_void_p),
+        ("features", CFeatures),
     )
 
 
 class _CBatch(Structure):
     _fields_ = (
-        *((name, c_void_p) for name in ("keys", "annotations", "mask", "centres")),
+        *((name, c_void_p) for name in ("keys", "annotations", "mask", "centres", "prepared")),
         ("width", c_int64),
         ("centre_count", c_int64),
     )
@@ -52,12 +53,14 @@ class _CBatch(Structure):
 
 class NativeBatch(NamedTuple):
     """keys: [B, J, A]; annotations: [B, J, H]; mask: [B, J]; centres: [B, C] of a window that knows them, else empty;
-    first: the decoder's first states, side by side, and t = 0 behind them [B, S]. origin: as in `Memory`."""
+    prepared: [B, J, P], what features have computed of the source. first: what features remember of it before the first
+    position, the decoder's first states and t = 0, side by side [B, S]. origin: as in `Memory`."""
 
     keys: Tensor
     annotations: Tensor
     mask: Tensor
     centres: Tensor
+    prepared: Tensor
     first: Tensor
     origin: Origin | None
 
@@ -128,6 +131,7 @@ class NativeDecoder:
         number = next(n for n, part in enumerate(step.parts) if part.what is What.READ and part.at[0] == last.at)
         c.readout = ctypes.addressof(self._parts) + number * ctypes.sizeof(self._parts[0])
         c.table = None if self._table is None else self._table.data_ptr()
+        c.features, self._features = CFeatures.of(step)
         self._c, self._step = c, step
 
     def _matrix(self, weight: Tensor, begin: int, size: int) -> int:
@@ -152,12 +156,14 @@ class NativeDecoder:
     def encode(self, ids: Tensor, mask: Tensor) -> NativeBatch:
         """The memory of B sentences [B, J]."""
         step, _, memory = self._write(ids, mask)
-        first = torch.cat([*(part.float() for _, part in step.states), torch.zeros(len(ids), 1)], dim=1)
+        remembered = torch.zeros(len(ids), ids.shape[1] * self._c.features.memory)
+        first = torch.cat([remembered, *(part.float() for _, part in step.states), torch.zeros(len(ids), 1)], dim=1)
         nothing = torch.empty(len(ids), 0)
         source = step.source or Source(nothing[:, :, None], nothing[:, :, None], nothing.bool())
         centres = nothing if source.centres is None else source.centres.float().contiguous()
         keys, annotations = source.keys.float().contiguous(), source.annotations.float().contiguous()
-        return NativeBatch(keys, annotations, source.mask.contiguous(), centres, first, memory.origin)
+        prepared = prepared_of(source).contiguous()
+        return NativeBatch(keys, annotations, source.mask.contiguous(), centres, prepared, first, memory.origin)
 
     def start(self, memory: NativeBatch) -> Tensor:
         """The state before the first position [B, S]."""
@@ -204,5 +210,5 @@ class NativeDecoder:
 
 
 def _batch(memory: NativeBatch) -> _CBatch:
-    parts = (memory.keys, memory.annotations, memory.mask, memory.centres)
+    parts = (memory.keys, memory.annotations, memory.mask, memory.centres, memory.prepared)
     return _CBatch(*(part.data_ptr() for part in parts), memory.mask.shape[1], memory.centres.shape[1])

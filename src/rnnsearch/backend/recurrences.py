@@ -12,6 +12,7 @@ from rnnsearch.backend.steps import STEPS
 from rnnsearch.kernels import recurrence
 from rnnsearch.kernels.native import choice
 from rnnsearch.kernels.step import Step
+from rnnsearch.models.attention.attention import Attention
 from rnnsearch.models.cells import Cell
 from rnnsearch.models.decoders.decoder import Decoder, Reading
 from rnnsearch.models.memory import CellState, Hidden, HiddenAndCell, Memory
@@ -45,6 +46,14 @@ def unroll(decoder: Decoder, x: Tensor, state: Any, memory: Memory) -> Reading:
 def runs(module: nn.Module, x: Tensor) -> bool:
     """Whether a module's step runs natively on x here: on the CPU, with even sizes in bf16, and where the recurrence
     that was timed is faster so. Sequences of all cells go by the GRU's, all decoders by RNNsearch's."""
-    sizes = {size for part in module.modules() if isinstance(part, nn.Linear) for size in part.weight.shape}
+    apart = {
+        part
+        for attention in module.modules()
+        if isinstance(attention, Attention)
+        for features in (attention.features, attention.feature_weights)
+        for part in features.modules()
+    }  # in fp32, or of the query's size
+    products = (part for part in module.modules() if isinstance(part, nn.Linear) and part not in apart)
+    sizes = {size for part in products for size in part.weight.shape}
     timed = choice.GRU if isinstance(module, Cell) else choice.RNNSEARCH
     return recurrence.can_run(x, tuple(sizes)) and choice.way(timed, product_type(x)) == choice.NATIVE

@@ -13,8 +13,18 @@ import torch
 from torch import Tensor, nn
 
 from rnnsearch.backend.cell_steps import CELLS, Mask, Room, State, between, cell_step, given, inputs, room, states
-from rnnsearch.kernels.step import Source, Step, Value
+from rnnsearch.kernels.linear import linear
+from rnnsearch.kernels.native.packed import rounded_up
+from rnnsearch.kernels.step import Feature, Reads, Source, Step, Sums, Value, padded
 from rnnsearch.models.attention.attention import Asked, Attention, AttentionState
+from rnnsearch.models.attention.features import (
+    FEATURES,
+    LinguisticCoverage,
+    LocalFertility,
+    Markov,
+    NeuralCoverage,
+    Position,
+)
 from rnnsearch.models.attention.normalisers import Softmax
 from rnnsearch.models.attention.scores import Additive, Concat, Dot, General, Location, MultiHeadAdditive, ScaledDot
 from rnnsearch.models.attention.windows import Global, LocalMonotonic, LocalPredictive
@@ -73,12 +83,50 @@ def attention(
         step.tanh(hidden, bent)
         centre = step.centre(bent, window.vector)
     if isinstance(score, Additive | MultiHeadAdditive | Concat):
-        weight = score.weight[:, : score.query_size] if isinstance(score, Concat) else score.query.weight
-        asked = step.sums(score.hidden_size)
-        step.product(weight, step.read((query, None)), asked)
-        return step.attend(asked, source._replace(vector=score.vector), to, centre)
+        of_query = score.weight[:, : score.query_size] if isinstance(score, Concat) else score.query.weight
+        asked, reads = step.sums(score.hidden_size), step.read((query, None))
+        step.product(of_query, reads, asked)
+        source = source._replace(vector=score.vector)
+        for own, weight, prepared in zip(part.features, part.feature_weights, memory.features, strict=True):
+            assert isinstance(weight, nn.Linear)
+            once = None if prepared is None else each(prepared, rows)
+            source = feature(step, own, weight.weight, once, reads, source, state, asked)
+        return step.attend(asked, source, to, centre)
     scale = query.size**-0.5 if isinstance(score, ScaledDot) else 1.0
     return step.attend(query, source._replace(scale=scale), to, centre)
+
+
+def feature(
+    step: Step,
+    part: nn.Module,
+    weight: Tensor,
+    prepared: Tensor | None,
+    reads: Reads,
+    source: Source,
+    state: AttentionState,
+    asked: Sums,
+) -> Source:
+    """A feature inside an additive score; what does not depend on the weights before goes into keys and query."""
+    if isinstance(part, Position):
+        assert prepared is not None
+        assert state.position is not None
+        step.clock(weight[:, 0].float(), asked, int(state.position[0]))
+        return source._replace(keys=source.keys + linear(prepared.to(weight.dtype), weight[:, 1:]))
+    if isinstance(part, NeuralCoverage):
+        assert prepared is not None
+        cell, units = part.cell, part.cell.size
+        fixed = step.sums(3 * rounded_up(units))
+        step.product(padded(cell.input.weight[:, 1 + part.annotation_size :], units, 0), reads, fixed)
+        weights = cell.input.weight[:, 0], cell.recurrent_gates.weight, cell.recurrent.weight
+        found = Feature(weight, prepared, cell=weights, fixed=fixed)
+    elif isinstance(part, LinguisticCoverage):
+        assert prepared is not None
+        found = Feature(weight, prepared.reciprocal().unsqueeze(2))
+    else:
+        assert isinstance(part, Markov | LocalFertility)
+        ones = torch.ones(*source.mask.shape, 1)
+        found = Feature(weight, ones, part.neighbours, keeps=isinstance(part, LocalFertility))
+    return source._replace(features=(*source.features, found))
 
 
 def centres(part: Attention, state: AttentionState, memory: Memory, x: Tensor) -> Tensor:
@@ -297,8 +345,10 @@ def lacks(decoder: nn.Module) -> str | None:
             return f"its window is {type(module.window).__name__}"
         if type(module.normaliser) is not Softmax:
             return f"its normaliser is {type(module.normaliser).__name__}"
-        if module.features:
-            return "its attention has features"
+        if any(type(part) not in FEATURES.values() for part in module.features):
+            return "its attention has a feature of another class"
+        if module.features and module.score.heads > 1:
+            return "its attention has features and several heads"
     return None
 
 

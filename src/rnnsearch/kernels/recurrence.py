@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rnnsearch.kernels.native.library import function
+from rnnsearch.kernels.native.packed import rounded_up
 from rnnsearch.kernels.products import weight_gradient
 from rnnsearch.kernels.step import Part, Source, Step, What
 from rnnsearch.tensors import product_type
@@ -30,7 +31,8 @@ def run(step: Step, real: Tensor | None = None, backward: bool = False) -> tuple
         *step.own,
     )
     apply: Callable[..., tuple[Tensor, ...]] = _Recurrence.apply
-    alphas, *outputs = apply(step, real, backward, source, step.x, source.keys, source.annotations, vector, *tensors)
+    of_source = source.keys, source.annotations, vector, prepared_of(source)
+    alphas, *outputs = apply(step, real, backward, source, step.x, *of_source, *tensors)
     return outputs, alphas
 
 
@@ -77,6 +79,37 @@ def laid_out(step: Step, matrix: Callable[[Tensor, int, int], int]) -> ctypes.Ar
     return parts
 
 
+class _CFeature(Structure):
+    _fields_ = tuple((name, c_int64) for name in ("units", "neighbours", "keeps", "fixed", "kept"))
+
+
+class CFeatures(Structure):
+    """`Features` of source_features.h."""
+
+    _fields_ = (("each", c_void_p), *((name, c_int64) for name in ("count", "width", "memory", "prepared")))
+
+    @staticmethod
+    def of(step: Step) -> tuple[CFeatures, object]:
+        """Those of a step, and what must be kept as long as they are used."""
+        features = step.source.features if step.source else ()
+        each, found = (_CFeature * len(features))(), CFeatures(count=len(features))
+        for to, part, kept in zip(each, features, step.kept, strict=True):
+            to.units, to.neighbours, to.keeps, to.kept = part.units, part.neighbours, int(part.keeps), kept
+            to.fixed = part.fixed.at if part.fixed else -1
+            units = rounded_up(to.units)
+            found.width += units or 2 * part.neighbours + 1
+            found.memory += units or 1
+            found.prepared += 3 * units or 1
+        found.each = ctypes.addressof(each)
+        return found, each
+
+
+def prepared_of(source: Source) -> Tensor:
+    """What the features have computed once a sentence, side by side [N, J, P]."""
+    nothing = torch.empty(*source.mask.shape, 0)
+    return torch.cat([nothing, *(part.whole(part.prepared, 2).float() for part in source.features)], dim=2)
+
+
 class _COutside(Structure):
     _fields_ = (("d", c_void_p), ("at", c_int64), ("size", c_int64), ("before", c_int64))
 
@@ -93,10 +126,11 @@ class _CRecurrence(Structure):
         ("reach", c_int64),
         ("spread", c_float),
         ("centres", c_void_p),
-        *((name, c_void_p) for name in ("values", "reads", "alphas", "outside")),
+        ("features", CFeatures),
+        *((name, c_void_p) for name in ("prepared", "memory", "values", "reads", "alphas", "outside")),
         ("outsides", c_int64),
         *((name, c_void_p) for name in ("d_alphas", "d_sums", "d_contexts", "d_annotations", "d_keys", "d_vector")),
-        ("d_first", c_void_p),
+        *((name, c_void_p) for name in ("d_first", "d_prepared")),
     )
 
 
@@ -110,14 +144,11 @@ class _Call:
         J, A = source.keys.shape[1:]
         self.c = _CRecurrence(N, I, int(backward), X, step.sums_size, step.values_size, step.reads_size)
         self.c.source, self.c.key, self.c.annotation = J, A, source.annotations.shape[2]
-        self.c.heads, self.c.scale, self.c.reach, self.c.spread = (
-            source.heads,
-            source.scale,
-            source.reach,
-            source.spread,
-        )
+        self.c.heads, self.c.scale = source.heads, source.scale
+        self.c.reach, self.c.spread = source.reach, source.spread
         self.c.centres = None if source.centres is None else self.at(source.centres.float())
         self.c.mask = self.at(source.mask)
+        self.c.features, self.features = CFeatures.of(step)
         self.c.real = None if real is None else self.at(real)
 
     def at(self, tensor: Tensor) -> int:
@@ -136,7 +167,7 @@ class _Call:
                 continue
             if part.what is What.PRODUCT:
                 to.weight = where[part.tensor] + part.rows * part.at[2] * self.kind.itemsize
-            elif part.what in (What.NORM, What.CENTRE):
+            elif part.what in (What.NORM, What.CENTRE, What.CLOCK, What.ADDITIVE):
                 to.weight = self.at(own[part.tensor])
                 to.gradient = gradients[part.tensor].data_ptr() if gradients else None
             else:
@@ -167,6 +198,7 @@ class _Recurrence(torch.autograd.Function):
         keys: Tensor,
         annotations: Tensor,
         vector: Tensor,
+        prepared: Tensor,
         *tensors: Tensor,
     ) -> tuple[Tensor, ...]:
         kind = product_type(x)
@@ -174,7 +206,7 @@ class _Recurrence(torch.autograd.Function):
         states, weights, biases, own = _split(step, tensors)
         weights = [weight.to(kind).contiguous() for weight in weights]
         keys, annotations = keys.to(kind).contiguous(), annotations.to(kind).contiguous()
-        vector = vector.float().contiguous()
+        vector, prepared = vector.float().contiguous(), prepared.contiguous()
         call = _Call(step, real, backward, source, kind)
         values = torch.empty(N, I + 1, step.values_size)
         for (value, _), first in zip(step.states, states, strict=True):
@@ -184,10 +216,12 @@ class _Recurrence(torch.autograd.Function):
         call.set_parts(weights, own, [])
         call.c.bias, call.c.x, call.c.keys, call.c.annotations = map(call.at, (bias, x.to(kind), keys, annotations))
         call.c.vector, call.c.values, call.c.reads, call.c.alphas = map(call.at, (vector, values, reads, alphas))
+        memory = torch.zeros(N, I + 1, J, call.c.features.memory)
+        call.c.prepared, call.c.memory = call.at(prepared), call.at(memory)
         call.run("recurrence_onward")
         ctx.step, ctx.real, ctx.turned, ctx.source, ctx.kind = step, real, backward, source, kind
-        ctx.types = [part.dtype for part in (x, keys, annotations, vector, *tensors)]
-        ctx.save_for_backward(values, reads, alphas, keys, annotations, vector, *weights, *own)
+        ctx.types = [part.dtype for part in (x, keys, annotations, vector, prepared, *tensors)]
+        ctx.save_for_backward(values, reads, alphas, keys, annotations, vector, prepared, memory, *weights, *own)
         now, before = (values[:, :-1], values[:, 1:]) if backward else (values[:, 1:], values[:, :-1])
         outputs = ((before if v.before else now)[..., v.at : v.at + v.size].clone() for v in step.outputs)
         return alphas.mean(2), *outputs
@@ -195,7 +229,7 @@ class _Recurrence(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         step, source, kind = ctx.step, ctx.source, ctx.kind
-        values, reads, alphas, keys, annotations, vector, *rest = ctx.saved_tensors
+        values, reads, alphas, keys, annotations, vector, prepared, memory, *rest = ctx.saved_tensors
         weights, own = rest[: len(step.weights)], rest[len(step.weights) :]
         N, I, M, J = alphas.shape
         call = _Call(step, ctx.real, ctx.turned, source, kind)
@@ -211,8 +245,10 @@ class _Recurrence(torch.autograd.Function):
         call.c.vector, call.c.values, call.c.reads, call.c.alphas = map(call.at, (vector, values, reads, alphas))
         call.c.keys, call.c.annotations, call.c.d_alphas = map(call.at, (keys, annotations, d_alphas))
         call.c.outside, call.c.outsides = ctypes.addressof(outside), len(outside)
-        made = (d_sums, d_contexts, d_annotations, d_keys, d_vector, d_first)
-        names = ("d_sums", "d_contexts", "d_annotations", "d_keys", "d_vector", "d_first")
+        d_prepared = torch.empty_like(prepared)
+        call.c.prepared, call.c.memory = call.at(prepared), call.at(memory)
+        made = (d_sums, d_contexts, d_annotations, d_keys, d_vector, d_first, d_prepared)
+        names = ("d_sums", "d_contexts", "d_annotations", "d_keys", "d_vector", "d_first", "d_prepared")
         for name, tensor in zip(names, made, strict=True):
             setattr(call.c, name, tensor.data_ptr())
         call.run("recurrence_back")
@@ -220,7 +256,7 @@ class _Recurrence(torch.autograd.Function):
         d_biases = [
             d_sums[..., sums.at : sums.at + sums.size].sum((0, 1), dtype=torch.float32) for sums, _ in step.biases
         ]
-        given = (_input_gradient(step, d_sums), d_keys, d_annotations, d_vector)
+        given = (_input_gradient(step, d_sums), d_keys, d_annotations, d_vector, d_prepared)
         found = (*given, *d_states, *_weight_gradients(step, d_sums, reads), *d_biases, *d_own)
         return None, None, None, None, *(d.to(kind) for d, kind in zip(found, ctx.types, strict=True))
 

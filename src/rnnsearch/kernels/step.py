@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from rnnsearch.kernels.native.packed import rounded_up
 
@@ -32,6 +33,7 @@ class What(IntEnum):
     NORM = 10
     CENTRE = 11
     MAXOUT = 12
+    CLOCK = 13
 
 
 class Value(NamedTuple):
@@ -69,6 +71,29 @@ class Reads(NamedTuple):
     size: int
 
 
+class Feature(NamedTuple):
+    """A feature of source positions that remembers their weights, inside an additive score (`source_features.h`).
+    weight: W_f [A, width]; prepared: what is computed once a sentence [N, J, 1 or 3 units]. Of a GRU: the weight of
+    alpha [3 units], U_gates [2 units, units] and U [units, units], and the query's share in whole vectors. Of sums of
+    weights: how many neighbours of a position are seen to each side, and whether earlier sums stay."""
+
+    weight: Tensor
+    prepared: Tensor
+    neighbours: int = 0
+    keeps: bool = True
+    cell: tuple[Tensor, Tensor, Tensor] | None = None
+    fixed: Sums | None = None
+
+    @property
+    def units(self) -> int:
+        """Of a GRU; 0 of sums."""
+        return 0 if self.cell is None else self.cell[2].shape[0]
+
+    def whole(self, numbers: Tensor, *axes: int) -> Tensor:
+        """Numbers whose axes of units are in whole vectors."""
+        return numbers if self.cell is None else padded(numbers, self.units, *axes)
+
+
 class Source(NamedTuple):
     """What a step attends to. keys: [N, J, A]; annotations: [N, J, H]; mask: [N, J]; vector: v_a [A], None where
     e_j = scale q^T k_j. A window: the positions within `reach` of its centre, which `centres` [N, I] says or a value;
@@ -83,6 +108,7 @@ class Source(NamedTuple):
     reach: int = -1
     spread: float = 0.0
     centres: Tensor | None = None
+    features: tuple[Feature, ...] = ()
 
 
 class Part(NamedTuple):
@@ -112,6 +138,8 @@ class Step:
         self.states: list[tuple[Value, Tensor]] = []
         self.outputs: list[Value] = []
         self.source: Source | None = None
+        self.kept: list[int] = []
+        """Values where each feature's share of the query is kept; -1: it has none."""
         self.sums_size = self.values_size = self.reads_size = 0
 
     def sums(self, size: int) -> Sums:
@@ -226,7 +254,11 @@ class Step:
         context, around = to or self.value(source.annotations.shape[2]), -1 if centre is None else centre.at
         if isinstance(query, Sums):
             at = (context.at, query.at, self.value(query.size).at, around)
-            self.parts.append(Part(What.ADDITIVE, query.size, at))
+            self.kept = [self.value(part.fixed.size).at if part.fixed else -1 for part in source.features]
+            if source.features:
+                self.own.append(own_weights(source.features))
+            own = len(self.own) - 1 if source.features else None
+            self.parts.append(Part(What.ADDITIVE, query.size, at, 0, own))
         else:
             self.parts.append(Part(What.DOT, query.size, (context.at, query.at, -1, around), query.before << 1))
         return context
@@ -237,6 +269,11 @@ class Step:
         self.own.append(vector)
         self.parts.append(Part(What.CENTRE, of.size, (to.at, of.at), 0, len(self.own) - 1))
         return to
+
+    def clock(self, weight: Tensor, to: Sums, start: int) -> None:
+        """sums += log(2 + t) w at target position t, of which the first is `start`."""
+        self.own.append(weight)
+        self.parts.append(Part(What.CLOCK, to.size, (to.at, start), 0, len(self.own) - 1))
 
     def add(self, a: Value, b: Value) -> Value:
         """a + b."""
@@ -264,3 +301,22 @@ class Step:
         for n, (sums, bias) in enumerate(self.biases):
             row[sums.at : sums.at + sums.size] += (bias if biases is None else biases[n]).detach()
         return row
+
+
+def padded(weight: Tensor, units: int, *axes: int) -> Tensor:
+    """A weight whose axes (as many blocks of units as there are) go on, with zeros, to whole vectors in each block."""
+    for axis in axes:
+        after = weight.dim() - axis - 1
+        blocks = pad(weight.unflatten(axis, (-1, units)), [0, 0] * after + [0, rounded_up(units) - units])
+        weight = blocks.flatten(axis, axis + 1)
+    return weight
+
+
+def own_weights(features: Sequence[Feature]) -> Tensor:
+    """The features' own weights one behind the other, as `source_features.h` has them."""
+    found = [part.whole(part.weight.t(), 0).flatten() for part in features]
+    for part in features:
+        if part.cell is not None:
+            alpha, gates, candidate = part.cell
+            found += [part.whole(alpha, 0), part.whole(torch.cat([gates, candidate]).t(), 0, 1).flatten()]
+    return torch.cat(found)

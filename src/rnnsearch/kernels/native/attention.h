@@ -37,14 +37,33 @@ static inline float dot(const T* a, const float* b, Index n) {
     return sum(s);
 }
 
-// e_j = v^T tanh(q + k_j) of the numbers begin .. end
+// y += a x
+static inline void add_scaled(float* y, float a, const float* x, Index n) {
+    for (Index k = 0; k < n; k += LANES) store(y + k, load(y + k, n - k) + a * load(x + k, n - k), n - k);
+}
+
+// What features show of each source position, numbers [source, width], and what a score's hidden layer gets of them: times
+// W_f [width, key].
+struct Shown {
+    const float *numbers, *weight;
+    Index width;
+};
+
+// q + k_j + W_f f_j, before the tanh of an additive score: `m` numbers from `a` on
 template <class T>
-static inline float additive_energy(const T* key, const float* q, const float* v, Index begin, Index end) {
+static inline Vec additive_sum(const T* keys, const float* q, const Shown& f, Index key, Index j, Index a, Index m) {
+    Vec x = load(keys + j * key + a, m) + load(q + a, m);
+    for (Index k = 0; k < f.width; k++) x += f.numbers[j * f.width + k] * load(f.weight + k * key + a, m);
+    return x;
+}
+
+// e_j = v^T tanh(q + k_j + W_f f_j) of the numbers begin .. end
+template <class T>
+static inline float additive_energy(const T* keys, const float* q, const float* v, const Shown& f, Index key, Index j,
+                                    Index begin, Index end) {
     Vec e = {};
-    for (Index a = begin; a < end; a += LANES) {
-        const Index m = end - a;
-        e += load(v + a, m) * hyperbolic_tangent(load(key + a, m) + load(q + a, m));
-    }
+    for (Index a = begin; a < end; a += LANES)
+        e += load(v + a, end - a) * hyperbolic_tangent(additive_sum(keys, q, f, key, j, a, end - a));
     return sum(e);
 }
 
@@ -88,24 +107,39 @@ static void energies_backward(const Sentence& s, Index head, const T* h, const f
     for (Index n = 0; n < s.count; n++) d_energy[s.real[n]] -= alpha[s.real[n]] / s.factor(s.real[n]) * mean;
 }
 
-// Adds to d_keys [source, key] and d_v [key], writes d_q [key]: the numbers begin .. end
+// Adds to d_keys [source, key] and d_v [key], writes d_q [key] and, where features show something, d_hidden [source, key]:
+// the numbers begin .. end
 template <class T, class O>
-static void additive_backward(const Sentence& s, const T* keys, const float* v, const float* q, const float* d_energy,
-                              Index begin, Index end, float* d_keys, float* d_v, O* d_q) {
+static void additive_backward(const Sentence& s, const T* keys, const float* v, const float* q, const Shown& f,
+                              const float* d_energy, Index begin, Index end, float* d_keys, float* d_v, O* d_q,
+                              float* d_hidden) {
     for (Index a = begin; a < end; a += LANES) {
         const Index m = end - a;
-        Vec query = load(q + a, m), va = load(v + a, m), to_query = {}, to_v = {};
+        Vec va = load(v + a, m), to_query = {}, to_v = {};
         for (Index n = 0; n < s.count; n++) {
             const Index at = s.real[n] * s.key + a;
             const float d_e = d_energy[s.real[n]];
-            Vec hidden = hyperbolic_tangent(load(keys + at, m) + query);
+            Vec hidden = hyperbolic_tangent(additive_sum(keys, q, f, s.key, s.real[n], a, m));
             to_v += d_e * hidden;
             Vec d = d_e * va * (1.0f - hidden * hidden);
             to_query += d;
             store(d_keys + at, load(d_keys + at, m) + d, m);
+            if (f.width) store(d_hidden + at, d, m);
         }
         store(d_q + a, to_query, m);
         store(d_v + a, load(d_v + a, m) + to_v, m);
+    }
+}
+
+// From d_hidden: writes d of the numbers shown [source, width], adds to d_W_f
+static inline void shown_backward(const Sentence& s, const Shown& f, const float* d_hidden, float* d_numbers, float* d_W) {
+    for (Index n = 0; n < s.count; n++) {
+        const Index j = s.real[n];
+        const float* d = d_hidden + j * s.key;
+        for (Index k = 0; k < f.width; k++) {
+            d_numbers[j * f.width + k] = dot(d, f.weight + k * s.key, s.key);
+            add_scaled(d_W + k * s.key, f.numbers[j * f.width + k], d, s.key);
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 // What each part of a step does to one row at one position, onward and, beside it, back.
 #pragma once
 
-#include "attention.h"
+#include "source_features.h"
 #include "recurrence.h"
 
 constexpr float EPSILON = 1e-5f;  // added to a variance (NORM)
@@ -255,24 +255,43 @@ static void centre_back(const Part& p, const Row<T>& r, Index source, float* d_w
     }
 }
 
+// CLOCK: sums at[0] += log(2 + t) weight at target position t (Cohn et al. 2016, section 3.1: log(1 + i), i from 1).
+template <class T>
+static void clock(const Part& p, const Row<T>& r, Index t) {
+    add_scaled(r.sums + p.at[0], logf(2.0f + t), (const float*)p.weight, p.size);
+}
+
+template <class T>
+static void clock_back(const Part& p, const Row<T>& r, Index t, float* d_weight) {
+    for (Index k = 0; k < p.size; k += LANES)
+        add(d_weight + k, logf(2.0f + t) * load(r.d_sums + p.at[0] + k, p.size - k), p.size - k);
+}
+
 // Numbers of a part's own weights that are not a matrix.
-static inline Index own_weights(const Part& p) { return p.what == NORM ? 2 * p.size : p.what == CENTRE ? p.size : 0; }
+static inline Index own_weights(const Part& p, const Features& features) {
+    switch (p.what) {
+        case NORM: return 2 * p.size;
+        case CENTRE: case CLOCK: return p.size;
+        case ADDITIVE: return own_weights(features, p.size);
+    }
+    return 0;
+}
 
 // ADDITIVE: context at[0] of the query, sums at[1], which are kept in values at[2]. DOT: of values at[1]. The window's
 // centre is value at[3], where it is one.
 template <class T>
 static void attend(const Part& p, const Row<T>& r, const Sentence& s, const T* keys, const T* h, const float* vector,
-                   float scale, float* alpha) {
+                   float scale, const Shown& f, float* alpha) {
     memset(alpha, 0, s.heads * s.source * sizeof(float));
     if (p.what == ADDITIVE) memcpy(r.own + p.at[2], r.sums + p.at[1], s.key * sizeof(float));
     const float* q = p.what == ADDITIVE ? r.own + p.at[2] : r.value(p, 1);
     const Index own = s.key / s.heads;
     for (Index head = 0; head < s.heads; head++)
         for (Index n = 0; n < s.count; n++) {
-            const T* key = keys + s.real[n] * s.key;
-            float& energy = alpha[head * s.source + s.real[n]];
-            energy = p.what == DOT ? scale * dot(key, q, s.key)
-                                   : additive_energy(key, q, vector, head * own, (head + 1) * own);
+            const Index j = s.real[n];
+            alpha[head * s.source + j] = p.what == DOT
+                ? scale * dot(keys + j * s.key, q, s.key)
+                : additive_energy(keys, q, vector, f, s.key, j, head * own, (head + 1) * own);
         }
     weigh(s, h, alpha, r.own + p.at[0]);
 }
@@ -287,7 +306,7 @@ static void maxout(const Part& p, const Row<T>& r) {
     }
 }
 
-// Any part but INPUT, PRODUCT, ADDITIVE and DOT. source: real source positions.
+// Any part but INPUT, PRODUCT, ADDITIVE, DOT and CLOCK. source: real source positions.
 template <class T>
 static inline void part_of_step(const Part& p, const Row<T>& r, const float* mask, Index source) {
     switch (p.what) {

@@ -13,7 +13,7 @@ struct Worker {
     const Recurrence& of;
     const Matrix* matrices;  // one a part; used by PRODUCT alone
     const Index begin, rows;
-    Buffer<float> sums, d_own, d_before, d_reads, d_energy;
+    Buffer<float> sums, d_own, d_before, d_reads, d_energy, shown, d_shown, d_hidden, d_alpha, d_memory, d_memory_before;
     Buffer<Index> real, count;
     float* own_gradients = nullptr;  // of v_a, then of each part's own weights, from the last part to the first
 
@@ -37,6 +37,10 @@ struct Worker {
     float* alphas(Index m, Index i) const {
         return of.alphas + ((begin + m) * of.positions + i) * of.heads * of.source;
     }
+    float* memory(Index m, Index i) const {
+        return of.memory + ((begin + m) * (of.positions + 1) + i) * of.source * of.features.memory;
+    }
+    const float* prepared(Index m) const { return of.prepared + (begin + m) * of.source * of.features.prepared; }
     T* reads(Index m, Index i) const { return (T*)of.reads + ((begin + m) * of.positions + i) * of.reads_size; }
     T* sums_gradient(Index m, Index i) const { return (T*)of.d_sums + ((begin + m) * of.positions + i) * of.sums_size; }
     const float* mask_of(const Part& p, Index m, Index i) const {
@@ -59,8 +63,35 @@ struct Worker {
         return r;
     }
 
-    void attend_back(const Part& p, Index m, Index i, const Row<T>& r) {
+    // What the features show of a sentence.
+    Shown shown_of(const Part& p, Index m, Index i) {
+        const Features& f = of.features;
+        if (p.what == ADDITIVE && f.count) see(f, sentence(m), memory(m, i), shown.need(of.source * f.width));
+        return {shown.data, (const float*)p.weight, p.what == ADDITIVE ? f.width : 0};
+    }
+    void attend_onward(const Part& p, Index m, Index i, const Row<T>& r) {
+        const Shown f = shown_of(p, m, i);
+        attend(p, r, seen(p, m, i, r), keys(m), annotations(m), of.vector, of.scale, f, alphas(m, i));
+        if (!f.width) return;
+        keep_shares(of.features, r.sums, r.own);
+        remember(of.features, sentence(m), f.weight, prepared(m), r.own, alphas(m, i), memory(m, i), memory(m, i + 1));
+    }
+    // From d of what is remembered after a position: d of what was before, and d_alpha, besides what comes from outside.
+    void remember_back(const Part& p, Index m, Index i, const Row<T>& r, float* d_weights) {
+        const Index size = of.source * of.features.memory;
+        for (Index j = 0; j < of.source; j++)
+            d_alpha[j] = of.d_alphas ? of.d_alphas[((begin + m) * of.positions + i) * of.source + j] : 0.0f;
+        float* d_next = &d_memory[m * size];
+        remember_backward(of.features, sentence(m), (const float*)p.weight, prepared(m), r.own, alphas(m, i), memory(m, i),
+                          d_next, d_memory_before.zeros(size), d_alpha.data,
+                          of.d_prepared + (begin + m) * of.source * of.features.prepared, d_weights, r.d_sums);
+        memcpy(d_next, d_memory_before.data, size * sizeof(float));
+    }
+
+    void attend_back(const Part& p, Index m, Index i, const Row<T>& r, float* d_weights) {
         const Sentence s = seen(p, m, i, r);
+        const Shown f = shown_of(p, m, i);
+        if (f.width) remember_back(p, m, i, r, d_weights);
         float ignored, *d_centre = p.at[3] < 0 ? &ignored : r.d_own + p.at[3];
         const float* d_c = r.d_own + p.at[0];
         T* kept = (T*)of.d_contexts + ((begin + m) * of.positions + i) * s.annotation;
@@ -69,16 +100,19 @@ struct Worker {
         const Index own = s.key / s.heads;
         for (Index head = 0; head < s.heads; head++) {
             const Index at = head * s.source;
-            const float* d_alpha = of.d_alphas;
-            if (d_alpha) d_alpha += ((begin + m) * of.positions + i) * s.heads * s.source + at;
-            energies_backward(s, head, annotations(m), alphas(m, i) + at, d_c, d_alpha, d_energy.data,
-                              d_centre);
+            const float* d_weighed = of.d_alphas;
+            if (d_weighed) d_weighed += ((begin + m) * of.positions + i) * s.heads * s.source + at;
+            energies_backward(s, head, annotations(m), alphas(m, i) + at, d_c, f.width ? d_alpha.data : d_weighed,
+                              d_energy.data, d_centre);
             if (p.what == DOT)
                 dot_backward(s, keys(m), of.scale, r.value(p, 1), d_energy.data, d_keys, r.d_value(p, 1));
             else
-                additive_backward(s, keys(m), of.vector, r.own + p.at[2], d_energy.data, head * own, (head + 1) * own,
-                                  d_keys, own_gradients, r.d_sums + p.at[1]);
+                additive_backward(s, keys(m), of.vector, r.own + p.at[2], f, d_energy.data, head * own,
+                                  (head + 1) * own, d_keys, own_gradients, r.d_sums + p.at[1], d_hidden.data);
         }
+        if (!f.width) return;
+        shown_backward(s, f, d_hidden.data, d_shown.zeros(of.source * f.width), d_weights);
+        see_backward(of.features, sentence(m), d_shown.data, &d_memory[m * of.source * of.features.memory]);
     }
 
     // The same rows of all sentences times a matrix: sums at[0] += W reads at[1].
@@ -107,8 +141,8 @@ struct Worker {
                 for (Index m = 0; m < rows; m++) {
                     const Row<T> r = row(m, i);
                     if (p.what == INPUT) input(p, r, (const T*)of.x + ((begin + m) * of.positions + i) * of.x_size);
-                    else if (p.what == ADDITIVE || p.what == DOT)
-                        attend(p, r, seen(p, m, i, r), keys(m), annotations(m), of.vector, of.scale, alphas(m, i));
+                    else if (p.what == ADDITIVE || p.what == DOT) attend_onward(p, m, i, r);
+                    else if (p.what == CLOCK) clock(p, r, p.at[1] + i);
                     else part_of_step(p, r, mask_of(p, m, i), count[m]);
                 }
             }
@@ -120,6 +154,9 @@ struct Worker {
         d_before.zeros(rows * of.values_size);
         d_reads.need(rows * of.reads_size);
         d_energy.need(of.source);
+        d_alpha.need(of.source);
+        d_hidden.need(of.features.count ? of.source * of.key : 0);
+        d_memory.zeros(rows * of.source * of.features.memory);
         for (Index t = of.positions - 1; t >= 0; t--) {
             const Index i = of.backward ? of.positions - 1 - t : t;
             float* spare = d_own.data;
@@ -151,10 +188,11 @@ struct Worker {
                         case ADD: sum_of_back(p, r); break;
                         case NORM: norm_back(p, r, own); break;
                         case CENTRE: centre_back(p, r, count[m], own); break;
-                        default: attend_back(p, m, i, r);
+                        case CLOCK: clock_back(p, r, p.at[1] + i, own); break;
+                        default: attend_back(p, m, i, r, own);
                     }
                 }
-                own += own_weights(p);
+                own += own_weights(p, of.features);
             }
         }
         memcpy(of.d_first + begin * of.values_size, d_before.data, rows * of.values_size * sizeof(float));
@@ -222,10 +260,11 @@ void back(Index threads, const Recurrence& of) {
     Matrices<T> matrices(of, true);
     const Index parts = parts_of(of, threads);
     Index gradients = of.key;
-    for (Index n = 0; n < of.parts; n++) gradients += own_weights(of.part[n]);
+    for (Index n = 0; n < of.parts; n++) gradients += own_weights(of.part[n], of.features);
     Buffer<float> own;  // each part's sums over its sentences, added up in the parts' order
     own.zeros(parts * gradients);
     memset(of.d_keys, 0, of.rows * of.source * of.key * sizeof(float));
+    if (of.features.count) memset(of.d_prepared, 0, of.rows * of.source * of.features.prepared * sizeof(float));
     in_team(threads, [&](Member& me) {
         matrices.fill_in_team(me, of, true);
         me.share(parts, [&](Index part) {
@@ -243,7 +282,7 @@ void back(Index threads, const Recurrence& of) {
     total(of.d_vector, 0, of.key);
     Index at = of.key;
     for (Index n = of.parts - 1; n >= 0; n--) {
-        const Index size = own_weights(of.part[n]);
+        const Index size = own_weights(of.part[n], of.features);
         if (size) total(of.part[n].gradient, at, size);
         at += size;
     }

@@ -6,20 +6,23 @@
 // type, kept for the weights' gradients). A part names its ranges by where they begin.
 #pragma once
 
+#include "source_features.h"
 #include "matrix.h"
 #include "team.h"
 
-enum What : int64_t { INPUT, READ, PRODUCT, SIGMOID, TANH, GRU, LSTM, ADDITIVE, DOT, ADD, NORM, CENTRE, MAXOUT };
+enum What : int64_t { INPUT, READ, PRODUCT, SIGMOID, TANH, GRU, LSTM, ADDITIVE, DOT, ADD, NORM, CENTRE, MAXOUT, CLOCK };
 
 struct Part {
     int64_t what;
     int64_t size;
     int64_t at[8];  // where its ranges begin; -1: it has none. See recurrence.cpp
     int64_t before;  // bit k: the values at[k] are of the position before
-    const void* weight;  // PRODUCT: [size, at[2]] in the products' type. NORM: gain and bias [2, size] fp32. CENTRE: [size]
+    // PRODUCT: [size, at[2]] in the products' type. fp32: NORM: gain and bias [2, size]. CENTRE, CLOCK: [size]. ADDITIVE: its
+    // features' own (source_features.h)
+    const void* weight;
     const float* mask;   // READ: a factor (dropout), [N, positions, size]; null without
     int64_t mask_row, mask_position;
-    float* gradient;     // NORM, CENTRE: of `weight`
+    float* gradient;     // of `weight`, but of PRODUCT
 };
 
 // What comes from outside to the values at `at` of each position: d [N, I, size].
@@ -44,6 +47,9 @@ struct Recurrence {
     int64_t reach;         // of a window; -1: all positions
     float spread;          // sigma of its weights' factor; 0: none
     const float* centres;  // [N, I], of a window that knows them beforehand
+    Features features;     // of an additive score of one head
+    const float* prepared;  // [N, J, features.prepared]
+    float* memory;         // [N, I + 1, J, features.memory], 0 before the first position
     float* values;         // [N, I + 1, values_size]: the state before the first position, then (backward: behind) all
     void* reads;           // [N, I, reads_size]
     float* alphas;         // [N, I, M, J]
@@ -53,4 +59,5 @@ struct Recurrence {
     const float* d_alphas;   // [N, I, M, J]; null: nothing
     void *d_sums, *d_contexts, *d_annotations;  // [N, I, sums_size], [N, I, H], [N, J, H] in the products' type
     float *d_keys, *d_vector, *d_first;        // [N, J, A], [A], [N, values_size]: of the state before the first
+    float* d_prepared;
 };

@@ -17,26 +17,29 @@ struct Decoder {
     float spread;
     int64_t states;
     const int64_t* state;  // where each value that is handed on begins, and its size
-    int64_t state_size;    // of all together, and of t behind them
+    int64_t state_size;    // of all together, and of t behind them; a row of states has what features remember, too
     const Part* readout;   // a READ of what the output layer reads
     const float* table;    // the words' share of the sums [V, x_size]; null: it is given
+    Features features;
 };
 
 struct Batch {
     const float *keys, *annotations;  // [B, J, A], [B, J, H]
     const uint8_t* mask;              // [B, J]
     const float* centres;             // [B, C], of a window that knows them: after C positions they stay; null without
+    const float* prepared;            // [B, J, features.prepared]
     int64_t width, centre_count;      // J, C
 };
 
 struct Scratch {
     const Decoder& d;
-    Buffer<float> sums, values, before, reads, narrow, alphas, read_out;
+    const Index remembered, state_size;  // of a row of states: what features remember of a sentence, and all
+    Buffer<float> sums, values, before, reads, narrow, alphas, read_out, shown;
     Buffer<Index> real, count, narrow_at;
 
     Scratch(const Decoder& d, const Batch& m, const Matrix& output, Index B, Index N)
-        : d(d), sums(N * d.sums_size), values(N * d.values_size), before(N * d.values_size), reads(N * d.reads_size),
-          alphas(N * d.heads * m.width), read_out(N * output.width()), real(B * m.width), count(B), narrow_at(d.parts) {
+        : d(d), remembered(m.width * d.features.memory), state_size(d.state_size + remembered), sums(N * d.sums_size), values(N * d.values_size), before(N * d.values_size), reads(N * d.reads_size),
+          alphas(N * d.heads * m.width), read_out(N * output.width()), shown(N * m.width * d.features.width), real(B * m.width), count(B), narrow_at(d.parts) {
         Index most = 0;
         for (Index p = 0; p < d.parts; p++) {
             narrow_at[p] = most;
@@ -64,7 +67,7 @@ void step_in_team(Member& me, const Decoder& d, const Matrix& output, const Batc
                   float* logits, Scratch& s) {
     auto begin_row = [&](Index n) {
         memcpy(&s.sums[n * d.sums_size], d.bias, d.sums_size * sizeof(float));
-        const float* from = state + n * d.state_size;
+        const float* from = state + n * s.state_size + s.remembered;
         for (Index k = 0; k < d.states; k++) {
             memcpy(&s.before[n * d.values_size + d.state[2 * k]], from, d.state[2 * k + 1] * sizeof(float));
             from += d.state[2 * k + 1];
@@ -74,16 +77,28 @@ void step_in_team(Member& me, const Decoder& d, const Matrix& output, const Batc
         const Row<float> r = s.row(n);
         const Index b = sentence[n];
         if (p.what == INPUT) return input(p, r, d.table ? d.table + y[n] * d.x_size : x + n * d.x_size);
+        const Index t = Index(state[(n + 1) * s.state_size - 1]);
+        if (p.what == CLOCK) return clock(p, r, t);
         if (p.what != ADDITIVE && p.what != DOT) return part_of_step(p, r, (const float*)nullptr, s.count[b]);
-        Sentence seen = {&s.real[b * m.width], s.count[b], m.width, d.key, d.annotation, d.heads, 0, 0};
+        const Sentence whole = {&s.real[b * m.width], s.count[b], m.width, d.key, d.annotation, d.heads, 0, 0};
+        Sentence seen = whole;
         if (d.reach >= 0) {
-            const Index t = smaller(Index(state[(n + 1) * d.state_size - 1]), m.centre_count - 1);
-            const float centre = p.at[3] >= 0 ? r.own[p.at[3]] : m.centres[b * m.centre_count + t];
+            const Index known = smaller(t, m.centre_count - 1);
+            const float centre = p.at[3] >= 0 ? r.own[p.at[3]] : m.centres[b * m.centre_count + known];
             seen = seen.within(d.reach, centre, d.spread);
         }
-        float* own = &s.alphas[n * d.heads * m.width];
+        float *own = &s.alphas[n * d.heads * m.width], *numbers = &s.shown[n * m.width * d.features.width];
+        const Shown shown = {numbers, (const float*)p.weight, p.what == ADDITIVE ? d.features.width : 0};
+        const float* memory = state + n * s.state_size;
+        if (shown.width) see(d.features, whole, memory, numbers);
         attend(p, r, seen, m.keys + b * m.width * d.key, m.annotations + b * m.width * d.annotation, d.vector, d.scale,
-               own);
+               shown, own);
+        if (shown.width) {
+            keep_shares(d.features, r.sums, r.own);
+            memcpy(next + n * s.state_size, memory, s.remembered * sizeof(float));
+            remember(d.features, whole, shown.weight, m.prepared + b * m.width * d.features.prepared, r.own, own, memory,
+                     next + n * s.state_size);
+        }
         for (Index j = 0; j < m.width; j++) {
             float total = 0;
             for (Index head = 0; head < d.heads; head++) total += own[head * m.width + j];
@@ -112,12 +127,12 @@ void step_in_team(Member& me, const Decoder& d, const Matrix& output, const Batc
     }
     me.share(N, [&](Index n) {
         const Row<float> r = s.row(n);
-        float* to = next + n * d.state_size;
+        float* to = next + n * s.state_size + s.remembered;
         for (Index k = 0; k < d.states; k++) {
             memcpy(to, r.own + d.state[2 * k], d.state[2 * k + 1] * sizeof(float));
             to += d.state[2 * k + 1];
         }
-        *to = state[(n + 1) * d.state_size - 1] + 1;
+        *to = state[(n + 1) * s.state_size - 1] + 1;
         prepare(output, r.reads + d.readout->at[0], &s.read_out[n * output.width()]);
     });
     product_in_team(me, output, s.read_out.data, N, {output.bias, 0}, logits, output.outputs);
@@ -149,5 +164,5 @@ EXPORT int64_t decoder_greedy(const Decoder* d, const Matrix* output, const Batc
                     float* alpha, float* logits) {
         step_in_team(me, *d, *output, *m, sentence, y, nullptr, N, state, next, alpha, logits, s);
     };
-    return greedy_search(threads, step, output->outputs, *choice, B, d->state_size, m->width, state, *made);
+    return greedy_search(threads, step, output->outputs, *choice, B, s.state_size, m->width, state, *made);
 }
