@@ -122,6 +122,7 @@ def machine() -> Row:
 
     return {
         "processor": processor_name(),
+        "instructions": instructions(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
@@ -130,12 +131,25 @@ def machine() -> Row:
     }
 
 
+def instructions() -> str:
+    """The widest vectors or tiles that are in use here: what the processor has, or what torch is held to."""
+    import torch
+
+    from rnnsearch.kernels.native.choice import processor_name
+
+    if torch.backends.cpu.get_cpu_capability() != "AVX512":
+        return "AVX2"
+    if torch.cpu.get_capabilities().get("amx_tile"):
+        return "AMX"
+    return "AVX-512 of AMD" if "AMD" in processor_name() else "AVX-512"
+
+
 def machine_line(found: Row | None = None) -> str:
     """The same in a sentence."""
     said = found or machine()
     return (
-        f"{said['cores']} cores of {said['processor']}, {said['threads']} threads, torch {said['torch']}, "
-        f"Python {said['python']}, {said['date']}."
+        f"{said['cores']} cores of {said['processor']}, {said['instructions']}, {said['threads']} threads, "
+        f"torch {said['torch']}, Python {said['python']}, {said['date']}."
     )
 
 

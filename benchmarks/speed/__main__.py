@@ -28,7 +28,8 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     add("--peers", type=Path, help="folder of the rivals' scripts (default: PEERS_SCRIPTS, ../shared/peers)")
     add("--data", type=Path, help="folder of Multi30k's text (default: ../shared/data/multi30k-en-de)")
     add("--scratch", type=Path, default=Path("runs/speed"), help="where rows and runs are kept")
-    add("--output", type=Path, help="folder for speed.md and speed.json (default: the scratch folder)")
+    add("--output", type=Path, help="folder for the report (default: the scratch folder)")
+    add("--name", default="speed", help="of the report: NAME.md and NAME.json")
     add("--threads", type=int, default=os.cpu_count() or 1)
     add("--updates", type=int, default=others.LEAST, help="of each rival's training")
     add("--bleu-updates", type=int, default=others.FOUR_EPOCHS, help="of OpenNMT-py's training to 35.5 BLEU; 0: none")
@@ -61,7 +62,7 @@ def main(given: list[str] | None = None) -> int:
         from benchmarks.speed.curves import draw
 
         lines += draw(folder, options.scratch, options.threads, toy=options.smoke)
-    publish(lines, folder / "speed.md", found.__dict__)
+    publish(lines, folder / f"{options.name}.md", found.__dict__)
     return 0
 
 

@@ -81,6 +81,8 @@ class Ours:
     device: str = "cpu"
     at_home: bool = False
     """Measure in this process: faster to begin, but the memory is not the measurement's alone."""
+    model: Row | None = None
+    """`[model]`, where it is not RNNsearch of those sizes."""
 
     def __post_init__(self) -> None:
         self.text = self.scratch / "text"
@@ -91,7 +93,10 @@ class Ours:
     def prepare(self) -> Row:
         """The tokens as a corpus of rnnsearch, prepared."""
         self.tokens.write(self.text)
-        self.run_file.write_text(tomli_w.dumps(tables(self.tokens, self.text, self.sizes)), encoding="utf-8")
+        run_file = tables(self.tokens, self.text, self.sizes)
+        if self.model is not None:
+            run_file["model"] = self.model
+        self.run_file.write_text(tomli_w.dumps(run_file), encoding="utf-8")
         row = self._child("prepare", "prepare", {})
         facts = json.loads((self.text / "prepared" / "prepared.json").read_text(encoding="utf-8"))
         for fact in ("vocabulary", "unknown"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ class Rival:
     log: str
     """Where the script logs training, below the rivals' own folder."""
     context_fed: bool = True
+    edits: tuple[tuple[str, str], ...] = ()
+    """Of its settings, other words for some: of another model than the one that all train."""
 
 
 LEAST = 150
@@ -94,6 +97,8 @@ def _run(name: str, script: Path, arguments: list[str], more: Mapping[str, str])
 
 def measure(rival: Rival, peers: Path, updates: int, threads: int, raw: Path, one_by_one: int = 200) -> Row:
     """Install where needed, train for `updates`, decode the test set; what the script found."""
+    if rival.edits:
+        peers = _edited(rival, peers)
     limits = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
     environment = {**limits, "FEED": str(int(rival.context_fed)), "N1": str(one_by_one), "RAW": str(raw)}
     output = _run(rival.name, peers / rival.script, ["", str(updates)], environment)
@@ -101,6 +106,20 @@ def measure(rival: Rival, peers: Path, updates: int, threads: int, raw: Path, on
     row, log = {**parse(output), "updates": updates}, home() / rival.log
     count = parameters(log.read_text(encoding="utf-8", errors="replace")) if log.is_file() else None
     return row if count is None else {**row, "parameters": count}
+
+
+def _edited(rival: Rival, peers: Path) -> Path:
+    """A copy of the scripts with the rival's own settings. Errors: ValueError where they have no such words."""
+    folder = home() / "edited" / rival.name
+    shutil.copytree(peers, folder, dirs_exist_ok=True)
+    settings = folder / Path(rival.script).with_suffix(".yaml")
+    text = (peers / settings.name).read_text(encoding="utf-8")
+    for old, new in rival.edits:
+        if old not in text:
+            raise ValueError(f"{settings.name} of --peers must hold {old!r}")
+        text = text.replace(old, new)
+    settings.write_text(text, encoding="utf-8")
+    return folder
 
 
 TIMED = re.compile(
