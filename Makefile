@@ -2,6 +2,7 @@
 #
 #   make demo               a translator trained on real sentences (PAIR=en-de, de-en, en-fr, fr-en, en-es, es-en)
 #   make test               lint, types, layers and the whole test suite
+#   make torture            hours of kills and of hostile run files and model folders
 #   make bench              speed beside other toolkits (docs/speed.md; BENCH="--rivals none" for rnnsearch alone)
 #   make wheel              a wheel in dist/ with the native code of this kind of processor inside
 #   make format             lay the code out and sort its imports
@@ -16,7 +17,7 @@ BIN := .venv/bin
 PYTHON ?=
 export PYTHON
 
-.PHONY: demo test bench wheel format constraints
+.PHONY: demo test torture bench wheel format constraints
 .DELETE_ON_ERROR:
 
 demo: .venv/.installed
@@ -35,6 +36,11 @@ test: .venv/.installed-dev
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -rs --ignore tests/page
 	@echo "== pytest, in a browser"
 	@$(BIN)/python -m pytest -rs tests/page
+
+torture: .venv/.installed-dev
+	@$(BIN)/python -m tests.torture.kills
+	@$(BIN)/python -m tests.torture.run_files
+	@$(BIN)/python -m tests.torture.folders
 
 bench: .venv/.installed
 	@$(BIN)/python -m benchmarks.speed --output docs/results $(BENCH)

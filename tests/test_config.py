@@ -225,3 +225,35 @@ def test_a_config_cannot_be_changed():
     resolved = resolve(SMALL)
     with pytest.raises(ValueError, match="frozen"):
         resolved.model.embedding = 3
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"[model]\nembedding = " + b"9" * 5000, "cannot be read"),
+        (b"a = " + b"[" * 100_000, "must be nested less deeply"),
+        (b"[model]\nembedding = 99999999999", "model.embedding: must be less than or equal to 16777216"),
+        (b'[model.encoder]\ntype = "stacked"\nlayers = 1000000', "layers: must be less than or equal to 100"),
+        (b'[model.decoder]\ncell = ""', "model.decoder"),
+        (b"[search]\ncandidates = 101", "search.candidates: must be less than or equal to 100"),
+        (b"\xff\xfe", "cannot be read"),
+    ],
+)
+def test_run_files_that_nobody_writes(tmp_path, text, said):
+    path = tmp_path / "run.toml"
+    path.write_bytes(text)
+    with pytest.raises(ConfigError) as error:
+        config.load(path)
+    assert said in str(error.value)
+
+
+def test_a_byte_order_mark_is_not_text(tmp_path):
+    path = tmp_path / "run.toml"
+    text = 'preset = "small"\n[data]\nsource = "en"\ntarget = "de"\ncorpus = "x"\n'
+    path.write_text(text, encoding="utf-8-sig")
+    assert config.load(path).data.target == "de"
+
+
+def test_nul_in_a_path(tmp_path):
+    with pytest.raises(ConfigError):
+        config.load(tmp_path / "a\0b.toml")

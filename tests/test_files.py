@@ -2,12 +2,15 @@
 
 import errno
 import os
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from rnnsearch.errors import DataError, RnnsearchError
-from rnnsearch.files import atomic_file, atomic_folder, write_text
+from rnnsearch.files import atomic_file, atomic_folder, locked, recover, remove_temporaries, write_text
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 FAILURES = [
@@ -131,3 +134,88 @@ def test_a_killed_writers_leavings_are_no_hindrance(tmp_path):
         assert names(temporary) == []
         fill(temporary, "new")
     assert names(tmp_path) == ["run"]
+
+
+def test_a_link_is_followed_and_a_mode_kept(tmp_path):
+    file, link = tmp_path / "deep" / "a.txt", tmp_path / "link"
+    write_text(file, "old")
+    file.chmod(0o640)
+    link.symlink_to(file)
+    write_text(link, "new")
+    assert link.is_symlink()
+    assert file.read_text() == "new"
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert names(file.parent) == ["a.txt"]
+
+
+def test_a_new_file_has_the_mode_of_the_umask_whoever_writes_it(tmp_path):
+    before = os.umask(0o022)
+    try:
+        with atomic_file(tmp_path / "a") as temporary:
+            temporary.write_text("x")
+            temporary.chmod(0o600)  # as libraries do
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_pipe_is_written_through(tmp_path):
+    pipe, read = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
+    reader.start()
+    write_text(pipe, "through")
+    reader.join(20)
+    assert read == ["through"]
+    assert pipe.is_fifo()
+    write_text(Path("/dev/null"), "nothing")
+    assert Path("/dev/null").is_char_device()
+
+
+def test_a_path_that_is_too_long_is_told_in_a_sentence(tmp_path):
+    with pytest.raises(RnnsearchError, match="cannot be written: File name too long"):
+        write_text(tmp_path / ("a" * 300), "x")
+
+
+def test_what_a_process_put_aside_before_it_was_killed_comes_back(tmp_path):
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    fill(tmp_path / f".run.{ended.pid}.old", "old")
+    fill(tmp_path / f".run.{os.getppid()}.old", "of one that runs")
+    recover(tmp_path / "run")
+    assert (tmp_path / "run" / "deep" / "a.txt").read_text() == "old"
+    fill(tmp_path / f".run.{ended.pid}.old", "older")
+    recover(tmp_path / "run")
+    assert (tmp_path / "run" / "deep" / "a.txt").read_text() == "old"
+    assert names(tmp_path) == [f".run.{os.getppid()}.old", "run"]
+
+
+def test_what_killed_processes_left_is_removed(tmp_path):
+    fill(tmp_path / ".run.1.tmp", "half")
+    (tmp_path / ".12-3.tmp").write_text("half")
+    (tmp_path / "a.tmp").write_text("somebody's")
+    remove_temporaries(tmp_path)
+    assert names(tmp_path) == ["a.tmp"]
+
+
+HOLDS = """
+import sys, time
+from pathlib import Path
+from rnnsearch.files import locked
+with locked(Path(sys.argv[1])):
+    print("locked", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_one_process_at_a_time_works_in_a_folder(tmp_path):
+    folder = tmp_path / "run"
+    with subprocess.Popen([sys.executable, "-c", HOLDS, str(folder)], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "locked\n"
+        with pytest.raises(RnnsearchError, match=rf"run: process {other.pid} on .* works here"), locked(folder):
+            pass
+        other.kill()
+    with locked(folder):
+        assert str(os.getpid()) in (folder / ".lock").read_text()
+    assert names(folder) == []

@@ -1,5 +1,6 @@
 """The Python API: `rnnsearch.load`, `Translator` and `Translation`."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -324,3 +325,26 @@ def test_the_precision_of_search(folder):
 
 def test_a_line_has_no_line_end():
     assert one_line("a\nb\r\nc\u2028d") == "a b  c\u2028d"
+
+
+@pytest.mark.parametrize("named", ["/etc/passwd", "../secret.tsv", "link.tsv", "deep/../../secret.tsv"])
+def test_a_folder_that_names_files_outside_itself_is_refused(folder, tmp_path, named):
+    copy = tmp_path / "model"
+    shutil.copytree(folder, copy)
+    (tmp_path / "secret.tsv").write_text("password\tword\n")
+    (copy / "link.tsv").symlink_to(tmp_path / "secret.tsv")
+    config = (copy / "config.toml").read_text()
+    table = f'[search]\nreplace_unknown = "dictionary"\ndictionary = "{named}"\n'
+    (copy / "config.toml").write_text(re.sub(r"\[search\]\n(.+\n)*", "", config) + table)
+    with pytest.raises(ModelError, match=r"its search\.dictionary must be a file in the folder itself") as error:
+        rnnsearch.load(copy)
+    assert "password" not in str(error.value)
+
+
+def test_shapes_are_compared_before_anything_is_allocated(folder, tmp_path):
+    copy = tmp_path / "model"
+    shutil.copytree(folder, copy)
+    config = (copy / "config.toml").read_text()
+    (copy / "config.toml").write_text(re.sub(r"(?m)^embedding = \d+$", "embedding = 16000000", config))
+    with pytest.raises(ModelError, match="does not fit the model of its config"):
+        rnnsearch.load(copy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractContextManager
 
 import torch
@@ -49,3 +50,11 @@ def describe(device: torch.device) -> str:
         return str(torch.cuda.get_device_name(device))
     threads = torch.get_num_threads()
     return f"{threads} thread{'' if threads == 1 else 's'} of {processor_name()}, {status()}"
+
+
+def machine_memory() -> int | None:
+    """Bytes of this machine's memory; None where the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return None

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
+from stat import S_IMODE
+from tempfile import gettempdir
+from typing import TextIO
 
 from rnnsearch.errors import RnnsearchError
+
+_NUMBERS = count()
+"""Of this process's temporary files."""
 
 
 def default_cache() -> Path:
@@ -31,19 +39,34 @@ def _sync(path: Path) -> None:
 def atomic_file(path: Path) -> Iterator[Path]:
     """A temporary path to write to; renamed to `path` when the block ends, removed if it fails.
 
-    Errors: RnnsearchError where the disk is full or the place cannot be written; `path` is as it was.
+    A link is followed; what is there keeps its mode, and a new file has that of the umask, whoever writes it. What is
+    no file (a device, a pipe) stays what it is: all is written through it when the block ends. Errors: RnnsearchError
+    where the disk is full or the place cannot be written; `path` is as it was.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        through = path.exists() and not path.is_file() and not path.is_dir()
+        target = path if through else path.resolve()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(gettempdir()) if through else target.parent
+        temporary = folder / f".{os.getpid()}-{next(_NUMBERS)}.tmp"
+        temporary.touch()
+        mode = S_IMODE((target if target.is_file() else temporary).stat().st_mode)
+        temporary.unlink()
         yield temporary
+        if through:
+            with temporary.open("rb") as source, target.open("wb", buffering=0) as sink:
+                shutil.copyfileobj(source, sink)
+            return
+        temporary.chmod(mode)
         _sync(temporary)
-        temporary.replace(path)
+        temporary.replace(target)
     except OSError as error:
         raise RnnsearchError(f"{path}: cannot be written: {error.strerror or error}; nothing was changed") from error
     finally:
-        with suppress(OSError):  # which would hide the error above
-            temporary.unlink()
+        if temporary is not None:
+            with suppress(OSError):  # which would hide the error above
+                temporary.unlink()
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -66,11 +89,12 @@ def write_json(path: Path, value: object) -> None:
 def atomic_folder(path: Path) -> Iterator[Path]:
     """A temporary folder to fill; renamed to `path` (replacing it) when the block ends, removed if it fails.
 
-    Errors: RnnsearchError where the disk is full or the place cannot be written; `path` is as it was.
+    What a killed process left half done is undone first. Errors: RnnsearchError where the disk is full or the place
+    cannot be written; `path` is as it was.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    old = path.with_name(f".{path.name}.{os.getpid()}.old")
+    temporary, old = (path.with_name(f".{path.name}.{os.getpid()}.{ending}") for ending in ("tmp", "old"))
     try:
+        recover(path)
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
         yield temporary
@@ -83,6 +107,91 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         raise RnnsearchError(f"{path}: cannot be written: {error.strerror or error}; nothing was changed") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-        if old.exists() and not path.exists():
-            old.rename(path)
-        shutil.rmtree(old, ignore_errors=True)
+        with suppress(OSError):
+            recover(path)
+
+
+def recover(path: Path) -> None:
+    """A folder as it was before it was to be replaced, where the process that was about to has been killed; what it has
+    put aside goes when the new one is there. What another process that runs puts aside is left to it."""
+    with suppress(FileNotFoundError):
+        for old in path.parent.iterdir():
+            begin, _, rest = old.name.rpartition(f".{path.name}.")
+            process, _, ending = rest.partition(".")
+            if begin or ending != "old" or not process.isdecimal() or _runs(int(process)):
+                continue
+            if not path.exists():
+                old.rename(path)
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def _runs(process: int) -> bool:
+    """Whether another process has this number."""
+    if process == os.getpid():
+        return False
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def remove_temporaries(folder: Path) -> None:
+    """What killed processes have left in a folder, and in those in it, where no other process works."""
+    for left in list(folder.rglob(".*.tmp")):
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Only one process at a time works in a folder, which is made: its number and machine stand in `.lock`. The lock
+    of a process that has ended is taken over. Errors: RnnsearchError, naming the process that works there."""
+    path = folder / ".lock"
+    with _owned(path) as file:
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {platform.node()}\n")
+        file.flush()
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _owned(path: Path) -> TextIO:
+    """The file of a lock, which is now this process's."""
+    while True:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = path.open("a+", encoding="utf-8")
+        except OSError as error:
+            why = error.strerror or error
+            raise RnnsearchError(f"{path.parent}: must be a folder that can be written to; got: {why}") from None
+        if not _lock(file):
+            file.seek(0)
+            owner = file.read().strip() or "another process"
+            file.close()
+            raise RnnsearchError(f"{path.parent}: {owner} works here; wait for its end, or name another folder")
+        with suppress(FileNotFoundError):
+            if path.stat().st_ino == os.fstat(file.fileno()).st_ino:
+                return file
+        file.close()  # who had it has removed it meanwhile
+
+
+def _lock(file: TextIO) -> bool:
+    """Whether the lock of an open file is now this process's, until it ends. True where there are no locks."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        return True
+    return True

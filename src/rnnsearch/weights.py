@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -32,11 +35,18 @@ def save_weights(path: Path, tensors: dict[str, Tensor]) -> None:
 
 def read_weights(path: Path) -> dict[str, Tensor]:
     """Tensors by name. Errors: ModelError for a missing, truncated or foreign file."""
+    with _opened(path) as file:
+        return {name: file.get_tensor(name) for name in list(file.keys())}
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """A file of tensors, of our own format. Errors: ModelError, as in `read_weights`."""
     try:
         with safe_open(path, framework="pt") as file:  # type: ignore[no-untyped-call]
             if (file.metadata() or {}).get("format") != FORMAT:
                 raise ModelError(f"{path}: was not written by rnnsearch (its format is not {FORMAT})")
-            return {name: file.get_tensor(name) for name in list(file.keys())}
+            yield file
     except FileNotFoundError:
         raise ModelError(f"{path}: no such file; a model folder must hold {path.name}") from None
     except (SafetensorError, OSError) as error:
@@ -45,13 +55,21 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 def load_weights(path: Path, model: nn.Module) -> None:
     """Fill the model's parameters from a file. Errors: ModelError where names or shapes differ."""
-    tensors, own = read_weights(path), weights(model)
-    for name in sorted(own.keys() | tensors.keys()):
+    require_shapes(path, model)
+    fill(model, read_weights(path))
+
+
+def require_shapes(path: Path, model: nn.Module) -> None:
+    """Errors: ModelError where a file's tensors have other names or shapes than the model's parameters; none of either
+    are read."""
+    own = weights(model)
+    with _opened(path) as file:
+        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    for name in sorted(own.keys() | shapes.keys()):
         here = tuple(own[name].shape) if name in own else "no such parameter"
-        there = tuple(tensors[name].shape) if name in tensors else "no such tensor"
+        there = shapes.get(name, "no such tensor")
         if here != there:
             raise ModelError(f"{path}: does not fit the model of its config: {name} is {there}, must be {here}")
-    fill(model, tensors)
 
 
 def fill(model: nn.Module, tensors: dict[str, Tensor]) -> None:

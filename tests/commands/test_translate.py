@@ -1,7 +1,11 @@
 """`rnnsearch translate`, `score` and `align`."""
 
 import json
+import os
 import re
+import subprocess
+import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -296,3 +300,61 @@ def test_posterior_weights_align_given_the_word(cli, model, corpus):
         return sum(link.split("-")[0] == link.split("-")[1] for line in lines for link in line.split())
 
     assert monotone(posterior.lines) >= monotone(plain.lines) > 0
+
+
+def test_two_outputs_of_one_name_are_refused(cli, model, tmp_path):
+    target = tmp_path / "same"
+    target.write_text("old")
+    (tmp_path / "link").symlink_to(target)
+    for other in (target, tmp_path / "link"):
+        result = cli("translate", model, "-o", target, "--alignments", other, stdin=CAT)
+        assert result.code == 2
+        assert "--output and --alignments must name different files" in result.err
+    assert target.read_text() == "old"
+    assert cli("translate", model, "-o", "/dev/null", "--alignments", "/dev/null", stdin=CAT).code == 0
+
+
+def test_a_line_that_is_too_long_has_an_empty_line_of_output(cli, model, tmp_path):
+    source = tmp_path / "in.txt"
+    source.write_text(f"{CAT}\n{'dog ' * 50}\n{BIRD}\n{'x' * 100_000}\n{CAT}\n")
+    result = cli("translate", model, "-i", source, "--max-source", "20", "--alignments", tmp_path / "links")
+    assert [bool(line) for line in result.lines] == [True, False, True, False, True]
+    assert (tmp_path / "links").read_text().count("\n") == 5
+    assert result.err.splitlines() == [
+        f"{source}:{n}: must have at most 20 symbols (--max-source); its line of output is empty" for n in (2, 4)
+    ]
+
+
+def test_input_from_a_pipe_and_from_nowhere(cli, model, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_text(f"{CAT}\n"))
+    writer.start()
+    result = cli("translate", model, "-i", pipe)
+    writer.join()
+    assert result.lines == cli("translate", model, stdin=f"{CAT}\n").lines
+    assert cli("translate", model, "-i", "/dev/null") == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("redirected", "said"),
+    [
+        (">/dev/full", "rnnsearch: standard output: No space left on device\n"),
+        (">&-", "rnnsearch: standard output: Bad file descriptor\n"),
+        ("<&- >/dev/null", ""),
+        (f"-o /tmp/{'a' * 300}", f"rnnsearch: /tmp/{'a' * 300}: File name too long\n"),
+    ],
+)
+def test_streams_that_are_full_or_closed(model, redirected, said):
+    command = f"echo '{CAT}' | {sys.executable} -m rnnsearch translate {model} {redirected}"
+    told = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], check=False, capture_output=True, text=True)
+    assert told.stderr.startswith(said)
+    assert "Traceback" not in told.stderr
+    assert "Exception ignored" not in told.stderr
+    assert told.returncode == (1 if said else 0)
+
+
+def test_closed_standard_error_is_no_fault(model):
+    command = f"echo '{CAT}' | {sys.executable} -m rnnsearch translate {model} 2>&-"
+    told = subprocess.run(["bash", "-c", command], check=False, capture_output=True, text=True)
+    assert told.stdout.count("\n") == 1

@@ -26,6 +26,20 @@ def test_a_refusal_is_one_sentence(faulty):
     assert sheet.page.get_attribute("#banner", "role") == "alert"
 
 
+def test_a_refused_text_has_no_other_text_s_translation_beside_it(open_page):
+    sheet = open_page()
+    sheet.faults_expected = True
+    sheet.page.fill("#source", sheet.sentence)
+    sheet.becomes(sheet.translation)
+    refusal = {"error": "the text must have at most 50,000 characters; got 60,000"}
+    sheet.page.route("**/v1/translate", lambda route: route.fulfill(status=413, json=refusal))
+    sheet.page.fill("#source", "another text")
+    sheet.page.wait_for_selector("#banner", state="visible")
+    assert sheet.page.text_content("#target") == ""
+    assert not sheet.shows("#copy")
+    assert not sheet.shows("#tools")
+
+
 def test_a_server_that_is_down_is_waited_for(open_page):
     sheet = open_page()
     sheet.faults_expected = True

@@ -11,6 +11,7 @@ import pytest
 import uvicorn
 from starlette.testclient import TestClient
 
+from rnnsearch.serve.connection import Connection
 from rnnsearch.serve.http import create_app
 from rnnsearch.serve.limits import Settings
 from tests.untrained import BAHDANAU, RNNENCDEC, write_model
@@ -33,7 +34,7 @@ def serve(folders: list[Path]) -> Iterator[Callable[..., TestClient]]:
 
         def start(**settings: Any) -> TestClient:
             app = create_app(folders, Settings(**settings))
-            return running.enter_context(TestClient(app, raise_server_exceptions=False))
+            return running.enter_context(TestClient(app, "http://localhost", raise_server_exceptions=False))
 
         yield start
 
@@ -47,7 +48,7 @@ def http(serve: Callable[..., TestClient]) -> TestClient:
 @contextmanager
 def _listening(app: Any) -> Iterator[str]:
     socket_ = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="on"))
+    server = uvicorn.Server(uvicorn.Config(app, http=Connection, log_config=None, access_log=False, lifespan="on"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [socket_]})
     thread.start()
     yield f"http://127.0.0.1:{socket_.getsockname()[1]}"

@@ -110,12 +110,12 @@ def test_a_fault_is_its_own_requests_alone():
 
 def test_too_much_is_refused_with_a_time_to_come_back():
     worker = Worker(threading.Event())
-    asks = (ask("a", "b"), ask("c", "d"), ask("e", "f", patient=True))
-    first, second, patient = crowd(worker, *asks, max_queue=3)
-    assert (first, patient) == (["A", "B"], ["E", "F"])
-    assert isinstance(second, ServeError)
-    assert second.status == 429
-    assert second.retry_after >= 1
+    asks = (ask("a", "b"), ask("c", "d"), ask("no"), ask("e", "f", patient=True))
+    first, second, refused, patient = crowd(worker, *asks, max_queue=2)
+    assert (first, second, patient) == (["A", "B"], ["C", "D"], ["E", "F"])
+    assert isinstance(refused, ServeError)
+    assert refused.status == 429
+    assert refused.retry_after >= 1
 
 
 def test_what_is_given_up_is_not_worked_on():
@@ -215,3 +215,23 @@ def test_something_else_takes_its_turn_alone(threads):
     assert (a, done, str(failed), b) == (["A"], "done", "of its own", ["B"])
     assert worker.batches == [["first"], ["a", "b"], ["other"]]
     assert worker.most == 1
+
+
+def test_requests_take_turns():
+    """A single sentence is in the first batch behind any neighbour's thousands."""
+    worker, many = Worker(threading.Event()), [f"m{n}" for n in range(49)]
+    crowd(worker, ask(*many), ask("one"), ask("two", "three"), batch_sentences=4)
+    assert worker.batches[1] == ["m0", "one", "two", "m1"]
+    assert worker.batches[2] == ["three", "m2", "m3", "m4"]
+    assert sum(map(len, worker.batches)) == 1 + 49 + 3
+
+
+def test_one_request_fills_a_quarter_of_the_queue():
+    worker, many = Worker(threading.Event()), [f"m{n}" for n in range(100)]
+    *answered, refused = crowd(worker, *[ask(*many)] * 3, ask("one", "two"), ask("three"), max_queue=8)
+    assert [len(found) for found in answered] == [100, 100, 100, 2]
+    assert refused.status == 429
+
+
+def test_a_request_larger_than_the_queue_is_taken_and_done():
+    assert len(run(Worker(), ask(*map(str, range(1000))), max_queue=8)) == 1000

@@ -91,7 +91,8 @@ def test_a_model_that_cannot_be_loaded_is_tried_again(folders, monkeypatch):
         with monkeypatch.context() as patched:
             patched.setattr(module, "load", broken)
             outcomes = await asyncio.gather(used(registry), used(registry), return_exceptions=True)
-            assert [str(outcome) for outcome in outcomes] == ["it is broken"] * 2
+            said = "the model en-de cannot be loaded; the server's log says why"
+            assert [str(outcome) for outcome in outcomes] == [said] * 2
         assert (await used(registry)).about.name == "en-de"
 
     run(folders, conversation)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rnnsearch.data.prepared import Prepared
-from rnnsearch.errors import Interrupted, ModelError, TrainingError
+from rnnsearch.errors import Interrupted, ModelError, RnnsearchError, TrainingError
 from rnnsearch.systems.validation import DevScore, Validation
 
 OPTIMISERS: dict[str, dict[str, Any]] = {
@@ -185,7 +185,7 @@ def test_a_damaged_checkpoint_is_said(learn, finished, name, content, kind, mess
 def test_a_folder_that_cannot_be_made_is_said(learn, tmp_path):
     (tmp_path / "file").write_text("not a folder")
     folder = tmp_path / "file" / "run"
-    with pytest.raises(TrainingError) as error:
+    with pytest.raises(RnnsearchError) as error:
         learn("file/run", max_updates=1)
     assert str(error.value) == f"{folder}: must be a folder that can be written to; got: Not a directory"
 

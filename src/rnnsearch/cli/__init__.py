@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from contextlib import suppress
 from io import TextIOWrapper
 
 PRIMITIVES = "64"
@@ -24,17 +25,33 @@ def main() -> None:
         os.environ.setdefault(cache, PRIMITIVES)  # read when torch is first used, so before it is imported
     # On a GPU cuDNN copies an LSTM's weights at every call, as is meant: they have been given columns for padding.
     warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk of memory")
+    open_streams()
     try:
         if isinstance(sys.stdout, TextIOWrapper):
             sys.stdout.reconfigure(errors="replace")  # a terminal without some letter is no reason to stop
-        app(prog_name="rnnsearch")
+        try:
+            app(prog_name="rnnsearch")
+        finally:
+            sys.stdout.flush()
     except Interrupted as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(130)
     except RnnsearchError as error:
         sys.stderr.write("".join(f"rnnsearch: {line}\n" for line in str(error).splitlines()))
         sys.exit(1)
-    except BrokenPipeError:
-        # the reader of our output has gone (`| head`): leave without a word, stdout closed for good
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):  # the reader of our output has gone (`| head`): not a word then
+            sys.stderr.write(f"rnnsearch: {error.filename or 'standard output'}: {error.strerror or error}\n")
+        with suppress(OSError):  # what is left of the output is given up
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+
+
+def open_streams() -> None:
+    """Standard streams that are closed become such as hold nothing and take nothing: no file that is opened later may
+    get their numbers."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            while os.open(os.devnull, os.O_RDWR if name == "stderr" else os.O_RDONLY) < number:
+                pass
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))

@@ -130,6 +130,20 @@ def same_lines(one: Path, count: int, other: Path, others: int) -> None:
         raise DataError(f"{one} and {other} must have the same number of lines; got {count:,} and {others:,}")
 
 
+def require_distinct(**outputs: Path | None) -> None:
+    """Errors: BadParameter where two options name one file to write to."""
+    from typer import BadParameter
+
+    seen: dict[Path, str] = {}
+    for option, path in outputs.items():
+        if path is None or (path.exists() and not path.is_file()):  # a device takes from anybody
+            continue
+        name = f"--{option.replace('_', '-')}"
+        other = seen.setdefault(path.resolve(), name)
+        if other != name:
+            raise BadParameter(f"{other} and {name} must name different files; got {path} twice")
+
+
 @contextmanager
 def output(path: Path | None) -> Iterator[TextIO]:
     """Where results go: standard output, or a file that appears whole when all is written."""

@@ -7,10 +7,15 @@ from typing import Annotated
 
 import typer
 
+MOST_BEAM = 1000
+"""Hypotheses a sentence; memory grows with them."""
+
 Model = Annotated[Path, typer.Argument(help="A model folder, as `rnnsearch train` makes it.", show_default=False)]
 SourceFile = Annotated[Path, typer.Argument(help="Source text, one sentence a line.", show_default=False)]
 TargetFile = Annotated[Path, typer.Argument(help="Target text, line by line.", show_default=False)]
 Output = Annotated[Path | None, typer.Option("-o", "--output", help="Write here instead of standard output.")]
-Beam = Annotated[int | None, typer.Option(min=1, help="Beam width; 1 is greedy.  [default: the model's]")]
+Beam = Annotated[
+    int | None, typer.Option(min=1, max=MOST_BEAM, help="Beam width; 1 is greedy.  [default: the model's]")
+]
 Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads.  [default: all cores]")]

@@ -25,6 +25,10 @@ def serve(
     api_keys: Annotated[
         Path | None, typer.Option(help=f"A file of API keys, one a line (or keys with spaces in {API_KEYS}).")
     ] = None,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(help="A name that clients call the server by, besides its addresses and localhost; * for any."),
+    ] = None,
     preload: Annotated[bool, typer.Option("--preload", help="Load every model before the first request.")] = False,
     max_loaded: Annotated[int | None, typer.Option(min=1, help="Models kept in memory.  [default: all]")] = None,
     max_body: Annotated[int, typer.Option(min=1, help="Megabytes of a request.")] = 10,
@@ -47,6 +51,7 @@ def serve(
 
     settings = Settings(
         api_keys=_keys(api_keys),
+        allowed_hosts=frozenset(name.lower() for name in allowed_host or ()),
         max_body=max_body << 20,
         max_characters=max_characters,
         max_symbols=max_symbols,

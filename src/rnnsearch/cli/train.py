@@ -104,6 +104,7 @@ def report(prepared: Prepared) -> None:
         say(f"  {row['count']:,} left out: {reason}; for example")
         for example in row["examples"]:
             say(f"    {example}")
+    say(f"{facts['pairs']:,} pairs to train on, {facts['dev']:,} for dev, {facts['test']:,} for test")
     if facts["left_out_by_split"]:
         say(f"  {facts['left_out_by_split']:,} left out: they share a sentence with the dev or test set")
     for warning in prepared.warnings:

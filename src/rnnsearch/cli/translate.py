@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from rnnsearch.cli.io import both_lines, input_portions, output, say, use_threads
-from rnnsearch.cli.options import Beam, Device, Model, Output, SourceFile, TargetFile, Threads
+from rnnsearch.cli.io import both_lines, input_portions, output, require_distinct, say, use_threads
+from rnnsearch.cli.options import MOST_BEAM, Beam, Device, Model, Output, SourceFile, TargetFile, Threads
 
 if TYPE_CHECKING:
+    from rnnsearch.translate import Translator
     from rnnsearch.translation import Translation
 
 CHUNK_BATCHES = 16
@@ -30,14 +31,19 @@ def translate(
     input: Annotated[Path | None, typer.Option("-i", "--input", help="Read here, not from standard input.")] = None,
     output_file: Output = None,
     beam: Beam = None,
-    n_best: Annotated[int, typer.Option(min=1, help="Translations a sentence (formats json and nbest).")] = 1,
+    n_best: Annotated[
+        int, typer.Option(min=1, max=MOST_BEAM, help="Translations a sentence (formats json and nbest).")
+    ] = 1,
     format: Annotated[Format, typer.Option(help="text; json (a line a sentence, with everything); nbest.")] = "text",
     alignments: Annotated[Path | None, typer.Option(help="Write Pharaoh alignments (source-target) here.")] = None,
     unit: Annotated[Unit, typer.Option(help="What the alignments count.")] = "words",
     length_penalty: Annotated[
         float | None, typer.Option(min=0.0, help="Score = log-probability / length ** this.  [default: the model's]")
     ] = None,
-    max_length: Annotated[int | None, typer.Option(min=1, help="Most symbols of a translation.")] = None,
+    max_length: Annotated[int | None, typer.Option(min=1, max=100_000, help="Most symbols of a translation.")] = None,
+    max_source: Annotated[
+        int, typer.Option(min=1, max=100_000, help="Most symbols of a line; the output of a longer one is empty.")
+    ] = 2000,
     ban_unknown: Annotated[bool, typer.Option("--ban-unknown", help="Never produce <unk>.")] = False,
     replace_unknown: Annotated[
         Replace | None,
@@ -63,6 +69,7 @@ def translate(
         raise typer.BadParameter("--unit has no effect without --alignments")
     if ban_unknown and (replace_unknown or dictionary):
         raise typer.BadParameter("--replace-unknown and --dictionary have no effect with --ban-unknown")
+    require_distinct(output=output_file, alignments=alignments)
     use_threads(threads)
     from rnnsearch.translate import load
 
@@ -78,11 +85,13 @@ def translate(
 
         Prompt(translator, Console(), options).run()
         return
-    size, numbers = batch or translator.config.search.batch_sentences, count()
+    size, numbers, done = batch or translator.config.search.batch_sentences, count(), 0
     with ExitStack() as stack:
         out = stack.enter_context(output(output_file))
         links = stack.enter_context(output(alignments)) if alignments else None
-        for lines in input_portions(input, CHUNK_BATCHES * size):
+        for portion in input_portions(input, CHUNK_BATCHES * size):
+            lines = _within(portion, max_source, translator, input, done)
+            done += len(lines)
             for best in translator.n_best(lines, options, size):
                 out.write(_written(format, next(numbers), best))
                 if links:
@@ -145,6 +154,23 @@ def candidates(model: Model, source: SourceFile, target: TargetFile) -> None:
     save(model, tables)
     known = int((tables["translations"][:, 0] >= 0).sum())
     say(f"{model / FILE}: translations of {known:,} of {len(system.source):,} source symbols")
+
+
+def _within(lines: list[str], most: int, translator: Translator, path: Path | None, done: int) -> list[str]:
+    """The lines, but empty ones for those that are too long, which is said; `done`: lines before these."""
+
+    def fits(line: str) -> bool:
+        # A character is four symbols at the most, and a symbol that a vocabulary holds seldom fifty characters.
+        if 4 * len(line) <= most or len(line) > 50 * most:
+            return len(line) <= 50 * most
+        return len(translator.source.ids([line])[0]) <= most
+
+    kept = [line if fits(line) else "" for line in lines]
+    for number, (line, given) in enumerate(zip(kept, lines, strict=True), done + 1):
+        if given and not line:
+            where = path or "<standard input>"
+            say(f"{where}:{number}: must have at most {most:,} symbols (--max-source); its line of output is empty")
+    return kept
 
 
 def _written(format: Format, number: int, best: list[Translation]) -> str:

@@ -9,7 +9,7 @@ from pydantic import Field, model_serializer, model_validator
 
 from rnnsearch.config.choice import NameIn, Options, by_name, options_of, read_apart
 from rnnsearch.config.names import NormaliserName
-from rnnsearch.config.table import Count, Positive, Size, Table
+from rnnsearch.config.table import Count, Few, Positive, Size, Table
 
 
 class ScoreOptions(Options):
@@ -42,7 +42,7 @@ class MultiHeadAdditiveOptions(ScoreOptions):
 
     type: Literal["multi-head-additive"] = "multi-head-additive"
     size: Size
-    heads: Size
+    heads: Few
     """Heads. It must divide `size` and the size of an annotation."""
 
     def size_fault(self, query_size: int, annotation_size: int) -> str | None:

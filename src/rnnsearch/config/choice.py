@@ -74,7 +74,7 @@ class OneOf:
         if not isinstance(value, Mapping):
             return value
         name = value.get(self.key, self.default)
-        if name not in self.kinds:
+        if not isinstance(name, str) or name not in self.kinds:
             said = "must be given" if name is None else must_be_one_of(self.kinds, name)
             raise_faults([fault((self.key,), said)])
         rest = {key: given for key, given in value.items() if key != self.key}

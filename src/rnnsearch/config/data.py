@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from rnnsearch.config.table import Count, Language, Languages, Size, Table
+from rnnsearch.config.table import MOST, Count, Language, Languages, Size, Table
 
 
 class CleaningConfig(Table):
@@ -46,9 +46,10 @@ class DataConfig(Table):
     test: str | None = None
     """Files of the test set, likewise. Not with `corpus`."""
     dev_size: Count = 1000
-    """Pairs split off for dev where `dev` is not given. 0: no dev set."""
+    """Pairs split off for dev where `dev` is not given. 0: no dev set. Without this option a small corpus gives fewer:
+    one pair in twenty."""
     test_size: Count = 1000
-    """Pairs split off for test where `test` is not given. 0: no test set."""
+    """Pairs split off for test where `test` is not given. 0: no test set. Without this option as few as for dev."""
     alignments: list[str] | None = None
     """Word alignments in the Pharaoh format, one file for each of `train`, line by line: what `[objective.supervision]`
     learns from. A listed corpus brings its own."""
@@ -104,10 +105,10 @@ class TextConfig(Table):
 
     type: Literal["words", "bpe"] = "bpe"
     """Whole words (the papers), or byte-pair encoding."""
-    vocabulary: Annotated[int, Field(ge=8)] = 8000
+    vocabulary: Annotated[int, Field(ge=8, le=MOST)] = 8000
     """Symbols a side, the four special ones included; with `joint`, of both sides together. `bpe` needs 249 or more (a
     symbol a byte, and room to merge). Fewer are used where the text has fewer."""
-    target_vocabulary: Annotated[int, Field(ge=8)] | None = None
+    target_vocabulary: Annotated[int, Field(ge=8, le=MOST)] | None = None
     """Symbols of the target side, where it has another number of them. Not with `joint`."""
     joint: bool | None = None
     """One vocabulary for both languages. Only with `bpe`."""

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from rnnsearch.config.choice import Options, by_name, raise_faults
 from rnnsearch.config.faults import fault
 from rnnsearch.config.names import Bridge, Cell
-from rnnsearch.config.table import Size
+from rnnsearch.config.table import Few, Size
 
 
 class DecoderConfig(Options):
@@ -55,7 +55,7 @@ class _Tanh(DecoderConfig):
 class _Layered(DecoderConfig):
     cell: Cell
     """A cell. `cho` has its own."""
-    layers: Size
+    layers: Few
     """Layers, one on top of the other."""
     residual_from: Annotated[int, Field(ge=2)] | None = None
     """The first layer, from 1, that adds what it reads to what it gives. Without it: none."""
@@ -144,7 +144,7 @@ class DeepTransitionOptions(_Tanh):
 
     type: Literal["deep-transition"] = "deep-transition"
     cell: Cell
-    transitions: Size
+    transitions: Few
     """Transitions of a step that read the state alone, after the one that reads the context (`bideep`: after each
     layer's first)."""
 
@@ -153,7 +153,7 @@ class BiDeepOptions(_Layered, _Tanh):
     """The same, with layers on top that have transitions too (Miceli Barone et al. 2017)."""
 
     type: Literal["bideep"] = "bideep"
-    transitions: Size
+    transitions: Few
 
 
 class MemDecOptions(_Maxout):
@@ -161,7 +161,7 @@ class MemDecOptions(_Maxout):
 
     type: Literal["memory"] = "memory"
     cell: Cell
-    slots: Size
+    slots: Few
     """Cells of the external memory (n in the paper)."""
     slot_size: Size
     """Numbers in each of its cells (m in the paper)."""

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from rnnsearch.config.choice import Options, by_name, raise_faults
 from rnnsearch.config.faults import fault
 from rnnsearch.config.names import Cell
-from rnnsearch.config.table import Size
+from rnnsearch.config.table import Few, Size
 
 
 class EncoderConfig(Options):
@@ -62,7 +62,7 @@ class UnidirectionalOptions(EncoderConfig):
 
 
 class _Layered(EncoderConfig):
-    layers: Size
+    layers: Few
     """Layers, one on top of the other."""
 
     @property
@@ -113,7 +113,7 @@ class PyramidOptions(_Layered):
     """Bidirectional layers of which the upper ones halve the positions (Chan et al. 2016). For long sources."""
 
     type: Literal["pyramid"] = "pyramid"
-    reduce: Size
+    reduce: Few
     """Layers at the top that halve the positions."""
 
     @model_validator(mode="after")

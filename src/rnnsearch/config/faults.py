@@ -17,7 +17,8 @@ _OURS = "rnnsearch"
 
 def fault(location: tuple[int | str, ...], said: str) -> InitErrorDetails:
     """A fault of the option at a location below a table, for `ValidationError.from_exception_data`."""
-    error = PydanticCustomError(_OURS, "{said}", {"said": said})
+    whole = said.encode("utf-8", "backslashreplace").decode()  # a command line's bytes may be no text
+    error = PydanticCustomError(_OURS, "{said}", {"said": whole})
     return InitErrorDetails(type=error, loc=location, input=None)
 
 

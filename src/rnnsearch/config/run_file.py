@@ -75,6 +75,8 @@ def parse_setting(setting: str) -> dict[str, Any]:
         value: Any = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text.strip()
+    except (ValueError, RecursionError):
+        raise ConfigError([f"--set {key}: must be a value that TOML can hold; got one too large"]) from None
     for part in reversed(key.split(".")):
         value = {part.strip(): value}
     return dict(value)
@@ -128,13 +130,15 @@ def _without_faults(tables: dict[str, Any], error: ValidationError) -> RunConfig
 def load(path: Path, settings: Iterable[str] = ()) -> RunConfig:
     """Read and resolve a run file. Errors: ConfigError naming the file, the line or the dotted paths."""
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError([f"{path}: no such run file"]) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError([f"{path}: cannot be read: {error}"]) from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError([f"{path}: is not TOML: {error}"]) from None
+    except RecursionError:
+        raise ConfigError([f"{path}: its tables must be nested less deeply"]) from None
+    except (OSError, ValueError) as error:  # a number of too many digits, other bytes than UTF-8, NUL in the path
+        raise ConfigError([f"{path}: cannot be read: {error}"]) from None
     try:
         return resolve(tables, settings, path.parent)
     except ConfigError as error:

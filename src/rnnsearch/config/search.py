@@ -15,7 +15,7 @@ SearchPrecision = Literal["auto", "fp32", "bf16", "int8"]
 class SearchConfig(Table):
     """`[search]`: the defaults of `translate`, kept in the model folder."""
 
-    beam: Size = 5
+    beam: Annotated[int, Field(ge=1, le=1000)] = 5
     """Beam width; 1 is greedy search."""
     length_penalty: Annotated[float, Field(ge=0.0)] = 1.0
     """Score = log-probability / length to this power. 0: the plain sum; 1: the mean a symbol."""
@@ -34,7 +34,7 @@ class SearchConfig(Table):
     """A TSV file of source words and their translations. It is copied into the model folder."""
     batch_sentences: Size = 64
     """Sentences translated together."""
-    candidates: Count = 0
+    candidates: Annotated[int, Field(ge=0, le=100)] = 0
     """The output layer is multiplied over a [candidate list](translating.md#candidate-lists) alone: this many likeliest
     translations (at most 100) of each source symbol of a batch, and the most frequent symbols. 0: over the whole
     vocabulary."""

@@ -8,8 +8,12 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator
 
-Size = Annotated[int, Field(ge=1)]
-Count = Annotated[int, Field(ge=0)]
+MOST = 2**24
+"""Of any number; two such sizes together still count bytes that a machine can tell."""
+Size = Annotated[int, Field(ge=1, le=MOST)]
+Few = Annotated[int, Field(ge=1, le=100)]
+"""Of layers and the like: each is built."""
+Count = Annotated[int, Field(ge=0, le=MOST)]
 Share = Annotated[float, Field(ge=0.0, lt=1.0)]
 Positive = Annotated[float, Field(gt=0.0)]
 

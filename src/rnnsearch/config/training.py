@@ -76,7 +76,7 @@ class TrainingConfig(Table):
     average: Count = 0
     """Average the weights of this many last evaluations, and keep the mean if the dev set says that it is better. 0: do
     not."""
-    seed: Count = 1
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     """Of everything random: parameters, dropout, the order of batches."""
     threads: Size | None = None
     """CPU threads. Without it: torch's own choice."""

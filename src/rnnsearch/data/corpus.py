@@ -207,8 +207,9 @@ def _row(cells: Sequence[bytes], path: Path, line: int) -> Row:
 
 
 def _raw_lines(path: Path) -> Generator[bytes, None, None]:
-    """The lines without their ends, nor a byte order mark at the beginning of the file."""
-    check_files([path])
+    """The lines without their ends, nor a byte order mark at the beginning of the file, which may be a pipe."""
+    if path.is_dir() or not path.exists():
+        check_files([path])
     number = 0
     try:
         with _open(path) as file:

@@ -90,6 +90,10 @@ def prepare(
     return Prepared.open(folder)
 
 
+SMALL = 20
+"""Of a small corpus one pair in so many is split off for dev, and as many for test, where no number is given."""
+
+
 class _Source(NamedTuple):
     """`[data]` with the files that the text comes from, the folder that they are in, and the facts about them."""
 
@@ -134,14 +138,20 @@ def _write(config: RunConfig, source: _Source, folder: Path, pool: Pool) -> dict
     """Write all files but prepared.json, and return what it is to say."""
     data, documents = source.data, source.data.documents
     given = _given(source)
-    sizes = [0 if part in given else size for part, size in zip(HELD_OUT, (data.dev_size, data.test_size), strict=True)]
-    rules = Rules(data.sides, data.cleaning, any(sizes), documents)
+    wanted = dict(zip(HELD_OUT, (data.dev_size, data.test_size), strict=True))
+    splits = any(size for part, size in wanted.items() if part not in given)
+    rules = Rules(data.sides, data.cleaning, splits, documents)
     with CleanedText(folder, rules, aligned=data.alignments is not None) as cleaned:
         tally = cleaned.read(data.train or [], source.base, data.alignments, pool)
         keys = cleaned.keys()
         kept = _without_duplicates(data, cleaned, keys, tally)
         if not kept.any():
             raise DataError(f"no sentence pair is left for training in {source.facts['corpus']}: {tally.summary()}")
+        fewest = max(1, int(kept.sum()) // SMALL)
+        sizes = [
+            0 if part in given else size if f"{part}_size" in data.model_fields_set else min(size, fewest)
+            for part, size in wanted.items()
+        ]
         parts, shared = _parts(keys, kept, sizes, documents)
         stretches, split_off, digest = _count(cleaned, parts, keys["document"], given, pool)
         rows = int((parts == TRAIN).sum())

@@ -4,7 +4,7 @@ A batch is what waits when a place becomes free, so batches grow with the load b
 processor's threads to themselves; where more wait, each thread takes a batch of its own, so that none waits for another
 and the event loop is served while they compute. After a batch of several requests their senders are likely to send more
 at once: the next batch then waits a little for its share of them, because large batches cost less a sentence. A lone
-request never waits.
+request never waits. Requests take turns in a batch, a sentence each: one of thousands of sentences is in nobody's way.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from rnnsearch.search.workers import FEWEST
 from rnnsearch.serve.limits import ServeError, Settings
 
+SHARES = 4
+"""Requests of any size that fill the queue."""
 Result = TypeVar("Result")
 Other = TypeVar("Other")
 
@@ -62,6 +64,18 @@ class _Item:
     """What is done instead of a job: see `aside`."""
 
 
+class _Request(NamedTuple):
+    """What waits of one request, in order, and how many sentences of it count as waiting."""
+
+    items: deque[_Item]
+    share: int
+
+    @property
+    def counted(self) -> int:
+        """Of what waits."""
+        return min(len(self.items), self.share)
+
+
 class Batcher(Generic[Result]):
     """The queue of one model. `work(key, jobs)` returns a result a job, in a thread of its own; where it raises, the
     jobs are tried one by one, so that a fault is its own request's alone. With `workers`, it is also called in several
@@ -77,7 +91,8 @@ class Batcher(Generic[Result]):
         self._work = work
         self._settings = settings
         self._on_batch = on_batch
-        self._queue: deque[_Item] = deque()
+        self._queue: deque[_Request] = deque()
+        """Those of which something waits, the next in turn first."""
         self._changed = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
         self._beside, self._threads = workers or Workers(self._thread, 1)
@@ -97,8 +112,9 @@ class Batcher(Generic[Result]):
 
     @property
     def waiting(self) -> int:
-        """Sentences in the queue."""
-        return len(self._queue)
+        """Sentences in the queue. Of a request larger than its share no more than that is counted, for no more is in
+        the way of others: requests take turns, a sentence each."""
+        return sum(request.counted for request in self._queue)
 
     async def submit(self, jobs: Sequence[Job], key: Hashable, patient: bool = False) -> list[Result]:
         """The jobs' results. Jobs of equal `key` may share a batch. `patient` work is not refused for the
@@ -131,14 +147,16 @@ class Batcher(Generic[Result]):
         """A request's items, in the queue. Errors: ServeError 429 or 503."""
         if self._closed:
             raise ServeError(503, "the server is shutting down", 1)
-        count, room = len(jobs), self._settings.max_queue - self.waiting
-        if not patient and count > room and self.waiting:
+        share = max(1, self._settings.max_queue // SHARES)
+        count, room = min(len(jobs), share), self._settings.max_queue - self.waiting
+        if not patient and count > room:
             wait = max(1, round(self.waiting * self._pace))
             raise ServeError(429, f"the queue must have room for {count} sentences; it has for {max(room, 0)}", wait)
         self._requests += 1
         loop = asyncio.get_running_loop()
         items = [_Item(job, key, self._requests, loop.create_future(), function) for job in jobs]
-        self._queue.extend(items)
+        if items:
+            self._queue.append(_Request(deque(items), share))
         self._changed.set()
         return items
 
@@ -147,8 +165,9 @@ class Batcher(Generic[Result]):
         self._closed = True
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
-        for item in self._queue:
-            item.future.cancel()
+        for request in self._queue:
+            for item in request.items:
+                item.future.cancel()
         for pool in (self._thread, self._beside):
             pool.shutdown(wait=False)
 
@@ -175,11 +194,11 @@ class Batcher(Generic[Result]):
         """Whether what waits is worth a batch. While all threads are idle, less is: they must not begin and end
         together, or all would be idle again while the event loop answers everybody."""
         idle = self._threads > 1 and not self._running
-        return len(self._queue) >= (-(-self._expected // 4) if idle else self._expected)
+        return self.waiting >= (-(-self._expected // 4) if idle else self._expected)
 
     def _start(self) -> None:
         """Begin a batch of what waits: of all, or of the share of one of the free threads."""
-        waiting, free = len(self._queue), self._free
+        waiting, free = self.waiting, self._free
         most = self._settings.batch_sentences
         alone = self._threads == 1 or (not self._running and max(waiting, self._open) < 2 * FEWEST)
         if not alone:
@@ -218,22 +237,27 @@ class Batcher(Generic[Result]):
             self._on_batch(BatchReport(len(items), requests, seconds, failed))
 
     def _take(self, most: int) -> list[_Item]:
-        """The first sentence that waits and, in order, those that may share its batch: at most so many."""
+        """Sentences that may share a batch, at most so many: requests take turns, so that none waits for another's
+        last."""
         taken: list[_Item] = []
-        left: deque[_Item] = deque()
+        others: list[_Request] = []
         longest = 0
         while self._queue and len(taken) < most:
-            item = self._queue.popleft()
-            if item.future.done():  # given up meanwhile
+            request = self._queue.popleft()
+            while request.items and request.items[0].future.done():  # given up meanwhile
+                request.items.popleft()
+            if not request.items:
                 continue
+            item = request.items[0]
             width = max(longest, item.job.symbols)
             if taken and (item.key != taken[0].key or width * (len(taken) + 1) > self._settings.batch_tokens):
-                left.append(item)
+                others.append(request)
                 continue
             longest = width
-            taken.append(item)
-        left.extend(self._queue)
-        self._queue = left
+            taken.append(request.items.popleft())
+            if request.items:
+                self._queue.append(request)
+        self._queue.extendleft(reversed(others))
         return taken
 
     def _outcomes(self, items: list[_Item]) -> list[Result | Exception]:

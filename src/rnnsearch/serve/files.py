@@ -69,16 +69,22 @@ class Files:
         self._most = settings.max_files
         self._jobs: dict[str, FileJob] = {}
         self._turn = asyncio.Semaphore(1)
+        self._arriving = 0
+        """Files that are being read."""
         self._stopping = False
 
     async def add(self, name: str, content: bytes, about: About) -> FileJob:
         """Take a file in. Errors: DataError for one that cannot be read; ServeError 429 or 503."""
         if self._stopping:
             raise ServeError(503, "the server is shutting down and takes no more files", 60)
-        if sum(not job.ended for job in self._jobs.values()) >= self._most:
+        if self._arriving + sum(not job.ended for job in self._jobs.values()) >= self._most:
             raise ServeError(429, f"at most {self._most} files may wait; try again later", 60)
         name = PurePath(name.replace("\\", "/")).name
-        document = await asyncio.to_thread(read_document, name, content, about.source, about.target)
+        self._arriving += 1
+        try:
+            document = await asyncio.to_thread(read_document, name, content, about.source, about.target)
+        finally:
+            self._arriving -= 1
         self._forget()
         # Who knows the id may fetch the result: it cannot be guessed.
         job = FileJob(secrets.token_urlsafe(16), name, about, document)

@@ -18,7 +18,8 @@ from starlette.exceptions import HTTPException
 from rnnsearch import __version__
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.serve import file_routes, libretranslate, v1
-from rnnsearch.serve.limits import BodyLimit, ServeError, Settings, fault
+from rnnsearch.serve.door import Door
+from rnnsearch.serve.limits import ServeError, Settings, fault
 from rnnsearch.serve.logs import Observed, unforeseen
 from rnnsearch.serve.metrics import CONTENT_TYPE, Metrics
 from rnnsearch.serve.page import page_router
@@ -57,7 +58,7 @@ def create_app(models: Sequence[Path], settings: Settings | None = None) -> Fast
     for kind in (RnnsearchError, RequestValidationError, ValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, _answer)
     app.openapi = partial(_document, app)  # type: ignore[method-assign]
-    app.add_middleware(BodyLimit, max_body=settings.max_body)
+    app.add_middleware(Door, settings=settings)
     return app
 
 

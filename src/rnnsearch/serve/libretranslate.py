@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field
 from starlette.datastructures import UploadFile
 
 from rnnsearch.data.formats import FORMATS
+from rnnsearch.serve.apart import apart
 from rnnsearch.serve.limits import ServeError
 from rnnsearch.serve.markup import Markup
 from rnnsearch.serve.registry import Search
@@ -87,12 +88,14 @@ async def translate(request: Request, service: Use) -> Response:
     texts = [asked.q] if isinstance(asked.q, str) else asked.q
     service.check(request, texts, asked.api_key)
     about = service.find(texts, None, asked.source, asked.target)
-    pages = [Markup(text) for text in texts] if asked.format == "html" else None
+    html = asked.format == "html"
+    pages = [await apart(Markup, text, size=len(text)) for text in texts] if html else None
     wanted = [text for page in pages for text in page.texts] if pages is not None else texts
     search = Search(n_best=asked.alternatives + 1)
     async with service.registry.lease(about) as served:
         found = await service.answer(request, translate_texts(served, wanted, search))
-    best, *ranks = (_texts(found, pages, rank) for rank in range(asked.alternatives + 1))
+    size = sum(map(len, texts))
+    best, *ranks = [await apart(_texts, found, pages, rank, size=size) for rank in range(asked.alternatives + 1)]
     answer: dict[str, list[Any]] = {"translatedText": best}
     if asked.source == AUTO:
         answer["detectedLanguage"] = [_languages(service, text)[0] for text in texts]

@@ -1,4 +1,4 @@
-"""What a server takes on: its settings, the fault of a request that asks for more, and the limit of a body's size."""
+"""What a server takes on: its settings, and the fault of a request that asks for more."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fastapi import HTTPException, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from fastapi import Response
 
 from rnnsearch.errors import RnnsearchError
 
@@ -20,7 +19,7 @@ class Settings:
     api_keys: frozenset[str] = frozenset()
     """Where there are any, a request that makes work must carry one of them."""
     max_body: int = 10 << 20
-    """Bytes."""
+    """Bytes of a file; of other bodies `most_bytes`."""
     max_characters: int = 50_000
     """Of all texts together (files: by `max_body` alone)."""
     max_symbols: int = 500
@@ -40,8 +39,15 @@ class Settings:
     device: str = "cpu"
     max_loaded: int | None = None
     """Models kept in memory; the one unused for longest goes first."""
+    allowed_hosts: frozenset[str] = frozenset()
+    """Names of this server besides its addresses and localhost; `*`: all."""
     suggestions: Path | None = None
     """A file that takes readers' better translations, a line of JSON each."""
+
+    @property
+    def most_bytes(self) -> int:
+        """Of a body without a file: JSON writes a character in 12 bytes at most, and names besides."""
+        return min(self.max_body, 12 * self.max_characters + (64 << 10))
 
 
 class ServeError(RnnsearchError):
@@ -57,32 +63,3 @@ class ServeError(RnnsearchError):
 def fault(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
     """`{"error": message}`; what is not valid Unicode of a user's input is shown by its code."""
     return Response(json.dumps({"error": message}), status, headers, "application/json")
-
-
-class BodyLimit:
-    """ASGI middleware: a body larger than `max_body` is answered with 413, and not read to its end."""
-
-    def __init__(self, app: ASGIApp, max_body: int) -> None:
-        self._app = app
-        self._most = max_body
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # What is left of the body stays unread, so the connection cannot be used again.
-        refusal = HTTPException(
-            413, f"the body must have at most {self._most:,} bytes; got more", {"connection": "close"}
-        )
-        declared = dict(scope.get("headers", ())).get(b"content-length", b"")
-        if declared.isdigit() and int(declared) > self._most:
-            await fault(413, refusal.detail, refusal.headers)(scope, receive, send)
-            return
-        read = 0
-
-        async def counted() -> Message:
-            nonlocal read
-            message = await receive()
-            read += len(message.get("body", b""))
-            if read > self._most:
-                raise refusal
-            return message
-
-        await self._app(scope, counted, send)

@@ -52,6 +52,11 @@ def log(event: str, fields: Mapping[str, object]) -> None:
     logging.getLogger(LOGGER).info(event, extra={"fields": fields})
 
 
+def failed(event: str, error: Exception) -> None:
+    """One record of what went wrong with what this server was given by its owner."""
+    logging.getLogger(LOGGER).error(event, extra={"fields": {"error": str(error)}})
+
+
 def unforeseen(error: Exception) -> str:
     """Log a fault of our own; returns what is said of it to who asked."""
     logging.getLogger(LOGGER).error("unforeseen", exc_info=error)

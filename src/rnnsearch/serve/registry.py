@@ -16,10 +16,12 @@ from typing import NamedTuple, TypeVar
 import torch
 
 from rnnsearch import config as run_config
-from rnnsearch.errors import ConfigError, ModelError
+from rnnsearch.errors import ConfigError, ModelError, RnnsearchError
 from rnnsearch.search.workers import one_thread_each
+from rnnsearch.serve.apart import apart
 from rnnsearch.serve.batching import Batcher, BatchReport, Job, Workers
 from rnnsearch.serve.limits import ServeError, Settings
+from rnnsearch.serve.logs import failed
 from rnnsearch.serve.schemas import About
 from rnnsearch.systems.card import training_facts
 from rnnsearch.systems.folder import CONFIG, require_whole
@@ -64,19 +66,20 @@ class Served:
 
         Errors: as in `lengths`, and in `Batcher.submit`.
         """
-        lengths = self.lengths(sentences)
-        self.lengths(prefixes or (), target=True)
+        lengths = await self.lengths(sentences)
+        await self.lengths(prefixes or (), target=True)
         starts = prefixes or [""] * len(sentences)
         jobs = [Job(text, length, start) for text, length, start in zip(sentences, lengths, starts, strict=True)]
         return await self.batcher.submit(jobs, search._replace(prefixed=prefixes is not None), patient)
 
-    def lengths(self, sentences: Sequence[str], target: bool = False) -> list[int]:
+    async def lengths(self, sentences: Sequence[str], target: bool = False) -> list[int]:
         """The symbols of each sentence (of the target language, if so).
 
         Errors: RnnsearchError for text that is not Unicode; ServeError 413 for a sentence that is too long.
         """
         tokenizer = self.translator.target if target else self.translator.source
-        lengths = [len(ids) for ids in tokenizer.ids(sentences)]
+        ids = await apart(tokenizer.ids, sentences, size=sum(map(len, sentences)))
+        lengths = list(map(len, ids))
         most = self._settings.max_symbols
         for text, length in zip(sentences, lengths, strict=True):
             if length > most:
@@ -174,6 +177,9 @@ class Registry:
                 once, _ready, self._folders[about.name], self.settings.device
             )
             translator = await loading
+        except RnnsearchError as error:  # it names files of this machine
+            failed("loading", error)
+            raise ServeError(503, f"the model {about.name} cannot be loaded; the server's log says why") from None
         finally:
             once.shutdown(wait=False)
             del self._loading[about.name]

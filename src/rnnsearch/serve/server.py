@@ -14,6 +14,7 @@ from types import FrameType
 import uvicorn
 
 from rnnsearch.errors import ConfigError
+from rnnsearch.serve.connection import Connection
 from rnnsearch.serve.http import create_app, observed
 from rnnsearch.serve.limits import Settings
 from rnnsearch.serve.logs import Observed, log, to_stderr
@@ -77,7 +78,9 @@ def run(models: Sequence[Path], settings: Settings, host: str, port: int, log_le
     app = create_app(models, settings)
     outer = observed(app)
     to_stderr(log_level)
-    config = uvicorn.Config(outer, log_config=None, access_log=False, server_header=False, lifespan="on")
+    config = uvicorn.Config(
+        outer, http=Connection, log_config=None, access_log=False, server_header=False, lifespan="on"
+    )
     service: Service = app.state.service
     # What the libraries made stays until the end: the collector need not look at it again after every few requests.
     gc.collect()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rnnsearch.serve.apart import split
 from rnnsearch.serve.limits import ServeError
 from rnnsearch.serve.registry import NBest, Search, Served
-from rnnsearch.text.sentences import rejoin, sentence_spans
+from rnnsearch.text.sentences import rejoin
 from rnnsearch.translation import one_line
 
 Span = tuple[int, int]
@@ -36,9 +37,9 @@ class TextTranslation:
         return self.joined(rank)[0]
 
 
-def one_sentence(served: Served, text: str) -> str:
+async def one_sentence(served: Served, text: str) -> str:
     """The text's one sentence. Errors: ServeError 400 for none, or several."""
-    spans = sentence_spans(text, served.about.source)
+    spans = await split(text, served.about.source)
     if len(spans) != 1:
         raise ServeError(400, f"text must be one sentence; got {len(spans)}")
     start, end = spans[0]
@@ -59,7 +60,7 @@ async def translate_texts(
     Errors: ServeError 400 for a prefix of a text that is not one sentence; as in `Served.translate`.
     """
     about = served.about
-    spans = [sentence_spans(text, about.source) for text in texts]
+    spans = [await split(text, about.source) for text in texts]
     starts: list[str] | None = None
     if prefixes is not None:
         starts = []

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response, StreamingResponse
 
 from rnnsearch.errors import RnnsearchError
+from rnnsearch.serve.apart import apart, split
 from rnnsearch.serve.registry import NBest, Search
 from rnnsearch.serve.schemas import (
     FAULTS,
@@ -34,7 +35,6 @@ from rnnsearch.serve.schemas import (
 from rnnsearch.serve.service import Service, Use
 from rnnsearch.serve.suggestions import alternatives, growing
 from rnnsearch.serve.texts import TextTranslation, one_sentence, require_line, translate_texts
-from rnnsearch.text.sentences import sentence_spans
 from rnnsearch.text.spans import word_spans
 from rnnsearch.translation import Translation, one_line
 
@@ -52,14 +52,16 @@ async def models(service: Use) -> ModelsAnswer:
 
 
 @router.post("/translate", response_model=TranslateAnswer, responses=FAULTS)
-async def translate(request: Request, asked: TranslateRequest, service: Use) -> TranslateAnswer | Response:
+async def translate(request: Request, asked: TranslateRequest, service: Use) -> Response:
     """Translate texts, with alignments and scores."""
     service.check(request, asked.texts)
     about = service.find(asked.texts, asked.model, asked.source, asked.target)
 
-    def answer(found: list[TextTranslation]) -> TranslateAnswer:
+    def answer(found: list[TextTranslation]) -> str:
+        """As JSON."""
         translations = [text_answer(text, asked.attention) for text in found]
-        return TranslateAnswer(model=about.name, source=about.source, target=about.target, translations=translations)
+        named = {"model": about.name, "source": about.source, "target": about.target}
+        return TranslateAnswer(**named, translations=translations).model_dump_json()
 
     async with service.registry.lease(about) as served:
         if asked.stream:
@@ -67,25 +69,27 @@ async def translate(request: Request, asked: TranslateRequest, service: Use) -> 
             return StreamingResponse(events, media_type="text/event-stream", headers={"cache-control": "no-store"})
         search = Search(asked.beam, asked.n_best)
         found = await service.answer(request, translate_texts(served, asked.texts, search, asked.prefixes))
-    return answer(found)
+    content = await apart(answer, found, size=sum(map(len, asked.texts)))
+    return Response(content, media_type="application/json")
 
 
 async def _streamed(
-    service: Service, about: About, text: str, answer: Callable[[list[TextTranslation]], TranslateAnswer]
+    service: Service, about: About, text: str, answer: Callable[[list[TextTranslation]], str]
 ) -> AsyncIterator[bytes]:
     """Server-sent events: each sentence's greedy translation after every symbol, and then the whole answer."""
-    spans, timeout = sentence_spans(text, about.source), service.settings.timeout
+    timeout = service.settings.timeout
     found: list[NBest] = []
     try:
         async with service.registry.lease(about) as served, asyncio.timeout(timeout):
-            served.lengths([text[start:end] for start, end in spans])
+            spans = await split(text, about.source)
+            await served.lengths([text[start:end] for start, end in spans])
             for number, (start, end) in enumerate(spans):
                 async for part in growing(served, text[start:end]):
                     if isinstance(part, str):
                         yield _event("token", {"sentence": number, "text": one_line(part)})
                     else:
                         found.append([part])
-        yield _event("done", answer([TextTranslation(text, spans, found, about.target)]).model_dump())
+        yield _event("done", json.loads(answer([TextTranslation(text, spans, found, about.target)])))
     except TimeoutError:
         yield _event("error", {"error": f"an answer must be ready in {timeout:g} seconds; it was not"})
     except RnnsearchError as error:
@@ -103,7 +107,7 @@ async def complete(request: Request, asked: CompleteRequest, service: Use) -> Co
     about = service.find([asked.text], asked.model, asked.source, asked.target)
     require_line("prefix", asked.prefix)
     async with service.registry.lease(about) as served:
-        sentence = one_sentence(served, asked.text)
+        sentence = await one_sentence(served, asked.text)
         search = Search(n_best=asked.n_best)
         [found] = await service.answer(request, served.translate([sentence], search, [asked.prefix]))
     rests = {one_line(t.text)[len(asked.prefix) :]: t.score for t in reversed(found)}
@@ -121,9 +125,9 @@ async def other_words(request: Request, asked: AlternativesRequest, service: Use
     about = service.find([asked.text], asked.model, asked.source, asked.target)
     require_line("translation", asked.translation)
     async with service.registry.lease(about) as served:
-        sentence = one_sentence(served, asked.text)
-        served.lengths([sentence])
-        served.lengths([asked.translation], target=True)
+        sentence = await one_sentence(served, asked.text)
+        await served.lengths([sentence])
+        await served.lengths([asked.translation], target=True)
         work = served.aside(lambda model: alternatives(model, sentence, asked.translation, asked.word, asked.n_best))
         found = await service.answer(request, work)
     return AlternativesAnswer(model=about.name, alternatives=found)

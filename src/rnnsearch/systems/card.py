@@ -21,15 +21,30 @@ _SAME = ("set", "text", "search")
 
 
 def training_facts(folder: Path) -> dict[str, Any]:
-    """What training wrote of a run into `training.json`; empty for a model that was not trained here."""
+    """What training wrote of a run into `training.json`; empty for a model that was not trained here.
+
+    Errors: ModelError for a file that training did not write.
+    """
     path = folder / TRAINING
-    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+    except (ValueError, TypeError, RecursionError):
+        raise ModelError(f"{path}: must be what training wrote; got another file (remove it)") from None
 
 
 def write_card(folder: Path) -> None:
-    """Write `card.md` from `training.json`, the weights and what was measured of them."""
-    digest = sha256_of(folder / "model.safetensors")
-    write_text(folder / "card.md", card(training_facts(folder), digest, measured(folder, digest)))
+    """Write `card.md` from `training.json`, the weights and what was measured of them; none without the first.
+
+    Errors: ModelError for a file that training did not write.
+    """
+    facts, digest = training_facts(folder), sha256_of(folder / "model.safetensors")
+    if not facts:
+        return
+    try:
+        text = card(facts, digest, measured(folder, digest))
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+        raise ModelError(f"{folder / TRAINING}: must be what training wrote; got another file (remove it)") from None
+    write_text(folder / "card.md", text)
 
 
 def add_scores(folder: Path, scores: dict[str, Any]) -> None:

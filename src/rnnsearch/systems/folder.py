@@ -15,7 +15,7 @@ from rnnsearch.systems.checks import check_model
 from rnnsearch.systems.system import System
 from rnnsearch.systems.table import SYSTEMS
 from rnnsearch.text.tokenizer import Tokenizer
-from rnnsearch.weights import load_weights, save_weights, weights
+from rnnsearch.weights import load_weights, require_shapes, save_weights, weights
 
 CONFIG, WEIGHTS, TOKENIZERS = "config.toml", "model.safetensors", "tokenizers"
 TWO_SIDES = ("source.json", "target.json")
@@ -51,6 +51,12 @@ def require_whole(folder: Path) -> None:
         raise ModelError(f"{folder}: is not a whole model folder: it lacks {', '.join(missing)}")
 
 
+def _require_inside(folder: Path, dictionary: str | None) -> None:
+    """A folder may come from anybody. Errors: ModelError where it names a file that is not in it."""
+    if dictionary is not None and not (folder / dictionary).resolve().is_relative_to(folder.resolve()):
+        raise ModelError(f"{folder}: its search.dictionary must be a file in the folder itself; got another place")
+
+
 def load_system(folder: Path, device: torch.device | str = "cpu") -> System[Any]:
     """Read a model folder, ready to be used.
 
@@ -61,9 +67,12 @@ def load_system(folder: Path, device: torch.device | str = "cpu") -> System[Any]
         config = run_config.load(folder / CONFIG)
         if faults := check_model(config):
             raise ConfigError(faults)
+        _require_inside(folder, config.search.dictionary)
         sides = config.data.sides
         files = [tokenizer_file(side) for side in sides] if (folder / TOKENIZERS).is_dir() else TWO_SIDES
         tokenizers = {side: Tokenizer.load(folder / file) for side, file in zip(sides, files, strict=True)}
+        with torch.device("meta"):  # without memory: a config says what it likes
+            require_shapes(folder / WEIGHTS, SYSTEMS[config.model.kind].make(config, tokenizers, seed=None).model)
         system = SYSTEMS[config.model.kind].make(config, tokenizers, seed=None)
     except ConfigError as error:
         raise ModelError(f"{folder}: its {CONFIG} is not of this version of rnnsearch: {error.faults[0]}") from None

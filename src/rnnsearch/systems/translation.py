@@ -10,6 +10,7 @@ import torch
 
 from rnnsearch.config import RunConfig
 from rnnsearch.data.corpus import Row
+from rnnsearch.errors import ConfigError
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.build import penalties
 from rnnsearch.objectives.likelihood import Likelihood, likelihood
@@ -34,6 +35,8 @@ class TranslationSystem(System[TranslationModel]):
 
     @classmethod
     def make(cls, config: RunConfig, tokenizers: Mapping[str, Tokenizer], seed: int | None) -> TranslationSystem:
+        if len(config.data.sides) != 2:
+            raise ConfigError(["data.source: must be one language for a translation model"])
         source, target = (len(tokenizers[side]) for side in config.data.sides)
         return cls(build(config.model, source, target, seed, config.objective), config, tokenizers)
 

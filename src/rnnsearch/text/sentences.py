@@ -11,14 +11,12 @@ from collections.abc import Sequence
 from rnnsearch.text.languages import base, unspaced
 
 _LINE = re.compile(r"[^\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+")
-_CLOSERS = "\"'”’»›)\\]}）」』】》"
+_CLOSERS = "\"'”’»›)]}）」』】》"
 _FULL_STOPS = "。！？｡．"
 _TERMINATORS = ".!?…؟۔।॥։።"
-_END = re.compile(
-    rf"(?P<cjk>[{_FULL_STOPS}]+[{_CLOSERS}]*)|(?P<end>[{_TERMINATORS}]+[{_CLOSERS}]*)(?=\s+(?P<next>\S+))"
-)
+_FULL_STOP = re.compile(rf"[{_FULL_STOPS}]+[{re.escape(_CLOSERS)}]*")
+_WORD = re.compile(r"\S+")
 _OPENERS = "\"'“„‘‚«‹([{¿¡-–—*•「『（【《"
-_LAST_WORD = re.compile(r"\S+$")
 _ORDINALS = frozenset({"cs", "da", "de", "et", "fi", "hr", "hu", "is", "lv", "nb", "nn", "no", "pl", "sk", "sl", "sr"})
 """Languages that write an ordinal number as digits and a period."""
 _ABBREVIATED = """
@@ -73,12 +71,19 @@ def rejoin(
 
 
 def _ends(line: str, language: str | None) -> list[int]:
-    """Where sentences end inside a line."""
-    return [
-        match.end()
-        for match in _END.finditer(line)
-        if match["cjk"] or (_begins(match["next"]) and not _abbreviated(line, match, language))
-    ]
+    """Where sentences end inside a line, in time linear in its length: each word is looked at once."""
+    ends = []
+    words = list(_WORD.finditer(line))
+    for number, match in enumerate(words):
+        word, end, following = match.group(), match.end(), words[number + 1 : number + 2]
+        ends += [match.start() + stop.end() for stop in _FULL_STOP.finditer(word)]
+        before = word.rstrip(_CLOSERS).rstrip(_TERMINATORS)
+        terminator = word[len(before) :].rstrip(_CLOSERS)
+        if not terminator or not following or end in ends[-1:] or not _begins(following[0].group()):
+            continue
+        if word[len(before) :] != "." or not _abbreviated(before, number == 0, language):
+            ends.append(end)
+    return ends
 
 
 def _begins(word: str) -> bool:
@@ -87,17 +92,11 @@ def _begins(word: str) -> bool:
     return not bare or not bare[0].islower()
 
 
-def _abbreviated(line: str, match: re.Match[str], language: str | None) -> bool:
-    """Whether the period found belongs to the word before it."""
-    if match["end"] != ".":
-        return False
-    before = _LAST_WORD.search(line, 0, match.start())
-    if before is None:
-        return False
-    word = before.group().lstrip(_OPENERS)
+def _abbreviated(word: str, first: bool, language: str | None) -> bool:
+    """Whether a period after it belongs to the word; `first`: of its line."""
+    word = word.lstrip(_OPENERS)
     if word.isdigit():
-        number_of_a_list = not line[: before.start()].strip()
-        return number_of_a_list or (len(word) <= 2 and base(language or "") in _ORDINALS)
+        return first or (len(word) <= 2 and base(language or "") in _ORDINALS)
     if len(word) == 1:
         return word.isupper() and word != "I"
     return word.casefold() in _ABBREVIATIONS or bool(re.fullmatch(r"(\w\.)+\w", word))

@@ -64,6 +64,10 @@ class Trainer(Generic[Model]):
         """Go on from the last checkpoint."""
         self.state = load_state(self.last, self.model, self.optimiser)
         self.schedule.state = self.state.schedule
+        if self.state.evaluated == self.state.update > 0 and not self.state.pending:
+            row = self.state.history[-1] if self.task.validation is not None else {"best": True}
+            if row["best"] and "averaged" not in row:
+                self.new_best()
 
     def save(self) -> None:
         """Write the checkpoint to resume from."""
@@ -212,8 +216,7 @@ class Trainer(Generic[Model]):
         state.pending = True
         if self.task.validation is None:
             state.evaluated, state.pending = state.update, False
-            self.new_best()
-            self.save()
+            self._keep(best=True)
             return
         row = self.score_dev(asked)
         if row is None:
@@ -226,10 +229,15 @@ class Trainer(Generic[Model]):
         state.nll, state.sentences, state.tokens = 0.0, 0, 0
         if training.average > 0 and self.processes.first:
             self._keep_for_average()
-        if row["best"]:
-            self.new_best()
         self.reporter.evaluated(row)
+        self._keep(best=row["best"])
+
+    def _keep(self, best: bool) -> None:
+        """The checkpoint first: weights in the model folder without one would be taken for another run's. `resume`
+        makes up for an end between the two."""
         self.save()
+        if best:
+            self.new_best()
 
     def score_dev(self, stop: Callable[[], bool] = lambda: False) -> dict[str, Any] | None:
         """The dev scores of the model as it is now, a row for the history; None if `stop` asked to leave.

@@ -12,7 +12,7 @@ from rnnsearch.data.batches import Batches
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.device import choose_device
 from rnnsearch.errors import ConfigError, TrainingError
-from rnnsearch.files import write_text
+from rnnsearch.files import locked, write_text
 from rnnsearch.kernels.recorded import WIDTH_MULTIPLE
 from rnnsearch.processes import Processes, restarted
 from rnnsearch.systems.checks import check
@@ -46,10 +46,11 @@ def train(
         torch.set_num_threads(config.training.threads)
     device = _device(config, processes)
     resume = resume or processes.any(restarted())
-    processes.once(lambda: open_folder(config, prepared, folder, resume))
     given = config
-    config = processes.once(lambda: with_dictionary(given, folder))
     with ExitStack() as stack:
+        processes.once(lambda: stack.enter_context(locked(folder)))
+        processes.once(lambda: open_folder(given, prepared, folder, resume))
+        config = processes.once(lambda: with_dictionary(given, folder))
         reporters: list[Reporter] = []
         if processes.first:
             reporters = [reporter, stack.enter_context(closing(RunLog(folder / "log.jsonl")))]

@@ -7,8 +7,9 @@ from typing import Any
 from rnnsearch import config as run_config
 from rnnsearch.config import RunConfig
 from rnnsearch.data.prepared import Prepared
-from rnnsearch.errors import TrainingError
-from rnnsearch.files import write_text
+from rnnsearch.errors import ConfigError, TrainingError
+from rnnsearch.files import recover, remove_temporaries, write_text
+from rnnsearch.search.candidates import FILE as LISTS
 from rnnsearch.search.unknown_words import DICTIONARY, read_dictionary
 from rnnsearch.systems.card import TRAINING
 from rnnsearch.systems.folder import CONFIG, WEIGHTS
@@ -20,13 +21,19 @@ CHECKPOINTS = "checkpoints"
 
 
 def open_folder(config: RunConfig, prepared: Prepared, folder: Path, resume: bool) -> None:
+    """Errors: TrainingError where the folder holds another run, or this one and `resume` was not asked for."""
     last = folder / CHECKPOINTS / "last"
+    recover(last)
+    if config.search.candidates > 0 and not (folder / LISTS).is_file():
+        what = f"must be 0 until `rnnsearch candidates` has put lists into {folder}, after training"
+        raise ConfigError([f"search.candidates: {what}; got {config.search.candidates}"])
     _refuse_other_run(config, folder, last, resume)
     _refuse_other_data(prepared, folder, last)
     if config.objective.supervision is not None and prepared.train.links is None:
         raise TrainingError(f"{prepared.folder}: has no word alignments to supervise attention with; prepare it again")
     try:
         (folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+        remove_temporaries(folder)
     except OSError as error:
         raise TrainingError(f"{folder}: must be a folder that can be written to; got: {error.strerror}") from None
 

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from rnnsearch.config import RunConfig
 from rnnsearch.data.prepared import Prepared
-from rnnsearch.errors import TrainingError
+from rnnsearch.device import machine_memory
+from rnnsearch.errors import ConfigError, TrainingError
 from rnnsearch.models.translation_model import TranslationModel, TranslationPair, direction
 from rnnsearch.objectives.loss import Model
 from rnnsearch.objectives.symmetry import Symmetric
@@ -50,6 +51,7 @@ def make_trained(
     config: RunConfig, prepared: Prepared, folder: Path, device: torch.device, processes: Processes
 ) -> Trained[Any]:
     """What a config's run trains, whose model folder is `folder` (and `reverse_folder`, of two directions)."""
+    _require_memory(config, prepared)
     if config.objective.symmetry is not None:
         return _two_directions(config, prepared, folder, device, processes)
     system = SYSTEMS[config.model.kind].make(config, prepared.tokenizers, config.training.seed)
@@ -58,6 +60,16 @@ def make_trained(
     validation = system.validation(dev, gold, device, processes) if dev else None
     task = Task(model, system.groups(), system.objective(), validation)
     return task, (OutputFolder(folder, system, lambda tensors: tensors),)
+
+
+def _require_memory(config: RunConfig, prepared: Prepared) -> None:
+    """Errors: ConfigError where weights, gradients and Adam's two moments alone would not fit this machine's memory."""
+    with torch.device("meta"):
+        model = SYSTEMS[config.model.kind].make(config, prepared.tokenizers, seed=None).model
+    needed, there = 16 * sum(p.numel() for p in model.parameters()), machine_memory()
+    if there is not None and needed > there:
+        what = f"must have sizes that fit the memory; training needs {needed / 2**30:,.1f} GiB for its weights"
+        raise ConfigError([f"model: {what}, this machine has {there / 2**30:,.1f}"])
 
 
 def _two_directions(

@@ -82,6 +82,10 @@ function focused(place) {
 export async function copy() {
   const text = targetText();
   if (!text) return;
+  if (state.text !== $("source").value) {
+    toast("The translation is not ready yet");
+    return;
+  }
   try {
     await navigator.clipboard.writeText(text);
   } catch {

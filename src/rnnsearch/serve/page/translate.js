@@ -29,7 +29,9 @@ export async function translateNow() {
     setAnswer(text, answer);
     status.announce(targetText());
   } catch (error) {
-    if (mine === running) status.fault(error, translateNow);
+    if (mine !== running) return;
+    setAnswer(text, null); // what stands there is the translation of another text
+    status.fault(error, translateNow);
   } finally {
     clearTimeout(slow);
     mine.abort(); // the preview too

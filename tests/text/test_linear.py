@@ -1,0 +1,72 @@
+"""What reads text from outside takes time linear in it: on texts made to be hard, twice the text takes at most 2.3
+times the time (the best of several, of processor time alone)."""
+
+import time
+
+import pytest
+
+from rnnsearch.serve.markup import Markup
+from rnnsearch.text.languages import detect, length
+from rnnsearch.text.sentences import sentence_spans
+from rnnsearch.text.spans import word_spans
+from rnnsearch.text.words import count_words
+
+HARD = {
+    "dots": ".",
+    "dots apart": ". ",
+    "numbers": "1. ",
+    "quotes": '."',
+    "closers": ".)",
+    "full stops": "。",
+    "initials": "a.",
+    "initials apart": "a. ",
+    "capitals": "A. ",
+    "spaces": " ",
+    "lines": "\n",
+    "one word": "a",
+    "openers": "“ (",
+    "tags": "<a ",
+    "tags that end": "<b>x</b>",
+    "declarations": "<!",
+    "comments": "<!--",
+    "quoted": "<a b=\"'",
+    "entities": "&amp",
+    "marks": "e\u0301",
+    "apostrophes": "l'",
+}
+READERS = {
+    "sentences": lambda text: sentence_spans(text, "de"),
+    "words": word_spans,
+    "markup": Markup,
+    "language": lambda text: detect(text, ["en", "de", "zh"]),
+    "length": lambda text: length(text, "zh"),
+    "counts": lambda text: count_words([text]),
+}
+LEAST = 0.004
+"""Seconds of the shorter text: less is not measured well."""
+
+
+def seconds(read, text):
+    best = float("inf")
+    for _ in range(3):
+        began = time.process_time()
+        read(text)
+        best = min(best, time.process_time() - began)
+    return best
+
+
+def ratio(read, piece):
+    """Of the times of a text of twice the size and of one."""
+    size = 1000
+    while (short := seconds(read, piece * size)) < LEAST and size < 1 << 20:
+        size *= 2
+    return seconds(read, piece * 2 * size) / max(short, LEAST / 2)
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("piece", HARD)
+def test_twice_the_text_takes_twice_the_time(reader, piece):
+    found = []
+    while len(found) < 5 and (not found or found[-1] > 2.3):  # another process may have had the caches
+        found.append(ratio(READERS[reader], HARD[piece]))
+    assert found[-1] <= 2.3, found
