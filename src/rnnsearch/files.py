@@ -126,9 +126,11 @@ def recover(path: Path) -> None:
 
 
 def _runs(process: int) -> bool:
-    """Whether another process has this number."""
+    """Whether another process has this number, as far as can be known."""
     if process == os.getpid():
         return False
+    if os.name == "nt":  # where asking would interrupt it
+        return True
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):

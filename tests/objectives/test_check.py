@@ -46,7 +46,7 @@ BLIND = "which does not attend; remove it"
         ({}, {"search": {"length_norm": "gnm"}}, "search.length_norm: must be one of power, gnmt"),
         ({"symmetry": 0.0}, {}, "objective.symmetry: must be greater than 0"),
         ({"symmetry": -1.0}, {}, "objective.symmetry: must be greater than 0"),
-        ({}, {"search": {"candidates": 500}}, "search.candidates: must be at most 100; got 500"),
+        ({}, {"search": {"candidates": 500}}, "search.candidates: must be less than or equal to 100; got 500"),
     ],
 )
 def test_what_does_not_fit_is_refused(faults, objective, tables, fault):

@@ -43,6 +43,8 @@ READERS = {
     "length": lambda text: length(text, "zh"),
     "counts": lambda text: count_words([text]),
 }
+MOST = {"counts": 3.2}
+"""Where it is more than 2.3: an object for each piece, which soon are more than the caches hold. A square would be 4."""
 LEAST = 0.004
 """Seconds of the shorter text: less is not measured well."""
 
@@ -67,7 +69,7 @@ def ratio(read, piece):
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("piece", HARD)
 def test_twice_the_text_takes_twice_the_time(reader, piece):
-    found = [ratio(READERS[reader], HARD[piece])]
-    while found[-1] > 2.3 and len(found) < 8:
+    found, most = [ratio(READERS[reader], HARD[piece])], MOST.get(reader, 2.3)
+    while found[-1] > most and len(found) < 8:
         found.append(ratio(READERS[reader], HARD[piece]))
-    assert found[-1] <= 2.3, found
+    assert found[-1] <= most, found

@@ -18,7 +18,6 @@ from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders.table import DECODERS
 from rnnsearch.models.encoders import shapes
 from rnnsearch.models.memory import StateShape
-from rnnsearch.search.candidates import KEPT
 
 
 def check(config: RunConfig) -> list[str]:
@@ -117,14 +116,12 @@ def _dev_set(config: RunConfig) -> list[str]:
 
 
 def _limits(config: RunConfig) -> list[str]:
-    """A schedule that ends with the run needs to know its end; candidates are kept up to a number."""
-    training, faults = config.training, []
+    """A schedule that ends with the run needs to know its end."""
+    training = config.training
     limits = (training.max_epochs, training.max_updates, training.max_minutes)
     if training.schedule.type == "linear" and all(limit is None for limit in limits):
-        faults.append("training.schedule.type: linear ends with the run; give max_epochs, max_updates or max_minutes")
-    if config.search.candidates > KEPT:
-        faults.append(f"search.candidates: must be at most {KEPT}; got {config.search.candidates}")
-    return faults
+        return ["training.schedule.type: linear ends with the run; give max_epochs, max_updates or max_minutes"]
+    return []
 
 
 def check_unknown(config: RunConfig) -> list[str]:
