@@ -44,7 +44,7 @@ READERS = {
     "counts": lambda text: count_words([text]),
 }
 MOST = {"counts": 3.2}
-"""Where it is more than 2.3: an object for each piece, which soon are more than the caches hold. A square would be 4."""
+"""Where it is more than 2.3: an object for each piece, soon more than the caches hold. A square would be 4."""
 LEAST = 0.004
 """Seconds of the shorter text: less is not measured well."""
 
