@@ -6,14 +6,12 @@ short, exchanged, emptied, removed, turned into folders or links, the config's v
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import shutil
 import sys
 import tempfile
 import tomllib
-import traceback
 from pathlib import Path
 
 os.environ.setdefault("RNNSEARCH_NATIVE", "0")  # nothing is to be built or timed
@@ -23,6 +21,7 @@ import tomli_w
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.systems.card import training_facts
 from rnnsearch.translate import load
+from tests.torture import mutants
 from tests.torture.run_files import garbled, mutated
 from tests.untrained import BAHDANAU, RNNENCDEC, write_model
 
@@ -69,11 +68,7 @@ def loads(folder: Path) -> bool:
 
 def main(given: list[str] | None = None) -> int:
     """Damage many; returns the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=100_000)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args(given)
-    faults = used = 0
+    chosen = mutants.options(__doc__, 100_000, given)
     with tempfile.TemporaryDirectory() as place:
         wholes = [
             write_model(Path(place) / "bpe", BAHDANAU, "bpe"),
@@ -82,18 +77,14 @@ def main(given: list[str] | None = None) -> int:
         for whole in wholes:
             (whole / "training.json").write_text('{"data": {"sha256": "0"}, "updates": 1}')
         copy = Path(place) / "copy"
-        for number in range(options.count):
-            draw = random.Random(options.seed * 2**40 + number)
+
+        def fits(draw: random.Random) -> bool:
             shutil.rmtree(copy, ignore_errors=True)
             shutil.copytree(draw.choice(wholes), copy, symlinks=True)
             damaged(copy, draw)
-            try:
-                used += loads(copy)
-            except Exception:
-                faults += 1
-                sys.stdout.write(f"number {number} of seed {options.seed}:\n{traceback.format_exc()}\n")
-    sys.stdout.write(f"{options.count:,} folders, {used:,} of them fit for use, {faults:,} faults\n")
-    return 1 if faults else 0
+            return loads(copy)
+
+        return mutants.run(chosen, "folders", fits)
 
 
 if __name__ == "__main__":

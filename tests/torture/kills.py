@@ -28,7 +28,8 @@ from rnnsearch.training.run import train
 from tests.training.toys import Recorder, sentences, toy_config, write_part
 
 CHANGES = {"open", "os.chmod", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.symlink", "os.truncate"}
-KILLED, COUNTED = 9, 0
+KILLED = 9
+"""The exit status."""
 TRAINING = {"max_updates": 6, "evaluate_every": 2, "checkpoint_every": 3, "average": 2, "threads": 1}
 
 

@@ -6,12 +6,10 @@ and their text for other bytes. `--seed` begins another sequence; what fails is 
 
 from __future__ import annotations
 
-import argparse
 import copy
 import random
 import sys
 import tempfile
-import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ import tomli_w
 from rnnsearch.config import load, preset, preset_names, resolve
 from rnnsearch.errors import ConfigError
 from rnnsearch.systems.checks import check_model
+from tests.torture import mutants
 
 ODD: list[Any] = [
     *(0, -1, 1, 2, 3, 2**24, 2**31, 2**63 - 1, -(2**63), 10**30, 0.0, -0.5, 1e-300, 1e300, float("inf"), float("nan")),
@@ -101,21 +100,10 @@ def read(draw: random.Random, tables: list[dict[str, Any]], path: Path) -> bool:
 
 def main(given: list[str] | None = None) -> int:
     """Try many; returns the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=1_000_000)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args(given)
+    chosen = mutants.options(__doc__, 1_000_000, given)
     tables = [{**preset(name), "data": DATA} for name in preset_names()]
-    faults = used = 0
     with tempfile.TemporaryDirectory() as folder:
-        for number in range(options.count):
-            try:
-                used += read(random.Random(options.seed * 2**40 + number), tables, Path(folder) / "run.toml")
-            except Exception:
-                faults += 1
-                sys.stdout.write(f"number {number} of seed {options.seed}:\n{traceback.format_exc()}\n")
-    sys.stdout.write(f"{options.count:,} run files, {used:,} of them fit for use, {faults:,} faults\n")
-    return 1 if faults else 0
+        return mutants.run(chosen, "run files", lambda draw: read(draw, tables, Path(folder) / "run.toml"))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import select
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BufferedIOBase
 from itertools import islice
@@ -130,18 +130,17 @@ def same_lines(one: Path, count: int, other: Path, others: int) -> None:
         raise DataError(f"{one} and {other} must have the same number of lines; got {count:,} and {others:,}")
 
 
-def require_distinct(**outputs: Path | None) -> None:
-    """Errors: BadParameter where two options name one file to write to."""
+def require_distinct(outputs: Mapping[str, Path | None]) -> None:
+    """Errors: BadParameter where two options, by name, have one file to write to."""
     from typer import BadParameter
 
     seen: dict[Path, str] = {}
     for option, path in outputs.items():
         if path is None or (path.exists() and not path.is_file()):  # a device takes from anybody
             continue
-        name = f"--{option.replace('_', '-')}"
-        other = seen.setdefault(path.resolve(), name)
-        if other != name:
-            raise BadParameter(f"{other} and {name} must name different files; got {path} twice")
+        other = seen.setdefault(path.resolve(), option)
+        if other != option:
+            raise BadParameter(f"{other} and {option} must name different files; got {path} twice")
 
 
 @contextmanager

@@ -31,7 +31,7 @@ def serve(
     ] = None,
     preload: Annotated[bool, typer.Option("--preload", help="Load every model before the first request.")] = False,
     max_loaded: Annotated[int | None, typer.Option(min=1, help="Models kept in memory.  [default: all]")] = None,
-    max_body: Annotated[int, typer.Option(min=1, help="Megabytes of a request.")] = 10,
+    max_body: Annotated[int, typer.Option(min=1, help="Megabytes of a file that is sent.")] = 10,
     max_characters: Annotated[int, typer.Option(min=1, help="Characters of a request's texts.")] = 50_000,
     max_symbols: Annotated[int, typer.Option(min=1, help="Symbols of a sentence.")] = 500,
     max_queue: Annotated[int, typer.Option(min=1, help="Sentences that may wait for a model.")] = 2000,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
@@ -69,7 +70,7 @@ def translate(
         raise typer.BadParameter("--unit has no effect without --alignments")
     if ban_unknown and (replace_unknown or dictionary):
         raise typer.BadParameter("--replace-unknown and --dictionary have no effect with --ban-unknown")
-    require_distinct(output=output_file, alignments=alignments)
+    require_distinct({"--output": output_file, "--alignments": alignments})
     use_threads(threads)
     from rnnsearch.translate import load
 
@@ -85,13 +86,11 @@ def translate(
 
         Prompt(translator, Console(), options).run()
         return
-    size, numbers, done = batch or translator.config.search.batch_sentences, count(), 0
+    size, numbers = batch or translator.config.search.batch_sentences, count()
     with ExitStack() as stack:
         out = stack.enter_context(output(output_file))
         links = stack.enter_context(output(alignments)) if alignments else None
-        for portion in input_portions(input, CHUNK_BATCHES * size):
-            lines = _within(portion, max_source, translator, input, done)
-            done += len(lines)
+        for lines in _portions(input, CHUNK_BATCHES * size, max_source, translator):
             for best in translator.n_best(lines, options, size):
                 out.write(_written(format, next(numbers), best))
                 if links:
@@ -156,21 +155,24 @@ def candidates(model: Model, source: SourceFile, target: TargetFile) -> None:
     say(f"{model / FILE}: translations of {known:,} of {len(system.source):,} source symbols")
 
 
-def _within(lines: list[str], most: int, translator: Translator, path: Path | None, done: int) -> list[str]:
-    """The lines, but empty ones for those that are too long, which is said; `done`: lines before these."""
+def _portions(path: Path | None, size: int, most: int, translator: Translator) -> Iterator[list[str]]:
+    """As `input_portions`, but empty ones in the place of lines of more than `most` symbols, which is said."""
 
     def fits(line: str) -> bool:
         # A character is four symbols at the most, and a symbol that a vocabulary holds seldom fifty characters.
-        if 4 * len(line) <= most or len(line) > 50 * most:
-            return len(line) <= 50 * most
-        return len(translator.source.ids([line])[0]) <= most
+        if len(line) > 50 * most:
+            return False
+        return 4 * len(line) <= most or len(translator.source.ids([line])[0]) <= most
 
-    kept = [line if fits(line) else "" for line in lines]
-    for number, (line, given) in enumerate(zip(kept, lines, strict=True), done + 1):
-        if given and not line:
-            where = path or "<standard input>"
-            say(f"{where}:{number}: must have at most {most:,} symbols (--max-source); its line of output is empty")
-    return kept
+    done = 0
+    for lines in input_portions(path, size):
+        kept = [line if fits(line) else "" for line in lines]
+        for number, (line, given) in enumerate(zip(kept, lines, strict=True), done + 1):
+            if given and not line:
+                where = path or "<standard input>"
+                say(f"{where}:{number}: must have at most {most:,} symbols (--max-source); its line of output is empty")
+        done += len(lines)
+        yield kept
 
 
 def _written(format: Format, number: int, best: list[Translation]) -> str:

@@ -57,6 +57,9 @@ from rnnsearch.text.subwords import bpe_from_counts
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.words import count_words_in, forget_rare, words_from_counts
 
+SMALL = 20
+"""Of a small corpus one pair in so many is split off for dev, and as many for test, where no number is given."""
+
 
 def prepare(
     config: RunConfig,
@@ -88,10 +91,6 @@ def prepare(
         text = json.dumps(facts | {"files": files}, ensure_ascii=False, indent=1)
         (temporary / FACTS).write_text(f"{text}\n", encoding="utf-8")
     return Prepared.open(folder)
-
-
-SMALL = 20
-"""Of a small corpus one pair in so many is split off for dev, and as many for test, where no number is given."""
 
 
 class _Source(NamedTuple):

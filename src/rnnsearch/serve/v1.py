@@ -57,11 +57,9 @@ async def translate(request: Request, asked: TranslateRequest, service: Use) -> 
     service.check(request, asked.texts)
     about = service.find(asked.texts, asked.model, asked.source, asked.target)
 
-    def answer(found: list[TextTranslation]) -> str:
-        """As JSON."""
+    def answer(found: list[TextTranslation]) -> TranslateAnswer:
         translations = [text_answer(text, asked.attention) for text in found]
-        named = {"model": about.name, "source": about.source, "target": about.target}
-        return TranslateAnswer(**named, translations=translations).model_dump_json()
+        return TranslateAnswer(model=about.name, source=about.source, target=about.target, translations=translations)
 
     async with service.registry.lease(about) as served:
         if asked.stream:
@@ -69,12 +67,12 @@ async def translate(request: Request, asked: TranslateRequest, service: Use) -> 
             return StreamingResponse(events, media_type="text/event-stream", headers={"cache-control": "no-store"})
         search = Search(asked.beam, asked.n_best)
         found = await service.answer(request, translate_texts(served, asked.texts, search, asked.prefixes))
-    content = await apart(answer, found, size=sum(map(len, asked.texts)))
+    content = await apart(lambda: answer(found).model_dump_json(), size=sum(map(len, asked.texts)))
     return Response(content, media_type="application/json")
 
 
 async def _streamed(
-    service: Service, about: About, text: str, answer: Callable[[list[TextTranslation]], str]
+    service: Service, about: About, text: str, answer: Callable[[list[TextTranslation]], TranslateAnswer]
 ) -> AsyncIterator[bytes]:
     """Server-sent events: each sentence's greedy translation after every symbol, and then the whole answer."""
     timeout = service.settings.timeout
@@ -89,7 +87,7 @@ async def _streamed(
                         yield _event("token", {"sentence": number, "text": one_line(part)})
                     else:
                         found.append([part])
-        yield _event("done", json.loads(answer([TextTranslation(text, spans, found, about.target)])))
+        yield _event("done", answer([TextTranslation(text, spans, found, about.target)]).model_dump())
     except TimeoutError:
         yield _event("error", {"error": f"an answer must be ready in {timeout:g} seconds; it was not"})
     except RnnsearchError as error:

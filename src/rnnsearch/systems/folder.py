@@ -15,7 +15,7 @@ from rnnsearch.systems.checks import check_model
 from rnnsearch.systems.system import System
 from rnnsearch.systems.table import SYSTEMS
 from rnnsearch.text.tokenizer import Tokenizer
-from rnnsearch.weights import load_weights, require_shapes, save_weights, weights
+from rnnsearch.weights import fill, read_weights, require_shapes, save_weights, weights
 
 CONFIG, WEIGHTS, TOKENIZERS = "config.toml", "model.safetensors", "tokenizers"
 TWO_SIDES = ("source.json", "target.json")
@@ -76,6 +76,6 @@ def load_system(folder: Path, device: torch.device | str = "cpu") -> System[Any]
         system = SYSTEMS[config.model.kind].make(config, tokenizers, seed=None)
     except ConfigError as error:
         raise ModelError(f"{folder}: its {CONFIG} is not of this version of rnnsearch: {error.faults[0]}") from None
-    load_weights(folder / WEIGHTS, system.model)
+    fill(system.model, read_weights(folder / WEIGHTS))
     system.model.to(device).eval()
     return system
