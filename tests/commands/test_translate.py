@@ -341,7 +341,6 @@ def test_input_from_a_pipe_and_from_nowhere(cli, model, tmp_path):
     [
         (">/dev/full", "rnnsearch: standard output: No space left on device\n"),
         (">&-", "rnnsearch: standard output: Bad file descriptor\n"),
-        ("<&- >/dev/null", ""),
         (f"-o /tmp/{'a' * 300}", f"rnnsearch: /tmp/{'a' * 300}: File name too long\n"),
     ],
 )
@@ -351,7 +350,14 @@ def test_streams_that_are_full_or_closed(model, redirected, said):
     assert told.stderr.startswith(said)
     assert "Traceback" not in told.stderr
     assert "Exception ignored" not in told.stderr
-    assert told.returncode == (1 if said else 0)
+    assert told.returncode == 1
+
+
+def test_a_closed_standard_input_holds_no_lines(model):
+    # Without `echo |`: a closed input leaves that pipe without a reader, and `echo` may be killed by it.
+    command = f"{sys.executable} -m rnnsearch translate {model} <&-"
+    told = subprocess.run(["bash", "-c", command], check=False, capture_output=True, text=True)
+    assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
 
 
 def test_closed_standard_error_is_no_fault(model):
