@@ -9,6 +9,7 @@ import torch
 from rnnsearch.data.sides import Side
 from rnnsearch.models.decoders.table import DECODERS
 from rnnsearch.models.translation_model import TranslationModel, only
+from rnnsearch.search import posterior
 from rnnsearch.search.decode import make_sources
 from rnnsearch.search.posterior import LEAST, posterior_attention
 from rnnsearch.symbols import Symbols
@@ -43,7 +44,7 @@ def plain_posterior(model: TranslationModel) -> np.ndarray:
     return memory.on_source(over_annotations[None])[0].numpy()
 
 
-def test_posterior_is_the_loop(system, make):
+def test_posterior_is_the_loop(system, make, monkeypatch):
     decoder = DECODERS[system.model.decoder.type]
     if not (decoder.attends and decoder.reads_context):
         pytest.skip("attention has no posterior here")
@@ -55,6 +56,9 @@ def test_posterior_is_the_loop(system, make):
     assert found.shape == (len(TARGET) + 1, len(SOURCE) + 1)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(found.sum(1), 1, rtol=1e-5)
+    monkeypatch.setattr(posterior, "AT_ONCE", 1)
+    (in_pieces,) = posterior_attention(model, [SOURCE], [TARGET])
+    np.testing.assert_allclose(in_pieces["source"], found, rtol=1e-5, atol=1e-7)
     alone = posterior_attention(model, [[6]], [[]], partial(make_sources, name="en"))
     both = posterior_attention(model, [SOURCE, [6]], [TARGET, []])
     assert np.array_equal(both[1]["source"], alone[0]["en"])

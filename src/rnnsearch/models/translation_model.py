@@ -117,15 +117,15 @@ class TranslationModel(nn.Module):
         return self._readout(y_prev, reading, memory), state, alpha
 
     def readout_from_each(
-        self, previous: Int[Tensor, "1 I"], reading: Reading, memory: Memory
+        self, previous: Int[Tensor, "1 I"], state: Float[Tensor, "1 I S"], memory: Memory
     ) -> Float[Tensor, "I J R"]:
-        """The readouts of one sentence as if all attention at i had been on j, for every i and j: c_i = h_j."""
+        """The readouts of one sentence as if all attention at i had been on j, for every i and j: c_i = h_j. `state` as
+        it was read at i."""
         values = memory.annotations if memory.values is None else memory.values
         (I, J), pairs = (previous.shape[1], values.shape[1]), previous.shape[1] * values.shape[1]
         alone = torch.eye(J, dtype=values.dtype, device=values.device).repeat(I, 1)[None]
-        state = reading.state.repeat_interleave(J, dim=1)
         y_prev = self.target_embedding(Symbols(previous)).repeat_interleave(J, dim=1)
-        at_each = Reading(state, values.repeat(1, I, 1), alone)
+        at_each = Reading(state.repeat_interleave(J, dim=1), values.repeat(1, I, 1), alone)
         readout = self._readout(y_prev, at_each, memory)
         assert readout.shape[:2] == (1, pairs)
         return readout.view(I, J, -1)

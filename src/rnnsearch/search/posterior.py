@@ -13,7 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from rnnsearch.models.memory import Memory
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.search.decode import MakeSources, make_sources
 from rnnsearch.search.scorer import Sources
@@ -21,6 +23,8 @@ from rnnsearch.text.vocabulary import BOS, EOS
 
 LEAST = 1e-9
 """Of a weight: what attention gives nothing to may still be where a word came from."""
+AT_ONCE = 2**24
+"""Probabilities, of a vocabulary for each pair of positions: a piece of a sentence pair has no more, or is a word."""
 
 
 @torch.inference_mode()
@@ -48,7 +52,21 @@ def _of_pair(model: TranslationModel, source: Sources, target: Sequence[int]) ->
     reading = model.unroll(previous, memories).reading
     assert reading.alpha is not None
     alpha = reading.alpha[0].float()
-    log_p = model.log_probs(model.readout_from_each(previous, reading, memory).flatten(0, 1))
-    of_word = log_p.view(*alpha.shape, -1).gather(2, y[:, None, None].expand(*alpha.shape, 1))[..., 0]
+    rows = max(1, AT_ONCE // (alpha.shape[1] * len(model.output.bias)))
+    of_word = torch.cat(
+        [
+            _of_words(model, before, state, memory, words)
+            for before, state, words in zip(
+                previous.split(rows, 1), reading.state.split(rows, 1), y.split(rows), strict=True
+            )
+        ]
+    )
     posterior = torch.softmax(alpha.clamp_min(LEAST).log() + of_word, dim=-1)
     return {name: memory.on_source(posterior[None])[0].cpu().numpy()}
+
+
+def _of_words(model: TranslationModel, previous: Tensor, state: Tensor, memory: Memory, y: Tensor) -> Tensor:
+    """[I, J]: log p(y_i) had all attention been on j."""
+    readout = model.readout_from_each(previous, state, memory)
+    log_p = model.log_probs(readout.flatten(0, 1)).view(*readout.shape[:2], -1)
+    return log_p.gather(2, y[:, None, None].expand(*readout.shape[:2], 1))[..., 0]
