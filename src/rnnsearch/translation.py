@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.search.hypothesis import Hypothesis
-from rnnsearch.text.alignments import attention_of_symbols, links_from_attention, symbols_to_words
+from rnnsearch.text.alignments import attention_of_symbols, information, links_from_attention, symbols_to_words
 from rnnsearch.text.spans import NO_WORD, word_of_symbol, word_spans
 from rnnsearch.text.spans import words as words_of
 from rnnsearch.text.tokenizer import Segmented
@@ -66,6 +66,11 @@ class Translation:
     def word_probabilities(self) -> list[float]:
         """How sure the model is of each of `words`: the geometric mean over its tokens; 1 for a word of none."""
         return [math.exp(sum(scores) / len(scores)) if scores else 1.0 for scores in self.word_token_scores]
+
+    @property
+    def attention_information(self) -> float | None:
+        """0 (each token attends alike: the links mean nothing) to 1; None without attention or for a single token."""
+        return None if self.attention is None else information(self.attention)
 
     def plain(self, *names: str) -> dict[str, Any]:
         """These attributes as plain values for JSON, numbers of one symbol or cell rounded."""

@@ -14,6 +14,7 @@ import pytest
 from rnnsearch.cli.translate import Precision
 from rnnsearch.config import SearchPrecision
 from rnnsearch.kernels.native.packed import decoding
+from tests.untrained import BAHDANAU, write_model
 
 CAT = "the small cat sees the dog."
 BIRD = "the old bird finds the tree."
@@ -279,6 +280,20 @@ def test_align_links_every_target_word(cli, model, texts, tmp_path):
     assert (tmp_path / "out").read_text() == result.out
     symbols = cli("align", model, *texts, "--unit", "symbols")
     assert len(symbols.lines[0].split(" ")) == 7
+
+
+def test_links_that_mean_nothing_are_said_to(cli, corpus, tmp_path):
+    untrained = write_model(tmp_path / "untrained", BAHDANAU, "words")
+    pair = [corpus / "test.en", corpus / "test.de"]
+    result = cli("align", untrained, *pair)
+    assert len(result.lines) == len(pair[0].read_text().splitlines())
+    assert re.fullmatch(
+        rf"{untrained}: its attention is nearly the same at every word \(\d% of what it could tell of them\), "
+        r"so these links mean nothing; has it been trained long enough\?\n",
+        result.err,
+    )
+    beside = cli("translate", untrained, "-i", pair[0], "-o", tmp_path / "out", "--alignments", tmp_path / "links")
+    assert "so these links mean nothing" in beside.err
 
 
 @pytest.mark.parametrize("command", ["score", "align", "evaluate"])

@@ -1,5 +1,6 @@
 """The Pharaoh format, attention over words, links from it, and symmetrisation."""
 
+import math
 import random
 
 import numpy as np
@@ -11,6 +12,7 @@ from rnnsearch.text.alignments import (
     Links,
     attention_of_symbols,
     format_pharaoh,
+    information,
     links_from_attention,
     parse_pharaoh,
     read_pharaoh,
@@ -91,6 +93,25 @@ def test_each_target_word_is_linked_to_where_it_attends_most():
     assert links_from_attention(attention, threshold=0.95) == {(1, 0), (0, 1)}
     assert links_from_attention(attention, threshold=0.0) == {(0, 0), (1, 0), (0, 1), (1, 1), (2, 1)}
     assert links_from_attention(np.zeros((0, 0))) == links_from_attention(np.zeros((2, 0))) == set()
+
+
+def test_information_against_a_loop():
+    attention = np.random.default_rng(2).dirichlet(np.ones(6), size=5) * 0.9  # local-p's rows sum to less
+    expected = 0.0
+    for row in attention:
+        for column, p in enumerate(row / row.sum()):
+            mean = sum(other[column] / other.sum() for other in attention) / 5
+            expected += p * math.log(p / mean) / 5 / math.log(5)
+    assert information(attention) == pytest.approx(expected)
+
+
+def test_information_is_of_what_tells_rows_apart():
+    one = np.zeros((4, 6))
+    one[:, 2] = 1
+    assert information(one) == information(np.full((4, 6), 1 / 6)) == 0
+    assert information(np.eye(4, 6)) == pytest.approx(1)
+    assert information(np.vstack([np.eye(4), np.zeros((1, 4))])) == pytest.approx(1), "a row of zeros looks nowhere"
+    assert information(np.ones((1, 6))) is information(np.ones((6, 1))) is information(np.zeros((0, 0))) is None
 
 
 FORWARD: set[Link] = {(0, 0), (1, 1), (2, 1), (4, 4)}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from rnnsearch.cli.io import both_lines, input_portions, output, require_distinct, say, use_threads
+from rnnsearch.cli.links import Links, Unit
 from rnnsearch.cli.options import MOST_BEAM, Beam, Device, Model, Output, SourceFile, TargetFile, Threads
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 CHUNK_BATCHES = 16
 """Batches of lines read and sorted by length together."""
 Format = Literal["text", "json", "nbest"]
-Unit = Literal["words", "symbols"]
 Replace = Literal["none", "copy", "dictionary"]
 Precision = Literal["auto", "fp32", "bf16", "int8"]
 
@@ -89,13 +89,15 @@ def translate(
     size, numbers = batch or translator.config.search.batch_sentences, count()
     with ExitStack() as stack:
         out = stack.enter_context(output(output_file))
-        links = stack.enter_context(output(alignments)) if alignments else None
+        links = Links(stack.enter_context(output(alignments)), unit, model) if alignments else None
         for lines in _portions(input, CHUNK_BATCHES * size, max_source, translator):
             for best in translator.n_best(lines, options, size):
                 out.write(_written(format, next(numbers), best))
                 if links:
-                    links.write(_pharaoh(best[0], unit))
+                    links.write(best[0])
             out.flush()
+    if links:
+        links.doubt()
 
 
 def score(
@@ -136,7 +138,10 @@ def align(
     translator.require_attention()
     sources, targets = both_lines(source, target)
     with output(output_file) as out:
-        out.writelines(_pharaoh(pair, unit) for pair in translator.score(sources, targets, posterior))
+        links = Links(out, unit, model)
+        for pair in translator.score(sources, targets, posterior):
+            links.write(pair)
+    links.doubt()
 
 
 def candidates(model: Model, source: SourceFile, target: TargetFile) -> None:
@@ -185,12 +190,6 @@ def _written(format: Format, number: int, best: list[Translation]) -> str:
         others = {"n_best": [_row(t) for t in best]} if len(best) > 1 else {}
         return _json({**_row(best[0]), **others})
     return "".join(f"{number} ||| {one_line(t.text)} ||| log_prob={t.log_prob:.6f} ||| {t.score:.6f}\n" for t in best)
-
-
-def _pharaoh(translation: Translation, unit: Unit) -> str:
-    from rnnsearch.text.alignments import format_pharaoh
-
-    return format_pharaoh(translation.alignment if unit == "words" else translation.token_alignment) + "\n"
 
 
 def _row(translation: Translation) -> dict[str, Any]:

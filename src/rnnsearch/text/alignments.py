@@ -109,6 +109,26 @@ def attention_of_symbols(attention: Float[np.ndarray, "T J"], count: int, read: 
     return np.pad(rows, ((0, count - len(rows)), (0, 0)))
 
 
+LEAST_INFORMATION = 0.08
+"""Of attention that aligns. After one epoch on 36,000 pairs it was 0.05, and links were worse than the diagonal's;
+after four 0.12, and they were better."""
+
+
+def information(attention: Float[np.ndarray, "I J"]) -> float | None:
+    """What attention tells of where it stands in the target, 0 (every row alike: links from it mean nothing) to 1:
+    the mutual information of row and column, all rows as likely, by its greatest possible, the log of the fewer.
+
+    None where there is nothing to tell: fewer than two rows or columns.
+    """
+    rows = attention[attention.sum(axis=1) > 0].astype(np.float64)
+    if min(rows.shape) < 2:
+        return None
+    p = rows / rows.sum(axis=1, keepdims=True)
+    mean = p.mean(axis=0)
+    bits = np.log(np.divide(p, mean, out=np.ones_like(p), where=p > 0))
+    return float((p * bits).sum(axis=1).mean() / np.log(min(p.shape)))
+
+
 def links_from_attention(word_attention: Float[np.ndarray, "Iw Jw"], threshold: float | None = None) -> set[Link]:
     """Each target word (row) linked to the source word (column) that it attends to most, the first of equals;
     with a threshold, to every other that it gives as much or more too. A row of zeros has no link."""

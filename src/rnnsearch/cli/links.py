@@ -1,0 +1,43 @@
+"""Word alignments as the commands write them: a line each, and at the end a word where they mean nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TextIO
+
+from rnnsearch.cli.io import say
+
+if TYPE_CHECKING:
+    from rnnsearch.translation import Translation
+
+Unit = Literal["words", "symbols"]
+
+
+class Links:
+    """Pharaoh lines of the links of translations by one model."""
+
+    def __init__(self, out: TextIO, unit: Unit, model: Path) -> None:
+        self._out, self._unit, self._model = out, unit, model
+        self._information = 0.0
+        self._count = 0
+
+    def write(self, translation: Translation) -> None:
+        """One line."""
+        from rnnsearch.text.alignments import format_pharaoh
+
+        links = translation.alignment if self._unit == "words" else translation.token_alignment
+        self._out.write(format_pharaoh(links) + "\n")
+        told = translation.attention_information
+        if told is not None:
+            self._information += told
+            self._count += 1
+
+    def doubt(self) -> None:
+        """Say so where the attention behind all of them told target words hardly apart."""
+        from rnnsearch.text.alignments import LEAST_INFORMATION
+
+        if self._count and self._information < LEAST_INFORMATION * self._count:
+            say(
+                f"{self._model}: its attention is nearly the same at every word ({self._information / self._count:.0%} "
+                "of what it could tell of them), so these links mean nothing; has it been trained long enough?"
+            )
