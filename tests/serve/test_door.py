@@ -158,3 +158,17 @@ def test_no_client_sees_a_path_or_a_line_of_a_file(folders, serve, tmp_path):
         503,
         {"error": "the model en-de cannot be loaded; the server's log says why"},
     )
+
+
+def test_a_sender_that_leaves_in_a_body_is_no_fault_of_ours(url, caplog):
+    caplog.set_level("INFO", "rnnsearch.serve")
+    paths = ("/detect", "/v1/translate", "/v1/files")
+    for path in paths:
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", int(urlsplit(url).port or 0))) as client:
+            client.sendall(head.encode() + b'{"q": "')
+    ends = time.monotonic() + 20
+    while len(found := [(r.levelname, r.getMessage()) for r in caplog.records]) < len(paths):
+        assert time.monotonic() < ends, found
+        time.sleep(0.01)
+    assert found == [("INFO", "request")] * len(paths)

@@ -5,7 +5,12 @@ import sys
 
 import pytest
 
-SLICES = [("kills", "--every", "16"), ("run_files", "--count", "5000"), ("folders", "--count", "150")]
+SLICES = [
+    ("kills", "--every", "16"),
+    ("run_files", "--count", "5000"),
+    ("folders", "--count", "150"),
+    ("http", "--count", "500"),
+]
 
 
 @pytest.mark.parametrize("what", SLICES, ids=lambda what: what[0])

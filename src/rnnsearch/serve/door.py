@@ -86,7 +86,7 @@ class _Body:
         self._ends = asyncio.get_running_loop().time() + BODY_SECONDS
 
     async def read(self) -> Message:
-        """The next part. Errors: HTTPException 413 or 408."""
+        """The next part. Errors: HTTPException 413 or 408; 400, which nobody reads, where the sender has left."""
         if self._whole:  # what comes now is that the sender leaves
             return await self._receive()
         try:
@@ -94,6 +94,8 @@ class _Body:
                 message = await self._receive()
         except TimeoutError:
             raise _refusal(408, f"the body must be there in {BODY_SECONDS:g} seconds; it was not") from None
+        if message["type"] == "http.disconnect":
+            raise _refusal(400, "the body must be sent to its end; it was not")
         self._count += len(message.get("body", b""))
         if self._count > self._most:
             raise _too_large(self._most)
