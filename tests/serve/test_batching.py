@@ -210,7 +210,7 @@ def test_something_else_takes_its_turn_alone(threads):
     def fails() -> str:
         raise ValueError("of its own")
 
-    asks = (ask("a"), lambda batcher: batcher.aside(other), lambda batcher: batcher.aside(fails), ask("b"))
+    asks = (ask("a"), lambda batcher: batcher.aside(other, 1), lambda batcher: batcher.aside(fails, 1), ask("b"))
     a, done, failed, b = crowd(worker, *asks, threads=threads)
     assert (a, done, str(failed), b) == (["A"], "done", "of its own", ["B"])
     assert worker.batches == [["first"], ["a", "b"], ["other"]]
@@ -221,9 +221,27 @@ def test_requests_take_turns():
     """A single sentence is in the first batch behind any neighbour's thousands."""
     worker, many = Worker(threading.Event()), [f"m{n}" for n in range(49)]
     crowd(worker, ask(*many), ask("one"), ask("two", "three"), batch_sentences=4)
-    assert worker.batches[1] == ["m0", "one", "two", "m1"]
-    assert worker.batches[2] == ["three", "m2", "m3", "m4"]
+    assert worker.batches[1] == ["m0", "one", "two"], "not filled up with the many: the others would wait"
+    assert worker.batches[2] == ["m1", "three", "m2"]
+    assert max(map(len, worker.batches)) == 4, "alone again, they fill their batches"
     assert sum(map(len, worker.batches)) == 1 + 49 + 3
+
+
+def test_a_turn_is_as_far_ahead_as_a_sentence_costs():
+    """Three who ask again as soon as they are answered, and one whose sentence costs as much as nine of theirs."""
+    worker = Worker(threading.Event())
+
+    async def wide(batcher: Batcher[str]) -> Any:
+        return await batcher.submit([Job("wide", 33, beam=3)], "wide")
+
+    async def again(batcher: Batcher[str]) -> None:
+        for _ in range(15):
+            await batcher.submit([Job("a", 1)], "")
+
+    crowd(worker, wide, again, again, again)
+    begun = [text for batch in worker.batches for text in batch]
+    assert 21 <= begun.index("wide") <= 33
+    assert len(begun) == 1 + 1 + 3 * 15
 
 
 def test_one_request_fills_a_quarter_of_the_queue():

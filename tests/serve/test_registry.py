@@ -139,7 +139,7 @@ def test_a_server_that_shuts_down_says_so(folders):
     async def conversation(registry: Registry) -> None:
         served = await used(registry)
         await registry.close()
-        for asked in (served.translate(["the cat"], Search()), served.aside(lambda _: None)):
+        for asked in (served.translate(["the cat"], Search()), served.aside(lambda _: None, 1)):
             with pytest.raises(ServeError, match="the server is shutting down") as caught:
                 await asked
             assert (caught.value.status, caught.value.retry_after) == (503, 1)

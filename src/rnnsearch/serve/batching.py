@@ -4,14 +4,19 @@ A batch is what waits when a place becomes free, so batches grow with the load b
 processor's threads to themselves; where more wait, each thread takes a batch of its own, so that none waits for another
 and the event loop is served while they compute. After a batch of several requests their senders are likely to send more
 at once: the next batch then waits a little for its share of them, because large batches cost less a sentence. A lone
-request never waits. Requests take turns in a batch, a sentence each: one of thousands of sentences is in nobody's way.
+request never waits.
+
+Requests share the model fairly, by what their sentences cost (self-clocked fair queueing: Golestani 1994): the clock is
+at the turn of what was begun last, and a request's next turn is so far ahead as its next sentence costs. One of
+thousands of sentences is in nobody's way, nor one with the longest sentence and the widest beam.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
+from bisect import insort
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -22,6 +27,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from rnnsearch.search.workers import FEWEST
 from rnnsearch.serve.limits import ServeError, Settings
 
+BESIDES = 15
+"""Symbols that cost as much as a sentence does whatever its length (of one, 10 and 49 symbols: 3.5, 4.5 and 13 ms)."""
 SHARES = 4
 """Requests of any size that fill the queue."""
 Result = TypeVar("Result")
@@ -36,6 +43,12 @@ class Job(NamedTuple):
     """Its length, for the token budget."""
     prefix: str = ""
     """What its translation must begin with."""
+    beam: int = 1
+
+    @property
+    def cost(self) -> int:
+        """Of its search, in symbols of a greedy one."""
+        return (self.symbols + BESIDES) * self.beam
 
 
 class BatchReport(NamedTuple):
@@ -64,11 +77,13 @@ class _Item:
     """What is done instead of a job: see `aside`."""
 
 
-class _Request(NamedTuple):
-    """What waits of one request, in order, and how many sentences of it count as waiting."""
+@dataclass(eq=False)
+class _Request:
+    """What waits of one request, in order, how many sentences of it count as waiting, and when it is its turn."""
 
     items: deque[_Item]
     share: int
+    turn: int
 
     @property
     def counted(self) -> int:
@@ -91,8 +106,10 @@ class Batcher(Generic[Result]):
         self._work = work
         self._settings = settings
         self._on_batch = on_batch
-        self._queue: deque[_Request] = deque()
+        self._queue: list[_Request] = []
         """Those of which something waits, the next in turn first."""
+        self._clock = 0
+        """The latest turn that has begun."""
         self._changed = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
         self._beside, self._threads = workers or Workers(self._thread, 1)
@@ -113,7 +130,7 @@ class Batcher(Generic[Result]):
     @property
     def waiting(self) -> int:
         """Sentences in the queue. Of a request larger than its share no more than that is counted, for no more is in
-        the way of others: requests take turns, a sentence each."""
+        the way of others."""
         return sum(request.counted for request in self._queue)
 
     async def submit(self, jobs: Sequence[Job], key: Hashable, patient: bool = False) -> list[Result]:
@@ -135,9 +152,12 @@ class Batcher(Generic[Result]):
                 raise outcome
         return done  # type: ignore[return-value]  # none is an exception
 
-    async def aside(self, function: Callable[[], Other]) -> Other:
-        """Do something else in a batch's place. Errors: ServeError as in `submit`; what `function` raises."""
-        [item] = self._put([Job("", 0)], object(), function=function)
+    async def aside(self, function: Callable[[], Other], symbols: int) -> Other:
+        """Do something else in a batch's place, which costs as much as a search of so many symbols.
+
+        Errors: ServeError as in `submit`; what `function` raises.
+        """
+        [item] = self._put([Job("", symbols)], object(), function=function)
         done: Other = await item.future
         return done
 
@@ -156,9 +176,14 @@ class Batcher(Generic[Result]):
         loop = asyncio.get_running_loop()
         items = [_Item(job, key, self._requests, loop.create_future(), function) for job in jobs]
         if items:
-            self._queue.append(_Request(deque(items), share))
+            self._wait(_Request(deque(items), share, self._clock))
         self._changed.set()
         return items
+
+    def _wait(self, request: _Request) -> None:
+        """Until the turn of its first sentence."""
+        request.turn += request.items[0].job.cost
+        insort(self._queue, request, key=lambda waiting: waiting.turn)
 
     async def close(self) -> None:
         """Begin no more batches. What waits is cancelled."""
@@ -237,27 +262,31 @@ class Batcher(Generic[Result]):
             self._on_batch(BatchReport(len(items), requests, seconds, failed))
 
     def _take(self, most: int) -> list[_Item]:
-        """Sentences that may share a batch, at most so many: requests take turns, so that none waits for another's
-        last."""
+        """Sentences that may share a batch, at most so many, in their turns. Of one request no more than its share of
+        those that are open: a batch filled up with its sentences would keep all the others waiting."""
+        share = -(-most // max(1, self._open))
+        count = Counter[int]()
         taken: list[_Item] = []
         others: list[_Request] = []
         longest = 0
         while self._queue and len(taken) < most:
-            request = self._queue.popleft()
+            request = self._queue.pop(0)
             while request.items and request.items[0].future.done():  # given up meanwhile
                 request.items.popleft()
             if not request.items:
                 continue
             item = request.items[0]
             width = max(longest, item.job.symbols)
-            if taken and (item.key != taken[0].key or width * (len(taken) + 1) > self._settings.batch_tokens):
+            full = width * (len(taken) + 1) > self._settings.batch_tokens or count[item.request] == share
+            if taken and (item.key != taken[0].key or full):
                 others.append(request)
                 continue
-            longest = width
+            count[item.request] += 1
+            longest, self._clock = width, max(self._clock, request.turn)
             taken.append(request.items.popleft())
             if request.items:
-                self._queue.append(request)
-        self._queue.extendleft(reversed(others))
+                self._wait(request)
+        self._queue[:0] = others
         return taken
 
     def _outcomes(self, items: list[_Item]) -> list[Result | Exception]:

@@ -69,7 +69,8 @@ class Served:
         lengths = await self.lengths(sentences)
         await self.lengths(prefixes or (), target=True)
         starts = prefixes or [""] * len(sentences)
-        jobs = [Job(text, length, start) for text, length, start in zip(sentences, lengths, starts, strict=True)]
+        beam = search.beam or max(search.n_best, self.translator.config.search.beam)
+        jobs = [Job(text, length, start, beam) for text, length, start in zip(sentences, lengths, starts, strict=True)]
         return await self.batcher.submit(jobs, search._replace(prefixed=prefixes is not None), patient)
 
     async def lengths(self, sentences: Sequence[str], target: bool = False) -> list[int]:
@@ -87,9 +88,12 @@ class Served:
                 raise ServeError(413, f"a sentence must have at most {most} symbols; got {length}: {begin}")
         return lengths
 
-    async def aside(self, work: Callable[[Translator], T]) -> T:
-        """Something else done with the model, in its turn. Errors: ServeError 429 where too much is waiting."""
-        return await self.batcher.aside(partial(work, self.translator))
+    async def aside(self, work: Callable[[Translator], T], symbols: int) -> T:
+        """Something else done with the model, in its turn, at the cost of a search of so many symbols.
+
+        Errors: ServeError 429 where too much is waiting.
+        """
+        return await self.batcher.aside(partial(work, self.translator), symbols)
 
     def _work(self, search: Search, jobs: list[Job]) -> list[NBest]:
         options = replace(self.translator.options(search.beam, search.n_best), compact_at=COMPACT_AT)

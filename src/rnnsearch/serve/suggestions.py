@@ -60,8 +60,9 @@ def _different(translations: list[Translation], present: str, word: int) -> list
     return sorted(found.values(), key=lambda alternative: -alternative.probability)
 
 
-async def growing(served: Served, sentence: str) -> AsyncIterator[str | Translation]:
-    """The translation so far after every symbol, then the whole; made in the model's thread."""
+async def growing(served: Served, sentence: str, symbols: int) -> AsyncIterator[str | Translation]:
+    """The translation of a sentence of so many symbols so far after every symbol, then the whole; made in the model's
+    thread."""
     loop = asyncio.get_running_loop()
     parts: asyncio.Queue[str | None] = asyncio.Queue()
     left = threading.Event()
@@ -77,7 +78,7 @@ async def growing(served: Served, sentence: str) -> AsyncIterator[str | Translat
             loop.call_soon_threadsafe(parts.put_nowait, part)
         return None
 
-    task = asyncio.ensure_future(served.aside(work))
+    task = asyncio.ensure_future(served.aside(work, symbols))
     task.add_done_callback(lambda _: parts.put_nowait(None))
     try:
         while (part := await parts.get()) is not None:

@@ -80,9 +80,9 @@ async def _streamed(
     try:
         async with service.registry.lease(about) as served, asyncio.timeout(timeout):
             spans = await split(text, about.source)
-            await served.lengths([text[start:end] for start, end in spans])
-            for number, (start, end) in enumerate(spans):
-                async for part in growing(served, text[start:end]):
+            lengths = await served.lengths([text[start:end] for start, end in spans])
+            for number, ((start, end), length) in enumerate(zip(spans, lengths, strict=True)):
+                async for part in growing(served, text[start:end], length):
                     if isinstance(part, str):
                         yield _event("token", {"sentence": number, "text": one_line(part)})
                     else:
@@ -125,8 +125,11 @@ async def other_words(request: Request, asked: AlternativesRequest, service: Use
     async with service.registry.lease(about) as served:
         sentence = await one_sentence(served, asked.text)
         await served.lengths([sentence])
-        await served.lengths([asked.translation], target=True)
-        work = served.aside(lambda model: alternatives(model, sentence, asked.translation, asked.word, asked.n_best))
+        [length] = await served.lengths([asked.translation], target=True)
+        work = served.aside(
+            lambda model: alternatives(model, sentence, asked.translation, asked.word, asked.n_best),
+            symbols=length * asked.n_best,
+        )
         found = await service.answer(request, work)
     return AlternativesAnswer(model=about.name, alternatives=found)
 
