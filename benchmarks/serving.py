@@ -3,10 +3,13 @@ offline, measured in the same run on the same machine.
 
     python benchmarks/serving.py MODEL SENTENCES [--output docs/results/serving.md]
     python benchmarks/serving.py MODEL SENTENCES --soak 10
+    python benchmarks/serving.py MODEL SENTENCES --neighbours 10 [--output docs/results/neighbours.md]
 
 SENTENCES is a file of source sentences, one a line. `--soak MINUTES` runs mixed load with clients that leave, send
 garbage, huge bodies and invalid UTF-8, and fails unless every polite request is answered, the memory after it is
-within 10% of that after the warm-up, and a signal loses nothing.
+within 10% of that after the warm-up, and a signal loses nothing. `--neighbours MINUTES` compares what 64 clients wait
+alone with what they wait beside hostile ones, who send those and texts that are hard to split, as many texts and as
+long sentences as they may, and bytes that come slowly.
 """
 
 from __future__ import annotations
@@ -142,6 +145,49 @@ def compare(model: Path, sentences: Sequence[str], threads: int, seconds: float)
     ]
 
 
+CLIENTS = 64
+"""Honest ones, beside hostile neighbours."""
+
+
+def neighbours(model: Path, sentences: Sequence[str], threads: int, minutes: float) -> list[str]:
+    """Honest clients alone for half of the time, beside hostile ones for the other; returns the report in Markdown."""
+    half, rows = 30 * minutes, []
+
+    async def beside(port: int) -> tuple[tuple[Times, int], Soak]:
+        rude = Soak(port, sentences, time.monotonic() + half + 10)
+        hostile = asyncio.create_task(rude.rude())
+        found = await measure(port, sentences, CLIENTS, half)
+        await hostile
+        return found, rude
+
+    with served(model, threads) as server:
+        alone, _ = asyncio.run(measure(server.port, sentences, CLIENTS, half))
+        (times, _), rude = asyncio.run(beside(server.port))
+    for name, found in (("alone", alone), ("beside hostile neighbours", times)):
+        waited = [1000 * seconds for seconds, _ in found]
+        rows.append([name, len(found) / half, *(spread(waited)[p] for p in ("p50_ms", "p99_ms")), max(waited)])
+    ratio = rows[1][3] / rows[0][3]
+    print(f"{ratio:.2f} times; {dict(rude.asked)}; faults: {rude.faults[:10]}")
+    return [
+        "# Honest clients and hostile neighbours",
+        "",
+        f"{CLIENTS} closed-loop clients, one sentence a request, {half:g} s alone and {half:g} s beside clients who "
+        "leave, send garbage, huge bodies, 49,000 characters that are hard to split, 49,000 texts, the longest "
+        "sentences with the widest beam, and heads a byte at a time, each as soon as the one before is answered.",
+        "",
+        "```text",
+        f"python benchmarks/serving.py MODEL SENTENCES --neighbours {minutes:g} --output docs/results/neighbours.md",
+        "```",
+        "",
+        f"Machine: {machine_line()} {len(sentences):,} sentences.",
+        "",
+        *table("clients | requests/s {:,.1f} | p50 ms {:,.0f} | p99 ms {:,.0f} | longest ms {:,.0f}", rows),
+        f"The 99th percentile beside them is {ratio:.2f} times that alone. What they did: "
+        + ", ".join(f"{name} {count:,}" for name, count in sorted(rude.asked.items()))
+        + f". Faults: {len(rude.faults)}.",
+    ]
+
+
 def soak(model: Path, sentences: Sequence[str], threads: int, minutes: float) -> None:
     """Mixed load; ends the process with a fault where something was lost or the memory has grown."""
     with served(model, threads) as server:
@@ -188,11 +234,14 @@ def main() -> None:
     made.add_argument("--seconds", type=float, default=30.0, help="measured for each number of clients")
     made.add_argument("--limit", type=int, default=1000, help="sentences used, at most")
     made.add_argument("--soak", type=float, metavar="MINUTES", help="mixed load instead of the measurements")
+    made.add_argument("--neighbours", type=float, metavar="MINUTES", help="honest clients beside hostile ones instead")
     given = parsed(made)
     lines = [line for line in given.sentences.read_text(encoding="utf-8").splitlines() if line.strip()]
     sentences = list(dict.fromkeys(lines))[: given.limit]
     if given.soak:
         soak(given.model, sentences, given.threads, given.soak)
+    elif given.neighbours:
+        publish(neighbours(given.model, sentences, given.threads, given.neighbours), given.output)
     else:
         publish(compare(given.model, sentences, given.threads, given.seconds), given.output)
 

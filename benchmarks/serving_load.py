@@ -8,9 +8,11 @@ import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+HOST = "Host: localhost\r\n"
 
 
 class Answer(NamedTuple):
@@ -36,7 +38,7 @@ class Connection:
     async def send(self, method: str, path: str, body: bytes = b"", kind: str = "application/json") -> None:
         if self._writer is None or self._writer.is_closing():
             self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
-        head = f"{method} {path} HTTP/1.1\r\nHost: t\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = f"{method} {path} HTTP/1.1\r\n{HOST}Content-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
         self._writer.write(head.encode() + body)
         await self._writer.drain()
 
@@ -130,8 +132,13 @@ class Soak:
             *(("stream", 1, self._stream), ("file", 1, self._file)),
         ]
         clients = [self._polite(name, ask) for name, count, ask in polite for _ in range(count)]
-        rude = (self._leave, self._half, self._garbage, self._huge, self._invalid)
-        await asyncio.gather(*clients, *(self._rude(act) for act in rude))
+        await asyncio.gather(*clients, self.rude())
+
+    async def rude(self) -> None:
+        """The rude clients alone, until the time is over."""
+        broken = (self._leave, self._half, self._garbage, self._huge, self._invalid, self._slow)
+        greedy = (self._dots, self._many, self._wide)
+        await asyncio.gather(*(self._rude(act) for act in (*broken, *greedy)))
 
     async def _polite(self, name: str, ask: Ask) -> None:
         with closing(Connection(self.port)) as connection:
@@ -213,6 +220,37 @@ class Soak:
     async def _invalid(self) -> str:
         return await self._refused("invalid UTF-8", b'{"text": "caf\xe9 \xff"}', 400)
 
+    async def _slow(self) -> str:
+        """A head that never ends, a byte at a time."""
+        _, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        with suppress(OSError):
+            for byte in b"GET / HTTP/1.1\r\nHost: loc":
+                writer.write(bytes([byte]))
+                await writer.drain()
+                await asyncio.sleep(0.2)
+        writer.close()
+        return "slow"
+
+    async def _dots(self) -> str:
+        """A text that is hard to split into sentences."""
+        text = self.draw.choice([".", "1. ", '."', "\n"]) * 49_000
+        return await self._greedy("dots", {"text": text[:49_000]})
+
+    async def _many(self) -> str:
+        """As many texts as a request may have."""
+        return await self._greedy("many texts", {"text": ["a"] * 49_000})
+
+    async def _wide(self) -> str:
+        """The longest sentences with the widest beam."""
+        words = " ".join(self._first() for _ in range(60))
+        return await self._greedy("wide", {"text": words[:1500], "beam": 20, "n_best": 20, "attention": True})
+
+    async def _greedy(self, name: str, row: dict[str, Any]) -> str:
+        """Ask for more than a fair share, and wait for it: a part of it, a time-out or a refusal is as good."""
+        with closing(Connection(self.port)) as connection:
+            answer = await connection.ask("POST", "/v1/translate", json.dumps(row).encode())
+            return self._hold(name, answer, 200, 400, 413, 503, 504)
+
     async def _huge(self) -> str:
         """A body that is too large: all of it, whose sender may find the connection closed, or its beginning, whose
         sender reads the answer."""
@@ -228,7 +266,7 @@ class Soak:
     async def _cut(self, length: int, begun: bytes, answered: bool = False) -> bytes:
         """Send the beginning of a body of so many bytes; the answer's first line, if it is waited for."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        writer.write(f"POST /v1/translate HTTP/1.1\r\nHost: t\r\nContent-Length: {length}\r\n\r\n".encode() + begun)
+        writer.write(f"POST /v1/translate HTTP/1.1\r\n{HOST}Content-Length: {length}\r\n\r\n".encode() + begun)
         await writer.drain()
         first = await reader.readline() if answered else b""
         writer.close()
