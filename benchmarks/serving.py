@@ -7,7 +7,7 @@ offline, measured in the same run on the same machine.
 
 SENTENCES is a file of source sentences, one a line. `--soak MINUTES` runs mixed load with clients that leave, send
 garbage, huge bodies and invalid UTF-8, and fails unless every polite request is answered, the memory after it is
-within 10% of that after the warm-up, and a signal loses nothing. `--neighbours MINUTES` compares what 64 clients wait
+within 10% of that after the warm-up, and a signal loses nothing. `--neighbours MINUTES` compares what clients wait
 alone with what they wait beside hostile ones, who send those and texts that are hard to split, as many texts and as
 long sentences as they may, and bytes that come slowly.
 """
@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -145,35 +146,38 @@ def compare(model: Path, sentences: Sequence[str], threads: int, seconds: float)
     ]
 
 
-CLIENTS = 64
-"""Honest ones, beside hostile neighbours."""
-
-
 def neighbours(model: Path, sentences: Sequence[str], threads: int, minutes: float) -> list[str]:
-    """Honest clients alone for half of the time, beside hostile ones for the other; returns the report in Markdown."""
-    half, rows = 30 * minutes, []
+    """Honest clients, one and 64, alone and beside hostile ones, a quarter of the time each; the report in Markdown."""
+    quarter, asked, faults = 15 * minutes, Counter[str](), list[str]()
 
-    async def beside(port: int) -> tuple[tuple[Times, int], Soak]:
-        rude = Soak(port, sentences, time.monotonic() + half + 10)
+    async def beside(port: int, clients: int) -> Times:
+        rude = Soak(port, sentences, time.monotonic() + quarter * 1.3)
         hostile = asyncio.create_task(rude.rude())
-        found = await measure(port, sentences, CLIENTS, half)
+        times, _ = await measure(port, sentences, clients, quarter)
         await hostile
-        return found, rude
+        asked.update(rude.asked)
+        faults.extend(rude.faults)
+        return times
 
+    rows, ratios = [], []
     with served(model, threads) as server:
-        alone, _ = asyncio.run(measure(server.port, sentences, CLIENTS, half))
-        (times, _), rude = asyncio.run(beside(server.port))
-    for name, found in (("alone", alone), ("beside hostile neighbours", times)):
-        waited = [1000 * seconds for seconds, _ in found]
-        rows.append([name, len(found) / half, *(spread(waited)[p] for p in ("p50_ms", "p99_ms")), max(waited)])
-    ratio = rows[1][3] / rows[0][3]
-    print(f"{ratio:.2f} times; {dict(rude.asked)}; faults: {rude.faults[:10]}")
+        for clients in (1, 64):
+            alone, _ = asyncio.run(measure(server.port, sentences, clients, quarter))
+            both = {"alone": alone, "beside hostile ones": asyncio.run(beside(server.port, clients))}
+            for name, times in both.items():
+                waited = [1000 * seconds for seconds, _ in times]
+                latency = spread(waited)
+                rows.append(
+                    [f"{clients}, {name}", len(times) / quarter, latency["p50_ms"], latency["p99_ms"], max(waited)]
+                )
+            ratios.append(rows[-1][3] / rows[-2][3])
+    did = ", ".join(f"{name} {count:,}" for name, count in sorted(asked.items()))
     return [
         "# Honest clients and hostile neighbours",
         "",
-        f"{CLIENTS} closed-loop clients, one sentence a request, {half:g} s alone and {half:g} s beside clients who "
-        "leave, send garbage, huge bodies, 49,000 characters that are hard to split, 49,000 texts, the longest "
-        "sentences with the widest beam, and heads a byte at a time, each as soon as the one before is answered.",
+        f"Closed-loop clients, one sentence a request, {quarter:g} s each: alone, and beside others who leave, send "
+        "garbage, huge bodies, 49,000 characters that are hard to split, 49,000 texts, the longest sentences with the "
+        "widest beam, and heads a byte at a time, each as soon as the one before is answered. All share one machine.",
         "",
         "```text",
         f"python benchmarks/serving.py MODEL SENTENCES --neighbours {minutes:g} --output docs/results/neighbours.md",
@@ -182,9 +186,8 @@ def neighbours(model: Path, sentences: Sequence[str], threads: int, minutes: flo
         f"Machine: {machine_line()} {len(sentences):,} sentences.",
         "",
         *table("clients | requests/s {:,.1f} | p50 ms {:,.0f} | p99 ms {:,.0f} | longest ms {:,.0f}", rows),
-        f"The 99th percentile beside them is {ratio:.2f} times that alone. What they did: "
-        + ", ".join(f"{name} {count:,}" for name, count in sorted(rude.asked.items()))
-        + f". Faults: {len(rude.faults)}.",
+        f"The 99th percentiles beside them are {ratios[0]:.2f} and {ratios[1]:.2f} times those alone. What they did: "
+        f"{did}. Faults: {len(faults)}{''.join(f'; {fault}' for fault in faults[:5])}.",
     ]
 
 

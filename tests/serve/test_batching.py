@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rnnsearch.serve import batching
 from rnnsearch.serve.batching import Batcher, BatchReport, Job, Workers
 from rnnsearch.serve.limits import ServeError, Settings
 
@@ -197,6 +198,37 @@ def test_few_sentences_have_all_threads_and_no_neighbours():
     crowd(worker, *(ask(f"t{n}") for n in range(3)), threads=2)
     assert [len(batch) for batch in worker.batches] == [1, 3]
     assert (worker.names, worker.most) == (["model", "model"], 1)
+
+
+def test_long_sentences_leave_a_thread_to_the_others():
+    """Two of them are not worked on at once, nor does one have all threads to itself."""
+    begun, go, worker = threading.Event(), threading.Event(), Threads()
+
+    def work(key: Any, jobs: list[Job]) -> list[str]:
+        if jobs[0].text == "long":
+            begun.set()
+            assert go.wait(20)
+        return worker(key, jobs)
+
+    async def conversation(batcher: Batcher[str]) -> None:
+        long = [asyncio.create_task(batcher.submit([Job("long", 10**7, beam=5)], "")) for _ in range(2)]
+        await asyncio.to_thread(begun.wait, 20)
+        assert await batcher.submit(jobs("short"), "") == ["SHORT"]
+        go.set()
+        assert await asyncio.gather(*long) == [["LONG"]] * 2
+
+    run(work, conversation, threads=2)
+    assert worker.batches == [["short"], ["long"], ["long"]]
+    assert worker.names[:2] == ["beside", "beside"]
+    assert run(worker, lambda batcher: batcher.submit([Job("long", 10**7)], ""), threads=1) == ["LONG"]
+
+
+def test_a_batch_takes_no_longer_than_it_may(monkeypatch):
+    """By what sentences cost and how fast they were: 100 of 10,000 a second, and each of these costs 16."""
+    monkeypatch.setattr(batching, "MOST_SECONDS", 0.01)
+    worker = Worker()
+    assert len(run(worker, ask(*"a" * 60))) == 60
+    assert len(worker.batches[0]) == 6
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -8,7 +8,8 @@ request never waits.
 
 Requests share the model fairly, by what their sentences cost (self-clocked fair queueing: Golestani 1994): the clock is
 at the turn of what was begun last, and a request's next turn is so far ahead as its next sentence costs. One of
-thousands of sentences is in nobody's way, nor one with the longest sentence and the widest beam.
+thousands of sentences is in nobody's way. Nor is one with the longest sentence and the widest beam: no batch that can
+be made smaller takes more than half a second, and such as cannot leave one thread to the others.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from rnnsearch.serve.limits import ServeError, Settings
 
 BESIDES = 15
 """Symbols that cost as much as a sentence does whatever its length (of one, 10 and 49 symbols: 3.5, 4.5 and 13 ms)."""
+MOST_SECONDS = 0.5
+"""Of a batch, where it has more than a sentence."""
 SHARES = 4
 """Requests of any size that fill the queue."""
 Result = TypeVar("Result")
@@ -115,12 +118,16 @@ class Batcher(Generic[Result]):
         self._beside, self._threads = workers or Workers(self._thread, 1)
         self._running = 0
         """Batches that are worked on."""
+        self._long = 0
+        """Those of them that are one long sentence."""
         self._alone = False
         """Whether the one that is has all threads."""
         self._closed = False
         self._requests = 0
         self._pace = 0.05
         """Seconds a sentence, lately: what Retry-After is made of."""
+        self._speed = 10_000.0
+        """What a batch does in a second, lately, as `Job.cost` counts it."""
         self._open = 0
         """Requests that wait for their results."""
         self._expected, self._patience = 1, 0.0
@@ -198,7 +205,7 @@ class Batcher(Generic[Result]):
 
     async def _run(self) -> None:
         while True:
-            await self._until(lambda: bool(self._queue) and self._free > 0)
+            await self._until(lambda: self._free > 0 and any(self._may_begin(r.items[0]) for r in self._queue))
             # As many sentences as are likely to come are waited for, but not for long.
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._patience):
@@ -214,6 +221,15 @@ class Batcher(Generic[Result]):
     def _free(self) -> int:
         """How many batches can begin now."""
         return 0 if self._alone else self._threads - self._running
+
+    @property
+    def _most_cost(self) -> float:
+        """Of a batch of several."""
+        return MOST_SECONDS * self._speed
+
+    def _may_begin(self, item: _Item) -> bool:
+        """Long sentences do not take all threads, if there are several."""
+        return item.job.cost <= self._most_cost or self._long < max(1, self._threads - 1)
 
     def _full(self) -> bool:
         """Whether what waits is worth a batch. While all threads are idle, less is: they must not begin and end
@@ -231,18 +247,22 @@ class Batcher(Generic[Result]):
         items = self._take(most)
         if not items:
             return
-        self._running, self._alone = self._running + 1, alone
+        long = items[0].job.cost > self._most_cost
+        alone = alone and (self._threads == 1 or not long)
+        self._running, self._alone, self._long = self._running + 1, alone, self._long + long
         done = asyncio.get_running_loop().run_in_executor(
             self._thread if alone else self._beside, self._outcomes, items
         )
-        done.add_done_callback(partial(self._finished, items, time.monotonic()))
+        done.add_done_callback(partial(self._finished, items, long, time.monotonic()))
 
-    def _finished(self, items: list[_Item], begin: float, done: asyncio.Future[list[Result | Exception]]) -> None:
+    def _finished(
+        self, items: list[_Item], long: bool, begin: float, done: asyncio.Future[list[Result | Exception]]
+    ) -> None:
         seconds = time.monotonic() - begin
         outcomes = done.result()
         requests = len({item.request for item in items})
         self._pace = 0.8 * self._pace + 0.2 * seconds / (len(items) * self._running)
-        self._running, self._alone = self._running - 1, False
+        self._running, self._alone, self._long = self._running - 1, False, self._long - long
         self._changed.set()
         for item, outcome in zip(items, outcomes, strict=True):
             if item.future.done():
@@ -253,6 +273,7 @@ class Batcher(Generic[Result]):
                 item.future.set_result(outcome)
         if items[0].function is not None:
             return
+        self._speed = 0.8 * self._speed + 0.2 * sum(item.job.cost for item in items) / max(seconds, 1e-6)
         # Where one batch is worked on at a time, those who wait are served next; else all share the places.
         coming = requests if self._threads == 1 else -(-self._open // self._threads)
         self._expected = min(coming, self._settings.batch_sentences)
@@ -268,7 +289,7 @@ class Batcher(Generic[Result]):
         count = Counter[int]()
         taken: list[_Item] = []
         others: list[_Request] = []
-        longest = 0
+        longest = cost = 0
         while self._queue and len(taken) < most:
             request = self._queue.pop(0)
             while request.items and request.items[0].future.done():  # given up meanwhile
@@ -277,12 +298,13 @@ class Batcher(Generic[Result]):
                 continue
             item = request.items[0]
             width = max(longest, item.job.symbols)
-            full = width * (len(taken) + 1) > self._settings.batch_tokens or count[item.request] == share
-            if taken and (item.key != taken[0].key or full):
+            full = width * (len(taken) + 1) > self._settings.batch_tokens or cost + item.job.cost > self._most_cost
+            unfit = full or item.key != taken[0].key or count[item.request] == share if taken else False
+            if unfit or not self._may_begin(item):
                 others.append(request)
                 continue
             count[item.request] += 1
-            longest, self._clock = width, max(self._clock, request.turn)
+            longest, cost, self._clock = width, cost + item.job.cost, max(self._clock, request.turn)
             taken.append(request.items.popleft())
             if request.items:
                 self._wait(request)
