@@ -9,7 +9,7 @@ request never waits.
 Requests share the model fairly, by what their sentences cost (self-clocked fair queueing: Golestani 1994): the clock is
 at the turn of what was begun last, and a request's next turn is so far ahead as its next sentence costs. One of
 thousands of sentences is in nobody's way. Nor is one with the longest sentence and the widest beam: no batch that can
-be made smaller takes more than half a second, and such as cannot leave one thread to the others.
+be made smaller takes more than a quarter of a second, and such as cannot leave one thread to the others.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rnnsearch.serve.limits import ServeError, Settings
 
 BESIDES = 15
 """Symbols that cost as much as a sentence does whatever its length (of one, 10 and 49 symbols: 3.5, 4.5 and 13 ms)."""
-MOST_SECONDS = 0.5
+MOST_SECONDS = 0.25
 """Of a batch, where it has more than a sentence."""
 SHARES = 4
 """Requests of any size that fill the queue."""
