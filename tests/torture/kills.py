@@ -1,4 +1,4 @@
-"""Kills a training run before every call that changes its folder, resumes it, and compares where the two end.
+"""Kills training runs before every call that changes their folder, resumes them, and compares where they end.
 
 `python -m tests.torture.kills` tries all points, `--every 5` each fifth. Python tells of every such call (audit
 events); a forked child ends at one of them as by SIGKILL, with no clean-up. A resumed run must hold the same files, bit
@@ -30,7 +30,11 @@ from tests.training.toys import Recorder, sentences, toy_config, write_part
 CHANGES = {"open", "os.chmod", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.symlink", "os.truncate"}
 KILLED = 9
 """The exit status."""
-TRAINING = {"max_updates": 6, "evaluate_every": 2, "checkpoint_every": 3, "average": 2, "threads": 1}
+TRAINING: list[dict[str, Any]] = [
+    {"max_updates": 6, "evaluate_every": 2, "checkpoint_every": 3, "average": 2, "threads": 1},
+    {"max_updates": 6, "evaluate_every": 3, "checkpoint_every": 1, "average": 0, "threads": 1},
+    {"max_updates": 8, "evaluate_every": 1, "checkpoint_every": 4, "average": 3, "threads": 1},
+]
 
 
 class Killer:
@@ -68,14 +72,16 @@ def forked(work: Callable[[], None]) -> int:
 class Runs:
     """Runs of one config on one corpus, a folder each."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, training: dict[str, Any]) -> None:
         torch.set_num_threads(1)
         self.place = place
+        place.mkdir()
         drawn = sentences(1, 100, 2, 6)
         write_part(place, "train", drawn[:24])
         write_part(place, "dev", drawn[44:50])
-        self.config = toy_config(place, {"training": TRAINING})
+        self.config = toy_config(place, {"training": training})
         prepare(self.config, place / "data", processes=1)
+        self.train("first")  # what is imported on the way then need not be by each child
 
     def train(self, name: str, resume: bool = False) -> None:
         """Train, to the end."""
@@ -135,11 +141,14 @@ def main(given: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--every", type=int, default=1, help="try each so many points")
     options = parser.parse_args(given)
-    with tempfile.TemporaryDirectory() as folder:
-        runs = Runs(Path(folder))
-        points = range(1, runs.points() + 1, options.every)
-        faults = [fault for at in points if (fault := runs.killed(at)) is not None]
-    sys.stdout.write("\n".join([*faults, f"{len(points):,} kills, {len(faults):,} faults\n"]))
+    kills, faults = 0, list[str]()
+    for number, training in enumerate(TRAINING):
+        with tempfile.TemporaryDirectory() as folder:
+            runs = Runs(Path(folder) / "runs", training)
+            points = range(1 + number, runs.points() + 1, options.every)
+            found = [fault for at in points if (fault := runs.killed(at)) is not None]
+        kills, faults = kills + len(points), [*faults, *(f"settings {number}: {fault}" for fault in found)]
+    sys.stdout.write("\n".join([*faults, f"{kills:,} kills, {len(faults):,} faults\n"]))
     return 1 if faults else 0
 
 

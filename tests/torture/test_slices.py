@@ -6,7 +6,7 @@ import sys
 import pytest
 
 SLICES = [
-    ("kills", "--every", "16"),
+    ("kills", "--every", "32"),
     ("run_files", "--count", "5000"),
     ("folders", "--count", "150"),
     ("http", "--count", "500"),
