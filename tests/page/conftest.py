@@ -227,6 +227,18 @@ class Sheet:
     def shows(self, selector: str) -> bool:
         return self.page.is_visible(selector)
 
+    def why_not(self, selector: str) -> str:
+        """Why a greyed button cannot be used: the same as its title and, pressed by key or finger, for all to see."""
+        button = self.page.locator(selector)
+        assert button.get_attribute("aria-disabled") == "true"
+        button.focus()
+        assert button.evaluate("button => button === document.activeElement")
+        self.page.keyboard.press("Enter")
+        said = self.page.inner_text("#toast")
+        assert self.page.get_attribute("#toast", "role") == "status"
+        assert button.get_attribute("title") == said
+        return said
+
     def focused(self) -> str:
         """The id, class and text of what has the focus."""
         return str(
@@ -274,6 +286,13 @@ def answering(answer: Any) -> Callable[[Any], None]:
 def sheet(open_page: Open) -> Sheet:
     """The page as it opens on a desk, in the light theme."""
     return open_page(color_scheme="light")
+
+
+@pytest.fixture
+def phone(open_page: Open) -> Sheet:
+    """The page on a phone, where a finger taps."""
+    size = {"width": 390, "height": 844}
+    return open_page(viewport=size, screen=size, has_touch=True, is_mobile=True)
 
 
 @pytest.fixture

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from tests.page.answers import answer
+
 
 @pytest.fixture
 def faulty(open_page: Any) -> Callable[..., Any]:
@@ -103,3 +105,53 @@ def test_a_slow_answer_is_preceded_by_a_quick_one(open_page):
     held[0].continue_()
     assert sheet.settled() == sheet.translation
     assert sheet.shows("#tools")
+
+
+def test_an_outdated_translation_is_grey_and_copy_waits(open_page):
+    """From the first other letter on, whatever is done with the old translation meanwhile."""
+    sheet = open_page()
+    sheet.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    sheet.translate(sheet.sentence)
+    sheet.word("malt").click()
+    sheet.page.locator("#word-menu .choice").first.click()
+    sheet.page.wait_for_selector("#undo", state="visible")
+    sheet.page.evaluate("navigator.clipboard.writeText('before')")
+    sheet.page.route("**/v1/translate", lambda _: None)  # no answer comes
+    sheet.page.evaluate(
+        "(text) => { source.value = text; source.dispatchEvent(new InputEvent('input', {bubbles: true})); }",
+        sheet.other,
+    )
+    assert sheet.page.locator("#target.is-stale").count() == 1
+    sheet.page.click("#undo")
+    assert sheet.target == sheet.translation
+    assert sheet.page.locator("#target.is-stale").count() == 1
+    assert sheet.why_not("#copy") == "The translation is not ready yet"
+    assert sheet.why_not("#show-map") == "The translation is not ready yet"
+    assert sheet.page.evaluate("navigator.clipboard.readText()") == "before"
+
+
+def test_another_model_makes_the_translation_outdated(open_page):
+    row = {"source": "en", "target": "de", "source_name": "English", "target_name": "German", "attention": True,
+           "score": None, "loaded": True}  # fmt: skip
+    models = {"models": [{"name": "one", **row}, {"name": "two", **row}]}
+
+    def one_answers(route: Any) -> None:
+        if route.request.post_data_json["model"] == "one":
+            route.fulfill(json=answer(["house"], ["Haus"]))
+
+    sheet = open_page(routes={"/v1/models": models, "/v1/translate": one_answers})
+    assert sheet.translate("house") == "Haus"
+    sheet.page.select_option("#model", "two")
+    assert sheet.page.locator("#target.is-stale").count() == 1
+    assert sheet.why_not("#copy") == "The translation is not ready yet"
+
+
+def test_a_file_before_there_is_a_model_is_not_dropped_in_silence(faulty):
+    sheet = faulty(lambda route: route.continue_())
+    sheet.page.route("**/v1/models", lambda _: None)  # no answer comes
+    sheet.page.reload()
+    sheet.page.click("#tab-files")
+    sheet.page.set_input_files("#file", {"name": "a.txt", "mimeType": "text/plain", "buffer": b"x"})
+    sheet.page.wait_for_selector("#toast", state="visible")
+    assert sheet.page.inner_text("#toast").startswith("a.txt was not sent: ")
+    assert sheet.why_not("#swap") == "The server has not said yet what it translates"

@@ -5,6 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+SCALE = ["0%", "25%", "50%", "75%", "100%"]
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -19,7 +20,8 @@ def test_every_word_has_its_row_and_column(opened):
     labels = opened.page.locator("#map-scroll .map-label").all_text_contents()
     assert labels == [*opened.sentence.split(), *opened.translation.split()]
     cells = opened.page.eval_on_selector_all(
-        ".map-cell", "all => all.map(c => [c.dataset.row, c.dataset.column, Number(c.getAttribute('fill-opacity'))])"
+        "#map-scroll .map-cell",
+        "all => all.map(c => [c.dataset.row, c.dataset.column, Number(c.getAttribute('fill-opacity'))])",
     )
     assert len(cells) == 36
     for row in range(6):
@@ -35,6 +37,37 @@ def test_a_cell_says_what_it_shows(opened):
     opened.page.keyboard.press("ArrowDown")
     opened.page.keyboard.press("ArrowRight")
     assert opened.page.inner_text("#map-detail").startswith("malt ← paints: ")
+
+
+def test_a_finger_taps_a_cell_for_its_number(phone):
+    phone.translate(phone.sentence)
+    phone.page.tap("#show-map")
+    assert phone.page.inner_text("#map-detail").endswith("Tap one for its number.")
+    cell = phone.page.locator('#map-scroll .map-cell[data-row="1"][data-column="1"]')
+    before = cell.bounding_box()
+    cell.tap()
+    assert phone.page.inner_text("#map-detail").startswith("Lehrer ← teacher: ")
+    assert cell.bounding_box() == before, "it does not move under the finger"
+
+
+def test_the_scale_says_what_the_colours_mean(opened):
+    assert opened.page.locator(".map-scale text").all_text_contents() == SCALE
+    shares = opened.page.eval_on_selector_all(
+        ".map-scale .map-cell", "all => all.map(c => Number(c.getAttribute('fill-opacity')))"
+    )
+    assert [f"{share:.0%}" for share in shares] == SCALE
+    # it is there whatever the size of the map
+    for _ in range(8):
+        opened.page.keyboard.press("+")
+    assert opened.page.evaluate("document.querySelector('.map-scale').getBoundingClientRect().bottom <= innerHeight")
+
+
+def test_a_zoom_that_goes_no_further_says_so(opened):
+    for _ in range(8):
+        opened.page.keyboard.press("+")
+    assert opened.why_not("#zoom-in") == "The map is as large as it can be"
+    assert opened.page.evaluate("document.getElementById('map').contains(document.getElementById('toast'))")
+    assert not opened.page.locator("#zoom-out[aria-disabled=true]").count()
 
 
 def test_it_is_zoomed(opened):
@@ -62,7 +95,7 @@ def test_it_is_saved_as_svg(opened, tmp_path):
     root = ElementTree.parse(tmp_path / "map.svg").getroot()
     assert root.tag == f"{SVG}svg"
     texts = [text.text for text in root.iter(f"{SVG}text")]
-    assert texts == [*opened.sentence.split(), *opened.translation.split()]
+    assert texts == [*opened.sentence.split(), *opened.translation.split(), *SCALE]
     # it needs no style sheet
     assert all(part.get("fill", "").startswith("rgb") for part in root.iter(f"{SVG}rect"))
     assert not [part for part in root.iter() if part.get("class") and part.tag != f"{SVG}g"]
@@ -91,8 +124,7 @@ def test_none_without_attention(open_page):
 
     sheet = open_page(routes={"/v1/translate": without})
     assert sheet.translate(sheet.sentence) == sheet.translation
-    assert sheet.page.get_attribute("#show-map", "aria-disabled") == "true"
-    sheet.page.click("#show-map", force=True)
+    assert sheet.why_not("#show-map") == "This translation has no attention to draw"
     assert not sheet.shows("#map")
     sheet.word("Haus").hover()
     assert sheet.lit("source-mirror") == {}

@@ -1,10 +1,11 @@
 """Light and dark, contrast, phone width, and that nothing is asked from anywhere else."""
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from tests.contrast import contrast, luminance
+from tests.contrast import contrast, lightness, luminance
 
 AA_TEXT, AA_GRAPHIC = 4.5, 3.0
 
@@ -87,6 +88,8 @@ def test_all_text_has_contrast_aa(theme):
     page.click("#show-confidence")
     page.click("#show-alternatives")
     page.locator("#alternatives-list .choice").nth(1).wait_for()
+    page.click("#model-note")
+    check(theme, 40, "the model's measure")
     # every shade of doubt, and light of every strength, wherever a real answer would put them
     page.evaluate("document.querySelectorAll('#target .word').forEach((w, n) => w.dataset.doubt = n % 5)")
     check(theme, 40, "translated")
@@ -131,6 +134,126 @@ def test_focus_and_marks_can_be_seen(theme):
     theme.page.focus("#source")
     ring = theme.page.evaluate("getComputedStyle(document.querySelector('.pane'), '::after').borderTopColor")
     assert contrast(colour(ring), card) >= AA_GRAPHIC
+
+
+def test_the_heat_map_s_colours_are_in_order(theme):
+    """The same step of lightness for the same step of attention, from a cell that is seen on its ground."""
+    theme.translate(theme.sentence)
+    theme.page.click("#show-map")
+    cells = theme.page.locator(".map-scale .map-cell")
+    shares = [float(cells.nth(n).get_attribute("fill-opacity")) for n in range(cells.count())]
+    none, full = (
+        colour(theme.page.eval_on_selector(f".map-scale {part}", "part => getComputedStyle(part).fill"))
+        for part in (".map-cells", ".map-cell")
+    )
+    card = colour(theme.page.evaluate("getComputedStyle(document.getElementById('map')).backgroundColor"))
+    painted = [tuple(a + (b - a) * share for a, b in zip(none, full, strict=True)) for share in shares]
+    assert contrast(none, card) >= 1.25
+    assert contrast(full, card) >= AA_GRAPHIC
+    away = [abs(lightness(one) - lightness(card)) for one in painted]
+    steps = [b - a for a, b in pairwise(away)]
+    assert min(steps) > 0.08
+    assert max(steps) < 1.5 * min(steps)
+
+
+def test_the_keys_fit_a_screen_of_800_pixels(open_page):
+    sheet = open_page(viewport={"width": 1280, "height": 800})
+    sheet.page.click("#help-open")
+    box = sheet.page.locator("#help").bounding_box()
+    assert box["y"] >= 0
+    assert box["y"] + box["height"] <= 800
+    assert sheet.page.eval_on_selector("#help-body", "body => body.scrollHeight <= body.clientHeight"), "all of it"
+
+
+@pytest.mark.parametrize(("width", "height"), [(320, 480), (390, 844), (740, 360)])
+def test_on_a_small_screen_the_keys_scroll_below_their_close_button(open_page, width, height):
+    sheet = open_page(viewport={"width": width, "height": height})
+    sheet.page.click("#help-open")
+    sheet.page.eval_on_selector("#help-body", "body => body.scrollTo(0, body.scrollHeight)")
+    last, close = (sheet.page.locator(f"#help {what}").bounding_box() for what in ("tr >> nth=-1", "[data-close]"))
+    for box in (last, close):
+        assert box["y"] >= 0
+        assert box["y"] + box["height"] <= height
+    sheet.page.click("#help [data-close]")
+    assert not sheet.shows("#help")
+
+
+def test_a_phone_reads_tap(phone):
+    """Nothing there can be clicked, pointed at or hovered over, and no key pressed that a phone has not."""
+    page = phone.page
+    phone.translate(f"{phone.sentence} {phone.other}")
+    said = [page.inner_text("#detail")]
+    page.tap("#show-writer")
+    page.wait_for_selector("#completions .choice")
+    said.append(page.inner_text("#view-text"))
+    page.tap("#show-map")
+    said.append(page.inner_text("#map"))
+    page.tap("#map [data-close]")
+    page.tap("#tab-files")
+    said.append(page.inner_text("#view-files"))
+    assert all(words in said[n] for n, words in ((0, "Tap a word"), (2, "Tap one")))
+    for word in ("click", "hover", "point at", "drop it", "Tab takes", "Ctrl"):
+        assert not [text for text in said if word.lower() in text.lower()], word
+
+
+LONG = "\n\n".join([" ".join(["Our teacher paints the old house. A dog sees two small birds."] * 3)] * 40)
+"""240 sentences."""
+
+
+def in_view(sheet: Any, selector: str) -> bool:
+    """Whether an element lies in the part of its pane that is seen."""
+    inside = """word => {
+        const [box, pane] = [word, word.closest('.scrolls')].map((e) => e.getBoundingClientRect());
+        return box.top >= pane.top - 1 && box.bottom <= pane.bottom + 1;
+    }"""
+    return bool(sheet.page.eval_on_selector(selector, inside))
+
+
+@pytest.mark.parametrize("kind", ["sheet", "phone"])
+def test_a_long_text_scrolls_in_its_pane(request, kind):
+    sheet = request.getfixturevalue(kind)
+    page = sheet.page
+    sheet.translate(LONG)
+    height = page.viewport_size["height"]
+    assert page.evaluate("document.documentElement.scrollHeight") < 1.5 * height
+    for n in range(2):
+        assert page.locator(".pane").nth(n).bounding_box()["height"] <= height
+    inner = page.eval_on_selector_all("#panes .scrolls", "all => all.map(e => e.scrollHeight - e.clientHeight)")
+    assert min(inner[:2]) > 1000
+    # where the caret is (at the end of what was put in), there the translation is
+    assert in_view(sheet, "#target .sentence:last-child .word")
+    page.evaluate("document.querySelectorAll('.scrolls').forEach(e => e.scrollTop = 0)")
+    assert not in_view(sheet, "#target .sentence:last-child .word")
+
+
+def test_the_aligned_word_comes_into_view_in_its_pane_alone(sheet):
+    page = sheet.page
+    sheet.translate(LONG)
+    page.evaluate("document.getElementById('source').blur()")
+    page.evaluate("document.querySelectorAll('.scrolls').forEach(e => e.scrollTop = 0)")
+    last = '[data-sentence="239"][data-word="5"]'
+    page.evaluate("s => document.querySelector(s).scrollIntoView({block: 'center'})", f"#target {last}")
+    above = page.evaluate("scrollY")
+    assert not in_view(sheet, f"#source-mirror {last}")
+    page.locator(f"#target {last}").hover()
+    assert in_view(sheet, "#source-mirror .is-lit")
+    assert page.evaluate("scrollY") == above
+    # and the other way round by the caret, although the pane then moves below the pointer
+    page.focus("#source")
+    page.keyboard.press("Control+Home")
+    for _ in range(4):
+        page.keyboard.press("Control+ArrowRight")
+    page.wait_for_timeout(300)
+    assert page.inner_text("#source-mirror .is-pointed") == "the"
+    assert in_view(sheet, "#target .is-lit")
+
+
+def test_going_from_sentence_to_sentence_shows_it_in_both_panes(sheet):
+    sheet.translate(LONG)
+    sheet.page.evaluate("document.querySelectorAll('.scrolls').forEach(e => e.scrollTop = 1e6)")
+    sheet.page.click("#sentence-after")
+    for side in ("source-mirror", "target"):
+        assert in_view(sheet, f'#{side} [data-sentence="1"]')
 
 
 def overflow(sheet: Any) -> int:

@@ -143,7 +143,35 @@ def test_languages_are_swapped_where_a_model_goes_the_other_way(open_page):
 
 
 def test_no_swap_without_a_model_for_it(translated):
-    assert translated.page.get_attribute("#swap", "aria-disabled") == "true"
-    assert translated.page.get_attribute("#swap", "title") == "No model here translates German into English"
-    translated.page.click("#swap", force=True)
+    assert translated.why_not("#swap") == "No model here translates German into English"
+    translated.page.keyboard.press("Alt+x")
     assert translated.page.input_value("#from") == "en"
+
+
+def test_the_model_s_measure_is_explained_to_keys_and_fingers(open_page):
+    row = {"name": "m", "source": "en", "target": "de", "source_name": "English", "target_name": "German",
+           "attention": True, "loaded": True}  # fmt: skip
+    sheet = open_page(routes={"/v1/models": {"models": [{**row, "score": 37.14}]}}, has_touch=True)
+    assert sheet.page.inner_text("#model-note") == "BLEU 37.1 on text kept aside"
+    sheet.page.tap("#model-note")
+    assert sheet.shows("#model-said")
+    sheet.page.keyboard.press("Escape")
+    assert not sheet.shows("#model-said")
+    sheet.page.focus("#model-note")
+    sheet.page.keyboard.press("Enter")
+    assert "Compare it only between models measured on the same text" in sheet.page.inner_text("#model-said")
+
+
+def test_a_model_that_was_not_measured_says_nothing_of_it(open_page):
+    row = {"name": "m", "source": "en", "target": "de", "source_name": "English", "target_name": "German",
+           "attention": True, "loaded": True}  # fmt: skip
+    sheet = open_page(routes={"/v1/models": {"models": [{**row, "score": None}]}})
+    assert not sheet.shows("#model-note")
+
+
+def test_the_first_and_the_last_sentence_say_that_they_are(sheet):
+    sheet.translate(f"{sheet.sentence} {sheet.other}")
+    assert sheet.why_not("#sentence-before") == "This is the first sentence"
+    sheet.page.click("#sentence-after")
+    assert sheet.why_not("#sentence-after") == "This is the last sentence"
+    assert sheet.page.get_attribute("#sentence-before", "title") == "Sentence before"

@@ -84,6 +84,8 @@ def test_escape_leaves_the_field_and_tab_goes_on(writing):
     page.keyboard.press("Tab")
     assert writing.focused().startswith("writer-next ")
     page.keyboard.press("Tab")
+    assert writing.focused().startswith("writer-all ")
+    page.keyboard.press("Tab")
     assert writing.focused().startswith("writer-cancel ")
     page.keyboard.press("Enter")
     assert not writing.shows("#writing")
@@ -119,3 +121,28 @@ def test_going_to_another_sentence_keeps_what_was_written(sheet):
     assert page.input_value("#writer") == ""
     page.click("#writer-cancel")
     sheet.becomes(f"Unser Lehrer kauft das Haus {sheet.other_translation}")
+
+
+def test_buttons_without_anything_to_take_say_why(writing):
+    writing.page.wait_for_selector("#completions .choice")
+    assert writing.why_not("#writer-use") == "Write or take a word first"
+    writing.page.route("**/v1/complete", lambda route: route.fulfill(json={"completions": []}))
+    writing.page.fill("#writer", "Unser")
+    ghost(writing, "")
+    for button in ("#writer-next", "#writer-all"):
+        assert writing.why_not(button) == "The model offers no more words here"
+    assert writing.page.get_attribute("#writer-use", "aria-disabled") == "false"
+
+
+def test_a_finger_takes_word_or_all(phone):
+    phone.translate(phone.sentence)
+    phone.page.tap("#show-writer")
+    ghost(phone, phone.translation)
+    phone.page.tap("#writer-next")
+    assert phone.page.input_value("#writer") == "Unser"
+    ghost(phone, phone.translation.removeprefix("Unser "))
+    phone.page.tap("#writer-all")
+    assert phone.page.input_value("#writer") == phone.translation
+    phone.page.tap("#writer-use")
+    phone.page.wait_for_selector("#writing", state="hidden")
+    assert phone.target == phone.translation

@@ -29,6 +29,15 @@ export function vector(name, attributes = {}, text = "") {
   return made;
 }
 
+const usual = new WeakMap(); // the titles of buttons that can be used
+
+/** Let a button be used; or grey it, and its title, which pressing it says too (status.js), is why it cannot be. */
+export function allow(button, whyNot = "") {
+  if (!usual.has(button)) usual.set(button, button.title);
+  button.title = whyNot || usual.get(button);
+  button.setAttribute("aria-disabled", String(Boolean(whyNot)));
+}
+
 /** A function that runs `action` once calls have ceased for `wait` milliseconds; `.cancel()` forgets it. */
 export function debounced(action, wait) {
   let timer = 0;
@@ -60,5 +69,21 @@ export function focusOne(items, chosen) {
   for (const item of items) item.tabIndex = item === chosen ? 0 : -1;
   chosen?.focus();
 }
+
+/** Put a popover below an element, inside the window; above it where there is no room below. */
+export function placeAt(box, anchor) {
+  const at = anchor.getBoundingClientRect();
+  const { width, height } = box.getBoundingClientRect();
+  const left = Math.max(8, Math.min(at.left, innerWidth - width - 8));
+  const below = at.bottom + 6;
+  const top = below + height < innerHeight || at.top < height + 6 ? below : at.top - height - 6;
+  box.style.left = `${left}px`;
+  box.style.top = `${Math.max(8, Math.min(top, innerHeight - height - 8))}px`;
+}
+
+const coarse = matchMedia("(pointer: coarse)");
+
+/** The one or the other wording: a finger taps, and cannot point at anything without touching it. */
+export const byPointer = (fine, finger) => (coarse.matches ? finger : fine);
 
 export const percent = (share) => (share > 0 && share < 0.005 ? "<1%" : `${Math.round(100 * share)}%`);

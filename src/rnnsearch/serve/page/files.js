@@ -13,7 +13,10 @@ async function add(file) {
     status.show(`A file must be .txt, .tsv, .tmx or .po; got ${file.name}.`);
     return;
   }
-  if (!state.model) return;
+  if (!state.model) {
+    status.toast(`${file.name} was not sent: the server has not said yet what it translates`);
+    return;
+  }
   status.fine();
   const row = rowOf(file.name);
   $("jobs").prepend(row.item);

@@ -1,18 +1,21 @@
 // Words that belong together light up: in proportion to the attention that one paid to the other.
 
-import { $, percent } from "./dom.js";
+import { $, byPointer, percent } from "./dom.js";
 import { hypothesis } from "./store.js";
 
 const LEAST = 0.04; // attention below this is not worth a colour or a word
 const MOST = 4; // words that the line below the translation names
-const HINT = "Point at a word to see what it is aligned with; click one for other words.";
+const HINT = byPointer(
+  "Point at a word to see what it is aligned with; click one for other words.",
+  "Tap a word to see what it is aligned with; a translated one offers other words too.",
+);
 let lit = [];
 
-/** How much of each other side's word belongs to a word: [[index, weight], ...]. */
-export function weights(found, side, word) {
+/** How much of each other side's word belongs to a word, the most first: [[index, weight], ...]. */
+function weights(found, side, word) {
   if (found.attention) {
     const row = side === "target" ? (found.attention[word] ?? []) : found.attention.map((r) => r[word] ?? 0);
-    return [...row.entries()].filter(([, weight]) => weight >= LEAST);
+    return [...row.entries()].filter(([, weight]) => weight >= LEAST).sort((a, b) => b[1] - a[1]);
   }
   const [here, there] = side === "target" ? [1, 0] : [0, 1];
   return found.alignment.filter((link) => link[here] === word).map((link) => [link[there], 1]);
@@ -39,14 +42,34 @@ export function light({ side, sentence, word }) {
     span.classList.add("is-lit");
     lit.push(span);
   }
+  if (lit.length > 1) reveal(lit[1]);
   $("detail").textContent = describe(found, side, word, links);
+}
+
+function isInView(span) {
+  const [box, pane] = [span, span.closest(".scrolls")].map((e) => e.getBoundingClientRect());
+  return box.top >= pane.top && box.bottom <= pane.bottom;
+}
+
+/** Bring a word into the view of its pane; the page stays where it is. */
+function reveal(span) {
+  if (isInView(span)) return;
+  const pane = span.closest(".scrolls");
+  pane.scrollTop += span.getBoundingClientRect().top - pane.getBoundingClientRect().top - pane.clientHeight / 3;
+}
+
+/** The same for a sentence in both panes, of which a word in view is enough. */
+export function revealSentence(index) {
+  for (const side of ["source-mirror", "target"]) {
+    const words = [...$(side).querySelectorAll(`[data-sentence="${index}"]`)];
+    if (words.length && !words.some(isInView)) reveal(words[0]);
+  }
 }
 
 /** A word in words: how sure the model was, and where it came from or went to. */
 export function describe(found, side, word, links = weights(found, side, word)) {
   const [own, others] = side === "target" ? [found.words, found.source_words] : [found.source_words, found.words];
-  const strongest = links.toSorted((a, b) => b[1] - a[1]).slice(0, MOST);
-  const named = strongest.map(([n, weight]) => `${others[n]?.text ?? ""} ${found.attention ? percent(weight) : ""}`.trim());
+  const named = links.slice(0, MOST).map(([n, weight]) => `${others[n]?.text ?? ""} ${found.attention ? percent(weight) : ""}`.trim());
   const sure = side === "target" && own[word].probability != null ? `, ${percent(own[word].probability)} sure` : "";
   const arrow = side === "target" ? "from" : "to";
   return `${own[word].text}${sure}${named.length ? ` · ${arrow} ${named.join(", ")}` : ""}`;

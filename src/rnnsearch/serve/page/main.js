@@ -21,7 +21,8 @@ function confidence() {
   $("show-confidence").setAttribute("aria-pressed", String(on));
 }
 
-for (const part of [status, tabs, source, target, wordmenu, alternatives, writer, map, files, shortcuts]) part.start();
+// the target before the source, which scrolls it to where one types
+for (const part of [status, tabs, target, source, wordmenu, alternatives, writer, map, files, shortcuts]) part.start();
 $("show-confidence").addEventListener("click", confidence);
 $("source").focus({ preventScroll: true });
 await models.start();

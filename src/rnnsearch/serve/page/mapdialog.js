@@ -1,32 +1,33 @@
 // The heat map's window: zoom, a cursor for mouse and arrow keys, and saving as SVG or PNG.
 
-import { $, percent } from "./dom.js";
-import { draw, standalone } from "./heatmap.js";
-import { announce, toast } from "./status.js";
-import { hypothesis, on, state } from "./store.js";
+import { $, allow, byPointer, percent } from "./dom.js";
+import { draw, drawScale, standalone } from "./heatmap.js";
+import { toast } from "./status.js";
+import { hypothesis, on, state, whyWait } from "./store.js";
 
+const [SMALLEST, LARGEST] = [0.25, 4]; // zoom
+const HINT =
+  "A row for each word of the translation: the stronger a cell, the more it looked at that source word. " +
+  byPointer("Point at one for its number.", "Tap one for its number.");
 const scroll = $("map-scroll");
+const scale = drawScale();
 let shown = null; // {svg, width, height, place, hypothesis}
 let zoom = 1;
 let cursor = [0, 0];
 
-export const canOpen = () => Boolean(hypothesis()?.attention?.length && hypothesis().source_words.length);
-
-export function open() {
-  if (!canOpen()) {
-    announce($("show-map").title);
-    return;
-  }
+function open() {
   shown = { ...draw(hypothesis()), hypothesis: hypothesis() };
   scroll.replaceChildren(shown.svg);
-  $("map-detail").textContent = "Each row is a word of the translation: the stronger the colour, the more it looked at that source word.";
+  $("map-detail").textContent = HINT;
   $("map").showModal();
   fit();
   scroll.focus();
 }
 
 function setZoom(to) {
-  zoom = Math.max(0.25, Math.min(4, to));
+  zoom = Math.max(SMALLEST, Math.min(LARGEST, to));
+  allow($("zoom-out"), zoom > SMALLEST ? "" : "The map is as small as it can be");
+  allow($("zoom-in"), zoom < LARGEST ? "" : "The map is as large as it can be");
   shown.svg.style.width = `${shown.width * zoom}px`;
   shown.svg.style.height = `${shown.height * zoom}px`;
 }
@@ -76,8 +77,10 @@ function save(blob, kind) {
   toast(`Saved as ${link.download}`);
 }
 
-const svgBlob = () =>
-  new Blob([standalone(shown.svg, shown.width, shown.height)], { type: "image/svg+xml;charset=utf-8" });
+const svgBlob = () => {
+  const ground = getComputedStyle($("map")).backgroundColor;
+  return new Blob([standalone(shown.svg, scale, ground)], { type: "image/svg+xml;charset=utf-8" });
+};
 
 /** The drawing at twice its size, as pixels. */
 async function savePng() {
@@ -87,7 +90,7 @@ async function savePng() {
     image.src = url;
     await image.decode();
     const canvas = document.createElement("canvas");
-    [canvas.width, canvas.height] = [2 * shown.width, 2 * shown.height].map(Math.ceil);
+    [canvas.width, canvas.height] = [2 * image.width, 2 * image.height];
     canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
     canvas.toBlob((blob) => save(blob, "png"), "image/png");
   } finally {
@@ -96,6 +99,7 @@ async function savePng() {
 }
 
 export function start() {
+  $("map-detail").before(scale);
   $("show-map").addEventListener("click", open);
   $("zoom-in").addEventListener("click", () => setZoom(zoom * 1.25));
   $("zoom-out").addEventListener("click", () => setZoom(zoom / 1.25));
@@ -108,7 +112,7 @@ export function start() {
     if (row !== undefined && column !== undefined) point(Number(row), Number(column));
   });
   scroll.addEventListener("wheel", zoomByWheel, { passive: false });
-  for (const event of ["answer", "target", "current", "model"]) on(event, offer);
+  for (const event of ["answer", "target", "current", "model", "stale"]) on(event, offer);
 }
 
 function zoomByWheel(event) {
@@ -117,9 +121,9 @@ function zoomByWheel(event) {
   setZoom(zoom * (event.deltaY < 0 ? 1.1 : 1 / 1.1));
 }
 
-/** Whether there is attention to draw, on the button. */
+/** Whether there is attention to draw, or why not, on the button. */
 function offer() {
-  $("show-map").setAttribute("aria-disabled", String(!canOpen()));
+  const some = hypothesis()?.attention?.length && hypothesis().source_words.length;
   const none = state.model?.attention ? "This translation has no attention to draw" : "This model has no attention";
-  $("show-map").title = canOpen() ? "Attention as a heat map (Alt+M)" : none;
+  allow($("show-map"), whyWait() || (some ? "" : none));
 }

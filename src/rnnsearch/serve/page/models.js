@@ -1,7 +1,7 @@
 // Which model translates: from, to, and the model where several know a direction.
 
 import * as api from "./api.js";
-import { $, element } from "./dom.js";
+import { $, allow, element, placeAt } from "./dom.js";
 import * as status from "./status.js";
 import { emit, setAnswer, state, targetText } from "./store.js";
 
@@ -25,23 +25,18 @@ function use(model) {
   fill($("to"), unique(from.map((m) => [m.target, m.target_name || m.target])), model.target);
   fill($("model"), both.map((m) => [m.name, m.name]), model.name);
   $("model-label").hidden = both.length < 2;
-  $("model-note").textContent = model.score == null ? "" : `BLEU ${model.score.toFixed(1)} on its dev set`;
-  const can = Boolean(reverse());
-  $("swap").setAttribute("aria-disabled", String(!can));
+  $("model-note").hidden = model.score == null;
+  $("model-note").textContent = `BLEU ${model.score?.toFixed(1)} on text kept aside`;
   const names = [languageName(model.target), languageName(model.source)];
-  $("swap").title = can ? "Swap the languages (Alt+X)" : `No model here translates ${names[0]} into ${names[1]}`;
+  allow($("swap"), reverse() ? "" : `No model here translates ${names[0]} into ${names[1]}`);
   $("source").lang = model.source;
   for (const id of ["target", "writer", "ghost-mirror"]) $(id).lang = model.target;
   emit("model");
 }
 
 /** Translate the other way, beginning with the translation. */
-export function swap() {
+function swap() {
   const other = reverse();
-  if (!other) {
-    status.announce($("swap").title);
-    return;
-  }
   const text = targetText();
   setAnswer("", null);
   use(other);
@@ -71,5 +66,7 @@ export function start() {
   $("to").addEventListener("change", () => choose((m) => m.source === $("from").value && m.target === $("to").value));
   $("model").addEventListener("change", () => use(state.models.find((m) => m.name === $("model").value)));
   $("swap").addEventListener("click", swap);
+  allow($("swap"), "The server has not said yet what it translates");
+  $("model-said").addEventListener("toggle", () => placeAt($("model-said"), $("model-note")));
   return load();
 }

@@ -1,22 +1,16 @@
 // Keys for everything, and the page that lists them.
 
-import * as alternatives from "./alternatives.js";
 import { $, element } from "./dom.js";
-import * as map from "./mapdialog.js";
-import { swap } from "./models.js";
-import { state } from "./store.js";
-import { copy } from "./target.js";
-import * as writer from "./writer.js";
 
-/** Alt and a key, by where it is on the keyboard: Alt changes what a key types on some systems. */
+/** Alt and a key, by where it is on the keyboard (Alt changes what a key types on some systems), and its button. */
 const KEYS = {
-  KeyA: ["A", "Show other translations of the sentence", () => state.answer && alternatives.toggle()],
-  KeyM: ["M", "Show attention as a heat map", () => state.answer && map.open()],
-  KeyW: ["W", "Write the translation with completion", () => state.answer && writer.toggle()],
-  KeyP: ["P", "Shade words by probability", () => state.answer && $("show-confidence").click()],
-  KeyC: ["C", "Copy the translation", copy],
-  KeyX: ["X", "Swap the languages", swap],
-  KeyL: ["L", "Light or dark", () => $("theme").click()],
+  KeyA: ["A", "Show other translations of the sentence", "show-alternatives"],
+  KeyM: ["M", "Show attention as a heat map", "show-map"],
+  KeyW: ["W", "Write the translation with completion", "show-writer"],
+  KeyP: ["P", "Shade words by probability", "show-confidence"],
+  KeyC: ["C", "Copy the translation", "copy"],
+  KeyX: ["X", "Swap the languages", "swap"],
+  KeyL: ["L", "Light or dark", "theme"],
 };
 
 const TABLE = [
@@ -58,7 +52,8 @@ function pressed(event) {
   if (document.querySelector("dialog[open]") || (MAC && event.altKey && inField(event.target))) return;
   if (event.altKey && !event.ctrlKey && !event.metaKey && !event.shiftKey && KEYS[event.code]) {
     event.preventDefault();
-    KEYS[event.code][2]();
+    const button = $(KEYS[event.code][2]);
+    if (button.checkVisibility()) button.click();
   } else if (event.key === "?" && !inField(event.target)) {
     event.preventDefault();
     $("help").showModal();

@@ -1,8 +1,8 @@
 // The left pane: the text to translate. A field over a mirror that paints the words below it.
 
 import { $, debounced, element } from "./dom.js";
-import { light, unlight } from "./lighting.js";
-import { hypothesis, on, sentences, setCurrent, state } from "./store.js";
+import { light, revealSentence, unlight } from "./lighting.js";
+import { hypothesis, on, sentences, setCurrent, setStale, state } from "./store.js";
 import { translateNow } from "./translate.js";
 
 const field = $("source");
@@ -32,6 +32,7 @@ export function paint() {
 /** The text is another. One that is still being composed (an input method's) is not translated yet. */
 function changed(event) {
   paint();
+  setStale();
   const length = [...field.value].length;
   $("count").textContent = length ? `${length.toLocaleString("en")} character${length === 1 ? "" : "s"}` : "";
   $("clear").hidden = !length;
@@ -52,14 +53,19 @@ function wordAt(x, y) {
   return found && { side: "source", sentence: Number(found.dataset.sentence), word: Number(found.dataset.word) };
 }
 
+/** Index of the sentence that the caret is in, where its translation is there; else -1. */
+function sentenceAtCaret() {
+  if (document.activeElement !== field || field.value !== state.text) return -1;
+  const caret = field.selectionStart;
+  return sentences().findIndex((s) => s.start <= caret && caret <= s.end);
+}
+
 /** The word that the caret is in, so that the keyboard lights words as the mouse does. */
 function wordAtCaret() {
-  if (document.activeElement !== field || field.value !== state.text) return;
-  const caret = field.selectionStart;
-  const index = sentences().findIndex((s) => s.start <= caret && caret <= s.end);
+  const index = sentenceAtCaret();
   if (index < 0) return;
   setCurrent(index);
-  const at = caret - sentences()[index].start;
+  const at = field.selectionStart - sentences()[index].start;
   const word = (hypothesis(index)?.source_words ?? []).findIndex((w) => w.start <= at && at <= w.end);
   if (word >= 0) light({ side: "source", sentence: index, word });
 }
@@ -87,7 +93,10 @@ export function start() {
     setText("");
     field.focus();
   });
-  on("answer", paint);
+  on("answer", () => {
+    paint();
+    revealSentence(sentenceAtCaret()); // the translation of what is being typed
+  });
   on("target", paint);
   on("model", () => field.value.trim() && translateNow());
   on("replace-source", setText);

@@ -47,9 +47,10 @@ function retryNow() {
   action?.();
 }
 
-/** A few words that pass. */
+/** A few words that pass; before an open dialog too, behind which nobody would see or hear them. */
 export function toast(words) {
   clearTimeout(toastTimer);
+  (document.querySelector("dialog[open]") ?? document.body).append($("toast"));
   $("toast").textContent = words;
   $("toast").hidden = false;
   toastTimer = setTimeout(() => ($("toast").hidden = true), 2500);
@@ -58,7 +59,17 @@ export function toast(words) {
 /** Said by screen readers when they have finished what they say now. */
 export const announce = (words) => ($("live").textContent = words);
 
+/** A greyed button keeps its place in the tab order and, pressed, does nothing but say why. */
+function explain(event) {
+  const greyed = event.target.closest?.("[aria-disabled=true]");
+  if (!greyed) return;
+  event.stopPropagation();
+  event.preventDefault();
+  toast(greyed.title);
+}
+
 export function start() {
+  document.addEventListener("click", explain, true);
   window.addEventListener("online", () => again && retryNow());
   $("key-form").addEventListener("submit", (event) => {
     event.preventDefault();

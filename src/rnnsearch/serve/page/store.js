@@ -5,6 +5,7 @@ export const state = {
   model: null, // one of models
   text: "", // what was translated
   answer: null, // its translation (text.localised), or null
+  stale: false, // whether another text, or another model, has been asked for since
   current: 0, // index of the sentence that alternatives, attention and the writer are about
 };
 
@@ -24,16 +25,25 @@ export const hypothesis = (index = state.current) => {
 };
 export const isPreferred = (index = state.current) => Boolean(sentence(index) && preferred.has(keyOf(sentence(index))));
 
-/** Another translation of a sentence, chosen or written by the reader; null takes the model's best again. */
-export function prefer(index, chosen) {
-  const found = sentence(index);
-  if (!found) return;
+/** Another translation of a sentence of the answer, chosen or written by the reader; null takes the model's best again.
+ * The sentence, not its index: by the time that a translation is there, another may stand in its place. */
+export function prefer(found, chosen) {
   if (chosen && chosen.text !== found.best[0]?.text) preferred.set(keyOf(found), chosen);
   else preferred.delete(keyOf(found));
-  emit("target", index);
+  emit("target");
 }
 
+/** What is shown is no longer the translation of what was given. */
+export function setStale() {
+  state.stale = true;
+  emit("stale");
+}
+
+/** Why the translation cannot be used yet, or "". */
+export const whyWait = () => (state.stale ? "The translation is not ready yet" : "");
+
 export function setAnswer(text, answer) {
+  state.stale = false;
   state.text = text;
   state.answer = answer;
   state.current = Math.max(0, Math.min(state.current, sentences().length - 1));

@@ -1,9 +1,10 @@
 // The right pane: the translation, each word of it one that can be pointed at, focused and exchanged.
 
-import { $, element, focusOne, roving } from "./dom.js";
-import { describe, light, unlight } from "./lighting.js";
+import { $, allow, element, focusOne, roving } from "./dom.js";
+import { describe, light, revealSentence, unlight } from "./lighting.js";
 import { toast } from "./status.js";
-import { hypothesis, isPreferred, on, pieces, prefer, sentences, setCurrent, state, targetText } from "./store.js";
+import { hypothesis, isPreferred, on, pieces, prefer, sentence, sentences, setCurrent } from "./store.js";
+import { state, targetText, whyWait } from "./store.js";
 import { openMenu } from "./wordmenu.js";
 
 const pane = $("target");
@@ -48,13 +49,18 @@ function render() {
       : element("span", { className: "sentence", dataset: { of: piece.sentence } }, ...sentenceParts(piece.sentence)),
   );
   pane.replaceChildren(...parts);
-  pane.classList.remove("is-stale");
   const first = pane.querySelector(".word");
   if (first) first.tabIndex = 0;
   const any = Boolean(state.answer);
   $("target-empty").hidden = any;
   $("tools").hidden = $("copy").hidden = !any;
+  showStale();
   showCurrent();
+}
+
+function showStale() {
+  pane.classList.toggle("is-stale", state.stale);
+  allow($("copy"), whyWait());
 }
 
 /** Which sentence the tools are about, where there are several. */
@@ -62,6 +68,8 @@ function showCurrent() {
   const count = sentences().length;
   $("stepper").hidden = count < 2;
   $("sentence-at").textContent = `Sentence ${state.current + 1} of ${count}`;
+  allow($("sentence-before"), state.current ? "" : "This is the first sentence");
+  allow($("sentence-after"), state.current < count - 1 ? "" : "This is the last sentence");
   $("undo").hidden = !isPreferred();
   for (const part of pane.querySelectorAll(".sentence")) {
     part.classList.toggle("is-current", count > 1 && Number(part.dataset.of) === state.current);
@@ -79,13 +87,8 @@ function focused(place) {
   light(place);
 }
 
-export async function copy() {
+async function copy() {
   const text = targetText();
-  if (!text) return;
-  if (state.text !== $("source").value) {
-    toast("The translation is not ready yet");
-    return;
-  }
   try {
     await navigator.clipboard.writeText(text);
   } catch {
@@ -104,19 +107,18 @@ function copyBySelection(text) {
   before?.focus();
 }
 
-function step(by) {
-  setCurrent(Math.max(0, Math.min(sentences().length - 1, state.current + by)));
-}
 
 export function start() {
   roving(pane, ".word", { horizontal: true });
-  pane.addEventListener("pointerover", (event) => {
+  // not pointerover, which comes too where the pane scrolls below a pointer that rests
+  pane.addEventListener("pointermove", (event) => {
     const place = event.pointerType === "mouse" && placeOf(event.target);
     if (place) light(place);
   });
   pane.addEventListener("pointerleave", unlight);
   pane.addEventListener("focusin", (event) => placeOf(event.target) && focused(placeOf(event.target)));
-  pane.addEventListener("focusout", unlight);
+  // in the menu the word is still the one that is looked at, and a finger has no other way to see its light
+  pane.addEventListener("focusout", (event) => event.relatedTarget?.closest("#word-menu") || unlight());
   const open = (event) => {
     const place = placeOf(event.target);
     if (!place || !getSelection().isCollapsed) return;
@@ -127,13 +129,16 @@ export function start() {
   pane.addEventListener("click", open);
   pane.addEventListener("keydown", (event) => (event.key === "Enter" || event.key === " ") && open(event));
   $("copy").addEventListener("click", copy);
-  $("undo").addEventListener("click", () => prefer(state.current, null));
-  $("sentence-before").addEventListener("click", () => step(-1));
-  $("sentence-after").addEventListener("click", () => step(1));
+  $("undo").addEventListener("click", () => prefer(sentence(), null));
+  $("sentence-before").addEventListener("click", () => setCurrent(state.current - 1));
+  $("sentence-after").addEventListener("click", () => setCurrent(state.current + 1));
   on("answer", render);
   on("target", render);
-  on("current", showCurrent);
-  on("stale", () => pane.classList.add("is-stale"));
+  on("current", () => {
+    showCurrent();
+    revealSentence(state.current);
+  });
+  on("stale", showStale);
   on("partial", (text) => {
     pane.textContent = text;
     $("target-empty").hidden = true;

@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { $ } from "./dom.js";
 import * as status from "./status.js";
-import { emit, setAnswer, state, targetText } from "./store.js";
+import { emit, setAnswer, setStale, state, targetText } from "./store.js";
 
 const PATIENCE = 500; // milliseconds after which a slow answer is preceded by a quick one, word by word
 let running = null;
@@ -20,7 +20,7 @@ export async function translateNow() {
   }
   const mine = (running = new AbortController());
   busy(true);
-  emit("stale");
+  setStale();
   const slow = setTimeout(preview, PATIENCE, text, mine.signal);
   try {
     const answer = await api.translate({ text, model: state.model.name }, mine.signal);

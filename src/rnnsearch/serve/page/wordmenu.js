@@ -1,10 +1,11 @@
 // Other words for a word of the translation: choose one, and the model finds the rest anew.
 
 import * as api from "./api.js";
-import { $, element, focusOne, percent, roving } from "./dom.js";
+import { $, byPointer, element, focusOne, percent, placeAt, roving } from "./dom.js";
 import { forced } from "./forced.js";
+import { describe } from "./lighting.js";
 import * as status from "./status.js";
-import { hypothesis, prefer, sentence, state } from "./store.js";
+import { hypothesis, on, prefer, sentence, state } from "./store.js";
 
 const menu = $("word-menu");
 let asking = null;
@@ -14,20 +15,22 @@ let owner = null;
 export async function openMenu(index, word, span) {
   asking?.abort();
   const mine = (asking = new AbortController());
-  owner = { index, word };
+  owner = { index, word, sentence: sentence(index) };
   const found = hypothesis(index);
   const title = element("h2", { textContent: `Instead of “${found.words[word].text}”` });
+  // a menu at a finger may hide the line below the translation
+  const head = [title, ...byPointer([], [element("p", { className: "note", textContent: describe(found, "target", word) })])];
   const waiting = element("p", { className: "note", textContent: "Looking …" });
-  menu.replaceChildren(title, waiting);
+  menu.replaceChildren(...head, waiting);
   menu.showPopover();
-  place(span);
+  placeAt(menu, span);
   try {
-    const request = { text: sentence(index).source, translation: found.text, word, n_best: 6, model: state.model.name };
+    const request = { text: owner.sentence.source, translation: found.text, word, n_best: 6, model: state.model.name };
     const others = await api.alternatives(request, mine.signal);
     if (mine !== asking) return;
-    if (others.length) fill(title, others);
+    if (others.length) fill(head, others);
     else waiting.textContent = "The model has no other word here.";
-    place(span);
+    placeAt(menu, span);
   } catch (error) {
     if (error.name === "AbortError") return;
     menu.hidePopover();
@@ -35,7 +38,7 @@ export async function openMenu(index, word, span) {
   }
 }
 
-function fill(title, others) {
+function fill(head, others) {
   const items = others.map((other) =>
     element(
       "button",
@@ -44,26 +47,15 @@ function fill(title, others) {
       element("span", { className: "note", textContent: percent(other.probability) }),
     ),
   );
-  menu.replaceChildren(title, ...items);
+  menu.replaceChildren(...head, ...items);
   focusOne(items, items[0]);
 }
 
-/** Below the word, inside the window; above it where there is no room below. */
-function place(span) {
-  const at = span.getBoundingClientRect();
-  const { width, height } = menu.getBoundingClientRect();
-  const left = Math.max(8, Math.min(at.left, innerWidth - width - 8));
-  const below = at.bottom + 6;
-  const top = below + height < innerHeight || at.top < height + 6 ? below : at.top - height - 6;
-  menu.style.left = `${left}px`;
-  menu.style.top = `${Math.max(8, Math.min(top, innerHeight - height - 8))}px`;
-}
-
 async function take(text) {
-  const { index, word } = owner;
+  const { index, word, sentence: of } = owner;
   menu.hidePopover();
   try {
-    prefer(index, await forced(sentence(index).source, text));
+    prefer(of, await forced(of.source, text));
     status.announce(text);
     focusWord(index, word);
   } catch (error) {
@@ -86,5 +78,7 @@ export function start() {
       focusWord(owner.index, owner.word);
     }
   });
-  addEventListener("resize", () => menu.matches(":popover-open") && menu.hidePopover());
+  const close = () => menu.matches(":popover-open") && menu.hidePopover();
+  addEventListener("resize", close);
+  on("answer", close); // its word is no longer there
 }

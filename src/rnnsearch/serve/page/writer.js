@@ -1,7 +1,7 @@
 // Interactive completion: the reader writes the translation's beginning, the model says how it goes on.
 
 import * as api from "./api.js";
-import { $, debounced, element } from "./dom.js";
+import { $, allow, debounced, element } from "./dom.js";
 import { forced } from "./forced.js";
 import * as status from "./status.js";
 import { firstWord } from "./text.js";
@@ -14,9 +14,9 @@ let asking = null;
 let rest = ""; // what the model would write after the field's text
 let about = -1; // index of the sentence that is being written
 
-export const isOpen = () => !$("writing").hidden;
+const isOpen = () => !$("writing").hidden;
 
-export function toggle() {
+function toggle() {
   if (isOpen()) close();
   else open();
 }
@@ -36,7 +36,7 @@ function open() {
   ask();
 }
 
-export function close() {
+function close() {
   if (!isOpen()) return;
   later.cancel();
   asking?.abort();
@@ -57,7 +57,8 @@ function offer(text) {
     element("span", { className: "ghost", textContent: rest.slice(next.length) }),
     "\u200b",
   );
-  $("writer-next").setAttribute("aria-disabled", String(!next));
+  for (const id of ["writer-next", "writer-all"]) allow($(id), next ? "" : "The model offers no more words here");
+  allow($("writer-use"), field.value.trim() ? "" : "Write or take a word first");
   field.dir = getComputedStyle(mirror).direction; // an empty field begins on the ghost's side
 }
 
@@ -134,7 +135,7 @@ function pressed(event) {
   } else if (event.key === "Enter" && plain) {
     event.preventDefault(); // a sentence is one line
     if (event.ctrlKey && rest) take(rest);
-    else use();
+    else $("writer-use").click(); // which says why, where there is nothing to use yet
   } else if (event.key === "Escape") {
     event.preventDefault();
     $("writer-use").focus(); // out of the field, where Tab takes words; nothing is lost
@@ -142,13 +143,12 @@ function pressed(event) {
 }
 
 async function use() {
-  const index = about;
+  const of = sentence(about);
   const text = field.value.trimEnd();
-  if (!text) return;
   later.cancel();
   asking?.abort();
   try {
-    prefer(index, await forced(sentence(index).source, text));
+    prefer(of, await forced(of.source, text));
   } catch (error) {
     status.fault(error, use);
     return;
@@ -161,12 +161,12 @@ async function use() {
 /** Another sentence has become the current one: what was written of the one before is kept, and the writer follows. */
 async function follow() {
   if (!isOpen()) return;
-  const [index, text, before] = [about, field.value.trimEnd(), document.activeElement];
+  const [of, text, before] = [sentence(about), field.value.trimEnd(), document.activeElement];
   close();
   open();
   if (before === $("source")) before.focus();
   try {
-    if (text) prefer(index, await forced(sentence(index).source, text));
+    if (text) prefer(of, await forced(of.source, text));
   } catch (error) {
     status.fault(error);
   }
@@ -179,9 +179,9 @@ export function start() {
     close();
     $("show-writer").focus();
   });
-  $("writer-next").addEventListener("click", () => {
-    take(firstWord(rest)); // for those without a Tab key
-  });
+  // for those without a Tab key, and for a finger
+  $("writer-next").addEventListener("click", () => take(firstWord(rest)));
+  $("writer-all").addEventListener("click", () => take(rest));
   field.addEventListener("input", typed);
   field.addEventListener("compositionend", later);
   field.addEventListener("keydown", pressed);
