@@ -5,7 +5,7 @@ import random
 import polib
 import pytest
 
-from rnnsearch.data.formats import FORMATS, read_document
+from rnnsearch.data.formats import FORMATS, MOST_LINES, read_document
 from rnnsearch.errors import DataError
 
 
@@ -102,7 +102,33 @@ def test_a_po_file_is_never_another_files_name(tmp_path):
         read_document("a.po", str(secret).encode(), "en", "de")
 
 
+def test_tmx_keeps_its_prefixes():
+    tmx = b'<tmx xmlns="urn:tmx" xmlns:x="urn:x"><tu x:id="1"><tuv xml:lang="en"><seg>one</seg></tuv></tu></tmx>'
+    filled = upper("a.tmx", tmx).decode()
+    assert '<tu x:id="1"><tuv xml:lang="en"><seg>one</seg></tuv><tuv xml:lang="de"><seg>ONE</seg></tuv></tu>' in filled
+    assert '<tmx xmlns="urn:tmx" xmlns:x="urn:x">' in filled
+
+
+def test_a_document_is_filled_anew():
+    for name, content in (("a.tsv", b"one"), ("a.tmx", TMX.encode()), ("a.po", PO.encode())):
+        document = read_document(name, content, "en", "de")
+        first = document.filled(document.segments)
+        document.filled(["x"] * len(document.segments))
+        assert document.filled(document.segments) == first
+
+
+def test_an_entry_of_a_po_file_may_have_many_lines():
+    text = '"x\\n"\n' * (MOST_LINES // 4)
+    entry = f'\nmsgid ""\n{text}msgstr ""\n'
+    content = PO + entry * 3 + "#: a:1\n" * 2 * MOST_LINES + entry
+    assert len(read_document("a.po", content.encode(), "en", "de").segments) == 3 + 4
+
+
 BOMB = b'<!DOCTYPE tmx [<!ENTITY a "x"><!ENTITY b "&a;&a;">]><tmx><body>&b;</body></tmx>'
+
+
+ATTRIBUTES = b'<!DOCTYPE tmx [<!ATTLIST seg x CDATA "long">]><tmx/>'
+LINES = b'msgid ""\n' + b'"x"\n' * 2000 + b'msgstr ""\n'
 
 
 @pytest.mark.parametrize(
@@ -116,9 +142,13 @@ BOMB = b'<!DOCTYPE tmx [<!ENTITY a "x"><!ENTITY b "&a;&a;">]><tmx><body>&b;</bod
         ("a.po", b"no catalogue", "a.po: must be a PO file; got"),
         ("a.tmx", b"<tmx>", "a.tmx: must be TMX; got no element found"),
         ("a.tmx", b"<x/>", "a.tmx: must be TMX; got XML whose root is <x>"),
-        ("a.tmx", BOMB, "a.tmx: must declare no entities of its own"),
+        ("a.tmx", BOMB, "a.tmx: must declare no entities or attributes of its own"),
         ("a.tmx", b"<tmx>" + b"<a>" * 2000 + b"</a>" * 2000 + b"</tmx>", "a.tmx: must have at most 50 elements inside"),
         ("a.tmx", b"", "a.tmx: must be TMX"),
+        ("a.tmx", ATTRIBUTES, "a.tmx: must declare no entities or attributes of its own; it does"),
+        ("a.po", LINES, "a.po:2001: an entry must have at most 2,000 lines; it has more"),
+        ("a.po", LINES.replace(b'"x"', b'#~ "x"'), "a.po:2001: an entry must have"),
+        ("a.po", b'msgid ""\nmsgstr "a: b' + b"\\nx" * 2000 + b'"\n', "a.po:2: an entry must have at most 2,000 lines"),
     ],
 )
 def test_what_is_not_what_it_says_is_refused(name, content, said):

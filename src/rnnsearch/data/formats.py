@@ -3,7 +3,6 @@
 What has a translation already keeps it; everything else of the file stays as it is.
 """
 
-import copy
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -15,9 +14,13 @@ from xml.parsers import expat
 from rnnsearch.errors import DataError, did_you_mean
 from rnnsearch.text.languages import base
 
-LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
+LANGUAGE = "xml:lang"
 DEEPEST = 50
 """Elements inside one another in a TMX file."""
+MOST_LINES = 2000
+"""Lines of one entry of a PO file, its escaped line ends counted too: the library copies all that it has of an entry
+for each."""
+_LINE_END = re.compile(r"\\[nrvf]")
 _NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _READABLE = frozenset({"hi", "sub"})
 """Elements inside a TMX segment whose content is text; that of the others is markup of the original file."""
@@ -56,18 +59,22 @@ class Tsv(Document):
 
     def __init__(self, name: str, content: bytes, source: str, target: str) -> None:
         self._mark, text = _decoded(name, content)
-        self._rows = [line.split("\t") for line in text.split("\n")]
-        self._ends = ["\r" if row[-1].endswith("\r") else "" for row in self._rows]
-        self._rows = [[*row[:-1], row[-1].removesuffix("\r")] for row in self._rows]
-        self._places = [n for n, row in enumerate(self._rows) if row[0].strip() and not "".join(row[1:2]).strip()]
-        self.segments = [self._rows[n][0] for n in self._places]
+        self._lines = text.split("\n")
+        self._places: list[int] = []
+        self.segments = []
+        for n, (first, *others) in enumerate(map(_cells, self._lines)):
+            if first.strip() and not "".join(others[:1]).strip():
+                self._places.append(n)
+                self.segments.append(first)
 
     def filled(self, translations: Sequence[str]) -> bytes:
         """The rows; a tab in a translation becomes a space."""
-        rows = [list(row) for row in self._rows]
+        lines = list(self._lines)
         for n, translation in zip(self._places, translations, strict=True):
-            rows[n][1:2] = [translation.replace("\t", " ")]
-        lines = ["\t".join(row) + end for row, end in zip(rows, self._ends, strict=True)]
+            end = "\r" if lines[n].endswith("\r") else ""
+            row = _cells(lines[n])
+            row[1:2] = [translation.replace("\t", " ")]
+            lines[n] = "\t".join(row) + end
         return self._mark + "\n".join(lines).encode()
 
 
@@ -78,31 +85,24 @@ class Tmx(Document):
     """
 
     def __init__(self, name: str, content: bytes, source: str, target: str) -> None:
-        self._doctype = _checked_doctype(name, content)
-        try:
-            self._root = ElementTree.fromstring(content)
-        except (ElementTree.ParseError, ValueError, LookupError) as error:
-            raise DataError(f"{name}: must be TMX; got {error}") from None
+        self._doctype, self._root = _tree(name, content)
         if self._root.tag != "tmx":
-            raise DataError(f"{name}: must be TMX; got XML whose root is <{self._root.tag}>")
+            raise DataError(f"{name}: must be TMX; got XML whose root is <{self._root.tag[:40]}>")
         self._target = target
-        self._places: list[int] = []
+        self._units: list[ElementTree.Element] = []
         self.segments: list[str] = []
-        for n, unit in enumerate(self._root.iter("tu")):
+        for unit in self._root.iter("tu"):
             if not _segment(unit, target).strip() and (text := _segment(unit, source)).strip():
-                self._places.append(n)
+                self._units.append(unit)
                 self.segments.append(text)
 
     def filled(self, translations: Sequence[str]) -> bytes:
         """The memory with the new variants."""
-        root = copy.deepcopy(self._root)
-        units = list(root.iter("tu"))
-        for n, translation in zip(self._places, translations, strict=True):
-            for empty in [variant for variant in units[n].findall("tuv") if _is(variant, self._target)]:
-                units[n].remove(empty)
-            variant = ElementTree.SubElement(units[n], "tuv", {LANGUAGE: self._target})
+        for unit, translation in zip(self._units, translations, strict=True):
+            unit[:] = [child for child in unit if child.tag != "tuv" or not _is(child, self._target)]
+            variant = ElementTree.SubElement(unit, "tuv", {LANGUAGE: self._target})
             ElementTree.SubElement(variant, "seg").text = _NO_XML.sub("", translation)
-        body = ElementTree.tostring(root, encoding="unicode")
+        body = ElementTree.tostring(self._root, encoding="unicode")
         return f'<?xml version="1.0" encoding="UTF-8"?>\n{self._doctype}{body}\n'.encode()
 
 
@@ -113,30 +113,29 @@ class Po(Document):
         import polib
 
         _, text = _decoded(name, content)
+        _require_short_entries(name, text)
         try:
             # The library takes the text for a file's name where there is such a file; none ends in a line feed.
             self._catalogue = polib.pofile(f"{text}\n")
         except Exception as error:  # whatever it raises is about the text
             raise DataError(f"{name}: must be a PO file; got {error}") from None
         self._target = target
-        self._places = [n for n, entry in enumerate(self._catalogue) if _is_open(entry)]
+        self._open = [entry for entry in self._catalogue if _is_open(entry)]
         self.segments = []
-        for n in self._places:
-            entry = self._catalogue[n]
+        for entry in self._open:
             self.segments += [entry.msgid, *([entry.msgid_plural] if entry.msgid_plural else [])]
 
     def filled(self, translations: Sequence[str]) -> bytes:
         """The catalogue; a plural's further forms are all made of its English-style plural."""
-        catalogue, new = copy.deepcopy(self._catalogue), iter(translations)
-        for n in self._places:
-            entry = catalogue[n]
+        catalogue, new = self._catalogue, iter(translations)
+        for entry in self._open:
             first = next(new)
             if entry.msgid_plural:
                 other = next(new)
                 entry.msgstr_plural = {form: other if form else first for form in entry.msgstr_plural or (0, 1)}
             else:
                 entry.msgstr = first
-            entry.flags.append("fuzzy")
+            entry.fuzzy = True
         catalogue.metadata["Content-Type"] = "text/plain; charset=UTF-8"
         if not catalogue.metadata.get("Language"):
             catalogue.metadata["Language"] = self._target
@@ -165,12 +164,32 @@ def _decoded(name: str, content: bytes) -> tuple[bytes, str]:
         raise DataError(f"{name}:{line}: must be UTF-8; got byte 0x{content[error.start]:02x}") from None
 
 
-def _checked_doctype(name: str, content: bytes) -> str:
-    """The line that names the document's type; empty for none.
+def _cells(line: str) -> list[str]:
+    """The first two columns of a row, and the rest."""
+    return line.removesuffix("\r").split("\t", 2)
 
-    Errors: DataError for XML that declares entities (a small file could then fill the memory) or is too deep.
+
+def _require_short_entries(name: str, text: str) -> None:
+    """Errors: DataError for a PO file with an entry of too many lines."""
+    lines = 0
+    for number, whole in enumerate(text.splitlines(), 1):
+        line = whole.strip().removeprefix("#~").lstrip()
+        if line.startswith("msgstr"):  # all that comes after it is of this text, or of the next entry
+            lines = 0
+        if line and not line.startswith("#:"):  # places in a program, which are a list
+            lines += 1 + len(_LINE_END.findall(line))
+        if lines > MOST_LINES:
+            raise DataError(f"{name}:{number}: an entry must have at most {MOST_LINES:,} lines; it has more")
+
+
+def _tree(name: str, content: bytes) -> tuple[str, ElementTree.Element]:
+    """The line that names the document's type, empty for none, and its root. Names keep their prefixes: one written
+    out for its prefix could make each element as long as the file.
+
+    Errors: DataError for what is no XML, is too deep, or declares entities or attributes, with which a small file
+    could fill the memory.
     """
-    depth, doctype = 0, ""
+    depth, doctype, tree = 0, "", ElementTree.TreeBuilder()
 
     def typed(kind: str, system: str | None, public: str | None, _: int) -> None:
         nonlocal doctype
@@ -178,28 +197,32 @@ def _checked_doctype(name: str, content: bytes) -> str:
             doctype = f"<!DOCTYPE {kind} " + (f'PUBLIC "{public}"' if public else "SYSTEM") + f' "{system}">\n'
 
     def declared(*_: Any) -> None:
-        raise DataError(f"{name}: must declare no entities of its own; it does")
+        raise DataError(f"{name}: must declare no entities or attributes of its own; it does")
 
-    def opened(*_: Any) -> None:
+    def opened(tag: str, attributes: dict[str, str]) -> None:
         nonlocal depth
         depth += 1
+        tree.start(tag, attributes)
         if depth > DEEPEST:
             raise DataError(f"{name}: must have at most {DEEPEST} elements inside one another; it has more")
 
-    def closed(*_: Any) -> None:
+    def closed(tag: str) -> None:
         nonlocal depth
         depth -= 1
+        tree.end(tag)
 
     parser = expat.ParserCreate()
     parser.StartDoctypeDeclHandler = typed
-    parser.EntityDeclHandler = declared
+    parser.EntityDeclHandler = parser.AttlistDeclHandler = declared
     parser.StartElementHandler = opened
     parser.EndElementHandler = closed
+    parser.CharacterDataHandler = tree.data
+    parser.buffer_text = True
     try:
         parser.Parse(content, True)
     except (expat.ExpatError, ValueError, LookupError) as error:
         raise DataError(f"{name}: must be TMX; got {error}") from None
-    return doctype
+    return doctype, tree.close()
 
 
 def _is(variant: ElementTree.Element, language: str) -> bool:
