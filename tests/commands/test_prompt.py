@@ -18,6 +18,8 @@ from rich.console import Console
 import rnnsearch
 from rnnsearch.cli.io import input_portions
 from rnnsearch.cli.prompt import Prompt
+from rnnsearch.data.corpus import LONGEST
+from rnnsearch.errors import DataError
 from rnnsearch.translate import Translator
 
 CAT = "the small cat sees the dog."
@@ -93,6 +95,21 @@ def test_a_portion_ends_where_no_more_has_come(pipe):
     os.write(pipe, long)
     os.close(pipe)
     assert list(portions) == [[long.decode()]]
+
+
+def test_a_line_of_standard_input_has_a_most(tmp_path, monkeypatch):
+    for content in (b"a\n" + b"x" * (LONGEST + 1), b"a\n" + b"x" * (LONGEST + 1) + b"\nb\n"):
+        (tmp_path / "in").write_bytes(content)
+        with (tmp_path / "in").open(encoding="utf-8") as stream:
+            monkeypatch.setattr(sys, "stdin", stream)
+            with pytest.raises(DataError, match="<standard input>:2: a line must have at most 1,048,576 bytes"):
+                list(input_portions(None, 3))
+
+
+def test_of_long_lines_of_a_file_fewer_make_a_portion(tmp_path, monkeypatch):
+    monkeypatch.setattr("rnnsearch.data.corpus.HELD", 10)
+    (tmp_path / "in").write_text("12345\n123456\n1\n2\n", encoding="utf-8")
+    assert list(input_portions(tmp_path / "in", 3)) == [["12345", "123456"], ["1", "2"]]
 
 
 def test_a_file_as_standard_input_comes_in_whole_portions(tmp_path, monkeypatch):

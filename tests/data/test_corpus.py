@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from rnnsearch.data.corpus import Row, read_lines, read_rows
+from rnnsearch.data.corpus import LONGEST, Row, read_chunks, read_lines, read_rows
 from rnnsearch.errors import DataError
 
 
@@ -109,6 +109,28 @@ def test_damaged_compressed_files_are_refused(tmp_path, suffix, damage):
     path.write_bytes(whole[: len(whole) // 2] if damage == "cut" else b"plain text, not compressed at all")
     with pytest.raises(DataError, match=r"text\.(gz|zst):\d+: the compressed file is damaged"):
         list(read_lines(path))
+
+
+def test_a_line_has_a_most(tmp_path):
+    path = tmp_path / "text"
+    for size, end in ((LONGEST, b""), (LONGEST, b"\n"), (LONGEST - 1, b"\r\n")):
+        path.write_bytes(b"\n" + b"a" * size + end)
+        assert list(map(len, read_lines(path))) == [0, size]
+    path.write_bytes(b"\n" + b"a" * (LONGEST + 1) + b"\n")
+    with pytest.raises(
+        DataError, match=r"text:2: a line must have at most 1,048,576 bytes; it has more \(must be text"
+    ):
+        list(read_lines(path))
+
+
+def test_of_long_lines_fewer_are_held(tmp_path, monkeypatch):
+    monkeypatch.setattr("rnnsearch.data.corpus.HELD", 500)
+    (tmp_path / "a.en").write_bytes(b"".join(b"%d\n" % n for n in range(300)))
+    (tmp_path / "a.de").write_bytes(b"".join(b"%100d\n" % n for n in range(300)))
+    chunks = list(read_chunks(["a.en|a.de"], tmp_path))
+    assert len(chunks) == 300 // 16 + 1
+    rows = [(row.line, int(row.source), int(row.target)) for chunk in chunks for row in chunk.rows()]
+    assert rows == [(n + 1, n, n) for n in range(300)]
 
 
 def test_rows_of_any_number_of_sides_may_lack_some(tmp_path):

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BufferedIOBase
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, cast
 
@@ -70,27 +69,38 @@ def input_portions(path: Path | None, size: int) -> Iterator[list[str]]:
     From standard input a portion ends, too, where no more is there to be read: who writes a line and waits for its
     answer gets it. Errors: DataError for a missing file or a line that is not UTF-8.
     """
-    if path is not None:
-        from rnnsearch.data.corpus import read_lines
+    from rnnsearch.data.corpus import HELD, LONGEST, read_lines, too_long
 
-        known = iter(read_lines(path))
-        while portion := list(islice(known, size)):
+    if path is not None:
+        portion, held = list[str](), 0
+        for text in read_lines(path):
+            portion.append(text)
+            held += len(text)
+            if len(portion) == size or held > HELD:
+                yield portion
+                portion, held = [], 0
+        if portion:
             yield portion
         return
     stream, block = cast(BufferedIOBase, sys.stdin.buffer), b"more"
-    number, waiting, begun = 0, list[str](), list[bytes]()
+    number, waiting, begun, held = 0, list[str](), list[bytes](), 0
     while block:
         if waiting and not _ready(stream):
             yield waiting
             waiting = []
         block = stream.read1(_BLOCK)
         begun.append(block)
+        held += len(block)
         if block and b"\n" not in block:
+            if held > LONGEST:
+                raise too_long(f"<standard input>:{number + 1}")
             continue
         *lines, rest = b"".join(begun).split(b"\n")
-        begun = [rest]
+        begun, held = [rest], len(rest)
         for line in lines if block or not rest else [*lines, rest]:
             number += 1
+            if len(line) > LONGEST:
+                raise too_long(f"<standard input>:{number}")
             waiting.append(_decoded(line, number))
             if len(waiting) == size:
                 yield waiting

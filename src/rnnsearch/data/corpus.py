@@ -9,6 +9,7 @@ import io
 import zlib
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
+from functools import partial
 from itertools import count, islice, repeat
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +23,13 @@ from rnnsearch.text.spans import words
 
 INVALID = "invalid UTF-8"
 ONE_COLUMN = "one column"
+LONGEST = 1 << 20
+"""Bytes of a line. A sentence has some hundreds; a file whose lines do not end would fill the memory."""
+HELD = 1 << 24
+"""Bytes of lines that are held at a time, give or take `_STEP` lines: of long lines, fewer than asked for."""
+_STEP = 16
+_BLOCK = 1 << 11
+"""Bytes of a .zst file decompressed at a time: they may become 32,768 times as many."""
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -110,7 +118,7 @@ class Chunk(NamedTuple):
     def _of_table(self) -> Iterator[Row]:
         assert self.texts[0] is not None
         for number, line in enumerate(self.texts[0].split(b"\n"), self.first):
-            cells = line.split(b"\t")[: self.sides]
+            cells = line.split(b"\t", self.sides)[: self.sides]
             if number == 1 and line and len(cells) == 1:
                 what, wanted = "two text files", "a source and a target with a tab between"
                 if self.sides != 2:
@@ -177,7 +185,7 @@ def _chunks(sides: list[Path | None], count: int, links: Path | None, size: int)
         files = [stack.enter_context(closing(_raw_lines(path))) for path in paths]
         first = 1
         while True:
-            columns = [list(islice(file, size)) for file in files]
+            columns = _columns(files, size)
             for path, file, column in zip(paths, files, columns, strict=True):
                 if len(column) != len(columns[0]):
                     here = first - 1 + len(columns[0]) + sum(1 for _ in files[0])
@@ -190,6 +198,25 @@ def _chunks(sides: list[Path | None], count: int, links: Path | None, size: int)
             texts = tuple(None if path is None else next(below) for path in sides)
             yield Chunk(texts, count, next(below, None), paths[0], links, first)
             first += len(columns[0])
+
+
+def _columns(files: Sequence[Iterator[bytes]], size: int) -> list[list[bytes]]:
+    """The next lines of each file: `size`, or as many as are held at a time."""
+    columns, taken, held = [list[bytes]() for _ in files], 0, 0
+    while taken < size and held < HELD and all(len(column) == taken for column in columns):
+        step = min(_STEP, size - taken)
+        for file, column in zip(files, columns, strict=True):
+            column.extend(islice(file, step))
+            held += sum(map(len, column[taken:]))
+        taken += step
+    return columns
+
+
+def too_long(where: str) -> DataError:
+    """What is said of a line of more than `LONGEST` bytes."""
+    return DataError(
+        f"{where}: a line must have at most {LONGEST:,} bytes; it has more (must be text, a sentence a line)"
+    )
 
 
 def check_files(paths: Sequence[Path]) -> None:
@@ -213,7 +240,9 @@ def _raw_lines(path: Path) -> Generator[bytes, None, None]:
     number = 0
     try:
         with _open(path) as file:
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(iter(partial(file.readline, LONGEST + 1), b""), 1):
+                if len(line) > LONGEST and not line.endswith(b"\n"):
+                    raise too_long(f"{path}:{number}")
                 text = line.removeprefix(_BOM) if number == 1 else line
                 yield text.removesuffix(b"\n").removesuffix(b"\r")
     except (gzip.BadGzipFile, EOFError, zlib.error, zstandard.ZstdError) as error:
@@ -248,7 +277,7 @@ class _ZstdFrames(io.RawIOBase):
 
     def readinto(self, buffer: Any, /) -> int:
         while not self._ready:
-            block = self._rest or self._file.read(1 << 17)
+            block = self._rest or self._file.read(_BLOCK)
             if not block:
                 if self._frame is not None and not self._frame.eof:
                     raise zstandard.ZstdError("its last frame is not whole")
