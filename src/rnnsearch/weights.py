@@ -16,6 +16,8 @@ from rnnsearch.errors import ModelError
 from rnnsearch.files import atomic_file
 
 FORMAT = "rnnsearch-1"
+FLOATS = frozenset({"F16", "BF16", "F32", "F64"})
+"""What a parameter may be stored as. Of other kinds the library may pack several numbers into an element."""
 
 
 def weights(model: nn.Module) -> dict[str, Tensor]:
@@ -64,7 +66,12 @@ def require_shapes(path: Path, model: nn.Module) -> None:
     are read."""
     own = weights(model)
     with _opened(path) as file:
-        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+        stored = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+        shapes = {name: tuple(own.get_shape()) for name, own in stored.items()}
+        kinds = {name: own.get_dtype() for name, own in stored.items()}
+    for name, kind in kinds.items():
+        if kind not in FLOATS:
+            raise ModelError(f"{path}: does not fit the model of its config: {name} is of {kind}, must be of floats")
     for name in sorted(own.keys() | shapes.keys()):
         here = tuple(own[name].shape) if name in own else "no such parameter"
         there = shapes.get(name, "no such tensor")

@@ -130,6 +130,8 @@ def test_weights_of_another_model(saved):
     assert refused(folder) == f"{fits_not}extra is (2,), must be no such parameter"
     save_weights(path, {name: tensor for name, tensor in own.items() if name != "output.bias"})
     assert refused(folder) == f"{fits_not}output.bias is no such tensor, must be (7,)"
+    save_weights(path, own | {"output.bias": torch.ones(7, dtype=torch.int32)})
+    assert refused(folder) == f"{fits_not}output.bias is of I32, must be of floats"
     other = system_of(config_of("text.type=words", "model.decoder.size=8"), system.tokenizers.values())
     save_system(folder, other, own)
     assert refused(folder).startswith(fits_not)

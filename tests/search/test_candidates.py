@@ -84,6 +84,11 @@ def test_lists_are_kept_in_the_model_folder(tmp_path):
     for source, target in ((9, 12), (10, 8)):
         with pytest.raises(ModelError, match=r"candidates\.safetensors: must be of this model's vocabularies"):
             read(tmp_path, 1, source, target)
+    whole = torch.ones(10, KEPT, dtype=torch.int32)
+    for frequent in (torch.tensor([-9], dtype=torch.int32), torch.tensor([torch.nan]), torch.tensor([1])):
+        save(tmp_path, {"translations": whole, "frequent": frequent})
+        with pytest.raises(ModelError, match=r"candidates\.safetensors: must be of this model's vocabularies"):
+            read(tmp_path, 1, 10, 12)
     (tmp_path / "empty").mkdir()
     with pytest.raises(ModelError, match=r"make it with `rnnsearch candidates \S+ SRC TGT`"):
         read(tmp_path / "empty", 1, 10, 12)

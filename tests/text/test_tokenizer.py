@@ -178,17 +178,32 @@ def test_foreign_files(bpe, tmp_path):
     bpe.save(path)
     ours = json.loads(path.read_text(encoding="utf-8"))
     other = {**ours["model"], "vocab": {**ours["model"]["vocab"], "<pad>": UNK, "<unk>": PAD}}
+    gap = {**ours["model"]["vocab"], "zzz": 1 << 31}
     faults: dict[str, object] = {
         "got expected": {"hello": "world"},
         "got one of model Unigram": json.loads(tokenizers.Tokenizer(models.Unigram()).to_str()),
         "got one whose first symbols are not <pad>, <unk>, <s>, </s>": {**ours, "model": other},
         "got one that does not put a space before the text": {**ours, "normalizer": None},
+        "got one that does not put a space before": {**ours, "normalizer": {"type": "Prepend", "prepend": "aa"}},
+        "got one that does not split the text by one pattern": {**ours, "pre_tokenizer": None},
+        "got one that changes the length of the text": {**ours, "padding": PADDING},
+        "got one whose ids do not count the symbols from 0": {**ours, "model": {**ours["model"], "vocab": gap}},
         "got one with added tokens, which raw text could inject": {**ours, "added_tokens": [added(EOS)]},
     }
     for message, content in faults.items():
         path.write_text(json.dumps(content), encoding="utf-8")
         with pytest.raises(ModelError, match=f"must be a tokenizer that rnnsearch saved; {message}"):
             Tokenizer.load(path)
+
+
+def test_a_deep_file(tmp_path):
+    (tmp_path / "t.json").write_text("[" * 100_000, encoding="utf-8")
+    with pytest.raises(ModelError, match="must be whole JSON; got maximum recursion depth"):
+        Tokenizer.load(tmp_path / "t.json")
+
+
+PADDING = {"strategy": {"Fixed": 1 << 40}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0}
+PADDING |= {"pad_type_id": 0, "pad_token": "x"}
 
 
 def added(id: int) -> dict[str, object]:

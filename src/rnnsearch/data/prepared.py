@@ -160,7 +160,7 @@ def _read_facts(folder: Path) -> dict[str, Any]:
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
         version, _ = facts["format"], facts["files"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise DataError(f"{path}: must describe prepared data; got a truncated or foreign file") from None
     if version not in (OF_TWO, FORMAT):
         wanted = f"must have format {FORMAT}, which this version of rnnsearch reads"

@@ -115,7 +115,8 @@ def read(folder: Path, count: int, source: int, target: int) -> Candidates:
     tables = read_weights(path)
     try:
         translations, frequent = tables["translations"], tables["frequent"]
-        fits = translations.shape == (source, KEPT) and int(max(translations.max(), frequent.max())) < target
+        fits = translations.shape == (source, KEPT) and translations.dtype == frequent.dtype == torch.int32
+        fits = fits and int(max(translations.max(), frequent.max())) < target and int(frequent.min()) >= 0
     except (KeyError, RuntimeError):
         fits = False
     if not fits:

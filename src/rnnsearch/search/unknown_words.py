@@ -81,7 +81,7 @@ def read_dictionary(path: Path) -> dict[str, str]:
     for number, line in enumerate(read_lines(path), start=1):
         word, _, translation = (part.strip() for part in line.partition("\t"))
         if line.strip() and not (word and translation):
-            raise DataError(f'{path}:{number}: must be a source word, a tab and its translation; got "{line}"')
+            raise DataError(f'{path}:{number}: must be a source word, a tab and its translation; got "{line[:40]}"')
         if word:
             entries.setdefault(word, translation.partition("\t")[0].strip())
     return entries

@@ -74,7 +74,7 @@ def measured(folder: Path, digest: str | None = None) -> list[dict[str, Any]]:
         if isinstance(rows, dict):  # of a version that did not say of which weights
             return []
         return [row for row in rows if row["weights"] == digest]
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         raise ModelError(f"{path}: must be what `rnnsearch evaluate` wrote; got another file (remove it)") from None
 
 

@@ -16,7 +16,7 @@ from rnnsearch.errors import ConfigError, DataError, must_be_one_of
 from rnnsearch.text.spans import NO_WORD
 
 Link = tuple[int, int]
-_LINK = re.compile(r"([0-9]+)([-p?])([0-9]+)")
+_LINK = re.compile(r"([0-9]{1,9})([-p?])([0-9]{1,9})")
 _AROUND = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
 
 
@@ -43,7 +43,7 @@ def parse_pharaoh(line: str, where: str) -> Links:
     for item in line.split():
         match = _LINK.fullmatch(item)
         if match is None:
-            raise DataError(f'{where}: a link must be i-j, or ipj or i?j where merely possible; got "{item}"')
+            raise DataError(f'{where}: a link must be i-j, or ipj or i?j where merely possible; got "{item[:40]}"')
         link = (int(match[1]), int(match[3]))
         possible.add(link)
         if match[2] == "-":

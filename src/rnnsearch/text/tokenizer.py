@@ -170,7 +170,7 @@ class Tokenizer:
             raise ModelError(f"{path}: there is no such tokenizer file") from None
         except OSError as error:
             raise ModelError(f"{path}: the tokenizer file cannot be read: {error.strerror}") from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ModelError(f"{path}: the tokenizer file must be whole JSON; got {error}") from None
         try:
             # The library raises bare `Exception` on a layout that it does not know.
@@ -196,8 +196,14 @@ def _foreign(core: tokenizers.Tokenizer) -> str:
         return f"one whose first symbols are not {', '.join(SPECIALS)}"
     if core.get_added_tokens_decoder():
         return "one with added tokens, which raw text could inject"
-    if not isinstance(core.normalizer, normalizers.Prepend):
+    if not isinstance(core.normalizer, normalizers.Prepend) or core.normalizer.prepend != " ":
         return "one that does not put a space before the text"
+    if not isinstance(core.pre_tokenizer, pre_tokenizers.Split):
+        return "one that does not split the text by one pattern"
+    if core.padding or core.truncation or core.post_processor:  # a short text could fill the memory
+        return "one that changes the length of the text"
+    if {*core.get_vocab().values()} != {*range(core.get_vocab_size())}:
+        return "one whose ids do not count the symbols from 0"
     return ""
 
 
