@@ -232,6 +232,10 @@ def test_a_config_cannot_be_changed():
     [
         (b"[model]\nembedding = " + b"9" * 5000, "cannot be read"),
         (b"a = " + b"[" * 100_000, "must be nested less deeply"),
+        (b"a." * 2000 + b"a = 1", "must be nested less deeply"),
+        (b'["a\\"" . ' + b"'b' . " * 40 + b"a]", "must be nested less deeply"),
+        (b"a = " + (b"{" + b"a." * 30 + b"a = ") * 90 + b"1" + b"}" * 90, "must be nested less deeply"),
+        (b'a = "' + b"a." * 20 + b'a"', "a: there is no such option"),
         (b"[model]\nembedding = 99999999999", "model.embedding: must be less than or equal to 16777216"),
         (b'[model.encoder]\ntype = "stacked"\nlayers = 1000000', "layers: must be less than or equal to 100"),
         (b'[model.decoder]\ncell = ""', "model.decoder"),

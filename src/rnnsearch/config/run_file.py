@@ -8,6 +8,7 @@ checked by `systems.checks`.
 from __future__ import annotations
 
 import copy
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from importlib import resources
@@ -127,22 +128,32 @@ def _without_faults(tables: dict[str, Any], error: ValidationError) -> RunConfig
         return None
 
 
+_LONG_KEY = re.compile(r"""(?<![\w\\-])(?:(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){32}""")
+"""Names with dots between: the library takes time and memory by the square of their number, and ours are a few."""
+_TOO_DEEP = "its tables must be nested less deeply"
+
+
 def load(path: Path, settings: Iterable[str] = ()) -> RunConfig:
     """Read and resolve a run file. Errors: ConfigError naming the file, the line or the dotted paths."""
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        text = path.read_text(encoding="utf-8-sig")
+        if _LONG_KEY.search(text):
+            raise RecursionError
+        tables = tomllib.loads(text)
     except FileNotFoundError:
         raise ConfigError([f"{path}: no such run file"]) from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError([f"{path}: is not TOML: {error}"]) from None
     except RecursionError:
-        raise ConfigError([f"{path}: its tables must be nested less deeply"]) from None
+        raise ConfigError([f"{path}: {_TOO_DEEP}"]) from None
     except (OSError, ValueError) as error:  # a number of too many digits, other bytes than UTF-8, NUL in the path
         raise ConfigError([f"{path}: cannot be read: {error}"]) from None
     try:
         return resolve(tables, settings, path.parent)
     except ConfigError as error:
         raise ConfigError([f"{path}: {fault}" for fault in error.faults], error.rest) from None
+    except RecursionError:
+        raise ConfigError([f"{path}: {_TOO_DEEP}"]) from None
 
 
 def dump(config: BaseModel) -> str:
