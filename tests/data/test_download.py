@@ -5,6 +5,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -43,6 +44,8 @@ class Server(ThreadingHTTPServer):
         self.ranges = True
         self.refuses = False
         self.json = False
+        self.other: bytes | None = None
+        """A page of JSON in the place of its own."""
         self.login: str | None = None
 
     @property
@@ -68,7 +71,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def page(self) -> None:
         link = f"../../files/{NAME}"
-        if self.server.json:
+        if self.server.other is not None:
+            self.answer(self.server.other, "application/json")
+        elif self.server.json:
             files = [{"filename": NAME, "url": link, "hashes": {"sha256": ARCHIVE.sha256}}]
             self.answer(json.dumps({"files": files}).encode(), "application/vnd.pypi.simple.v1+json")
         else:
@@ -178,6 +183,27 @@ def test_without_a_network_the_reason_is_said(tmp_path):
 def test_both_kinds_of_index_page_are_read(tmp_path, server, as_json):
     server.json = as_json
     assert fetch(ARCHIVE, tmp_path, settings(f"{server.address}/simple/")).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"[" * 100_000, "it is no page of an index"),
+        (b"{}", "it is no page of an index"),
+        (b'{"files": [0]}', "it is no page of an index"),
+        (b" " * (8 << 20) + b"{}", "it has more than 8,388,608 bytes"),
+    ],
+    ids=["deep", "empty", "numbers", "long"],
+)
+def test_a_page_that_is_none(tmp_path, server, content, said):
+    server.other = content
+    with pytest.raises(DataError, match=rf"/simple/some-corpus/ cannot be read \({said}\)"):
+        fetch(ARCHIVE, tmp_path, settings(f"{server.address}/simple"))
+
+
+def test_a_download_ends_where_it_is_much_too_long(tmp_path, server):
+    with pytest.raises(DataError, match=f"{NAME}: must have about -1 MB; the server sends more"):
+        fetch(replace(ARCHIVE, megabytes=-1), tmp_path, settings(f"{server.address}/simple"))
 
 
 def test_a_download_that_breaks_off_goes_on_where_it_stopped(tmp_path, server):

@@ -37,6 +37,8 @@ PYPI = "https://pypi.org/simple"
 _ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.5, text/html;q=0.1"
 _BLOCK = 1 << 20
 _ATTEMPTS = 4
+_LONGEST_PAGE = 8 << 20
+"""Bytes of an index's page; those of the listed corpora have a few thousand."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ def fetch(
     part = folder / f"{archive.filename}.part"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _download(addresses[0], part, settings, progress)
+        _download(addresses[0], part, archive, settings, progress)
         if _digest(part) != archive.sha256:
             part.unlink()
             raise DataError(f"{_shown(addresses[0])}: must have SHA-256 {archive.sha256}; got other content")
@@ -132,13 +134,13 @@ def _digest(path: Path) -> str:
         return file_digest(file, "sha256").hexdigest()
 
 
-def _download(address: str, part: Path, settings: PipSettings, progress: Progress | None) -> None:
+def _download(address: str, part: Path, archive: Archive, settings: PipSettings, progress: Progress | None) -> None:
     """Fetch into `part`, going on where it ends, with a few attempts. OSErrors of the disk pass through."""
     for attempt in range(1, _ATTEMPTS + 1):
         have = part.stat().st_size if part.exists() else 0
         try:
             with _open(address, settings, start=have) as response:
-                _append(response, part, have, progress)
+                _append(response, part, have, archive, progress)
             return
         except urllib.error.HTTPError as error:
             error.close()
@@ -157,7 +159,7 @@ def _download(address: str, part: Path, settings: PipSettings, progress: Progres
 _NETWORK = (urllib.error.URLError, HTTPException, TimeoutError, ConnectionError, ssl.SSLError)
 
 
-def _append(response: Response, part: Path, have: int, progress: Progress | None) -> None:
+def _append(response: Response, part: Path, have: int, archive: Archive, progress: Progress | None) -> None:
     resumed = have > 0 and response.headers.get("Content-Range", "").startswith(f"bytes {have}-")
     done = have if resumed else 0
     length = response.headers.get("Content-Length")
@@ -166,6 +168,8 @@ def _append(response: Response, part: Path, have: int, progress: Progress | None
         while block := response.read(_BLOCK):
             file.write(block)
             done += len(block)
+            if done > (archive.megabytes + 1) << 20:  # before it fills the disk
+                raise DataError(f"{archive.filename}: must have about {archive.megabytes} MB; the server sends more")
             if progress:
                 progress(done, total)
         file.flush()
@@ -244,16 +248,22 @@ def _links(page: str, settings: PipSettings) -> list[str]:
         index = index if folder.is_dir() else folder
         return _anchors(index.read_text(encoding="utf-8"), index.as_uri())
     with _open(page, settings, accept=_ACCEPT) as response:
-        content, base = response.read().decode("utf-8", errors="replace"), response.geturl()
+        body, base = response.read(_LONGEST_PAGE + 1), response.geturl()
         kind = response.headers.get_content_type()
+    if len(body) > _LONGEST_PAGE:
+        raise ValueError(f"it has more than {_LONGEST_PAGE:,} bytes")
+    content = body.decode("utf-8", errors="replace")
     if not kind.endswith("json"):
         return _anchors(content, base)
-    files = json.loads(content)["files"]
-    hashes = [file.get("hashes", {}).get("sha256") for file in files]
-    return [
-        urljoin(base, file["url"]) + (f"#sha256={known}" if known else "")
-        for file, known in zip(files, hashes, strict=True)
-    ]
+    try:
+        files = json.loads(content)["files"]
+        hashes = [file.get("hashes", {}).get("sha256") for file in files]
+        return [
+            urljoin(base, file["url"]) + (f"#sha256={known}" if known else "")
+            for file, known in zip(files, hashes, strict=True)
+        ]
+    except (AttributeError, KeyError, TypeError, RecursionError):
+        raise ValueError("it is no page of an index") from None
 
 
 def _anchors(content: str, base: str) -> list[str]:
