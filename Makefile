@@ -2,7 +2,7 @@
 #
 #   make demo               a translator trained on real sentences (PAIR=en-de, de-en, en-fr, fr-en, en-es, es-en)
 #   make test               lint, types, layers and the whole test suite
-#   make torture            hours of kills and of hostile run files, model folders and requests
+#   make torture            hours of kills, hostile run files, model folders and requests, and bombs
 #   make bench              speed beside other toolkits (docs/speed.md; BENCH="--rivals none" for rnnsearch alone)
 #   make wheel              a wheel in dist/ with the native code of this kind of processor inside
 #   make format             lay the code out and sort its imports
@@ -42,6 +42,7 @@ torture: .venv/.installed-dev
 	@$(BIN)/python -m tests.torture.run_files
 	@$(BIN)/python -m tests.torture.folders
 	@$(BIN)/python -m tests.torture.http
+	@$(BIN)/python -m tests.torture.bombs
 
 bench: .venv/.installed
 	@$(BIN)/python -m benchmarks.speed --output docs/results $(BENCH)

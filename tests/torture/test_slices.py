@@ -10,6 +10,7 @@ SLICES = [
     ("run_files", "--count", "5000"),
     ("folders", "--count", "150"),
     ("http", "--count", "500"),
+    ("bombs", "--size", "65536"),
 ]
 
 
