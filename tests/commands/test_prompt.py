@@ -18,8 +18,7 @@ from rich.console import Console
 import rnnsearch
 from rnnsearch.cli.io import input_portions
 from rnnsearch.cli.prompt import Prompt
-from rnnsearch.data.corpus import LONGEST
-from rnnsearch.errors import DataError
+from rnnsearch.data.corpus import CUT, LONGEST
 from rnnsearch.translate import Translator
 
 CAT = "the small cat sees the dog."
@@ -97,13 +96,17 @@ def test_a_portion_ends_where_no_more_has_come(pipe):
     assert list(portions) == [[long.decode()]]
 
 
-def test_a_line_of_standard_input_has_a_most(tmp_path, monkeypatch):
-    for content in (b"a\n" + b"x" * (LONGEST + 1), b"a\n" + b"x" * (LONGEST + 1) + b"\nb\n"):
-        (tmp_path / "in").write_bytes(content)
+def test_a_line_without_end_is_cut(tmp_path, monkeypatch):
+    """And no more of it held; the lines after it come as they are."""
+    for end in (b"", b"\nb\n"):
+        (tmp_path / "in").write_bytes(b"a\n" + 700_000 * "ä".encode() + end)
         with (tmp_path / "in").open(encoding="utf-8") as stream:
             monkeypatch.setattr(sys, "stdin", stream)
-            with pytest.raises(DataError, match="<standard input>:2: a line must have at most 1,048,576 bytes"):
-                list(input_portions(None, 3))
+            piped = list(input_portions(None, 3))
+        assert piped == list(input_portions(tmp_path / "in", 3))
+        [[first, long, *others]] = piped
+        assert (first, others) == ("a", ["b"] if end else [])
+        assert LONGEST < len(long.encode()) <= CUT
 
 
 def test_of_long_lines_of_a_file_fewer_make_a_portion(tmp_path, monkeypatch):

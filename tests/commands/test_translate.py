@@ -331,8 +331,9 @@ def test_two_outputs_of_one_name_are_refused(cli, model, tmp_path):
 
 def test_a_line_that_is_too_long_has_an_empty_line_of_output(cli, model, tmp_path):
     source = tmp_path / "in.txt"
-    source.write_text(f"{CAT}\n{'dog ' * 50}\n{BIRD}\n{'x' * 100_000}\n{CAT}\n")
+    source.write_text(f"{CAT}\n{'dog ' * 50}\n{BIRD}\n{'ö' * 700_000}\n{CAT}\n")
     result = cli("translate", model, "-i", source, "--max-source", "20", "--alignments", tmp_path / "links")
+    assert cli("translate", model, "--max-source", "20", stdin=source.read_bytes()).lines == result.lines
     assert [bool(line) for line in result.lines] == [True, False, True, False, True]
     assert (tmp_path / "links").read_text().count("\n") == 5
     assert result.err.splitlines() == [

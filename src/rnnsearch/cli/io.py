@@ -67,13 +67,14 @@ def input_portions(path: Path | None, size: int) -> Iterator[list[str]]:
     """The lines of a file, or of standard input, up to `size` of them at a time; only a line feed ends a line.
 
     From standard input a portion ends, too, where no more is there to be read: who writes a line and waits for its
-    answer gets it. Errors: DataError for a missing file or a line that is not UTF-8.
+    answer gets it. Lines of more than `corpus.LONGEST` bytes are cut, to more than that.
+    Errors: DataError for a missing file or a line that is not UTF-8.
     """
-    from rnnsearch.data.corpus import HELD, LONGEST, read_lines, too_long
+    from rnnsearch.data.corpus import CUT, HELD, read_lines
 
     if path is not None:
         portion, held = list[str](), 0
-        for text in read_lines(path):
+        for text in read_lines(path, cut=True):
             portion.append(text)
             held += len(text)
             if len(portion) == size or held > HELD:
@@ -89,19 +90,16 @@ def input_portions(path: Path | None, size: int) -> Iterator[list[str]]:
             yield waiting
             waiting = []
         block = stream.read1(_BLOCK)
-        begun.append(block)
-        held += len(block)
+        if held < CUT or b"\n" in block:
+            begun.append(block)
+            held += len(block)
         if block and b"\n" not in block:
-            if held > LONGEST:
-                raise too_long(f"<standard input>:{number + 1}")
             continue
         *lines, rest = b"".join(begun).split(b"\n")
         begun, held = [rest], len(rest)
         for line in lines if block or not rest else [*lines, rest]:
             number += 1
-            if len(line) > LONGEST:
-                raise too_long(f"<standard input>:{number}")
-            waiting.append(_decoded(line, number))
+            waiting.append(_decoded(line[:CUT], number))
             if len(waiting) == size:
                 yield waiting
                 waiting = []
@@ -118,9 +116,11 @@ def _ready(stream: BufferedIOBase) -> bool:
 
 
 def _decoded(line: bytes, number: int) -> str:
+    from rnnsearch.data.corpus import decoded
+
     try:
-        # A byte order mark is not text.
-        return line.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\r")
+        text = decoded(line).removesuffix("\r")
+        return text.removeprefix("\ufeff") if number == 1 else text  # a byte order mark is not text
     except UnicodeDecodeError:
         raise DataError(f"<standard input>:{number}: must be text in UTF-8; got other bytes") from None
 

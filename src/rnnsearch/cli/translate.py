@@ -163,9 +163,11 @@ def candidates(model: Model, source: SourceFile, target: TargetFile) -> None:
 def _portions(path: Path | None, size: int, most: int, translator: Translator) -> Iterator[list[str]]:
     """As `input_portions`, but empty ones in the place of lines of more than `most` symbols, which is said."""
 
+    from rnnsearch.data.corpus import LONGEST
+
     def fits(line: str) -> bool:
         # A character is four symbols at the most, and a symbol that a vocabulary holds seldom fifty characters.
-        if len(line) > 50 * most:
+        if len(line) > 50 * most or len(line.encode()) > LONGEST:
             return False
         return 4 * len(line) <= most or len(translator.source.ids([line])[0]) <= most
 

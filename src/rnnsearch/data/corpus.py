@@ -25,6 +25,8 @@ INVALID = "invalid UTF-8"
 ONE_COLUMN = "one column"
 LONGEST = 1 << 20
 """Bytes of a line. A sentence has some hundreds; a file whose lines do not end would fill the memory."""
+CUT = LONGEST + 8
+"""Bytes of a longer one that are still looked at, to tell that it is: more than that with its last character gone."""
 HELD = 1 << 24
 """Bytes of lines that are held at a time, give or take `_STEP` lines: of long lines, fewer than asked for."""
 _STEP = 16
@@ -67,14 +69,15 @@ class Row(NamedTuple):
         return not any(map(str.strip, self.texts))
 
 
-def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 file, empty ones included.
+def read_lines(path: Path, cut: bool = False) -> Iterator[str]:
+    """The lines of a UTF-8 file, empty ones included. With `cut`, of a line of more than `LONGEST` bytes the first
+    ones, still more than that.
 
-    Errors: DataError for a missing or damaged file, and for invalid UTF-8, with the line.
+    Errors: DataError for a missing or damaged file, and for a line that is too long or no UTF-8.
     """
-    for number, line in enumerate(_raw_lines(path), 1):
+    for number, line in enumerate(_raw_lines(path, cut), 1):
         try:
-            yield line.decode("utf-8")
+            yield decoded(line)
         except UnicodeDecodeError as error:
             wrong = f"byte 0x{line[error.start]:02x} at position {error.start}"
             raise DataError(f"{path}:{number}: must be UTF-8; got {wrong}") from None
@@ -212,11 +215,9 @@ def _columns(files: Sequence[Iterator[bytes]], size: int) -> list[list[bytes]]:
     return columns
 
 
-def too_long(where: str) -> DataError:
-    """What is said of a line of more than `LONGEST` bytes."""
-    return DataError(
-        f"{where}: a line must have at most {LONGEST:,} bytes; it has more (must be text, a sentence a line)"
-    )
+def decoded(line: bytes) -> str:
+    """A line as text; the end of one that was cut may be part of a character. Errors: UnicodeDecodeError."""
+    return line.decode("utf-8", errors="ignore" if len(line) > LONGEST else "strict")
 
 
 def check_files(paths: Sequence[Path]) -> None:
@@ -233,16 +234,23 @@ def _row(cells: Sequence[bytes], path: Path, line: int) -> Row:
         return Row(tuple(cell.decode("utf-8", errors="replace") for cell in cells), path, line, INVALID)
 
 
-def _raw_lines(path: Path) -> Generator[bytes, None, None]:
+def _raw_lines(path: Path, cut: bool = False) -> Generator[bytes, None, None]:
     """The lines without their ends, nor a byte order mark at the beginning of the file, which may be a pipe."""
     if path.is_dir() or not path.exists():
         check_files([path])
     number = 0
     try:
         with _open(path) as file:
-            for number, line in enumerate(iter(partial(file.readline, LONGEST + 1), b""), 1):
-                if len(line) > LONGEST and not line.endswith(b"\n"):
-                    raise too_long(f"{path}:{number}")
+            for number, line in enumerate(iter(partial(file.readline, CUT), b""), 1):
+                if len(line) > LONGEST + line.endswith(b"\n"):
+                    if not cut:
+                        what = (
+                            f"a line must have at most {LONGEST:,} bytes; it has more (must be text, a sentence a line)"
+                        )
+                        raise DataError(f"{path}:{number}: {what}")
+                    rest = line
+                    while rest and not rest.endswith(b"\n"):
+                        rest = file.readline(CUT)
                 text = line.removeprefix(_BOM) if number == 1 else line
                 yield text.removesuffix(b"\n").removesuffix(b"\r")
     except (gzip.BadGzipFile, EOFError, zlib.error, zstandard.ZstdError) as error:
