@@ -49,7 +49,7 @@ DECODER_OPTIONS = {"maxout": 6, "readout": 6, "layers": 2, "transitions": 1, "sl
 ATTENTION_OPTIONS = {
     "size": 4,
     "heads": 2,
-    "max_source": 20,
+    "max_source": 5,
     "width": 1,
     "fertility": 2.0,
     "coverage_size": 3,

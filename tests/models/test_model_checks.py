@@ -255,16 +255,6 @@ def test_a_flat_table_is_dumped_as_it_was():
     assert attention.AttentionConfig.model_validate(flat).model_dump() == flat
 
 
-def test_a_location_score_covers_the_training_sentences(refused):
-    location = {"attention": {"score": "location", "max_source": 31}}
-    assert refused(location, max_length=30) == []
-    rule = (
-        "training.max_length: must be given and below model.attention.max_source (31), for the end symbol has a weight"
-    )
-    assert refused(location, max_length=31) == [f"{rule}, too; got 31"]
-    assert refused(location) == [f"{rule}, too; got none"]
-
-
 @pytest.mark.parametrize("name", ["sparsemax", "entmax15"])
 def test_a_package_that_is_not_here(name, monkeypatch, refused):
     monkeypatch.setattr(normalisers, "find_spec", lambda _: None)

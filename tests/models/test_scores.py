@@ -1,4 +1,4 @@
-"""Each score against the equation of its paper, one number at a time; the sentences that it refuses."""
+"""Each score against the equation of its paper, one number at a time."""
 
 from itertools import product
 
@@ -8,7 +8,6 @@ import torch
 
 from rnnsearch.config import AttentionConfig
 from rnnsearch.config import attention as attention_options
-from rnnsearch.errors import ModelError
 from rnnsearch.models.attention.attention import Asked, Attention
 from rnnsearch.models.attention.scores import SCORES
 from rnnsearch.models.memory import Encoded
@@ -38,7 +37,7 @@ def additive(p, s, h, _j, extra=ZERO):
 
 
 def concat(p, s, h, _j, extra=ZERO):
-    """Luong et al., eq. 8: v_a^T tanh(W_a [h_t; hbar_s])."""
+    """Luong et al., after eq. 7: v_a^T tanh(W_a [h_t; hbar_s])."""
     both = np.concatenate([s, h])
     return sum(p["vector"][a] * np.tanh(p["weight"][a] @ both + extra[a]) for a in range(UNITS))
 
@@ -53,7 +52,7 @@ def multi_head(p, s, h, _j, extra=ZERO):
 
 
 def dot(_p, s, h, _j):
-    """Luong et al., eq. 8."""
+    """Luong et al., after eq. 7."""
     return sum(s[d] * h[d] for d in range(QUERY))
 
 
@@ -63,7 +62,7 @@ def scaled_dot(_p, s, h, _j):
 
 
 def general(p, s, h, _j):
-    """Luong et al., eq. 8: h_t^T W_a hbar_s."""
+    """Luong et al., after eq. 7: h_t^T W_a hbar_s."""
     W = p["key.weight"]
     return sum(s[d] * W[d, k] * h[k] for d in range(QUERY) for k in range(ANNOTATION))
 
@@ -133,12 +132,17 @@ def test_contexts_of_several_heads(drawn, numbers):
             assert not attended.alpha[b, q, length:].any()
 
 
-def test_location_refuses_a_longer_source(numbers):
-    score = make("location").double()
-    assert score.keys(numbers(2, MOST, ANNOTATION)).shape == (2, MOST, QUERY)
-    with pytest.raises(ModelError) as error:
-        score.keys(numbers(2, MOST + 2, ANNOTATION))
-    assert str(error.value) == (
-        "a source sentence must have at most 8 symbols and its end symbol for this model's location score "
-        "(model.attention.max_source = 9); got 11 with the end symbol"
-    )
+def test_location_ignores_words_near_the_end_of_long_sentences(drawn, numbers):
+    """Luong et al. 2015, footnote 6."""
+    made, p = drawn(Attention(AttentionConfig(score="location", max_source=MOST), QUERY, ANNOTATION))
+    weight, lengths = p["score.weight"], [MOST + 3, MOST - 2, MOST]
+    annotations, mask = numbers(3, MOST + 3, ANNOTATION), lengths_mask(torch.tensor(lengths), MOST + 3)
+    memory = made.on(Encoded(annotations, mask, annotations[:, 0], ()))
+    query = numbers(3, QUERY)
+    attended, _ = made.step(query, made.start(memory), memory)
+    for b, length in enumerate(lengths):
+        known = min(length, MOST)
+        alpha = paper.softmax(weight[:known] @ query[b].numpy())
+        close(attended.alpha[b, :known], alpha)
+        assert not attended.alpha[b, known:].any()
+        close(attended.context[b], sum(alpha[j] * annotations[b, j].numpy() for j in range(known)))

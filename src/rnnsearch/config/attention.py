@@ -31,7 +31,7 @@ class AdditiveOptions(ScoreOptions):
 
 
 class ConcatOptions(ScoreOptions):
-    """v^T tanh(W [s; h]) (Luong et al., eq. 8): `additive`, begun as one matrix."""
+    """v^T tanh(W [s; h]) (Luong et al., after eq. 7): `additive`, begun as one matrix."""
 
     type: Literal["concat"] = "concat"
     size: Size
@@ -61,7 +61,7 @@ class _AsLong(ScoreOptions):
 
 
 class DotOptions(_AsLong):
-    """s^T h (Luong et al., eq. 8). The state must be as long as an annotation."""
+    """s^T h (Luong et al., after eq. 7). The state must be as long as an annotation."""
 
     type: Literal["dot"] = "dot"
 
@@ -73,18 +73,18 @@ class ScaledDotOptions(_AsLong):
 
 
 class GeneralOptions(ScoreOptions):
-    """s^T W h (Luong et al., eq. 8), for any two sizes."""
+    """s^T W h (Luong et al., after eq. 7), for any two sizes."""
 
     type: Literal["general"] = "general"
 
 
 class LocationOptions(ScoreOptions):
-    """W s alone, whatever stands at a position (Luong et al., section 3.1)."""
+    """W s alone, whatever stands at a position (Luong et al., eq. 8)."""
 
     type: Literal["location"] = "location"
     max_source: Size
-    """Source symbols, the end symbol among them, that there are weights for. A longer sentence is an error;
-    `training.max_length` must be below it."""
+    """Source symbols, the end symbol among them, that there are weights for. Those of a longer sentence that come after
+    them are ignored."""
 
 
 class WindowOptions(Options):

@@ -205,15 +205,10 @@ def _pieces(attention: AttentionConfig) -> list[str]:
 
 
 def _sizes(config: RunConfig, attention: AttentionConfig) -> list[str]:
-    """Whether a score fits the sizes of queries and annotations, and the lengths of the training sentences."""
-    model, longest = config.model, config.training.max_length
+    """Whether a score fits the sizes of queries and annotations."""
+    model = config.model
     fault = attention.score.size_fault(model.decoder.size, model.decoder.attended_size(model.encoder.annotation_size))
-    faults = [f"model.attention.{fault}"] if fault else []
-    most: int | None = getattr(attention.score, "max_source", None)
-    if most is not None and (longest is None or longest >= most):
-        must = f"must be given and below model.attention.max_source ({most}), for the end symbol has a weight, too"
-        faults.append(f"training.max_length: {must}; got {longest or 'none'}")
-    return faults
+    return [f"model.attention.{fault}"] if fault else []
 
 
 def _bridge(model: ModelConfig) -> list[str]:

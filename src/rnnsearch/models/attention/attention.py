@@ -92,8 +92,10 @@ class Attention(nn.Module):
         return not any(feature.remembers for feature, _ in self._features())
 
     def on(self, encoded: Encoded) -> Memory:
-        """The memory of B sentences: keys are projected here, once a sentence. Errors: ModelError (a location score
-        and too long a source)."""
+        """The memory of B sentences: keys are projected here, once a sentence."""
+        if self.score.most is not None:
+            known = torch.arange(encoded.mask.shape[1], device=encoded.mask.device) < self.score.most
+            encoded = encoded._replace(mask=encoded.mask & known)
         keys, values = self.score.keys(encoded.annotations), self.score.values(encoded.annotations)
         if self.window.reach is not None:  # rows are picked from these at every step: no copy there
             keys, values = keys.contiguous(), encoded.annotations.contiguous() if values is None else values

@@ -1,14 +1,14 @@
 """Scores: how well a query and an annotation match, e [B, Q, J]. `keys` is made once a sentence.
 
-| name                | e_ij                                         | source                                         |
-|---------------------|----------------------------------------------|------------------------------------------------|
-| additive            | v_a^T tanh(W_a s + U_a h)                    | Bahdanau et al. 2015, A.1.2; Neubig, eq. 80    |
-| concat              | v_a^T tanh(W_a [s; h])                       | Luong et al. 2015, eq. 8                       |
-| multi-head-additive | v_m^T tanh(W_m s + U_m h) of each head       | Chen et al. 2018; Vaswani et al. 2017          |
-| dot                 | s^T h                                        | Luong et al., eq. 8; Neubig, eq. 76            |
-| scaled-dot          | s^T h / sqrt(D)                              | Vaswani et al. 2017, eq. 1; Neubig, eq. 78     |
-| general             | s^T W_a h                                    | Luong et al., eq. 8; Neubig, eq. 79 (bilinear) |
-| location            | (W_a s)_j                                    | Luong et al., section 3.1                      |
+| name                | e_ij                                   | source                                               |
+|---------------------|----------------------------------------|------------------------------------------------------|
+| additive            | v_a^T tanh(W_a s + U_a h)              | Bahdanau et al. 2015, A.1.2; Neubig, eq. 80          |
+| concat              | v_a^T tanh(W_a [s; h])                 | Luong et al. 2015, after eq. 7                       |
+| multi-head-additive | v_m^T tanh(W_m s + U_m h) of each head | Chen et al. 2018; Vaswani et al. 2017                |
+| dot                 | s^T h                                  | Luong et al., after eq. 7; Neubig, eq. 76            |
+| scaled-dot          | s^T h / sqrt(D)                        | Vaswani et al. 2017, eq. 1; Neubig, eq. 78           |
+| general             | s^T W_a h                              | Luong et al., after eq. 7; Neubig, eq. 79 (bilinear) |
+| location            | (W_a s)_j                              | Luong et al., eq. 8                                  |
 
 s is the query (the decoder's state), h an annotation. `additive` and `concat` are one function: [W_a; U_a] side by
 side is Luong's W_a. They differ in how they begin: Luong's is drawn as one matrix of D + H columns (which is another
@@ -23,6 +23,7 @@ from typing import Any, ClassVar
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from rnnsearch.config.attention import (
     AdditiveOptions,
@@ -30,7 +31,6 @@ from rnnsearch.config.attention import (
     LocationOptions,
     MultiHeadAdditiveOptions,
 )
-from rnnsearch.errors import ModelError
 from rnnsearch.kernels.linear import linear
 from rnnsearch.models.initialise import parameter
 from rnnsearch.models.linear import Linear
@@ -56,6 +56,8 @@ class Score(nn.Module, ABC):
     hidden_size: int = 0
     heads: int = 1
     """M: its energies are [B, Q * M, J], the heads of a query side by side, and each head has its own weights."""
+    most: int | None = None
+    """Source positions that it knows; those after them are attended to by nobody."""
     key: Linear
 
     def __init__(self, options: Any, query_size: int, annotation_size: int) -> None:
@@ -99,7 +101,7 @@ class Additive(Score):
 
 
 class Concat(Score):
-    """Luong et al. 2015, eq. 8: e_ij = v_a^T tanh(W_a [h_t; hbar_s]), one W_a over both side by side."""
+    """Luong et al. 2015, after eq. 7: e_ij = v_a^T tanh(W_a [h_t; hbar_s]), one W_a over both side by side."""
 
     name = "concat"
     takes_features = True
@@ -158,7 +160,7 @@ class Product(Score):
 
 
 class Dot(Product):
-    """Luong et al. 2015, eq. 8: e_ij = h_t^T hbar_s."""
+    """Luong et al. 2015, after eq. 7: e_ij = h_t^T hbar_s."""
 
     name = "dot"
     draws = False
@@ -177,7 +179,7 @@ class ScaledDot(Dot):
 
 
 class General(Product):
-    """Luong et al. 2015, eq. 8: e_ij = h_t^T W_a hbar_s (Neubig's bilinear function, eq. 79), of any two sizes.
+    """Luong et al. 2015, after eq. 7: e_ij = h_t^T W_a hbar_s (Neubig's bilinear function, eq. 79), of any two sizes.
 
     W_a hbar_s is the key, computed once a sentence.
     """
@@ -191,27 +193,25 @@ class General(Product):
 
 
 class Location(Product):
-    """Luong et al. 2015, section 3.1: a_t = softmax(W_a h_t), from the target state alone.
+    """Luong et al. 2015, eq. 8: a_t = softmax(W_a h_t), from the target state alone.
 
-    Row j of W_a is the key of source position j, whatever stands there; W_a has `max_source` rows, and the softmax is
-    taken over those of a sentence's own positions. Errors of `keys`: ModelError for a longer source.
+    Row j of W_a is the key of source position j, whatever stands there; W_a has `max_source` rows. "For short
+    sentences, we only use the top part of a_t and for long sentences, we ignore words near the end" (footnote 6): the
+    softmax is taken over those of a sentence's own positions that have a row.
     """
 
     name = "location"
 
     def __init__(self, options: LocationOptions, query_size: int, annotation_size: int) -> None:
         super().__init__(options, query_size, annotation_size)
+        self.most: int = options.max_source
         self.weight = parameter("alignment", options.max_source, query_size)
         """W_a."""
 
     def keys(self, annotations: Annotations) -> Keys:
-        length, most = annotations.shape[1], self.weight.shape[0]
-        if length > most:
-            raise ModelError(
-                f"a source sentence must have at most {most - 1} symbols and its end symbol for this model's location "
-                f"score (model.attention.max_source = {most}); got {length} with the end symbol"
-            )
-        return self.weight[:length].expand(annotations.shape[0], -1, -1)
+        beyond = max(0, annotations.shape[1] - self.most)
+        keys = F.pad(self.weight[: annotations.shape[1]], (0, 0, 0, beyond))
+        return keys.expand(annotations.shape[0], -1, -1)
 
 
 def _hidden(query: Tensor, keys: Tensor, extra: Tensor | None) -> Tensor:
