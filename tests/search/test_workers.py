@@ -1,7 +1,10 @@
 """Threads that search side by side."""
 
+import os
+import sys
 import threading
 
+import pytest
 import torch
 
 from rnnsearch.search.workers import one_thread_each
@@ -25,3 +28,12 @@ def test_each_computes_alone_and_all_others_as_before():
     thread.start()
     thread.join()
     assert [*later, torch.get_num_threads()] == [2, 2]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities of their own on Linux alone")
+def test_threads_that_stand_back():
+    def priority() -> int:
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    with one_thread_each(1, nice=7) as back, one_thread_each(1) as usual:
+        assert back.submit(priority).result() == min(19, usual.submit(priority).result() + 7)

@@ -40,7 +40,7 @@ def run(
     **settings: Any,
 ) -> Any:
     async def held() -> Any:
-        beside = Workers(ThreadPoolExecutor(threads, "beside"), threads) if threads > 1 else None
+        beside = Workers(ThreadPoolExecutor(threads, "beside"), threads, ThreadPoolExecutor(1, "back"))
         batcher: Batcher[str] = Batcher(work, Settings(**settings), on_batch, beside)
         try:
             return await conversation(batcher)
@@ -200,8 +200,9 @@ def test_few_sentences_have_all_threads_and_no_neighbours():
     assert (worker.names, worker.most) == (["model", "model"], 1)
 
 
-def test_long_sentences_leave_a_thread_to_the_others():
-    """Two of them are not worked on at once, nor does one have all threads to itself."""
+@pytest.mark.parametrize("threads", [1, 2])
+def test_long_sentences_are_worked_on_behind_the_others(threads):
+    """One at a time, and in nobody's place."""
     begun, go, worker = threading.Event(), threading.Event(), Threads()
 
     def work(key: Any, jobs: list[Job]) -> list[str]:
@@ -211,16 +212,17 @@ def test_long_sentences_leave_a_thread_to_the_others():
         return worker(key, jobs)
 
     async def conversation(batcher: Batcher[str]) -> None:
-        long = [asyncio.create_task(batcher.submit([Job("long", 10**7, beam=5)], "")) for _ in range(2)]
+        long = [asyncio.create_task(batcher.submit([Job("long", 10**9, beam=5)], "")) for _ in range(3)]
         await asyncio.to_thread(begun.wait, 20)
-        assert await batcher.submit(jobs("short"), "") == ["SHORT"]
+        for text in ("one", "two"):
+            assert await batcher.submit(jobs(text), "") == [text.upper()]
+        long[1].cancel()
         go.set()
-        assert await asyncio.gather(*long) == [["LONG"]] * 2
+        assert [await long[0], await long[2]] == [["LONG"]] * 2
 
-    run(work, conversation, threads=2)
-    assert worker.batches == [["short"], ["long"], ["long"]]
-    assert worker.names[:2] == ["beside", "beside"]
-    assert run(worker, lambda batcher: batcher.submit([Job("long", 10**7)], ""), threads=1) == ["LONG"]
+    run(work, conversation, threads=threads)
+    assert worker.batches == [["one"], ["two"], ["long"], ["long"]]
+    assert worker.names[2:] == ["back", "back"]
 
 
 def test_a_batch_takes_no_longer_than_it_may(monkeypatch):

@@ -8,8 +8,8 @@ request never waits.
 
 Requests share the model fairly, by what their sentences cost (self-clocked fair queueing: Golestani 1994): the clock is
 at the turn of what was begun last, and a request's next turn is so far ahead as its next sentence costs. One of
-thousands of sentences is in nobody's way. Nor is one with the longest sentence and the widest beam: no batch that can
-be made smaller takes more than a quarter of a second, and such as cannot leave one thread to the others.
+thousands of sentences is in nobody's way. Nor is one with the longest sentence and the widest beam: no batch takes more
+than a quarter of a second, and a sentence that would is worked on behind the others, by a thread that stands back.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rnnsearch.serve.limits import ServeError, Settings
 BESIDES = 15
 """Symbols that cost as much as a sentence does whatever its length (of one, 10 and 49 symbols: 3.5, 4.5 and 13 ms)."""
 MOST_SECONDS = 0.25
-"""Of a batch, where it has more than a sentence."""
+"""Of a batch."""
 SHARES = 4
 """Requests of any size that fill the queue."""
 Result = TypeVar("Result")
@@ -64,10 +64,11 @@ class BatchReport(NamedTuple):
 
 
 class Workers(NamedTuple):
-    """Threads that work on batches at the same time, each on its own."""
+    """Threads that work on batches at the same time, each on its own; and one of low priority for long sentences."""
 
     pool: ThreadPoolExecutor
     threads: int
+    back: ThreadPoolExecutor
 
 
 @dataclass(eq=False)
@@ -115,11 +116,12 @@ class Batcher(Generic[Result]):
         """The latest turn that has begun."""
         self._changed = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
-        self._beside, self._threads = workers or Workers(self._thread, 1)
+        self._beside, self._threads = (workers.pool, workers.threads) if workers else (self._thread, 1)
+        self._back = workers.back if workers else None
         self._running = 0
         """Batches that are worked on."""
-        self._long = 0
-        """Those of them that are one long sentence."""
+        self._long = False
+        """Whether a long sentence is, behind them."""
         self._alone = False
         """Whether the one that is has all threads."""
         self._closed = False
@@ -132,7 +134,8 @@ class Batcher(Generic[Result]):
         """Requests that wait for their results."""
         self._expected, self._patience = 1, 0.0
         """Sentences that the next batch waits for, and seconds that it does."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(run()) for run in (self._run, self._run_long)]
 
     @property
     def waiting(self) -> int:
@@ -195,22 +198,33 @@ class Batcher(Generic[Result]):
     async def close(self) -> None:
         """Begin no more batches. What waits is cancelled."""
         self._closed = True
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         for request in self._queue:
             for item in request.items:
                 item.future.cancel()
-        for pool in (self._thread, self._beside):
-            pool.shutdown(wait=False)
+        for pool in (self._thread, self._beside, self._back):
+            if pool is not None:
+                pool.shutdown(wait=False)
 
     async def _run(self) -> None:
         while True:
-            await self._until(lambda: self._free > 0 and any(self._may_begin(r.items[0]) for r in self._queue))
+            await self._until(lambda: self._free > 0 and not all(map(self._is_long, self._queue)))
             # As many sentences as are likely to come are waited for, but not for long.
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._patience):
                     await self._until(self._full)
             self._start()
+
+    async def _run_long(self) -> None:
+        while True:
+            await self._until(lambda: not self._long and any(map(self._is_due, self._queue)))
+            request = next(filter(self._is_due, self._queue))
+            self._queue.remove(request)
+            if _is_live(request):
+                self._long = True
+                self._begin([self._next(request)], self._back, self._long_finished)
 
     async def _until(self, fits: Callable[[], bool]) -> None:
         while not fits():
@@ -227,9 +241,13 @@ class Batcher(Generic[Result]):
         """Of a batch of several."""
         return MOST_SECONDS * self._speed
 
-    def _may_begin(self, item: _Item) -> bool:
-        """Long sentences do not take all threads, if there are several."""
-        return item.job.cost <= self._most_cost or self._long < max(1, self._threads - 1)
+    def _is_long(self, request: _Request) -> bool:
+        """Whether its next sentence is worked on behind the others."""
+        return self._back is not None and request.items[0].job.cost > self._most_cost
+
+    def _is_due(self, request: _Request) -> bool:
+        """Whether a long sentence may begin: in its turn, or where nobody is in its way."""
+        return self._is_long(request) and (request.turn <= self._clock or not self._running)
 
     def _full(self) -> bool:
         """Whether what waits is worth a batch. While all threads are idle, less is: they must not begin and end
@@ -245,24 +263,21 @@ class Batcher(Generic[Result]):
         if not alone:
             most = min(most, max(FEWEST, self._expected, -(-waiting // free)))
         items = self._take(most)
-        if not items:
-            return
-        long = items[0].job.cost > self._most_cost
-        alone = alone and (self._threads == 1 or not long)
-        self._running, self._alone, self._long = self._running + 1, alone, self._long + long
-        done = asyncio.get_running_loop().run_in_executor(
-            self._thread if alone else self._beside, self._outcomes, items
-        )
-        done.add_done_callback(partial(self._finished, items, long, time.monotonic()))
+        if items:
+            self._running, self._alone = self._running + 1, alone
+            self._begin(items, self._thread if alone else self._beside, self._finished)
 
-    def _finished(
-        self, items: list[_Item], long: bool, begin: float, done: asyncio.Future[list[Result | Exception]]
+    def _begin(self, items: list[_Item], pool: ThreadPoolExecutor | None, finished: Callable[..., None]) -> None:
+        done = asyncio.get_running_loop().run_in_executor(pool, self._outcomes, items)
+        done.add_done_callback(partial(self._settle, items, time.monotonic(), finished))
+
+    def _settle(
+        self, items: list[_Item], begin: float, finished: Callable[..., None], done: asyncio.Future[list[Any]]
     ) -> None:
-        seconds = time.monotonic() - begin
-        outcomes = done.result()
+        """Give everybody his result."""
+        seconds, outcomes = time.monotonic() - begin, done.result()
         requests = len({item.request for item in items})
-        self._pace = 0.8 * self._pace + 0.2 * seconds / (len(items) * self._running)
-        self._running, self._alone, self._long = self._running - 1, False, self._long - long
+        finished(items, requests, seconds)
         self._changed.set()
         for item, outcome in zip(items, outcomes, strict=True):
             if item.future.done():
@@ -271,6 +286,16 @@ class Batcher(Generic[Result]):
                 item.future.set_exception(outcome)
             else:
                 item.future.set_result(outcome)
+        if self._on_batch is not None and items[0].function is None:
+            failed = sum(isinstance(outcome, Exception) for outcome in outcomes)
+            self._on_batch(BatchReport(len(items), requests, seconds, failed))
+
+    def _long_finished(self, *_: Any) -> None:
+        self._long = False
+
+    def _finished(self, items: list[_Item], requests: int, seconds: float) -> None:
+        self._pace = 0.8 * self._pace + 0.2 * seconds / (len(items) * self._running)
+        self._running, self._alone = self._running - 1, False
         if items[0].function is not None:
             return
         self._speed = 0.8 * self._speed + 0.2 * sum(item.job.cost for item in items) / max(seconds, 1e-6)
@@ -278,9 +303,6 @@ class Batcher(Generic[Result]):
         coming = requests if self._threads == 1 else -(-self._open // self._threads)
         self._expected = min(coming, self._settings.batch_sentences)
         self._patience = max(self._settings.window, seconds / 3)
-        if self._on_batch is not None:
-            failed = sum(isinstance(outcome, Exception) for outcome in outcomes)
-            self._on_batch(BatchReport(len(items), requests, seconds, failed))
 
     def _take(self, most: int) -> list[_Item]:
         """Sentences that may share a batch, at most so many, in their turns. Of one request no more than its share of
@@ -292,24 +314,27 @@ class Batcher(Generic[Result]):
         longest = cost = 0
         while self._queue and len(taken) < most:
             request = self._queue.pop(0)
-            while request.items and request.items[0].future.done():  # given up meanwhile
-                request.items.popleft()
-            if not request.items:
+            if not _is_live(request):
                 continue
             item = request.items[0]
             width = max(longest, item.job.symbols)
             full = width * (len(taken) + 1) > self._settings.batch_tokens or cost + item.job.cost > self._most_cost
             unfit = full or item.key != taken[0].key or count[item.request] == share if taken else False
-            if unfit or not self._may_begin(item):
+            if unfit or self._is_long(request):
                 others.append(request)
                 continue
             count[item.request] += 1
             longest, cost, self._clock = width, cost + item.job.cost, max(self._clock, request.turn)
-            taken.append(request.items.popleft())
-            if request.items:
-                self._wait(request)
+            taken.append(self._next(request))
         self._queue[:0] = others
         return taken
+
+    def _next(self, request: _Request) -> _Item:
+        """Its next sentence; what is left of it waits."""
+        item = request.items.popleft()
+        if request.items:
+            self._wait(request)
+        return item
 
     def _outcomes(self, items: list[_Item]) -> list[Result | Exception]:
         """In a thread of its own: a result or an exception an item."""
@@ -322,3 +347,10 @@ class Batcher(Generic[Result]):
             if len(items) == 1:
                 return [error]
         return [outcome for item in items for outcome in self._outcomes([item])]
+
+
+def _is_live(request: _Request) -> bool:
+    """Whether something of it is still wanted; what has been given up meanwhile is left out."""
+    while request.items and request.items[0].future.done():
+        request.items.popleft()
+    return bool(request.items)

@@ -32,6 +32,8 @@ from rnnsearch.translation import Translation
 T = TypeVar("T")
 COMPACT_AT = 0.03
 """Share of a batch that has finished at which it leaves: here long and short sentences come together, so early."""
+NICE = 10
+"""How far a long sentence's thread stands back: it has a tenth of a processor that others want, all of an idle one."""
 NBest = list[Translation]
 """The n best translations of a sentence."""
 
@@ -55,8 +57,10 @@ class Served:
         self.translator = translator
         self.used = time.monotonic()
         self._settings = settings
-        threads = torch.get_num_threads() if translator.device.type == "cpu" else 1
-        workers = Workers(one_thread_each(threads), threads) if threads > 1 else None
+        workers = None
+        if translator.device.type == "cpu":
+            threads = torch.get_num_threads()
+            workers = Workers(one_thread_each(threads), threads, one_thread_each(1, nice=NICE))
         self.batcher: Batcher[NBest] = Batcher(self._work, settings, on_batch, workers)
 
     async def translate(
