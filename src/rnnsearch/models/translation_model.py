@@ -116,17 +116,22 @@ class TranslationModel(nn.Module):
         alpha = {} if reading.alpha is None else {name: memory.on_source(reading.alpha)}
         return self._readout(y_prev, reading, memory), state, alpha
 
+    def unroll_apart(self, previous: Int[Tensor, "N I"], memories: Memories) -> Reading:
+        """All target positions at once, as the decoder's `unroll_apart` reads them; nothing is random."""
+        y_prev = self.target_embedding(Symbols(previous))
+        return self.decoder.unroll_apart(self.decoder.inputs(y_prev), self.start(memories), only(memories))
+
     def readout_from_each(
         self, previous: Int[Tensor, "1 I"], state: Float[Tensor, "1 I S"], memory: Memory
     ) -> Float[Tensor, "I J R"]:
-        """The readouts of one sentence as if all attention at i had been on j, for every i and j: c_i = h_j. `state` as
-        it was read at i."""
+        """The readouts of one sentence as if all attention at i had been on j, for every i and j: c_i = h_j. `state` of
+        `unroll_apart`."""
         values = memory.annotations if memory.values is None else memory.values
         (I, J), pairs = (previous.shape[1], values.shape[1]), previous.shape[1] * values.shape[1]
         alone = torch.eye(J, dtype=values.dtype, device=values.device).repeat(I, 1)[None]
         y_prev = self.target_embedding(Symbols(previous)).repeat_interleave(J, dim=1)
         at_each = Reading(state.repeat_interleave(J, dim=1), values.repeat(1, I, 1), alone)
-        readout = self._readout(y_prev, at_each, memory)
+        readout = self._with_lexical(self.decoder.readout_apart(y_prev, at_each), at_each, memory)
         assert readout.shape[:2] == (1, pairs)
         return readout.view(I, J, -1)
 
@@ -135,8 +140,10 @@ class TranslationModel(nn.Module):
         return self.output.log_probs(readout, rows)
 
     def _readout(self, y_prev: Tensor, reading: Reading, memory: Memory) -> Tensor:
-        """The decoder's readout, and the lexical model's behind it."""
-        readout = self.decoder.readout(y_prev, reading)
+        return self._with_lexical(self.decoder.readout(y_prev, reading), reading, memory)
+
+    def _with_lexical(self, readout: Tensor, reading: Reading, memory: Memory) -> Tensor:
+        """A decoder's readout, and the lexical model's behind it."""
         if self.lexical is None:
             return readout
         assert reading.alpha is not None

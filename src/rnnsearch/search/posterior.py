@@ -37,9 +37,8 @@ def posterior_attention(
     """By source name, as a `Hypothesis`'s attention: [I, J] of each pair, rows of the target's symbols and EOS,
     which sum to 1, over the source's symbols and EOS.
 
-    Ids are given without EOS. The decoder's readout must read the context (`Decoder.reads_context`).
+    Ids are given without EOS.
     """
-    assert model.decoder.reads_context
     device = model.output.bias.device
     return [_of_pair(model, make([x], device), y) for x, y in zip(sources, targets, strict=True)]
 
@@ -49,7 +48,7 @@ def _of_pair(model: TranslationModel, source: Sources, target: Sequence[int]) ->
     memories = model.encode(source)
     ((name, memory),) = memories.items()
     previous, y = torch.tensor([[BOS, *target]], device=device), torch.tensor([*target, EOS], device=device)
-    reading = model.unroll(previous, memories).reading
+    reading = model.unroll_apart(previous, memories)
     assert reading.alpha is not None
     alpha = reading.alpha[0].float()
     rows = max(1, AT_ONCE // (alpha.shape[1] * len(model.output.bias)))

@@ -46,11 +46,6 @@ class TranslationSystem(System[TranslationModel]):
         if not decoder.attends:
             no_attention = f"aligning needs a model with attention; this one's decoder ({kind}) has none"
             return {"align": no_attention, "posterior": no_attention}
-        if not decoder.reads_context:
-            return {
-                "posterior": "posterior attention needs a decoder whose readout reads the context; this one's "
-                f"({kind}) reads only what the recurrence made of it"
-            }
         if self.config.objective.aligns_read_words:
             return {
                 "posterior": "posterior attention has no use for this model: its attention was trained to align the "

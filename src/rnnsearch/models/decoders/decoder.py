@@ -57,8 +57,6 @@ class Decoder(nn.Module, ABC):
     """Whether it needs `[model.attention]`; without attention it needs an encoder with one vector."""
     attends_before_reading: ClassVar[bool] = False
     """Whether attention at position i is asked by a state that has not read y_{i-1} yet."""
-    reads_context: ClassVar[bool] = True
-    """Whether the readout reads the context itself, and not only what the recurrence made of it."""
     attention: Attention
     deep_output: Readout
     twin: Callable[[Any, Tensor, State, Memory], Reading] | None = None
@@ -101,11 +99,27 @@ class Decoder(nn.Module, ABC):
 
     def repeat_step(self, x: Float[Tensor, "N I G"], state: State, memory: Memory) -> Reading:
         """What every twin of `unroll` must equal."""
-        readings = []
-        for x_i in x.unbind(1):
-            state, reading = self.step(x_i, state, memory)
-            readings.append(reading)
-        return stack(readings, dim=1)
+        return repeated(self.step, x, state, memory)
+
+    def unroll_apart(self, x: Float[Tensor, "N I G"], state: State, memory: Memory) -> Reading:
+        """As `unroll`, for `readout_apart`: each state has not read c_i yet, so that another can take its place."""
+        return self.unroll(x, state, memory)
+
+    def readout_apart(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
+        """The readout, of the readings of `unroll_apart`."""
+        return self.readout(y_prev, reading)
+
+
+Step = Callable[[Tensor, State, Memory], tuple[State, Reading]]
+
+
+def repeated(step: Step, x: Float[Tensor, "N I G"], state: State, memory: Memory) -> Reading:
+    """The readings of a step at all target positions, one after the other."""
+    readings = []
+    for x_i in x.unbind(1):
+        state, reading = step(x_i, state, memory)
+        readings.append(reading)
+    return stack(readings, dim=1)
 
 
 def make_attention(model: ModelConfig, encoder: Encoder) -> Attention:

@@ -22,7 +22,7 @@ from rnnsearch.config.decoders import LuongInputFeedingOptions, LuongOptions, RN
 from rnnsearch.models.attention.attention import AttentionState
 from rnnsearch.models.bridges import BRIDGES
 from rnnsearch.models.cells import CELLS
-from rnnsearch.models.decoders.decoder import Decoder, Reading, make_attention
+from rnnsearch.models.decoders.decoder import Decoder, Reading, make_attention, repeated
 from rnnsearch.models.decoders.readouts import Attentional
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoders import Encoder
@@ -125,7 +125,6 @@ class LuongInputFeeding(Luong):
     """
 
     name = "luong-input-feeding"
-    reads_context = False
 
     def __init__(self, options: LuongInputFeedingOptions, model: ModelConfig, encoder: Encoder) -> None:
         super().__init__(options, model, encoder)
@@ -133,13 +132,23 @@ class LuongInputFeeding(Luong):
         self.feeding = self.beside(options.readout)
 
     def step(self, x: Float[Tensor, "N G"], state: LayersState, memory: Memory) -> tuple[LayersState, Reading]:
-        h, stack = self.stack.step(x + self.feeding(state.fed), state.stack)
-        attended, attention = self.attention.step(h, state.attention, memory)
-        fed = self.attentional(attended.context, h)
-        return LayersState(stack, attention, fed), Reading.of(fed, attended)
+        state, reading = self._step_apart(x, state, memory)
+        assert state.fed is not None
+        return state, reading._replace(state=state.fed)
 
     def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
         return reading.state
+
+    def _step_apart(self, x: Tensor, state: LayersState, memory: Memory) -> tuple[LayersState, Reading]:
+        """A step whose reading has h_t, and c_t beside it."""
+        after, reading = super().step(x + self.feeding(state.fed), state, memory)
+        return after._replace(fed=self.readout_apart(x, reading)), reading
+
+    def unroll_apart(self, x: Float[Tensor, "N I G"], state: LayersState, memory: Memory) -> Reading:
+        return repeated(self._step_apart, x, state, memory)
+
+    def readout_apart(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
+        return super().readout(y_prev, reading)
 
 
 class Neubig(StackDecoder):
