@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +13,13 @@ import numpy.typing as npt
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.search.hypothesis import Hypothesis
 from rnnsearch.text.alignments import attention_of_symbols, information, links_from_attention, symbols_to_words
-from rnnsearch.text.spans import NO_WORD, word_of_symbol, word_spans
+from rnnsearch.text.spans import NO_WORD, aligned_word_of_symbol, word_of_symbol, word_spans
 from rnnsearch.text.spans import words as words_of
 from rnnsearch.text.tokenizer import Segmented
 from rnnsearch.text.vocabulary import EOS, SPECIALS
 
 Matrix = npt.NDArray[np.float32]
+Unit = Literal["words", "symbols"]
 _DIGITS = {"token_scores": 6, "attention": 5, "word_attention": 4}
 """Digits after the point that plain values keep."""
 
@@ -76,18 +77,25 @@ class Translation:
         """These attributes as plain values for JSON, numbers of one symbol or cell rounded."""
         return {name: _rounded(getattr(self, name), _DIGITS.get(name)) for name in names}
 
-    def plot(self, path: str | Path) -> Path:
-        """Write the attention over words as a heat map (png, svg or pdf by suffix) and return its path.
+    def drawing(self, unit: Unit = "words") -> tuple[Matrix, tuple[str, ...], tuple[str, ...]]:
+        """What a heat map shows: attention, its columns and its rows; symbols with the end symbol, as in figure 3 of
+        Bahdanau et al. Errors: RnnsearchError for an empty text, ModelError for a model without attention."""
+        if not self.source_words or not self.words:
+            raise RnnsearchError("there is nothing to plot: the source or the translation has no words")
+        if self.attention is None or self.word_attention is None:
+            raise ModelError("there is nothing to plot: the model has no attention")
+        if unit == "words":
+            return self.word_attention, self.source_words, self.words
+        return self.attention, self.source_tokens, self.tokens
 
-        Errors: RnnsearchError for another suffix or an empty text, ModelError for a model without attention.
+    def plot(self, path: str | Path, unit: Unit = "words") -> Path:
+        """Write the attention as a heat map (png, svg or pdf by suffix) and return its path.
+
+        Errors: RnnsearchError for another suffix; as in `drawing`.
         """
         from rnnsearch.plots.heatmap import heatmap, save
 
-        if not self.source_words or not self.words:
-            raise RnnsearchError("there is nothing to plot: the source or the translation has no words")
-        if self.word_attention is None:
-            raise ModelError("there is nothing to plot: the model has no attention")
-        save(heatmap(self.word_attention, self.source_words, self.words), Path(path))
+        save(heatmap(*self.drawing(unit)), Path(path))
         return Path(path)
 
 
@@ -113,8 +121,8 @@ def in_words(source: Segmented, target: Segmented, hypothesis: Hypothesis, read:
     if attention is not None:
         # EOS has its own row and column
         inner = attention_of_symbols(attention, len(target.ids), read)[:, : len(source.ids)]
-        columns = word_of_symbol(source.text, source.offsets)
-        pieces, words = _pieces(target, rows)
+        columns = aligned_word_of_symbol(source.text, source.offsets)
+        pieces, words = _pieces(target, aligned_word_of_symbol(target.text, target.offsets))
         found = symbols_to_words(inner[pieces], columns, words)
         links, token_links = links_from_attention(found), links_from_attention(inner)
         word_attention = np.zeros((len(target_words), len(source_words)), dtype=found.dtype)

@@ -48,7 +48,7 @@ def test_prepare_reports_what_was_left_out(cli, folder, tmp_path):
     assert "% unknown" in result.err
     assert (tmp_path / "out" / "data" / "prepared.json").is_file()
     # train then takes what is prepared
-    result = cli("train", folder / "run.toml", "--set", f"folder={tmp_path / 'out'}", "--set", "training.max_updates=1")
+    result = cli("train", folder / "run.toml", "--set", f"folder={tmp_path / 'out'}", "training.max_updates=1")
     assert result.code == 0
     assert "prepared 2" not in result.err
 

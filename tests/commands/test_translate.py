@@ -380,3 +380,22 @@ def test_closed_standard_error_is_no_fault(model):
     command = f"echo '{CAT}' | {sys.executable} -m rnnsearch translate {model} 2>&-"
     told = subprocess.run(["bash", "-c", command], check=False, capture_output=True, text=True)
     assert told.stdout.count("\n") == 1
+
+
+def test_plot_draws_one_sentence(cli, model, tmp_path):
+    drawn = cli("plot", model, CAT)
+    assert (drawn.code, drawn.err) == (0, "")
+    assert drawn.lines[0] == cli("translate", model, stdin=f"{CAT}\n").lines[0]
+    assert any("sees" in line for line in drawn.lines)
+    given = cli("plot", model, CAT, "--target", "der Hund", "--unit", "symbols")
+    assert "</s>" in given.out, "the end symbol has its row and column"
+    assert any(line.startswith("▁Hund") for line in given.lines)
+    picture = cli("plot", model, CAT, "-o", tmp_path / "a.svg")
+    assert picture == (0, "", f"{tmp_path / 'a.svg'}\n")
+    assert (tmp_path / "a.svg").read_text().count("<svg") == 1
+
+
+def test_plot_says_what_it_cannot_draw(fault, model, one_vector, tmp_path):
+    assert "attention" in fault("plot", one_vector, CAT)
+    assert fault("plot", model, " ") == "there is nothing to plot: the source or the translation has no words"
+    assert ".txt" in fault("plot", model, CAT, "-o", tmp_path / "a.txt")

@@ -7,8 +7,10 @@ fault, in one sentence; 2: wrong usage; 130: interrupted, state saved.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
+from collections.abc import Iterable
 from contextlib import suppress
 from io import TextIOWrapper
 
@@ -30,7 +32,7 @@ def main() -> None:
         if isinstance(sys.stdout, TextIOWrapper):
             sys.stdout.reconfigure(errors="replace")  # a terminal without some letter is no reason to stop
         try:
-            app(prog_name="rnnsearch")
+            app(with_each_set(sys.argv[1:]), prog_name="rnnsearch")
         finally:
             sys.stdout.flush()
     except Interrupted as error:
@@ -45,6 +47,18 @@ def main() -> None:
         with suppress(OSError):  # what is left of the output is given up
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+
+
+_SETTING = re.compile(r"[a-z_]+(\.\w+)*=.*", re.DOTALL)
+
+
+def with_each_set(arguments: Iterable[str]) -> list[str]:
+    """`--set a.b=1 c.d=2` as `--set a.b=1 --set c.d=2`: an option of the library takes one value."""
+    found: list[str] = []
+    for argument in arguments:
+        another = found[-2:-1] == ["--set"] and _SETTING.fullmatch(argument)
+        found += ["--set", argument] if another else [argument]
+    return found
 
 
 def open_streams() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from rnnsearch.cli import data, demo, evaluate, serve, train, translate
+from rnnsearch.cli import data, demo, evaluate, plot, presets, serve, train, translate
 
 app = typer.Typer(
     name="rnnsearch",
@@ -17,6 +17,7 @@ app = typer.Typer(
 
 app.command("demo")(demo.demo)
 app.add_typer(data.app, name="data")
+app.command("presets")(presets.presets)
 app.command("prepare")(train.prepare)
 app.command("train")(train.train)
 app.command("translate")(translate.translate)
@@ -25,6 +26,7 @@ app.command("align")(translate.align)
 app.command("evaluate")(evaluate.evaluate)
 app.command("report")(evaluate.report)
 app.command("inspect")(evaluate.inspect)
+app.command("plot")(plot.plot)
 app.command("candidates")(translate.candidates)
 app.command("serve")(serve.serve)
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from rnnsearch.cli.io import say
+from rnnsearch.cli.options import Unit
 
 if TYPE_CHECKING:
     from rnnsearch.translation import Translation
-
-Unit = Literal["words", "symbols"]
 
 
 class Links:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 RunFile = Annotated[Path, typer.Argument(help="A run file (TOML); see examples/.", show_default=False)]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override an option, as in --set training.seed=2; repeatable."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Override options: --set training.seed=2 text.vocabulary=4000."),
 ]
 
 

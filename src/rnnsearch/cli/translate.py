@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from rnnsearch.cli.io import both_lines, input_portions, output, require_distinct, say, use_threads
-from rnnsearch.cli.links import Links, Unit
-from rnnsearch.cli.options import MOST_BEAM, Beam, Device, Model, Output, SourceFile, TargetFile, Threads
+from rnnsearch.cli.links import Links
+from rnnsearch.cli.options import MOST_BEAM, Beam, Device, Model, Output, SourceFile, TargetFile, Threads, Unit
 
 if TYPE_CHECKING:
     from rnnsearch.translate import Translator

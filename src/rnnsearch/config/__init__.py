@@ -7,7 +7,17 @@ from rnnsearch.config.model import DropoutConfig, InitConfig, ModelConfig
 from rnnsearch.config.objective import ObjectiveConfig, SupervisionConfig
 from rnnsearch.config.optimisers import OptimiserConfig
 from rnnsearch.config.run import RunConfig
-from rnnsearch.config.run_file import dump, laid_on, load, merge, parse_setting, preset, preset_names, resolve
+from rnnsearch.config.run_file import (
+    dump,
+    laid_on,
+    load,
+    merge,
+    parse_setting,
+    preset,
+    preset_about,
+    preset_names,
+    resolve,
+)
 from rnnsearch.config.schedules import ScheduleConfig
 from rnnsearch.config.search import SearchConfig, SearchPrecision
 from rnnsearch.config.table import Table, dotted
@@ -39,6 +49,7 @@ __all__ = [
     "merge",
     "parse_setting",
     "preset",
+    "preset_about",
     "preset_names",
     "resolve",
 ]

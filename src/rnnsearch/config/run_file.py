@@ -12,6 +12,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from importlib import resources
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,20 @@ def preset_names() -> list[str]:
 
 def preset(name: str) -> dict[str, Any]:
     """A preset's tables. Errors: ConfigError for an unknown name."""
+    return _with_preset(tomllib.loads(_preset_text(name)))
+
+
+def preset_about(name: str) -> str:
+    """What a preset says of itself before its tables. Errors: ConfigError for an unknown name."""
+    lines = _preset_text(name).splitlines()
+    return " ".join(line.removeprefix("#").strip() for line in takewhile(lambda line: line.startswith("#"), lines))
+
+
+def _preset_text(name: str) -> str:
     known = preset_names()
     if name not in known:
         raise ConfigError([f"preset {must_be_one_of(known, name)}"])
-    text = (resources.files("rnnsearch") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
-    return _with_preset(tomllib.loads(text))
+    return (resources.files("rnnsearch") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
 
 
 UNSET = "unset"

@@ -1,6 +1,7 @@
 """The words of a raw sentence, which alignments count, and the word that each symbol lies in."""
 
 import re
+import unicodedata
 from bisect import bisect_right
 from collections.abc import Sequence
 
@@ -33,3 +34,17 @@ def word_of_symbol(text: str, offsets: Sequence[tuple[int, int]]) -> list[int]:
         inside = word < len(spans) and spans[word][0] < max(end, start + 1)
         found.append(word if inside else NO_WORD)
     return found
+
+
+def aligned_word_of_symbol(text: str, offsets: Sequence[tuple[int, int]]) -> list[int]:
+    """The same for alignments: punctuation that has a symbol of its own beside others in its word is of none, for a
+    full stop's attention says nothing of the word before it."""
+    found = word_of_symbol(text, offsets)
+    marks = [_is_punctuation(text[start:end]) for start, end in offsets]
+    spoken = {word for word, mark in zip(found, marks, strict=True) if not mark}
+    return [NO_WORD if mark and word in spoken else word for word, mark in zip(found, marks, strict=True)]
+
+
+def _is_punctuation(symbol: str) -> bool:
+    characters = symbol.strip()
+    return bool(characters) and all(unicodedata.category(c)[0] in "PS" for c in characters)

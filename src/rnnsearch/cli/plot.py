@@ -1,0 +1,40 @@
+"""`rnnsearch plot`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rnnsearch.cli.io import say
+from rnnsearch.cli.options import Beam, Device, Model, Unit
+
+
+def plot(
+    model: Model,
+    sentence: Annotated[str, typer.Argument(help="A source sentence.", show_default=False)],
+    target: Annotated[str | None, typer.Option(help="Align this translation, not the model's own.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="A .png, .svg or .pdf.  [default: in the terminal]")
+    ] = None,
+    unit: Annotated[Unit, typer.Option(help="What rows and columns are; symbols with the end symbol.")] = "words",
+    beam: Beam = None,
+    device: Device = "cpu",
+) -> None:
+    """Draw where attention stood for each word of one sentence's translation."""
+    from rnnsearch.plots.terminal import draw
+    from rnnsearch.translate import load
+
+    translator = load(model, device)
+    translator.require_attention()
+    if target is None:
+        [[translation]] = translator.n_best([sentence], translator.options(beam))
+    else:
+        [translation] = translator.score([sentence], [target])
+    attention, columns, rows = translation.drawing(unit)
+    if output is None:
+        typer.echo(f"{translation.text}\n")
+        typer.echo(draw(attention, columns, rows, scale=True))
+    else:
+        say(str(translation.plot(output, unit)))
