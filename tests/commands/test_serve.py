@@ -28,11 +28,3 @@ def test_keys_that_cannot_be_read(fault, one_vector, tmp_path):
     assert fault("serve", one_vector, "--api-keys", keys).startswith(f"{keys}: the file of API keys cannot be read")
     keys.write_text("\n")
     assert fault("serve", one_vector, "--api-keys", keys) == f"{keys}: must hold API keys, one a line; it is empty"
-
-
-def test_libraries_that_are_not_there(fault, one_vector, monkeypatch):
-    import importlib.util
-
-    found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "uvicorn" else found(name))
-    assert fault("serve", one_vector) == 'serve needs more libraries (uvicorn): pip install "rnnsearch[serve]"'

@@ -119,7 +119,6 @@ def free_port() -> int:
 
 @pytest.fixture(scope="session")
 def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    pytest.importorskip("fastapi", reason="needs: pip install 'rnnsearch[serve]'")
     running = Server(model, tmp_path_factory.mktemp("server") / "log")
     yield running
     running.stop()

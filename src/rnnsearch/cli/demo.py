@@ -85,10 +85,11 @@ def _next(folder: Path, page: Path, config: RunConfig) -> None:
 The model is in {folder}/ (card.md says what it is), its report with attention heat maps in {page}.
 
 What to type next:
+  rnnsearch serve {folder}                               open its page in a browser: translation as you type
   echo "..." | rnnsearch translate {folder}                      translate {config.data.source} text, line by line
   rnnsearch translate {folder} -i in.txt -o out.txt --alignments out.align
   rnnsearch inspect {folder}                                     what is inside
-  rnnsearch train {folder}/run.toml --resume --set training.max_minutes=60 --set training.max_epochs=60
+  rnnsearch train {folder}/run.toml --resume --set training.max_minutes=60 training.max_epochs=60
   cp {folder}/run.toml mine.toml                                 then name your own files in it: data.train
 
 (If rnnsearch is not found, activate the environment first: . .venv/bin/activate)"""

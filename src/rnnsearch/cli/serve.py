@@ -45,7 +45,6 @@ def serve(
     """Serve models over HTTP: a page, LibreTranslate's API and our own. Stops on Ctrl-C or SIGTERM when all is done."""
     if log_level not in ("debug", "info", "warning", "error"):
         raise typer.BadParameter("--log-level must be debug, info, warning or error")
-    _require_extra()
     from rnnsearch.serve.limits import Settings
     from rnnsearch.serve.server import run
 
@@ -65,17 +64,6 @@ def serve(
     use_threads(threads)
     sys.setswitchinterval(SWITCH_SECONDS)
     run(models, settings, host, port, log_level, preload)
-
-
-def _require_extra() -> None:
-    """Errors: ConfigError where the libraries of the server are not installed."""
-    from importlib.util import find_spec
-
-    from rnnsearch.errors import ConfigError
-
-    missing = [name for name in ("fastapi", "uvicorn", "python_multipart", "prometheus_client") if not find_spec(name)]
-    if missing:
-        raise ConfigError([f'serve needs more libraries ({", ".join(missing)}): pip install "rnnsearch[serve]"'])
 
 
 def _keys(path: Path | None) -> frozenset[str]:

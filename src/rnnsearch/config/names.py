@@ -25,8 +25,8 @@ BRIDGES = {
 NORMALISERS = {
     "softmax": "The softmax (Bahdanau et al., eq. 6).",
     "sparsemax": "The nearest distribution, which is 0 at many positions (Martins & Astudillo 2016). Needs `pip "
-    "install 'rnnsearch[sparse]'`.",
-    "entmax15": "Between the two (Peters et al. 2019). Needs `pip install 'rnnsearch[sparse]'`.",
+    "install entmax`.",
+    "entmax15": "Between the two (Peters et al. 2019). Needs `pip install entmax`.",
     "hard": "One position: drawn from the softmax in training, the best in search (Xu et al. 2015). Needs "
     "`[objective.reinforce]`.",
 }

@@ -85,7 +85,7 @@ class TrainingConfig(Table):
     own GPU."""
     tensorboard: bool = False
     """Write scalars for TensorBoard to `tensorboard/` in the run's folder. Needs the package (`pip install
-    'rnnsearch[track]'`)."""
+    tensorboard`)."""
 
     @model_validator(mode="after")
     def _ends(self) -> TrainingConfig:

@@ -98,16 +98,14 @@ class RunLog(Lines):
 
 
 class TensorBoard(Lines):
-    """Scalars for TensorBoard (extra `[track]`)."""
+    """Scalars for TensorBoard (the package `tensorboard`)."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
-            raise TrainingError(
-                "training.tensorboard: needs the package tensorboard: pip install 'rnnsearch[track]'"
-            ) from None
+            raise TrainingError("training.tensorboard: needs another package: pip install tensorboard") from None
         self.writer = SummaryWriter(str(folder))  # type: ignore[no-untyped-call]
 
     def _scalars(self, group: str, row: dict[str, Any]) -> None:

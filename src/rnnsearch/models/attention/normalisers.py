@@ -28,7 +28,7 @@ class Normaliser(nn.Module, ABC):
     draws_noise: ClassVar[bool] = False
     """Whether training draws positions: it needs random numbers, one a source position and target position."""
     package: ClassVar[str | None] = None
-    """A package that it needs, of the extra `sparse`."""
+    """A package that it needs beside the others."""
 
     @classmethod
     def fault(cls) -> str | None:
@@ -37,7 +37,7 @@ class Normaliser(nn.Module, ABC):
             return None
         return (
             f"model.attention.normaliser: {cls.name} needs the package {cls.package}, which is not installed; "
-            'install it with pip install "rnnsearch[sparse]"'
+            f"install it with pip install {cls.package}"
         )
 
     @abstractmethod
