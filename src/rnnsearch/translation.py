@@ -102,8 +102,8 @@ class Translation:
 def _rounded(value: Any, digits: int | None) -> Any:
     if value is None or digits is None:
         return value
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
+    if isinstance(value, np.ndarray):  # of a long sentence it has too many numbers for a loop in Python
+        return value.astype(np.float64).round(digits).tolist()
     return [_rounded(one, digits) for one in value] if isinstance(value, list | tuple) else round(value, digits)
 
 

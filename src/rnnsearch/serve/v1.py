@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -67,8 +67,15 @@ async def translate(request: Request, asked: TranslateRequest, service: Use) -> 
             return StreamingResponse(events, media_type="text/event-stream", headers={"cache-control": "no-store"})
         search = Search(asked.beam, asked.n_best)
         found = await service.answer(request, translate_texts(served, asked.texts, search, asked.prefixes))
-    content = await apart(lambda: answer(found).model_dump_json(), size=sum(map(len, asked.texts)))
+    content = await apart(lambda: answer(found).model_dump_json(), size=_size(found, asked.attention))
     return Response(content, media_type="application/json")
+
+
+def _size(texts: Sequence[TextTranslation], attention: bool) -> int:
+    """Characters and numbers of an answer."""
+    every = [t for text in texts for translations in text.found for t in translations]
+    cells = sum(t.word_attention.size for t in every if t.word_attention is not None) if attention else 0
+    return sum(len(t.source) + len(t.text) for t in every) + cells
 
 
 async def _streamed(
