@@ -1,4 +1,5 @@
-"""Model folders that an earlier version wrote (see `make.py`): they load, and translate to the same text and scores."""
+"""Model folders that an earlier version wrote (see `make.py`): they load, and translate to the same text and scores,
+with the same attention. (How words' links are made of it may get better.)"""
 
 import json
 import tomllib
@@ -25,7 +26,6 @@ def same(found: Translation, wanted: dict[str, Any]) -> None:
     assert (found.text, list(found.tokens)) == (wanted["text"], wanted["tokens"])
     assert found.score == pytest.approx(wanted["score"], abs=1e-4)
     assert found.token_scores == pytest.approx(wanted["token_scores"], abs=1e-4)
-    assert [list(link) for link in found.alignment] == wanted["alignment"]
     if wanted["attention"] is not None and found.attention is not None:
         assert found.attention == pytest.approx(np.array(wanted["attention"]), abs=1e-4)
 
