@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -287,3 +288,34 @@ def test_one_request_fills_a_quarter_of_the_queue():
 
 def test_a_request_larger_than_the_queue_is_taken_and_done():
     assert len(run(Worker(), ask(*map(str, range(1000))), max_queue=8)) == 1000
+
+
+def test_a_sender_who_leaves_gives_up_all_his_sentences_at_once():
+    """The event loop is called as often for one sentence as for ten thousand."""
+    worker = Worker(threading.Event())
+
+    async def calls_of_giving_up(batcher: Batcher[str], count: int) -> int:
+        loop, calls = asyncio.get_running_loop(), []
+        task = asyncio.create_task(batcher.submit(jobs(*["many"] * count), "other"))
+        await asyncio.sleep(0)
+        with pytest.MonkeyPatch.context() as patch:
+            call_soon = loop.call_soon
+            patch.setattr(loop, "call_soon", lambda *given, **how: calls.append(given) or call_soon(*given, **how))
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        assert batcher.waiting == 0
+        return len(calls)
+
+    async def conversation(batcher: Batcher[str]) -> list[int]:
+        first = asyncio.create_task(batcher.submit(jobs("first"), ""))
+        await asyncio.to_thread(worker.entered.wait, 20)
+        counts = [await calls_of_giving_up(batcher, count) for count in (1, 10_000)]
+        worker.go.set()
+        assert await first == ["FIRST"]
+        assert await batcher.submit(jobs("next"), "") == ["NEXT"]
+        return counts
+
+    one, many = run(worker, conversation)
+    assert one == many > 0
+    assert worker.batches == [["first"], ["next"]], "none of what was given up is worked on"

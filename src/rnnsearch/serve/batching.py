@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import time
 from bisect import insort
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -72,27 +72,50 @@ class Workers(NamedTuple):
 
 
 @dataclass(eq=False)
-class _Item:
-    job: Job
-    key: Hashable
-    request: int
-    future: asyncio.Future[Any]
-    function: Callable[[], Any] | None = None
-    """What is done instead of a job: see `aside`."""
-
-
-@dataclass(eq=False)
 class _Request:
-    """What waits of one request, in order, how many sentences of it count as waiting, and when it is its turn."""
+    """Sentences that were sent together, how many of them count as waiting, and when it is the next one's turn."""
 
-    items: deque[_Item]
+    jobs: Sequence[Job]
+    key: Hashable
     share: int
     turn: int
+    done: asyncio.Future[list[Any]]
+    """A result or an exception a job. One future, for a sender who leaves gives up all of them at once."""
+    function: Callable[[], Any] | None
+    """What is done instead of a job: see `aside`."""
+    begun: int = 0
+
+    def __post_init__(self) -> None:
+        self.outcomes: list[Any] = [None] * len(self.jobs)
+        self.missing = len(self.jobs)
+
+    @property
+    def next(self) -> Job:
+        """The first job that is not begun."""
+        return self.jobs[self.begun]
 
     @property
     def counted(self) -> int:
-        """Of what waits."""
-        return min(len(self.items), self.share)
+        """Of what waits, if its sender does."""
+        return 0 if self.done.done() else min(len(self.jobs) - self.begun, self.share)
+
+    def settle(self, number: int, outcome: Any) -> None:
+        """Keep what became of a job; the last one ends the request."""
+        self.outcomes[number] = outcome
+        self.missing -= 1
+        if not self.missing and not self.done.done():
+            self.done.set_result(self.outcomes)
+
+
+class _Item(NamedTuple):
+    """A job that is begun: the one of this number in its request."""
+
+    request: _Request
+    number: int
+
+    @property
+    def job(self) -> Job:
+        return self.request.jobs[self.number]
 
 
 class Batcher(Generic[Result]):
@@ -125,7 +148,6 @@ class Batcher(Generic[Result]):
         self._alone = False
         """Whether the one that is has all threads."""
         self._closed = False
-        self._requests = 0
         self._pace = 0.05
         """Seconds a sentence, lately: what Retry-After is made of."""
         self._speed = 10_000.0
@@ -150,31 +172,28 @@ class Batcher(Generic[Result]):
         Errors: ServeError 429 where too much is waiting, 503 after `close`; what `work` raised for the first job that
         failed.
         """
-        items = self._put(jobs, key, patient)
+        if not jobs:
+            return []
+        request = self._put(jobs, key, patient)
         self._open += 1
         try:
-            # All of them, before the first fault is raised: none is left behind unseen.
-            done = await asyncio.gather(*(item.future for item in items), return_exceptions=True)
+            return _results(await request.done)
         finally:
             self._open -= 1
-        for outcome in done:
-            if isinstance(outcome, BaseException):
-                raise outcome
-        return done  # type: ignore[return-value]  # none is an exception
 
     async def aside(self, function: Callable[[], Other], symbols: int) -> Other:
         """Do something else in a batch's place, which costs as much as a search of so many symbols.
 
         Errors: ServeError as in `submit`; what `function` raises.
         """
-        [item] = self._put([Job("", symbols)], object(), function=function)
-        done: Other = await item.future
-        return done
+        [result] = _results(await self._put([Job("", symbols)], object(), function=function).done)
+        found: Other = result
+        return found
 
     def _put(
         self, jobs: Sequence[Job], key: Hashable, patient: bool = False, function: Callable[[], Any] | None = None
-    ) -> list[_Item]:
-        """A request's items, in the queue. Errors: ServeError 429 or 503."""
+    ) -> _Request:
+        """A request, in the queue. Errors: ServeError 429 or 503."""
         if self._closed:
             raise ServeError(503, "the server is shutting down", 1)
         share = max(1, self._settings.max_queue // SHARES)
@@ -182,17 +201,14 @@ class Batcher(Generic[Result]):
         if not patient and count > room:
             wait = max(1, round(self.waiting * self._pace))
             raise ServeError(429, f"the queue must have room for {count} sentences; it has for {max(room, 0)}", wait)
-        self._requests += 1
-        loop = asyncio.get_running_loop()
-        items = [_Item(job, key, self._requests, loop.create_future(), function) for job in jobs]
-        if items:
-            self._wait(_Request(deque(items), share, self._clock))
+        request = _Request(jobs, key, share, self._clock, asyncio.get_running_loop().create_future(), function)
+        self._wait(request)
         self._changed.set()
-        return items
+        return request
 
     def _wait(self, request: _Request) -> None:
         """Until the turn of its first sentence."""
-        request.turn += request.items[0].job.cost
+        request.turn += request.next.cost
         insort(self._queue, request, key=lambda waiting: waiting.turn)
 
     async def close(self) -> None:
@@ -202,8 +218,7 @@ class Batcher(Generic[Result]):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for request in self._queue:
-            for item in request.items:
-                item.future.cancel()
+            request.done.cancel()
         for pool in (self._thread, self._beside, self._back):
             if pool is not None:
                 pool.shutdown(wait=False)
@@ -222,7 +237,7 @@ class Batcher(Generic[Result]):
             await self._until(lambda: not self._long and any(map(self._is_due, self._queue)))
             request = next(filter(self._is_due, self._queue))
             self._queue.remove(request)
-            if _is_live(request):
+            if not request.done.done():
                 self._long = True
                 self._begin([self._next(request)], self._back, self._long_finished)
 
@@ -243,7 +258,7 @@ class Batcher(Generic[Result]):
 
     def _is_long(self, request: _Request) -> bool:
         """Whether its next sentence is worked on behind the others."""
-        return self._back is not None and request.items[0].job.cost > self._most_cost
+        return self._back is not None and request.next.cost > self._most_cost
 
     def _is_due(self, request: _Request) -> bool:
         """Whether a long sentence may begin: in its turn, or where nobody is in its way."""
@@ -280,13 +295,8 @@ class Batcher(Generic[Result]):
         finished(items, requests, seconds)
         self._changed.set()
         for item, outcome in zip(items, outcomes, strict=True):
-            if item.future.done():
-                continue
-            if isinstance(outcome, Exception):
-                item.future.set_exception(outcome)
-            else:
-                item.future.set_result(outcome)
-        if self._on_batch is not None and items[0].function is None:
+            item.request.settle(item.number, outcome)
+        if self._on_batch is not None and items[0].request.function is None:
             failed = sum(isinstance(outcome, Exception) for outcome in outcomes)
             self._on_batch(BatchReport(len(items), requests, seconds, failed))
 
@@ -296,7 +306,7 @@ class Batcher(Generic[Result]):
     def _finished(self, items: list[_Item], requests: int, seconds: float) -> None:
         self._pace = 0.8 * self._pace + 0.2 * seconds / (len(items) * self._running)
         self._running, self._alone = self._running - 1, False
-        if items[0].function is not None:
+        if items[0].request.function is not None:
             return
         self._speed = 0.8 * self._speed + 0.2 * sum(item.job.cost for item in items) / max(seconds, 1e-6)
         # Where one batch is worked on at a time, those who wait are served next; else all share the places.
@@ -308,49 +318,51 @@ class Batcher(Generic[Result]):
         """Sentences that may share a batch, at most so many, in their turns. Of one request no more than its share of
         those that are open: a batch filled up with its sentences would keep all the others waiting."""
         share = -(-most // max(1, self._open))
-        count = Counter[int]()
+        count = Counter[_Request]()
         taken: list[_Item] = []
         others: list[_Request] = []
         longest = cost = 0
         while self._queue and len(taken) < most:
             request = self._queue.pop(0)
-            if not _is_live(request):
+            if request.done.done():  # its sender has left
                 continue
-            item = request.items[0]
-            width = max(longest, item.job.symbols)
-            full = width * (len(taken) + 1) > self._settings.batch_tokens or cost + item.job.cost > self._most_cost
-            unfit = full or item.key != taken[0].key or count[item.request] == share if taken else False
-            if unfit or self._is_long(request):
+            job = request.next
+            width = max(longest, job.symbols)
+            full = width * (len(taken) + 1) > self._settings.batch_tokens or cost + job.cost > self._most_cost
+            apart = bool(taken) and (full or count[request] == share or request.key != taken[0].request.key)
+            if apart or self._is_long(request):
                 others.append(request)
                 continue
-            count[item.request] += 1
-            longest, cost, self._clock = width, cost + item.job.cost, max(self._clock, request.turn)
+            count[request] += 1
+            longest, cost, self._clock = width, cost + job.cost, max(self._clock, request.turn)
             taken.append(self._next(request))
         self._queue[:0] = others
         return taken
 
     def _next(self, request: _Request) -> _Item:
         """Its next sentence; what is left of it waits."""
-        item = request.items.popleft()
-        if request.items:
+        item = _Item(request, request.begun)
+        request.begun += 1
+        if request.begun < len(request.jobs):
             self._wait(request)
         return item
 
     def _outcomes(self, items: list[_Item]) -> list[Result | Exception]:
         """In a thread of its own: a result or an exception an item."""
-        first = items[0]
+        request = items[0].request
         try:
-            if first.function is not None:
-                return [first.function()]
-            return list(self._work(first.key, [item.job for item in items]))
+            if request.function is not None:
+                return [request.function()]
+            return list(self._work(request.key, [item.job for item in items]))
         except Exception as error:
             if len(items) == 1:
                 return [error]
         return [outcome for item in items for outcome in self._outcomes([item])]
 
 
-def _is_live(request: _Request) -> bool:
-    """Whether something of it is still wanted; what has been given up meanwhile is left out."""
-    while request.items and request.items[0].future.done():
-        request.items.popleft()
-    return bool(request.items)
+def _results(outcomes: list[Any]) -> list[Any]:
+    """The outcomes, none of which is an exception. Errors: the first that is one."""
+    for outcome in outcomes:
+        if isinstance(outcome, Exception):
+            raise outcome
+    return outcomes
