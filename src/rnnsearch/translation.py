@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,13 +13,12 @@ import numpy.typing as npt
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.search.hypothesis import Hypothesis
 from rnnsearch.text.alignments import attention_of_symbols, information, links_from_attention, symbols_to_words
-from rnnsearch.text.spans import NO_WORD, aligned_word_of_symbol, word_of_symbol, word_spans
+from rnnsearch.text.spans import NO_WORD, Unit, without_punctuation, word_of_symbol, word_spans
 from rnnsearch.text.spans import words as words_of
 from rnnsearch.text.tokenizer import Segmented
 from rnnsearch.text.vocabulary import EOS, SPECIALS
 
 Matrix = npt.NDArray[np.float32]
-Unit = Literal["words", "symbols"]
 _DIGITS = {"token_scores": 6, "attention": 5, "word_attention": 4}
 """Digits after the point that plain values keep."""
 
@@ -121,8 +120,9 @@ def in_words(source: Segmented, target: Segmented, hypothesis: Hypothesis, read:
     if attention is not None:
         # EOS has its own row and column
         inner = attention_of_symbols(attention, len(target.ids), read)[:, : len(source.ids)]
-        columns = aligned_word_of_symbol(source.text, source.offsets)
-        pieces, words = _pieces(target, aligned_word_of_symbol(target.text, target.offsets))
+        of_source = word_of_symbol(source.text, source.offsets)
+        columns = without_punctuation(of_source, source.text, source.offsets)
+        pieces, words = _pieces(target, without_punctuation(rows, target.text, target.offsets))
         found = symbols_to_words(inner[pieces], columns, words)
         links, token_links = links_from_attention(found), links_from_attention(inner)
         word_attention = np.zeros((len(target_words), len(source_words)), dtype=found.dtype)

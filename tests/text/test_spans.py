@@ -1,6 +1,6 @@
 """Words of a raw sentence, and the word that each symbol lies in."""
 
-from rnnsearch.text.spans import NO_WORD, aligned_word_of_symbol, word_of_symbol, word_spans, words
+from rnnsearch.text.spans import NO_WORD, without_punctuation, word_of_symbol, word_spans, words
 
 
 def test_words_are_what_white_space_separates():
@@ -51,6 +51,10 @@ def test_punctuation_is_apart_from_its_word():
     text = "(grass). ... d'eau 5%!"
     offsets = [(0, 1), (0, 6), (6, 8), (8, 12), (12, 14), (14, 15), (15, 18), (18, 20), (20, 21), (21, 22)]
     assert word_of_symbol(text, offsets) == [0, 0, 0, 1, 2, 2, 2, 3, 3, 3]
-    assert aligned_word_of_symbol(text, offsets) == [NO_WORD, 0, NO_WORD, 1, 2, NO_WORD, 2, 3, NO_WORD, NO_WORD]
-    assert aligned_word_of_symbol("\u0915\u093e", [(0, 1), (1, 2)]) == [0, 0], "a vowel sign is no punctuation"
-    assert aligned_word_of_symbol("a b", [(0, 1), (1, 1), (2, 3)]) == word_of_symbol("a b", [(0, 1), (1, 1), (2, 3)])
+
+    def aligned(text, offsets):
+        return without_punctuation(word_of_symbol(text, offsets), text, offsets)
+
+    assert aligned(text, offsets) == [NO_WORD, 0, NO_WORD, 1, 2, NO_WORD, 2, 3, NO_WORD, NO_WORD]
+    assert aligned("\u0915\u093e", [(0, 1), (1, 2)]) == [0, 0], "a vowel sign is no punctuation"
+    assert aligned("a b", [(0, 1), (1, 1), (2, 3)]) == word_of_symbol("a b", [(0, 1), (1, 1), (2, 3)])

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from rnnsearch.cli.io import say
-from rnnsearch.cli.options import Unit
+from rnnsearch.text.spans import Unit
 
 if TYPE_CHECKING:
     from rnnsearch.translation import Translation

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 MOST_BEAM = 1000
 """Hypotheses a sentence; memory grows with them."""
 
-Unit = Literal["words", "symbols"]
 Model = Annotated[Path, typer.Argument(help="A model folder, as `rnnsearch train` makes it.", show_default=False)]
 SourceFile = Annotated[Path, typer.Argument(help="Source text, one sentence a line.", show_default=False)]
 TargetFile = Annotated[Path, typer.Argument(help="Target text, line by line.", show_default=False)]

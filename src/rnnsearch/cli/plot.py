@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from rnnsearch.cli.io import say
-from rnnsearch.cli.options import Beam, Device, Model, Unit
+from rnnsearch.cli.options import Beam, Device, Model
+from rnnsearch.text.spans import Unit
 
 
 def plot(
@@ -32,8 +33,8 @@ def plot(
         [[translation]] = translator.n_best([sentence], translator.options(beam))
     else:
         [translation] = translator.score([sentence], [target])
-    attention, columns, rows = translation.drawing(unit)
     if output is None:
+        attention, columns, rows = translation.drawing(unit)
         typer.echo(f"{translation.text}\n")
         typer.echo(draw(attention, columns, rows, scale=True))
     else:

@@ -14,7 +14,8 @@ import typer
 
 from rnnsearch.cli.io import both_lines, input_portions, output, require_distinct, say, use_threads
 from rnnsearch.cli.links import Links
-from rnnsearch.cli.options import MOST_BEAM, Beam, Device, Model, Output, SourceFile, TargetFile, Threads, Unit
+from rnnsearch.cli.options import MOST_BEAM, Beam, Device, Model, Output, SourceFile, TargetFile, Threads
+from rnnsearch.text.spans import Unit
 
 if TYPE_CHECKING:
     from rnnsearch.translate import Translator
@@ -162,7 +163,6 @@ def candidates(model: Model, source: SourceFile, target: TargetFile) -> None:
 
 def _portions(path: Path | None, size: int, most: int, translator: Translator) -> Iterator[list[str]]:
     """As `input_portions`, but empty ones in the place of lines of more than `most` symbols, which is said."""
-
     from rnnsearch.data.corpus import LONGEST
 
     def fits(line: str) -> bool:

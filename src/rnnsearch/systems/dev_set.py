@@ -24,7 +24,7 @@ from rnnsearch.search.decode import decode_all, forced_all
 from rnnsearch.search.model_scorer import ModelScorer, fastest
 from rnnsearch.systems.validation import HeldOut
 from rnnsearch.text.alignments import Link, Links, attention_of_symbols, links_from_attention, symbols_to_words
-from rnnsearch.text.spans import aligned_word_of_symbol
+from rnnsearch.text.spans import without_punctuation, word_of_symbol
 from rnnsearch.text.tokenizer import Tokenizer
 
 Found = TypeVar("Found")
@@ -91,7 +91,8 @@ class AlignmentErrorRate:
         self.batch_sentences = batch_sentences
         segmented = dev.source.segment([p.source for p in dev.pairs]), dev.target.segment([p.target for p in dev.pairs])
         self.source_words, self.target_words = (
-            [aligned_word_of_symbol(s.text, s.offsets) for s in sentences] for sentences in segmented
+            [without_punctuation(word_of_symbol(s.text, s.offsets), s.text, s.offsets) for s in sentences]
+            for sentences in segmented
         )
 
     def __call__(self, model: TranslationModel) -> float:

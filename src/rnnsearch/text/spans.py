@@ -4,9 +4,12 @@ import re
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Sequence
+from typing import Literal
 
 # ASCII white space alone, as the tools that write Pharaoh files split: a no-break space is part of a word.
 _WORD = re.compile(r"[^ \t\n\r\f\v]+")
+Unit = Literal["words", "symbols"]
+"""What alignments count."""
 NO_WORD = -1
 """The word of a symbol that lies in none: EOS, or a space that does not begin a word."""
 
@@ -36,10 +39,9 @@ def word_of_symbol(text: str, offsets: Sequence[tuple[int, int]]) -> list[int]:
     return found
 
 
-def aligned_word_of_symbol(text: str, offsets: Sequence[tuple[int, int]]) -> list[int]:
-    """The same for alignments: punctuation that has a symbol of its own beside others in its word is of none, for a
-    full stop's attention says nothing of the word before it."""
-    found = word_of_symbol(text, offsets)
+def without_punctuation(found: Sequence[int], text: str, offsets: Sequence[tuple[int, int]]) -> list[int]:
+    """What `word_of_symbol` found, for alignments: punctuation that has a symbol of its own beside others in its word
+    is of none, for a full stop's attention says nothing of the word before it."""
     marks = [_is_punctuation(text[start:end]) for start, end in offsets]
     spoken = {word for word, mark in zip(found, marks, strict=True) if not mark}
     return [NO_WORD if mark and word in spoken else word for word, mark in zip(found, marks, strict=True)]
