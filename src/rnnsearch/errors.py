@@ -43,7 +43,8 @@ def must_be_one_of(known: Iterable[str], got: object) -> str:
     known = list(known)
     if not isinstance(got, str):
         return f"must be one of {', '.join(known)}; got {got!r}"
-    return f'must be one of {", ".join(known)}; got "{got}"{did_you_mean(got, known)}'
+    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in got)
+    return f'must be one of {", ".join(known)}; got "{shown}"{did_you_mean(got, known)}'
 
 
 def did_you_mean(word: str, known: list[str]) -> str:
