@@ -124,6 +124,18 @@ def test_rare_words_by_the_runs_own_text_or_by_a_file(cli, model, own, few, corp
     assert cli("evaluate", own, *few, "--no-card", "--training-text", corpus / "train.de").out == by_run.out
 
 
+def test_further_references(cli, fault, model, few, tmp_path):
+    one = cli("evaluate", model, *few, "--no-card")
+    own = tmp_path / "own.de"
+    assert cli("translate", model, "-i", few[0], "-o", own).code == 0
+    both = cli("evaluate", model, *few, "--no-card", "--also", own, "--baseline", own)
+    assert "nrefs:1|" in one.out
+    assert re.search(r"^BLEU +100.00 .*nrefs:2\|", both.out, re.MULTILINE)
+    assert "100.00 ± 0.00" in both.out
+    (tmp_path / "short").write_text("one line\n")
+    assert "must have the same number of lines" in fault("evaluate", model, *few, "--also", tmp_path / "short")
+
+
 def test_sentences_to_draw(cli, own, few, tmp_path):
     mine = tmp_path / "mine.tsv"
     mine.write_text("the small cat sees the dog.\tcats\n\nthe old cat hears the dog.\tcats\nthe red tree.\ttrees\n")

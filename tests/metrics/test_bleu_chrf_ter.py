@@ -26,24 +26,46 @@ REFERENCES = [
 ]
 
 
-def plain_bleu(hypotheses: list[str], references: list[str]) -> float:
-    """Papineni et al. (2002): brevity penalty times the geometric mean of the clipped n-gram precisions."""
+def plain_bleu(hypotheses: list[str], *sets: list[str]) -> float:
+    """Papineni et al. (2002): brevity penalty times the geometric mean of the n-gram precisions, clipped by the
+    greatest count in any reference; each sentence's reference length is the one nearest to its own."""
     logs = []
     for order in range(1, 5):
         matched = total = 0
-        for hypothesis, reference in zip(hypotheses, references, strict=True):
+        for hypothesis, *references in zip(hypotheses, *sets, strict=True):
             found = Counter(zip(*[hypothesis.split()[n:] for n in range(order)], strict=False))
-            there = Counter(zip(*[reference.split()[n:] for n in range(order)], strict=False))
+            there = Counter[tuple[str, ...]]()
+            for reference in references:
+                there |= Counter(zip(*[reference.split()[n:] for n in range(order)], strict=False))
             matched += sum((found & there).values())
             total += sum(found.values())
         logs.append(math.log(matched / total))
     made = sum(len(h.split()) for h in hypotheses)
-    wanted = sum(len(r.split()) for r in references)
+    wanted = 0
+    for hypothesis, *references in zip(hypotheses, *sets, strict=True):
+        length = len(hypothesis.split())
+        wanted += min((len(r.split()) for r in references), key=lambda own: (abs(own - length), own))
     return 100 * min(1.0, math.exp(1 - wanted / made)) * math.exp(sum(logs) / 4)
 
 
 def test_bleu_is_the_formula() -> None:
     assert corpus_bleu(HYPOTHESES, REFERENCES) == pytest.approx(plain_bleu(HYPOTHESES, REFERENCES))
+
+
+def test_against_several_references() -> None:
+    others = [
+        "the cat sat on the rug",
+        "a man rides along the beach on his red horse",
+        "in spring it rains, in autumn too",
+    ]
+    expected = plain_bleu(HYPOTHESES, REFERENCES, others)
+    assert expected > plain_bleu(HYPOTHESES, REFERENCES)
+    assert corpus_bleu(HYPOTHESES, REFERENCES, more=[others]) == pytest.approx(expected)
+    scores = corpus_scores(HYPOTHESES, REFERENCES, more=[others, HYPOTHESES])
+    assert [score.value for score in scores] == [100.0, 100.0, 0.0]
+    assert all(score.signature.startswith("nrefs:3|") for score in scores)
+    with pytest.raises(DataError, match="further references and references must have the same number of lines"):
+        corpus_bleu(HYPOTHESES, REFERENCES, more=[others[1:]])
 
 
 def test_a_short_translation_is_penalised() -> None:

@@ -20,6 +20,9 @@ def evaluate(
     model: Model,
     source: Annotated[Path, typer.Argument(help="The test set's source text.", show_default=False)],
     reference: Annotated[Path, typer.Argument(help="Its reference translations.", show_default=False)],
+    also: Annotated[
+        list[Path] | None, typer.Option(help="Further references of the same sentences; once for each file.")
+    ] = None,
     alignments: Annotated[
         Path | None, typer.Option(help="Gold word alignments (Pharaoh; i-j sure, ipj possible): adds AER.")
     ] = None,
@@ -52,12 +55,14 @@ def evaluate(
         raise typer.BadParameter("--sentences has no effect without --report")
     translator = load(model, device)
     sources, references = both_lines(source, reference)
+    more = [both_lines(reference, path)[1] for path in also or ()]
     other = (baseline.name, both_lines(reference, baseline)[1]) if baseline else None
     gold = _gold(translator, alignments, source, len(sources)) if alignments else None
     shown = read_grouped(sentences) if sentences is not None else None
     counts = training_counts(model, training_text)
     assessment = assess(
-        translator, sources, references, model.resolve().name, translator.options(beam), other, gold, counts
+        *(translator, sources, references, model.resolve().name, translator.options(beam), other, gold, counts),
+        more=more,
     )
     typer.echo(assessment.evaluation.to_text())
     if output_file is not None:

@@ -12,6 +12,7 @@ from rnnsearch.data.corpus import read_lines
 from rnnsearch.data.word_counts import COUNTS, read_counts
 from rnnsearch.evaluate.corpus_scores import Evaluation, evaluate
 from rnnsearch.metrics.alignment_error import AlignmentScores, alignment_error, check_range
+from rnnsearch.metrics.bleu_chrf_ter import References
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.systems.card import add_scores, training_facts
 from rnnsearch.text.alignments import Links
@@ -53,12 +54,15 @@ def assess(
     gold: tuple[str, Sequence[Links]] | None = None,
     counts: Mapping[str, int] | None = None,
     progress: Callable[[int], None] | None = None,
+    more: References = (),
 ) -> Assessment:
     """Translate a test set and score it.
 
     `baseline`: another system's name and translations, for the paired bootstrap. `gold`: the name and links of
     a word alignment of the test set; the references are then aligned (forced) for AER.
     `counts`: how often each target word occurs in the training text (`training_counts`), for rare words' accuracy.
+    `more`: further sets of references; what is about one reference a sentence (AER, rare words, examples) is of the
+    first.
     The "No UNK" column of the papers is there where the vocabulary leaves some word unknown.
     Errors: DataError for different numbers of lines; RnnsearchError for gold links of a model without attention.
     """
@@ -69,6 +73,7 @@ def assess(
     evaluation = evaluate(
         [t.text for t in translations],
         references,
+        more=more,
         name=name,
         language=translator.languages[1],
         sources=sources,

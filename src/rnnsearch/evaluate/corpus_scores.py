@@ -8,7 +8,7 @@ from typing import Any
 
 from rnnsearch.errors import DataError
 from rnnsearch.metrics.alignment_error import AlignmentScores
-from rnnsearch.metrics.bleu_chrf_ter import CorpusScore, corpus_scores, looks_tokenised
+from rnnsearch.metrics.bleu_chrf_ter import CorpusScore, References, corpus_scores, looks_tokenised
 from rnnsearch.metrics.by_length import Bucket, bleu_by_length
 from rnnsearch.metrics.rare_words import FrequencyClass, accuracy_by_frequency, shown
 from rnnsearch.metrics.significance import Comparison, paired_bootstrap
@@ -106,6 +106,7 @@ def evaluate(
     hypotheses: Sequence[str],
     references: Sequence[str],
     *,
+    more: References = (),
     name: str = "this system",
     language: str = "",
     sources: Sequence[str] | None = None,
@@ -117,6 +118,7 @@ def evaluate(
 ) -> Evaluation:
     """Score a system's translations; each further part only where its input is given.
 
+    `more`: further sets of references, for all scores but the accuracy of rare words.
     `language`: the target's code, which chooses BLEU's tokeniser. `sources`: raw source sentences, for BLEU
     by length. `no_unk`: for the table's second column, the translations, made with UNK
     banned, of the sentences without unknown words in source and reference, and None for the others. `baseline`: another
@@ -125,14 +127,16 @@ def evaluate(
     words; without effect where words have no spaces between.
     Errors: DataError where the numbers of lines differ, or there are none.
     """
-    scores = tuple(corpus_scores(hypotheses, references, language))
-    count, second = _no_unk_scores(no_unk, references, language) if no_unk is not None else (None, ())
-    lengths = bleu_by_length(sources, hypotheses, references, language=language) if sources is not None else ()
+    scores = tuple(corpus_scores(hypotheses, references, language, more))
+    count, second = _no_unk_scores(no_unk, references, language, more) if no_unk is not None else (None, ())
+    lengths = bleu_by_length(sources, hypotheses, references, None, language, more) if sources is not None else ()
     spaced = unspaced(language) is None
     other, comparison = None, None
     if baseline is not None:
         other = baseline[0]
-        comparison = paired_bootstrap(hypotheses, baseline[1], references, samples=samples, language=language)
+        comparison = paired_bootstrap(
+            hypotheses, baseline[1], references, samples=samples, language=language, more=more
+        )
     return Evaluation(
         name=name,
         sentences=len(references),
@@ -149,16 +153,18 @@ def evaluate(
 
 
 def _no_unk_scores(
-    no_unk: Sequence[str | None], references: Sequence[str], language: str
+    no_unk: Sequence[str | None], references: Sequence[str], language: str, more: References
 ) -> tuple[int, tuple[CorpusScore, ...]]:
     if len(no_unk) != len(references):
         raise DataError(
             "translations without unknown words must have one entry a reference; "
             f"got {len(no_unk)} for {len(references)}"
         )
-    kept = [(text, reference) for text, reference in zip(no_unk, references, strict=True) if text is not None]
-    scores = corpus_scores([text for text, _ in kept], [reference for _, reference in kept], language) if kept else ()
-    return len(kept), tuple(scores)
+    texts = [text for text in no_unk if text is not None]
+    first, *others = (
+        [one for one, text in zip(s, no_unk, strict=True) if text is not None] for s in (references, *more)
+    )
+    return len(texts), tuple(corpus_scores(texts, first, language, others)) if texts else ()
 
 
 def paper_table(evaluations: Sequence[Evaluation]) -> list[list[str]]:

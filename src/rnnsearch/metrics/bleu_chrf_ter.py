@@ -16,6 +16,9 @@ from sacrebleu.metrics.ter import TER
 from rnnsearch.errors import DataError
 from rnnsearch.text.languages import unspaced
 
+References = Sequence[Sequence[str]]
+"""Further references of the same sentences, set by set."""
+
 
 @dataclass(frozen=True)
 class CorpusScore:
@@ -70,28 +73,39 @@ def check_lines(hypotheses: Sequence[str], references: Sequence[str], name: str 
         raise DataError("there must be at least one sentence to score; got none")
 
 
-def corpus_scores(hypotheses: Sequence[str], references: Sequence[str], language: str = "") -> list[CorpusScore]:
-    """BLEU, chrF and TER of a corpus against one reference a sentence.
+def all_references(references: Sequence[str], more: References) -> list[Sequence[str]]:
+    """All sets of references. Errors: DataError where one has another number of lines than the first."""
+    for other in more:
+        check_lines(other, references, "further references")
+    return [references, *more]
 
-    `language`, the target's code, chooses BLEU's tokeniser; the signature says which.
+
+def corpus_scores(
+    hypotheses: Sequence[str], references: Sequence[str], language: str = "", more: References = ()
+) -> list[CorpusScore]:
+    """BLEU, chrF and TER of a corpus against one reference a sentence, or with `more` sets of them against several.
+
+    `language`, the target's code, chooses BLEU's tokeniser; the signature says which, and how many references.
     Errors: DataError for different numbers of lines, or none.
     """
     check_lines(hypotheses, references)
-    scores = []
+    sets, scores = all_references(references, more), []
     for name, metric in make_metrics(language).items():
-        value = metric.corpus_score(hypotheses, [references]).score
+        value = metric.corpus_score(hypotheses, sets).score
         scores.append(CorpusScore(name, _within(value, name), str(metric.get_signature())))
     return scores
 
 
-def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str], language: str = "") -> float:
+def corpus_bleu(
+    hypotheses: Sequence[str], references: Sequence[str], language: str = "", more: References = ()
+) -> float:
     """BLEU alone, quickly: for the dev set during training.
 
     Errors: DataError for different numbers of lines, or none.
     """
     check_lines(hypotheses, references)
     metric = BLEU(tokenize=bleu_tokeniser(language), force=True)
-    return _within(metric.corpus_score(hypotheses, [references]).score, "BLEU")
+    return _within(metric.corpus_score(hypotheses, all_references(references, more)).score, "BLEU")
 
 
 def sentence_chrf(hypothesis: str, reference: str) -> float:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rnnsearch.errors import DataError
-from rnnsearch.metrics.bleu_chrf_ter import check_lines, corpus_bleu
+from rnnsearch.metrics.bleu_chrf_ter import References, check_lines, corpus_bleu
 
 _FEW = 200
 """Below this many sentences, buckets hold equal shares of them instead of equal ranges of lengths."""
@@ -81,11 +81,12 @@ def bleu_by_length(
     references: Sequence[str],
     width: int | None = None,
     language: str = "",
+    more: References = (),
 ) -> list[Bucket]:
     """BLEU of each bucket of source lengths (see `length_ranges`), shortest first.
 
     The buckets depend on the sources alone, so they are the same for every system. BLEU with the
-    tokeniser of the target `language`.
+    tokeniser of the target `language`, against `more` sets of references, too.
     Errors: DataError for different numbers of lines, or none.
     """
     check_lines(hypotheses, references)
@@ -95,6 +96,7 @@ def bleu_by_length(
     for low, high in length_ranges(lengths.tolist(), width):
         inside = np.flatnonzero((lengths >= low) & (lengths <= high)).tolist()
         if inside:
-            bleu = corpus_bleu([hypotheses[n] for n in inside], [references[n] for n in inside], language)
+            texts, *sets = ([lines[n] for n in inside] for lines in (hypotheses, references, *more))
+            bleu = corpus_bleu(texts, sets[0], language, sets[1:])
             buckets.append(Bucket(low, high, len(inside), float(lengths[inside].mean()), bleu))
     return buckets

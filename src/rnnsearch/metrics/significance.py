@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sacrebleu.significance import PairedTest, Result
 
 from rnnsearch.errors import DataError
-from rnnsearch.metrics.bleu_chrf_ter import check_lines, make_metrics
+from rnnsearch.metrics.bleu_chrf_ter import References, all_references, check_lines, make_metrics
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,7 @@ def paired_bootstrap(
     samples: int = 1000,
     seed: int = 12345,
     language: str = "",
+    more: References = (),
 ) -> Comparison:
     """Resample the sentences `samples` times, the same ones for both systems, and compare the scores.
 
@@ -74,7 +75,7 @@ def paired_bootstrap(
         raise DataError(f"samples of the paired bootstrap must be at least 40; got {samples}")
     systems = [("baseline", baseline), ("system", system)]
     with _sacrebleu_seed(seed):
-        test = PairedTest(systems, make_metrics(language), [references], "bs", samples)
+        test = PairedTest(systems, make_metrics(language), all_references(references, more), "bs", samples)
         signatures, results = test()
     differences = []
     for name, signature in signatures.items():
