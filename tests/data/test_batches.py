@@ -117,6 +117,21 @@ def test_an_epoch_is_a_function_of_seed_and_number(budget):
         assert order != [batch.indices for batch in Batches(ids, budget, None, seed=4).epoch(4)]
 
 
+@pytest.mark.parametrize("budget", BUDGETS, ids=str)
+def test_shuffled_once_all_epochs_are_the_first_in_the_order_of_its_pieces(budget):
+    """Bahdanau et al., appendix B.2: so many batches' worth of shuffled pairs at a time, sorted by length."""
+    once = Batches(corpus(), budget.model_copy(update={"shuffle": "once"}), None, seed=3)
+    each = Batches(corpus(), budget, None, seed=3)
+    first, sixth = ([batch.indices for batch in once.epoch(n)] for n in (0, 5))
+    assert first == sixth
+    assert sorted(first) == sorted(batch.indices for batch in each.epoch(0)), "the same batches in another order"
+    for start in range(0, len(first), budget.sort_batches):
+        if budget.sentences is not None:
+            piece = list(once.epoch(0))[start : start + budget.sort_batches]
+            widths = [max(batch.source.ids.shape[1], batch.target.ids.shape[1]) for batch in piece]
+            assert widths == sorted(widths)
+
+
 @pytest.mark.parametrize("skip", [0, 1, 5])
 def test_skipping_gives_the_tail(skip):
     batches = Batches(corpus(), BUDGETS[0], None, seed=1)

@@ -69,15 +69,18 @@ def right(whole) -> bool:
 ONE_VECTOR = {"unidirectional", "unidirectional with all", "stacked forward", "stacked bottom", "stacked with all"}
 
 
+FEATURED = {"additive", "concat", "concat-identity", "multi-head-additive"}
+
+
 def right_attention(whole) -> bool:
     hard = whole["normaliser"] == "hard"
     right_hard = not hard or (whole["window"] != "local-p" and whole["score"] != "multi-head-additive")
-    return right_hard and (not whole["feature"] or whole["score"] in {"additive", "concat", "multi-head-additive"})
+    return right_hard and (not whole["feature"] or whole["score"] in FEATURED)
 
 
 def right_copy(whole) -> bool:
     """As many layers of one size and one kind of state; the sizes here are made to fit wherever they can."""
-    memory = {"lstm", "layer-norm-lstm", "gate-norm-lstm"}
+    memory = {"lstm", "layer-norm-lstm", "gate-norm-lstm", "rnmt-lstm"}
     layers_of_one_size = {"stacked forward", "stacked both", "stacked with all", "pyramid"}
     return whole["encoder"] in layers_of_one_size and (whole["cell"] in memory) == (whole["encoder cell"] in memory)
 
@@ -128,7 +131,7 @@ def test_builds_learns_and_translates(whole, batch, pairs):
     for update in range(10):
         optimiser.zero_grad()
         objective(model, batch, Draws(update)).total.backward()
-        assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+        assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters() if p.requires_grad)
         optimiser.step()
         after = objective(model, batch, None).nll.item()
         assert math.isfinite(after)

@@ -87,7 +87,8 @@ def test_padding_gets_no_gradient(system, make, batch):
     for padded in (batch, wider(batch, 7)):
         model = make(system).double()
         likelihood(0.1)(model, padded, None).total.backward()
-        gradients.append({name: p.grad for name, p in model.named_parameters() if learns(system, name)})
+        learning = ((name, p.grad) for name, p in model.named_parameters() if p.requires_grad and learns(system, name))
+        gradients.append(dict(learning))
     for name, gradient in gradients[0].items():
         close(gradients[1][name], gradient)
 
@@ -121,7 +122,7 @@ def test_unroll_is_the_step_repeated(system, make, batch):
             readout, alpha = unrolled.readout, unrolled.reading.alpha
             alpha = None if alpha is None else only(memory).on_source(alpha)
         model.output.losses(readout[batch.target.mask], batch.target.ids[batch.target.mask])[0].backward()
-        learning = {name: p.grad for name, p in model.named_parameters() if learns(system, name)}
+        learning = {name: p.grad for name, p in model.named_parameters() if p.requires_grad and learns(system, name)}
         assert all(p.grad is None for name, p in model.named_parameters() if name not in learning)
         results.append((readout, alpha, learning))
     (readout, alpha, gradients), (again, alpha_again, gradients_again) = results
@@ -142,7 +143,8 @@ def test_every_twin_is_its_definition_under_the_same_draws(system, make, batch):
         choose(model, fast)
         loss = likelihood(0.1)(model, batch, Draws(seed))
         loss.total.backward()
-        return loss.total.detach(), {name: p.grad for name, p in model.named_parameters() if learns(system, name)}
+        learning = ((name, p.grad) for name, p in model.named_parameters() if p.requires_grad and learns(system, name))
+        return loss.total.detach(), dict(learning)
 
     total, gradients = loss_and_gradients(1)
     assert loss_and_gradients(2)[0] != total
@@ -160,7 +162,7 @@ def test_every_twin_passes_gradients_back_from_each_part_of_its_readings(system,
         choose(model, fast)
         reading = model.unroll(batch.target.previous(), model.encode(batch.sources)).reading
         parts = [part for part in reading[:4] if part is not None and part.requires_grad]
-        parameters, found = [*model.parameters()], [*parts]
+        parameters, found = [p for p in model.parameters() if p.requires_grad], [*parts]
         for part in parts:
             total = (part * torch.linspace(-1, 1, part.numel(), dtype=part.dtype).view_as(part)).sum()
             found += torch.autograd.grad(

@@ -1,4 +1,4 @@
-"""Every decoder heeds dropout on its states and between its layers, and residual connections."""
+"""Every decoder heeds dropout on its states, between its layers and on its attention, and residual connections."""
 
 import pytest
 import torch
@@ -24,6 +24,7 @@ def test_each_makes_a_difference(name, choices, make, batch):
     assert torch.equal(readout(), plain)
     assert not torch.allclose(readout(state=0.5), plain)
     assert torch.allclose(readout(layers=0.5), plain) != layered
+    assert torch.allclose(readout(attention=0.5), plain) != DECODERS[name].attends
     if "residual_from" in own:
         first = 2 if decoder.residual_from is None else None
         assert not torch.allclose(readout({"residual_from": first}), plain)

@@ -8,6 +8,7 @@ from rnnsearch.backend.twins import choose
 from rnnsearch.kernels import recurrence
 from rnnsearch.kernels.native import library
 from rnnsearch.models.attention.features import FEATURES
+from rnnsearch.models.cells import RNMTLSTM
 from rnnsearch.models.decoders.stack_decoders import Luong
 from rnnsearch.models.draws import Draws
 
@@ -34,7 +35,7 @@ def outcome(model, batch, kind, fast):
     read = [part.float() for part in (unrolled.readout, *unrolled.reading[:3]) if part is not None]
     generator = torch.Generator().manual_seed(7)
     total = sum((part * torch.randn(part.shape, generator=generator)).sum() for part in read)
-    parameters = dict(model.named_parameters())
+    parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
     given = torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
     return [part.detach() for part in read], dict(zip(parameters, given, strict=True))
 
@@ -70,14 +71,15 @@ def compare(model, batch, kind, read, gradients):
     exact, exact_gradients = outcome(model, batch, torch.float32, fast=False)
     other, other_gradients = outcome(model, batch, kind, fast=False)
     scale = 1e-2 * max(float(d.norm()) for d in exact_gradients.values() if d is not None)
+    times = 16.0 if any(isinstance(part, RNMTLSTM) for part in model.modules()) else 8.0  # its output has no bounds
     for got, want, rounded in zip(read, exact, other, strict=True):
-        assert_near(got, want, rounded, kind, "read")
+        assert_near(got, want, rounded, kind, "read", times=times)
     for name, want in exact_gradients.items():
         assert (gradients[name] is None) == (want is None), name
         if want is not None:
-            assert_near(gradients[name], want, other_gradients[name], kind, name, scale)
+            assert_near(gradients[name], want, other_gradients[name], kind, name, scale, times)
 
 
-def assert_near(got, want, rounded, kind, name, scale=1e-2):
-    allowed = ROUNDING[kind] * max(float(want.norm()), scale) + 8.0 * float((rounded - want).norm())
+def assert_near(got, want, rounded, kind, name, scale=1e-2, times=8.0):
+    allowed = ROUNDING[kind] * max(float(want.norm()), scale) + times * float((rounded - want).norm())
     assert float((got - want).norm()) <= allowed, name

@@ -72,6 +72,17 @@ def bahdanau(
         state = paper.CELLS[cell](own, paper.inputs(own, y) + product(p["context.weight"], c), state)
 
 
+def cohn(p: Parameters, sentence: Sentence, cell: str) -> Iterator[Position]:
+    """Cohn et al. 2016, section 2: from zero, and the output reads the NEW state."""
+    own, D = within(p, "cell"), len(p["deep_output.context.weight"])
+    state = paper.start(cell, np.zeros(D))
+    for y in sentence.words:
+        alpha, c = attend(p, state[0], sentence.annotations)
+        state = paper.CELLS[cell](own, paper.inputs(own, y) + product(p["context.weight"], c), state)
+        t = state[0] + product(p["deep_output.context.weight"], c) + product(p["deep_output.word.weight"], y)
+        yield Position(np.tanh(t), state[0], c, alpha)
+
+
 def rnnencdec(p: Parameters, sentence: Sentence, cell: str) -> Iterator[Position]:
     """The same with one context for all positions: the encoder's last state."""
     own, c = within(p, "cell"), sentence.summary
@@ -196,18 +207,23 @@ def rnmt_plus(p: Parameters, sentence: Sentence, residual_from: int | None) -> I
 
 
 def addressed(p: Parameters, buffer: Array, s: Array, before: Array) -> Array:
-    """w(k) = g w_before(k) + (1 - g) softmax_k v^T tanh(A M(k) + B s)."""
-    hidden = [np.tanh(product(p["slot.weight"], cell) + product(p["query.weight"], s)) for cell in buffer]
+    """w(k) = g w_before(k) + (1 - g) softmax_k v^T tanh(A M(k) + B s), or without the tanh, and then any B."""
+    hidden = [product(p["slot.weight"], cell) for cell in buffer]
+    if "query.weight" in p:
+        hidden = [np.tanh(numbers + product(p["query.weight"], s)) for numbers in hidden]
+    else:
+        hidden = [numbers + np.sin(s[: len(numbers)].sum()) for numbers in hidden]
     weights = paper.softmax(np.array([p["vector"] @ numbers for numbers in hidden]))
     g = sigma(p["gate.weight"][0] @ s + p["gate.bias"][0])
     return g * before + (1 - g) * weights
 
 
-def memdec(p: Parameters, sentence: Sentence, cell: str, slots: int) -> Iterator[Position]:
-    """Wang et al. 2016, section 3: read, attend, step, then erase and add."""
+def memdec(p: Parameters, sentence: Sentence, cell: str, slots: int, own_heads: bool = False) -> Iterator[Position]:
+    """Wang et al. 2016, section 3: read, attend, step, then erase and add; or with a head each for reading and writing,
+    a tanh in both, and cells that begin by parameters of their own."""
     own, controller = within(p, "cell"), paper.start(cell, first(p, sentence.summary))
-    flat = product(p["first_buffer.weight"], mean(sentence.annotations)) + p["first_buffer.bias"]
-    buffer = np.tanh(flat).reshape(slots, -1)
+    begin = np.tanh(product(p["first_buffer.weight"], mean(sentence.annotations)) + p["first_buffer.bias"])
+    buffer = begin.reshape(slots, -1) if own_heads else np.stack([begin + noise for noise in p["noise"]])
     read = write = np.full(slots, 1 / slots)
     for y in sentence.words:
         fed_back = product(p["recurrent.weight"], controller[0])
@@ -218,7 +234,7 @@ def memdec(p: Parameters, sentence: Sentence, cell: str, slots: int) -> Iterator
         share = paper.inputs(own, np.concatenate([c, r]))
         controller = paper.CELLS[cell](own, share, (between, *controller[1:]))
         s = controller[0]
-        write = addressed(within(p, "writer"), buffer, s, write)
+        write = addressed(within(p, "writer"), buffer, s, write) if own_heads else read
         erase, add = sigma(product(p["erase.weight"], s)), sigma(product(p["add.weight"], s))
         buffer = np.stack([slot * (1 - w * erase) + w * add for w, slot in zip(write, buffer, strict=True)])
         yield Position(deep_output(within(p, "deep_output"), s, y, c), s, c, alpha)

@@ -138,6 +138,15 @@ def gate_norm_lstm(p: Parameters, share: Array, state: State) -> State:
     return np.array([sigma(o[k]) * np.tanh(new_c[k]) for k in range(n)]), new_c
 
 
+def rnmt_lstm(p: Parameters, share: Array, state: State) -> State:
+    """The same, with h' = o * c'."""
+    n = len(state[0])
+    a = share + product(p["recurrent.weight"], state[0])
+    o = norm(a[2 * n : 3 * n], p["norms.2.gain"], p["norms.2.bias"])
+    new_c = gate_norm_lstm(p, share, state)[1]
+    return np.array([sigma(o[k]) * new_c[k] for k in range(n)]), new_c
+
+
 CELLS = {
     "gru": gru,
     "cho-gru": cho_gru,
@@ -147,6 +156,7 @@ CELLS = {
     "layer-norm-gru": layer_norm_gru,
     "layer-norm-lstm": layer_norm_lstm,
     "gate-norm-lstm": gate_norm_lstm,
+    "rnmt-lstm": rnmt_lstm,
 }
 
 

@@ -9,6 +9,7 @@ from rnnsearch.config import AttentionConfig
 from rnnsearch.config import attention as attention_options
 from rnnsearch.models.attention.attention import Attention, AttentionState
 from rnnsearch.models.attention.features import FEATURES
+from rnnsearch.models.draws import Draws
 from rnnsearch.models.memory import Encoded
 from rnnsearch.tensors import lengths_mask
 from tests.models import reference as paper
@@ -112,6 +113,32 @@ def test_weights_and_contexts_of_several_steps_are_the_papers(names, encoded, nu
             close(steps[t].alpha[b, :length], alphas[-1])
             close(steps[t].context[b], paper.context(alphas[-1], h))
             assert not steps[t].alpha[b, length:].any()
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+def test_dropout_is_of_the_weights_that_the_context_sees(heads, encoded, numbers, drawn):
+    """Each head of each position has its own mask; the weights that are told are whole, and so are all in search."""
+    score = {"score": "multi-head-additive", "heads": heads, "size": UNITS} if heads > 1 else {"size": UNITS}
+    annotations = numbers(3, max(LENGTHS), 6)
+    encoded = encoded._replace(annotations=annotations)
+    attention, _ = drawn(Attention(AttentionConfig(**score), QUERY, 6, dropout=0.5))
+    queries, memory = numbers(3, STEPS, QUERY), attention.on(encoded)
+    plain = attention.attend_all(queries, attention.start(memory), memory)
+    state = attention.start(memory, Draws(1), STEPS)
+    masks = state.drawn
+    assert masks.shape == (3, STEPS, heads, max(LENGTHS))
+    assert set(masks.unique().tolist()) == {0.0, 2.0}
+    found = attention.attend_all(queries, state, memory)
+    torch.testing.assert_close(found.alpha, plain.alpha)
+    if heads == 1:
+        torch.testing.assert_close(found.context, (plain.alpha * masks[:, :, 0]) @ annotations)
+    assert not torch.allclose(found.context, plain.context)
+    for t in range(STEPS):
+        attended, state = attention.step(queries[:, t], state, memory)
+        torch.testing.assert_close(attended.context, found.context[:, t])
+    halves = torch.full_like(masks, 0.5)
+    halved = attention.attend_all(queries, attention.start(memory, Draws(1), STEPS)._replace(drawn=halves), memory)
+    torch.testing.assert_close(halved.context, 0.5 * plain.context)
 
 
 def test_keys_are_made_once_a_sentence_and_kept_in_the_memory_alone(encoded, numbers, drawn, monkeypatch):

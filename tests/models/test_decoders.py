@@ -70,6 +70,7 @@ def cases():
     for cell in CELLS:
         yield "bahdanau", make("bahdanau", cell=cell), (cell,)
         yield "rnnencdec", make("rnnencdec", cell=cell), (cell,)
+        yield "cohn", make("cohn", cell=cell), (cell,)
     yield "bahdanau-tanh", make("bahdanau-tanh", cell="gru"), ("gru", equations.tanh_output)
     yield "cho", make("cho"), ()
     yield "cgru", make("cgru", cell="torch-gru"), ("torch-gru",)
@@ -81,12 +82,14 @@ def cases():
         for name in ("sutskever", "luong", "luong-input-feeding", "neubig", "rnmt-plus"):
             yield name, make(name, residual_from=first), (first,)
     for cell in ("gru", "lstm"):
-        yield "memory", make("memory", cell=cell), (cell, N)
+        yield "memdec", make("memdec", cell=cell), (cell, N)
+        yield "memory", make("memory", cell=cell), (cell, N, True)
 
 
 EQUATIONS = {
     "bahdanau": equations.bahdanau,
     "bahdanau-tanh": equations.bahdanau,
+    "cohn": equations.cohn,
     "rnnencdec": equations.rnnencdec,
     "cho": equations.cho,
     "cgru": equations.cgru,
@@ -97,6 +100,7 @@ EQUATIONS = {
     "luong-input-feeding": equations.luong_input_feeding,
     "neubig": equations.neubig,
     "rnmt-plus": equations.rnmt_plus,
+    "memdec": equations.memdec,
     "memory": equations.memdec,
 }
 

@@ -75,7 +75,7 @@ def test_every_recurrent_matrix_is_orthogonal_by_itself(cell, decoder):
 def test_the_same_seed_draws_the_same_and_another_another(name):
     def drawn(seed):
         kind = OPTIONS[name]
-        scales = {key: 0.1 for key in kind.own() if key != "recurrent"}
+        scales = {key: 0.1 for key in kind.own() if key not in ("recurrent", "biases")}
         init = INITS[name](kind(**scales), generator(seed))
         tensors = [torch.empty(4, 3), torch.empty(5, 3), torch.empty(8, 4), torch.empty(4, 4)]
         for draw, tensor in zip((init.weight, init.embedding, init.recurrent, init.alignment), tensors, strict=True):
@@ -85,6 +85,16 @@ def test_the_same_seed_draws_the_same_and_another_another(name):
     first, again, other = drawn(1), drawn(1), drawn(2)
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
     assert not any(torch.equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+def test_all_parameters_of_luong_and_sutskever_are_uniform_biases_among_them():
+    for name, scale in (("luong-base-small", 0.1), ("sutskever-2014-small", 0.08)):
+        tables = preset(name) | {"data": DATA}
+        paper = preset(name.removesuffix("-small"))["model"]["init"]
+        config = resolve({**tables, "model": {**tables["model"], "init": paper}})
+        own = build(config.model, 60, 50, seed=1).named_parameters()
+        bounds = {path: parameter.detach().abs().max().item() for path, parameter in own}
+        assert all(0.5 * scale < most < 1.001 * scale for most in bounds.values()), bounds
 
 
 def test_uniform_and_glorot_keep_within_their_bounds():

@@ -112,8 +112,21 @@ def test_hard_weights_are_drawn_from_the_softmax(numbers):
 def test_hard_weights_learn_through_what_they_were_drawn_from(numbers):
     energy = masked(numbers).requires_grad_()
     weights = NORMALISERS["hard"]()(energy, torch.rand(2, 3, 6))
-    assert not weights.alpha.requires_grad
-    log_p = (weights.alpha * weights.expected.clamp_min(1e-30).log()).sum()
+    assert not NORMALISERS["hard"]()(energy, None).alpha.requires_grad
+    log_p = (weights.alpha.detach() * weights.expected.clamp_min(1e-30).log()).sum()
+    assert not torch.autograd.grad(weights.alpha.sum(), energy, retain_graph=True)[0].any(), "a draw has no gradient"
     log_p.backward()
     # d log softmax(e)_k / d e = onehot - softmax
-    torch.testing.assert_close(energy.grad, weights.alpha - weights.expected.detach())
+    torch.testing.assert_close(energy.grad, weights.alpha.detach() - weights.expected.detach())
+
+
+def test_where_the_noise_is_zero_the_expected_value_is_used_and_has_its_gradient(numbers):
+    energy = masked(numbers).requires_grad_()
+    noise = torch.rand(2, 3, 6)
+    noise[1] = 0.0
+    weights = NORMALISERS["hard"]()(energy, noise)
+    assert set(weights.alpha[0].unique().tolist()) == {0.0, 1.0}
+    torch.testing.assert_close(weights.alpha[1], weights.expected[1])
+    torch.autograd.backward(weights.alpha, torch.ones_like(weights.alpha).cumsum(-1))
+    assert not energy.grad[0].any()
+    assert energy.grad[1].any()

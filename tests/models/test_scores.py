@@ -42,6 +42,12 @@ def concat(p, s, h, _j, extra=ZERO):
     return sum(p["vector"][a] * np.tanh(p["weight"][a] @ both + extra[a]) for a in range(UNITS))
 
 
+def concat_identity(p, s, h, _j, extra=None):
+    """Luong et al., footnote 15: the half of W_a that reads hbar_s is the identity."""
+    extra = np.zeros(ANNOTATION) if extra is None else extra
+    return sum(p["vector"][a] * np.tanh(p["query.weight"][a] @ s + h[a] + extra[a]) for a in range(ANNOTATION))
+
+
 def multi_head(p, s, h, _j, extra=ZERO):
     """Chen et al. 2018: one additive score a head, over its own hidden units."""
     energies = np.zeros(HEADS)
@@ -75,6 +81,7 @@ def location(p, s, _h, j):
 EQUATIONS = {
     "additive": additive,
     "concat": concat,
+    "concat-identity": concat_identity,
     "multi-head-additive": multi_head,
     "dot": dot,
     "scaled-dot": scaled_dot,
@@ -94,7 +101,8 @@ def test_every_score_has_its_equation():
 def test_energies_are_the_papers(name, features, drawn, numbers):
     score, p = drawn(make(name))
     D, H = sizes(name)
-    query, annotations, extra = numbers(2, 3, D), numbers(2, 7, H), numbers(2, 3, 7, UNITS) if features else None
+    query, annotations = numbers(2, 3, D), numbers(2, 7, H)
+    extra = numbers(2, 3, 7, score.hidden_size) if features else None
     energy = score(query, score.keys(annotations), extra)
     assert energy.shape == (2, 3 * score.heads, 7)
     for b, q, j in product(range(2), range(3), range(7)):

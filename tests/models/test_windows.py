@@ -118,7 +118,9 @@ def test_the_fast_twin_is_the_plain_way(c, encoded, numbers, drawn):
     """Weights, contexts, and every gradient: of parameters, queries, annotations and what features remember."""
     queries, upstream = 2 * numbers(3, 3, SIZE), numbers(3, 3, SIZE)
     past = numbers(9, max(LENGTHS)).abs()
-    noise = Draws(1).uniform((3, 3, max(LENGTHS)), past) if c.normaliser == "hard" else None
+    shape = (3, 3, Attention(c, SIZE, SIZE).score.heads, max(LENGTHS))
+    draws = Draws(1)
+    random = draws.uniform(shape, past) if c.normaliser == "hard" else draws.mask(shape, 0.3, past)
     positions = torch.tensor([[0, 4, 11]]).expand(3, 3)
     results = []
     for way in WAYS:
@@ -128,7 +130,7 @@ def test_the_fast_twin_is_the_plain_way(c, encoded, numbers, drawn):
         start = select(attention.start(memory).features, torch.arange(3).repeat_interleave(3))
         states = tuple(state._replace(alpha=past) if hasattr(state, "alpha") else state for state in start)
         centre = attention.window.centre(query, memory.mask, positions)
-        attended = way(attention, centre, Asked(query, positions, states, noise), memory)
+        attended = way(attention, centre, Asked(query, positions, states, random), memory)
         loss = (attended.context * upstream).sum() + attended.alpha.square().sum()
         loss = loss if attended.expected is None else loss + attended.expected.square().sum()
         loss.backward()

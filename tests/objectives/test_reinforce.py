@@ -42,9 +42,11 @@ class Positions(Draws):
         self.positions = positions
 
     def uniform(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
-        batch, steps, width = shape
+        batch, steps, _, width = shape
+        if steps == width == 1:  # whether a sentence is drawn for at all
+            return torch.ones(shape)
         assert batch == 1 and steps == len(self.positions)
-        return torch.nn.functional.one_hot(torch.tensor([self.positions]), width).double()
+        return torch.nn.functional.one_hot(torch.tensor([self.positions]), width).double().unsqueeze(2)
 
 
 def hard_model(make, baseline):
@@ -95,6 +97,30 @@ def test_a_draw_is_not_blamed_for_what_came_before(make, batches):
     log_p = (-done.nll[0]).tolist()
     expected = -sum((sum(log_p[i:]) - (-0.5) * (3 - i)) * drawn[i] for i in range(3))
     assert value.item() == pytest.approx(expected.item(), rel=1e-6)
+
+
+def test_half_of_the_sentences_use_the_expected_value(make, batches):
+    """Their weights are soft and learn by the likelihood alone; the others' are one-hot."""
+    model, batch = make({"normaliser": "hard"}, reinforce=REINFORCE["average"]), batches([0, 1, 2])
+    soft = 0
+    for seed in range(40):
+        _, done = likelihood().passed(model, batch, Draws(seed))
+        alpha, expected = done.unrolled.reading.alpha, done.unrolled.reading.expected
+        for b, length in enumerate(batch.target.mask.sum(1)):
+            own = alpha[b, :length]
+            if torch.equal(own, expected[b, :length]):
+                soft += 1
+            else:
+                assert set(own.unique().tolist()) <= {0.0, 1.0}
+    assert 40 < soft < 80
+    only_soft = [seed for seed in range(40) if _is_soft(model, batches([2]), seed)]
+    _, done = likelihood().passed(model, batches([2]), Draws(only_soft[0]))
+    assert Reinforce()(done).item() == 0.0
+
+
+def _is_soft(model, batch, seed):
+    reading = likelihood().passed(model, batch, Draws(seed))[1].unrolled.reading
+    return torch.equal(reading.alpha, reading.expected)
 
 
 def test_the_average_baseline_moves_after_an_update_with_the_mean_log_probability_of_a_symbol(make, batches):

@@ -16,6 +16,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "linear": {},
     "plateau": {"patience": 1},
     "exponential": {"decay_start": 4, "decay_end": 8, "minimum": 0.5},
+    "rnmt-plus": {"decay_start": 4, "decay_end": 8, "minimum": 0.5},
 }
 
 
@@ -45,6 +46,18 @@ def test_exponential_falls_by_the_same_share_at_each_update():
     schedule = make("exponential")
     found = [schedule.factor(n, 9.0) for n in (1, 4, 5, 6, 8, 100)]
     assert found == pytest.approx([1.0, 1.0, 0.5**0.25, 0.5**0.5, 0.5, 0.5])
+
+
+@pytest.mark.parametrize(("n", "p", "s", "e"), [(1, 500, 40, 80), (4, 5, 400, 800), (32, 500, 1_200_000, 3_600_000)])
+def test_rnmt_plus_is_its_equation(n, p, s, e):
+    """Chen et al. 2018, eq. 1: min(1 + t (n - 1) / (n p), n, n (2 n)^((s - n t) / (e - s))), until n t = e."""
+    schedule = make("rnmt-plus", devices=n, warmup=p, decay_start=s, decay_end=e)
+    for t in {min(t, e // n) for t in (1, 2, p, n * p, s // n, s // n + 1, (s + e) // (2 * n), e // n)}:
+        expected = min(1 + t * (n - 1) / (n * p), n, n * (2 * n) ** ((s - n * t) / (e - s)))
+        assert schedule.factor(t, 0.0) == pytest.approx(expected, rel=1e-12)
+    assert schedule.factor(9 * e, 0.0) == pytest.approx(0.5)
+    if n == 1:
+        assert {schedule.factor(t, 0.0) for t in range(1, s)} == {1.0}
 
 
 def test_linear_falls_with_the_share_of_the_run_that_is_done():

@@ -15,6 +15,7 @@ from rnnsearch.kernels.step import Step, Sums, Value
 from rnnsearch.models.cells import (
     GRU,
     LSTM,
+    RNMTLSTM,
     BiasAlone,
     Cell,
     ChoGRU,
@@ -145,13 +146,13 @@ def gate_norm_lstm(step: Step, cell: GateNormLSTM, to: Room, old: State, new: St
     gates = step.sums(4 * D)
     for n, norm in enumerate(cell.norms):
         normed(step, norm, to.all.part(n * D, D), gates.part(n * D, D))
-    _lstm(step, gates, old, new)
+    _lstm(step, gates, old, new, plain=isinstance(cell, RNMTLSTM))
 
 
-def _lstm(step: Step, sums: Sums, old: State, new: State) -> None:
+def _lstm(step: Step, sums: Sums, old: State, new: State, plain: bool = False) -> None:
     assert old.c is not None
     assert new.c is not None
-    step.lstm(new.h, new.c, sums, old.h, old.c)
+    step.lstm(new.h, new.c, sums, old.h, old.c, plain)
 
 
 CELLS: dict[type[Cell], Callable[..., None]] = {
@@ -162,6 +163,7 @@ CELLS: dict[type[Cell], Callable[..., None]] = {
     LayerNormGRU: layer_norm_gru,
     LSTM: lstm,
     GateNormLSTM: gate_norm_lstm,
+    RNMTLSTM: gate_norm_lstm,
 }
 """`Cell.step` from the sums of the inputs' share, by exact class."""
 

@@ -142,6 +142,7 @@ class NativeRNNsearch:
         self._kind = kind
         self._embed = model.source_embedding
         self._output_layer = model.output
+        assert decoder.initial is not None
         D, R = cell.size, deep.word.weight.shape[0]
         H = encoder.forward_cell.size
         self._encoder = [self._direction(c) for c in (encoder.forward_cell, encoder.backward_cell)]

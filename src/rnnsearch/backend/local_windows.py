@@ -52,7 +52,7 @@ def within(attention: Attention, centre: Float[Tensor, "B Q"], asked: Asked, mem
         _pick(memory.annotations if memory.values is None else memory.values, index),
         None if extra is None else extra.view(B * Q, 1, P, -1),
         Placement(allowed.view(B * Q, 1, P), None if factor is None else factor.view(B * Q, 1, P)),
-        None if asked.noise is None else asked.noise.gather(2, index).view(B * Q, 1, P),
+        None if asked.drawn is None else _pick_drawn(asked.drawn, index),
     )
     attended = attention.weigh(asked.query.reshape(B * Q, 1, -1), seen)
     alpha, expected = (
@@ -61,6 +61,11 @@ def within(attention: Attention, centre: Float[Tensor, "B Q"], asked: Asked, mem
     )
     assert alpha is not None
     return Attended(alpha, attended.context.view(B, Q, -1), expected)
+
+
+def _pick_drawn(drawn: Float[Tensor, "B Q M J"], index: Int[Tensor, "B Q P"]) -> Float[Tensor, "N 1 M P"]:
+    heads = index.unsqueeze(2).expand(-1, -1, drawn.shape[2], -1)
+    return drawn.gather(3, heads).flatten(0, 1).unsqueeze(1)
 
 
 def _pick(rows: Float[Tensor, "B J K"], index: Int[Tensor, "B Q P"]) -> Float[Tensor, "N P K"]:

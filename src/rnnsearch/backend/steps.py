@@ -26,10 +26,19 @@ from rnnsearch.models.attention.features import (
     Position,
 )
 from rnnsearch.models.attention.normalisers import Softmax
-from rnnsearch.models.attention.scores import Additive, Concat, Dot, General, Location, MultiHeadAdditive, ScaledDot
+from rnnsearch.models.attention.scores import (
+    Additive,
+    Concat,
+    ConcatIdentity,
+    Dot,
+    General,
+    Location,
+    MultiHeadAdditive,
+    ScaledDot,
+)
 from rnnsearch.models.attention.windows import Global, LocalMonotonic, LocalPredictive
 from rnnsearch.models.cells import Cell
-from rnnsearch.models.decoders.bahdanau import Bahdanau, BahdanauState, BahdanauTanh
+from rnnsearch.models.decoders.bahdanau import Bahdanau, BahdanauState, BahdanauTanh, Cohn
 from rnnsearch.models.decoders.conditional import (
     BiDeep,
     BiDeepState,
@@ -82,7 +91,7 @@ def attention(
         bent = step.value(query.size)
         step.tanh(hidden, bent)
         centre = step.centre(bent, window.vector)
-    if isinstance(score, Additive | MultiHeadAdditive | Concat):
+    if isinstance(score, Additive | MultiHeadAdditive | Concat | ConcatIdentity):
         of_query = score.weight[:, : score.query_size] if isinstance(score, Concat) else score.query.weight
         asked, reads = step.sums(score.hidden_size), step.read((query, None))
         step.product(of_query, reads, asked)
@@ -185,7 +194,7 @@ def bahdanau(step: Step, decoder: Bahdanau, state: BahdanauState, memory: Memory
     context = attention(step, decoder.attention, own.h.last, state.attention, memory)
     to = fed(step, cell, decoder.context.weight, context)
     cell_step(step, cell, to, own.last, own, state.keep)
-    return Read(own.h.last, context)
+    return Read(own.h if isinstance(decoder, Cohn) else own.h.last, context)
 
 
 def attentional(step: Step, part: Attentional, context: Value, h: Value, to: Value) -> None:
@@ -274,6 +283,7 @@ def rnmt_plus(step: Step, decoder: RNMTPlus, state: LayersState, memory: Memory)
 STEPS: dict[type[Decoder], Callable[..., Read]] = {
     Bahdanau: bahdanau,
     BahdanauTanh: bahdanau,
+    Cohn: bahdanau,
     ConditionalGRU: cgru,
     DeepTransition: cgru,
     BiDeep: bideep,
@@ -352,4 +362,4 @@ def lacks(decoder: nn.Module) -> str | None:
     return None
 
 
-SCORES = (Additive, Concat, MultiHeadAdditive, Dot, ScaledDot, General, Location)
+SCORES = (Additive, Concat, ConcatIdentity, MultiHeadAdditive, Dot, ScaledDot, General, Location)

@@ -23,8 +23,8 @@ from rnnsearch.models.attention.attention import Attention
 from rnnsearch.models.attention.normalisers import Softmax
 from rnnsearch.models.attention.scores import Additive
 from rnnsearch.models.attention.windows import Global
-from rnnsearch.models.cells import GRU, LSTM, Cell, ChoGRU, GateNormLSTM, LayerNormGRU, Tanh, TorchGRU
-from rnnsearch.models.decoders.bahdanau import Bahdanau, BahdanauState, BahdanauTanh
+from rnnsearch.models.cells import GRU, LSTM, RNMTLSTM, Cell, ChoGRU, GateNormLSTM, LayerNormGRU, Tanh, TorchGRU
+from rnnsearch.models.decoders.bahdanau import Bahdanau, BahdanauState, BahdanauTanh, Cohn
 from rnnsearch.models.decoders.conditional import BiDeep, ConditionalGRU, DeepTransition
 from rnnsearch.models.decoders.decoder import Decoder, Reading
 from rnnsearch.models.decoders.stack_decoders import (
@@ -176,7 +176,12 @@ def _native(otherwise: Callable[[Any, Tensor, Any, Memory], Reading]) -> Twin:
         run = recurrences.unroll if recurrences.runs(decoder, x) else otherwise
         return run(decoder, x, state, memory)
 
-    return Twin("the whole recurrence, its backward pass by hand", unroll, lacks)
+    return Twin("the whole recurrence, its backward pass by hand", unroll, _native_lacks)
+
+
+def _native_lacks(decoder: Decoder) -> str | None:
+    drops = any(isinstance(part, Attention) and part.dropout > 0 for part in decoder.modules())
+    return lacks(decoder) or ("its attention drops weights" if drops else None)
 
 
 def _repeat_step(decoder: Decoder, x: Tensor, state: Any, memory: Memory) -> Reading:
@@ -229,7 +234,7 @@ RNNSEARCH = _native(_bahdanau_in_pytorch)
 RECURRENCE = _native(_repeat_step)
 TWINS: dict[type[nn.Module], Twin] = {
     GRU: Twin("the whole sequence, its backward pass by hand", _gru),
-    **dict.fromkeys((ChoGRU, Tanh, LayerNormGRU, GateNormLSTM), SEQUENCE),
+    **dict.fromkeys((ChoGRU, Tanh, LayerNormGRU, GateNormLSTM, RNMTLSTM), SEQUENCE),
     TorchGRU: Twin("the library's sequence", _by_library(_torch_gru)),
     LSTM: Twin("the library's sequence", _by_library(_lstm)),
     Attention: Twin(
@@ -239,7 +244,7 @@ TWINS: dict[type[nn.Module], Twin] = {
     ),
     Bahdanau: RNNSEARCH,
     BahdanauTanh: RNNSEARCH,
-    **dict.fromkeys((ConditionalGRU, DeepTransition, BiDeep, LuongInputFeeding, Neubig, RNMTPlus), RECURRENCE),
+    **dict.fromkeys((Cohn, ConditionalGRU, DeepTransition, BiDeep, LuongInputFeeding, Neubig, RNMTPlus), RECURRENCE),
     Luong: Twin("layer by layer, attention to all positions at once", _luong, _luong_lacks),
     Sutskever: Twin("layer by layer", _sutskever, _stack_lacks),
     Output: Twin("softmax and gradient in chunks", _losses),

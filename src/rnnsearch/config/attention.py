@@ -37,6 +37,12 @@ class ConcatOptions(ScoreOptions):
     size: Size
 
 
+class ConcatIdentityOptions(ScoreOptions):
+    """v^T tanh(W s + h): `concat` as its figures were reported (Luong et al., footnote 15)."""
+
+    type: Literal["concat-identity"] = "concat-identity"
+
+
 class MultiHeadAdditiveOptions(ScoreOptions):
     """An additive score a head, and a context of its own for each (RNMT+)."""
 
@@ -159,7 +165,7 @@ class LocalFertilityOptions(FeatureOptions):
 
 
 SCORES: dict[str, type[ScoreOptions]] = by_name(
-    *(AdditiveOptions, ConcatOptions, MultiHeadAdditiveOptions),
+    *(AdditiveOptions, ConcatOptions, ConcatIdentityOptions, MultiHeadAdditiveOptions),
     *(DotOptions, ScaledDotOptions, GeneralOptions, LocationOptions),
 )
 WINDOWS: dict[str, type[WindowOptions]] = by_name(GlobalOptions, LocalMonotonicOptions, LocalPredictiveOptions)

@@ -93,6 +93,14 @@ class BahdanauTanhOptions(_Tanh):
     cell: Cell
 
 
+class CohnOptions(DecoderConfig):
+    """The same recurrence from a zero state; a tanh over the new state, the context and the word (Cohn et al. 2016)."""
+
+    type: Literal["cohn"] = "cohn"
+    cell: Cell
+    readout_option = "size"
+
+
 class RNNencdecOptions(_Maxout):
     """RNNencdec as RNNsearch is compared with: the context is the encoder's last state, in every step."""
 
@@ -156,15 +164,25 @@ class BiDeepOptions(_Layered, _Tanh):
     transitions: Few
 
 
-class MemDecOptions(_Maxout):
-    """MEMDEC: an external memory that each step reads and writes (Wang et al. 2016)."""
-
-    type: Literal["memory"] = "memory"
+class _MemoryOptions(_Maxout):
     cell: Cell
     slots: Few
     """Cells of the external memory (n in the paper)."""
     slot_size: Size
     """Numbers in each of its cells (m in the paper)."""
+
+
+class MemDecOptions(_MemoryOptions):
+    """MEMDEC: an external memory that each step reads and writes (Wang et al. 2016)."""
+
+    type: Literal["memdec"] = "memdec"
+
+
+class OwnHeadsOptions(_MemoryOptions):
+    """A variant of it: a head for reading and one for writing, each with a tanh; cells begin by parameters of their
+    own."""
+
+    type: Literal["memory"] = "memory"
 
 
 class RNMTPlusOptions(StackOptions):
@@ -177,7 +195,7 @@ class RNMTPlusOptions(StackOptions):
 
 
 DECODERS: dict[str, type[DecoderConfig]] = by_name(
-    *(BahdanauOptions, BahdanauTanhOptions, RNNencdecOptions, ChoOptions, SutskeverOptions),
+    *(BahdanauOptions, BahdanauTanhOptions, CohnOptions, RNNencdecOptions, ChoOptions, SutskeverOptions),
     *(LuongOptions, LuongInputFeedingOptions, NeubigOptions),
-    *(ConditionalGRUOptions, DeepTransitionOptions, BiDeepOptions, MemDecOptions, RNMTPlusOptions),
+    *(ConditionalGRUOptions, DeepTransitionOptions, BiDeepOptions, MemDecOptions, OwnHeadsOptions, RNMTPlusOptions),
 )

@@ -18,6 +18,8 @@ class DropoutConfig(Table):
     """Share of the embedded words' units set to zero."""
     annotations: Share = 0.0
     """Share of the annotations' units. Only for a decoder with attention."""
+    attention: Share = 0.0
+    """Share of the attention weights, as the context sees them. Only for a decoder with soft attention."""
     readout: Share = 0.0
     """Share of the readout's units, before the output layer."""
     word: Share = 0.0
@@ -35,6 +37,8 @@ class InitConfig(Options):
     """How parameters are drawn: see below."""
     recurrent: Literal["orthogonal", "same"] = "orthogonal"
     """Recurrent matrices are orthogonal, or drawn like the others."""
+    biases: Literal["zero", "same"] = "zero"
+    """Biases begin at zero, or are drawn like the others."""
 
 
 class GlorotOptions(InitConfig):

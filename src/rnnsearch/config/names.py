@@ -15,7 +15,8 @@ CELLS = {
     "tanh": "The plain recurrent cell.",
     "layer-norm-gru": "The GRU with layer normalisation of W x and U h (Ba et al. 2016).",
     "layer-norm-lstm": "The LSTM with layer normalisation of W x, U h and the memory (Ba et al. 2016).",
-    "gate-norm-lstm": "The LSTM with layer normalisation of each gate's sum (RNMT+: Chen et al. 2018).",
+    "gate-norm-lstm": "The LSTM with layer normalisation of each gate's sum (after Chen et al. 2018).",
+    "rnmt-lstm": "The same without a tanh on its output, h' = o * c' (RNMT+: Chen et al. 2018).",
 }
 BRIDGES = {
     "zero": "First states of zeros.",

@@ -63,10 +63,7 @@ class PlateauOptions(ScheduleConfig):
     """The rate never falls below this share of `learning_rate`; `exponential` ends there."""
 
 
-class ExponentialOptions(ScheduleConfig):
-    """Falls from update `decay_start` to `decay_end`, by the same share at each update (RNMT+)."""
-
-    type: Literal["exponential"] = "exponential"
+class _DecayOptions(ScheduleConfig):
     decay_start: Count
     """The last update at the full rate."""
     decay_end: Size
@@ -74,7 +71,7 @@ class ExponentialOptions(ScheduleConfig):
     minimum: Positive
 
     @model_validator(mode="after")
-    def _falls(self) -> ExponentialOptions:
+    def _falls(self) -> _DecayOptions:
         if self.decay_start >= self.decay_end:
             raise_faults(
                 [fault(("decay_end",), f"must be after decay_start ({self.decay_start}); got {self.decay_end}")]
@@ -82,7 +79,23 @@ class ExponentialOptions(ScheduleConfig):
         return self
 
 
+class ExponentialOptions(_DecayOptions):
+    """Falls from update `decay_start` to `decay_end`, by the same share at each update."""
+
+    type: Literal["exponential"] = "exponential"
+
+
+class RNMTPlusOptions(_DecayOptions):
+    """The rate for one device rises to `devices` times it, and falls from there (Chen et al. 2018, eq. 1)."""
+
+    type: Literal["rnmt-plus"] = "rnmt-plus"
+    devices: Size = 1
+    """Devices whose gradients make one update, in synchrony (n in eq. 1): 32 in Chen et al."""
+    warmup: Count = 500
+    """So many times `devices` updates take the rate from 1 to `devices` (p in eq. 1); with one device nothing rises."""
+
+
 SCHEDULES: dict[str, type[ScheduleConfig]] = by_name(
     *(ConstantOptions, HalvingOptions, InverseSquareRootOptions),
-    *(LinearOptions, PlateauOptions, ExponentialOptions),
+    *(LinearOptions, PlateauOptions, ExponentialOptions, RNMTPlusOptions),
 )

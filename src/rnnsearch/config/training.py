@@ -21,6 +21,9 @@ class BatchConfig(Table):
     """Sentences of a batch. Exactly one of `tokens` and `sentences` must be given."""
     sort_batches: Size = 100
     """So many batches' worth of random pairs are sorted by length together (20 in Bahdanau et al.)."""
+    shuffle: Literal["epoch", "once"] = "epoch"
+    """Pairs are shuffled in each epoch and batches again, or pairs once and their batches traversed in order (Bahdanau
+    et al., appendix B.2)."""
     accumulate: Size = 1
     """Batches whose gradients make one update."""
 
@@ -58,6 +61,11 @@ class TrainingConfig(Table):
     """Scale the gradient down to this norm where it is longer."""
     clip_value: Positive | None = None
     """Cut every element of the gradient to this size, before `clip_norm`."""
+    clip_deviations: Positive | None = None
+    """Leave an update out where the logarithm of its gradient's norm is this many moving standard deviations above its
+    moving mean (4 in Chen et al. 2018)."""
+    l2: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.0
+    """This share of half the squared parameters is added to the loss of each update, in its gradient."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """`bf16`: matrix products in bfloat16 over weights in fp32."""
     evaluate_every: Size | None = None

@@ -53,11 +53,13 @@ class Widths(NamedTuple):
 def plan(ids: ParallelIds, kept: Numbers | None, batch: BatchConfig, seed: int, epoch: int, widths: Widths) -> Epoch:
     """The batches of an epoch over the pairs `kept` (None: all).
 
-    Pairs are shuffled; `sort_batches` batches' worth of them at a time are sorted by length and cut into batches, and
-    all batches are shuffled again (Bahdanau et al., 2015, appendix B.2, take 20 batches' worth). The token budget
-    bounds rows * max(J, I), with EOS, as padded.
+    Pairs are shuffled; `sort_batches` batches' worth of them at a time are sorted by length and cut into batches
+    (Bahdanau et al., 2015, appendix B.2, take 20 batches' worth), and all batches are shuffled again; or with
+    `shuffle = "once"` all epochs are the first one, whose batches stay where their pairs were. The token budget bounds
+    rows * max(J, I), with EOS, as padded.
     """
-    rng = np.random.default_rng([seed, epoch])
+    once = batch.shuffle == "once"
+    rng = np.random.default_rng([seed, 0 if once else epoch])
     order = np.arange(len(ids), dtype=np.uint32) if kept is None else kept.copy()
     rng.shuffle(order)
     cuts: list[Integers] = []
@@ -71,7 +73,7 @@ def plan(ids: ParallelIds, kept: Numbers | None, batch: BatchConfig, seed: int, 
         real += int(lengths.sum())
     begins = np.concatenate(cuts)
     ends = np.append(begins[1:], len(order))
-    turn = rng.permutation(len(begins))
+    turn = np.arange(len(begins)) if once else rng.permutation(len(begins))
     return Epoch(order, begins[turn], ends[turn], 1.0 - real / positions)
 
 

@@ -238,10 +238,11 @@ class Step:
         self.product(candidate, self.read((old, keep), times=zr.part(D, D)), candidate_sums)
         self.gru(new, candidate_sums, zr.part(0, D), old, carries=carries)
 
-    def lstm(self, h: Value, c: Value, of: Sums, old_h: Value, old_c: Value) -> None:
-        """c' = sigma(f) c + sigma(i) tanh(candidate), h' = sigma(o) tanh(c'), of sums i, f, o, candidate."""
+    def lstm(self, h: Value, c: Value, of: Sums, old_h: Value, old_c: Value, plain: bool = False) -> None:
+        """c' = sigma(f) c + sigma(i) tanh(candidate), h' = sigma(o) tanh(c'), of sums i, f, o, candidate; `plain`:
+        h' = sigma(o) c'."""
         gates = self.value(of.size)
-        at = (h.at, c.at, gates.at, of.at, old_c.at, old_h.at, 0)
+        at = (h.at, c.at, gates.at, of.at, old_c.at, old_h.at, int(plain))
         self.parts.append(Part(What.LSTM, h.size, at, old_c.before << 4 | old_h.before << 5))
 
     def attend(

@@ -23,8 +23,8 @@ LEAST_VARIANCE = 0.01
 class Fertility(nn.Module):
     """How many target symbols a source symbol is translated by: a normal distribution, read from its annotation.
 
-    f_j ~ N(mu_j, sigma_j^2) with mu_j = exp(w_mu^T tanh(W h_j + b)) and sigma_j^2 = exp(w_sigma^T tanh(W h_j + b))
-    + a floor: both positive, both 1 at the beginning (Cohn et al. 2016, section 3.3, global fertility).
+    f_j ~ N(mu_j, sigma_j^2) with mu_j = w_mu^T tanh(W h_j + b) + b_mu and sigma_j^2 = exp(w_sigma^T tanh(W h_j + b) +
+    b_sigma) + a floor (Cohn et al. 2016, section 3.3, global fertility). Both begin at 1: b_mu is counted from there.
     """
 
     def __init__(self, annotation: int, size: int) -> None:
@@ -34,9 +34,8 @@ class Fertility(nn.Module):
 
     def forward(self, annotations: Float[Tensor, "B J H"]) -> tuple[Float[Tensor, "B J"], Float[Tensor, "B J"]]:
         """Mean and variance of each source position's fertility, in fp32 at least."""
-        logs = at_least_fp32(self.moments(torch.tanh(self.hidden(annotations))))
-        mean, variance = logs.exp().unbind(-1)
-        return mean, variance + LEAST_VARIANCE
+        beyond_one, log_variance = at_least_fp32(self.moments(torch.tanh(self.hidden(annotations)))).unbind(-1)
+        return 1 + beyond_one, log_variance.exp() + LEAST_VARIANCE
 
 
 class Baseline(nn.Module, ABC):

@@ -14,10 +14,11 @@ With layer normalisation, LN(a) = g * (a - mean(a)) / std(a) + b over a vector's
 |-----------------|---------------------------------------------------------------------------|---------------------|
 | layer-norm-gru  | W x and U h, each for the two gates together and for the candidate        | Ba et al. 2016      |
 | layer-norm-lstm | W x and U h, each for all four blocks together; c before the output's tanh | Ba et al. 2016      |
-| gate-norm-lstm  | the sum W x + U h of each gate by itself; c is not                        | Chen et al. 2018    |
+| gate-norm-lstm  | the sum W x + U h of each gate by itself; c is not                        | after Chen et al.   |
+| rnmt-lstm       | the same, and h' = o * c' without a tanh                                  | Chen et al. 2018    |
 
 What a decoder adds to the inputs' share (its context's product) stands outside the norms of Ba et al.'s cells and
-inside those of `gate-norm-lstm`, which are taken of the sum.
+inside those of the last two, which are taken of the sum.
 
 A cell is split so that what depends on the inputs alone is one matrix product for all positions: `inputs` maps x to its
 share of all gates, `step` adds what the state feeds back.
@@ -330,7 +331,7 @@ class LayerNormLSTM(NormedCell):
 
 
 class GateNormLSTM(NormedCell):
-    """The LSTM of RNMT+, with "per-gate layer normalization" (Chen et al. 2018, section 3); gates i, f, o, candidate.
+    """The LSTM with "per-gate layer normalization" (Chen et al. 2018, section 3); gates i, f, o, candidate.
 
     i = sigma(LN(W_i x + U_i h)), f and o alike,  c' = f * c + i * tanh(LN(W_c x + U_c h)),  h' = o * tanh(c').
     """
@@ -347,9 +348,25 @@ class GateNormLSTM(NormedCell):
         blocks = (x + self.recurrent(h)).chunk(4, dim=-1)
         i, f, o, candidate = (norm(block) for norm, block in zip(self.norms, blocks, strict=True))
         c = torch.sigmoid(f) * state.c + torch.sigmoid(i) * torch.tanh(candidate)
-        return HiddenAndCell(torch.sigmoid(o) * torch.tanh(c), c)
+        return HiddenAndCell(torch.sigmoid(o) * self.read(c), c)
+
+    @staticmethod
+    def read(c: Units) -> Units:
+        """What the output gate lets through."""
+        return torch.tanh(c)
+
+
+class RNMTLSTM(GateNormLSTM):
+    """The LSTM of RNMT+ as its authors train it: as `gate-norm-lstm`, but without a non-linearity on the output,
+    h' = o * c' (Chen et al. 2018; its published code, `output_nonlinearity = False`)."""
+
+    name = "rnmt-lstm"
+
+    @staticmethod
+    def read(c: Units) -> Units:
+        return c
 
 
 CELLS: dict[str, type[Cell]] = {
-    c.name: c for c in (GRU, ChoGRU, TorchGRU, LSTM, Tanh, LayerNormGRU, LayerNormLSTM, GateNormLSTM)
+    c.name: c for c in (GRU, ChoGRU, TorchGRU, LSTM, Tanh, LayerNormGRU, LayerNormLSTM, GateNormLSTM, RNMTLSTM)
 }

@@ -46,8 +46,11 @@ class Init(ABC):
         self.weight(weight)
 
     def bias(self, bias: Tensor) -> None:
-        """A bias: zero."""
-        bias.zero_()
+        """A bias [1, out]: zero, or drawn like any weight where the config says `same`."""
+        if self.options.biases == "same":
+            self.weight(bias)
+        else:
+            bias.zero_()
 
     def recurrent(self, weight: Tensor) -> None:
         """Square recurrent matrices [blocks * D, D], one below the other, each orthogonal by itself

@@ -11,15 +11,17 @@ from rnnsearch.objectives.penalty import Pass, Penalty
 
 class DoublyStochastic(Penalty):
     """sum_j (1 - sum_i alpha_ij)^2: every source symbol should be attended to once in all (Xu et al. 2015, eq. 14;
-    tutorial part 3b). i runs over the real target symbols, j over the real source symbols, EOS among both."""
+    tutorial part 3b). i runs over the target symbols with EOS, j over the source symbols without it: what attends to
+    the end of the source is no translation of it."""
 
     def __call__(self, done: Pass) -> Tensor:
         received = done.weights().sum(1)
-        return ((1.0 - received).square() * done.memory.mask).sum()
+        return ((1.0 - received).square() * done.words()).sum()
 
 
 class GlobalFertility(Penalty):
-    """-sum_j log N(sum_i alpha_ij; mu_j, sigma_j^2), mu and sigma read from h_j (Cohn et al. 2016, section 3.3)."""
+    """-sum_j log N(sum_i alpha_ij; mu_j, sigma_j^2), mu and sigma read from h_j (Cohn et al. 2016, section 3.3), over
+    the same i and j."""
 
     def __call__(self, done: Pass) -> Tensor:
         auxiliary = done.model.auxiliary
@@ -28,4 +30,4 @@ class GlobalFertility(Penalty):
         received = done.weights().sum(1)
         deviation = (received - mean).square() / variance
         negative: Tensor = 0.5 * (deviation + variance.log() + math.log(2 * math.pi))
-        return (negative * done.memory.mask).sum()
+        return (negative * done.words()).sum()

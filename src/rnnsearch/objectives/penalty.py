@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from torch import Tensor
+from torch.nn.functional import pad
 
 from rnnsearch.data.batches import Batch
 from rnnsearch.models.memory import Memory
@@ -39,6 +40,10 @@ class Pass(NamedTuple):
         assert alpha is not None, "a penalty on attention needs a decoder that attends"
         real = self.batch.target.mask[:, :, None] & self.memory.mask[:, None, :]
         return at_least_fp32(alpha) * real
+
+    def words(self) -> Tensor:
+        """[B, J], the annotations of the source's symbols but the last, which is EOS's."""
+        return pad(self.memory.mask[:, 1:], (0, 1))
 
     def source_weights(self) -> Tensor:
         """The same over source symbols, where an encoder has fewer annotations than symbols."""

@@ -4,8 +4,10 @@ What is maximised is E[log p(y | a, x)] over the drawn positions a_i ~ expected_
 
     d log p(y | a, x)  +  sum_i (R_i - b_i) d log expected_i(a_i),    R_i = sum_{k >= i} log p(y_k | a, x):
 
-what is drawn at i cannot change what came before, so only what follows counts; b_i may be anything that does not
-depend on a_i or later draws. The first term is the likelihood's own; this penalty is the second, negated.
+what is drawn at i cannot change what came before, so only what follows counts (Xu et al. give each draw the reward of
+the whole sentence: the same mean, with more noise); b_i may be anything that does not depend on a_i or later draws. The
+first term is the likelihood's own; this penalty is the second, negated. Sentences that use the expected value have no
+draws: theirs is the first term alone.
 """
 
 from __future__ import annotations
@@ -34,8 +36,9 @@ class Reinforce(Penalty):
         reading, real, baseline = done.unrolled.reading, done.batch.target.mask, _baseline(done.model)
         assert reading.alpha is not None and reading.expected is not None, "REINFORCE needs hard attention"
         expected = done.weights()
-        # Padding is given probability 1, so that its logarithm is 0.
-        drawn = (expected * reading.alpha).sum(-1).masked_fill(~real, 1.0)
+        sampled = (reading.alpha != reading.expected).any(-1) & real
+        # What is not drawn is given probability 1, so that its logarithm is 0.
+        drawn = (expected * reading.alpha).sum(-1).masked_fill(~sampled, 1.0)
         returns, remaining = _returns(done)
         guess = baseline(done.unrolled.readout)
         advantage = (returns - guess.detach() * remaining) * real

@@ -69,6 +69,8 @@ def _hard(config: RunConfig) -> list[str]:
     hard, what = NORMALISERS[attention.normaliser].draws_noise, f"the {attention.normaliser} normaliser"
     if hard and config.objective.reinforce is None:
         return [f"{path}: must be given for {what}, whose draws have no gradient"]
+    if hard and config.model.dropout.attention > 0:
+        return _idle(f"{what}, whose one position has no weight to drop", {"model.dropout.attention": True})
     if config.objective.reinforce is not None and not hard:
         able = ", ".join(name for name, kind in NORMALISERS.items() if kind.draws_noise)
         return [f"{path}: has no effect with {what}, which draws nothing; use model.attention.normaliser = {able}"]
@@ -166,6 +168,7 @@ def _attends(config: RunConfig) -> list[str]:
         return _pieces(model.attention) or _sizes(config, model.attention)
     used = {"model.attention": model.attention is not None, "model.lexical": model.lexical}
     used["model.dropout.annotations"] = model.dropout.annotations > 0
+    used["model.dropout.attention"] = model.dropout.attention > 0
     return [*_unseeing(model, used), *_one_vector(model)]
 
 

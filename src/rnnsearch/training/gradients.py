@@ -19,7 +19,7 @@ from rnnsearch.processes import Processes
 from rnnsearch.systems.parameters import ParameterGroup
 from rnnsearch.systems.validation import Assessor
 from rnnsearch.training.gradient_sum import GradientSum
-from rnnsearch.training.optimisers import clip
+from rnnsearch.training.optimisers import add_l2, clip
 from rnnsearch.training.progress import Reporter
 from rnnsearch.weights import save_weights
 
@@ -69,6 +69,8 @@ class Gradients(Generic[Model]):
         self.total.begin()
         sums = self._passes(list(enumerate(group)), update, count)
         self.total.finish()
+        if self.training.l2:
+            add_l2(self.parameters, self.training.l2)
         norm = clip(self.parameters, self.training.clip_norm, self.training.clip_value)
         sums = self.processes.summed(sums)
         own = sums.pop(NLL)

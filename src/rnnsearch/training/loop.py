@@ -28,6 +28,7 @@ from rnnsearch.training.optimisers import make_optimiser
 from rnnsearch.training.progress import Reporter
 from rnnsearch.training.schedules import SCHEDULES
 from rnnsearch.training.state import State, load_state, save_state
+from rnnsearch.training.usual_norms import UsualNorms
 from rnnsearch.weights import save_weights, weights
 
 
@@ -50,6 +51,7 @@ class Trainer(Generic[Model]):
         self.optimiser = make_optimiser(self.task.groups, self.training.optimiser)
         self.base_rates = [float(group["lr"]) for group in self.optimiser.param_groups]
         self.schedule = SCHEDULES[self.training.schedule.type](self.training.schedule)
+        self.usual = UsualNorms(self.training.clip_deviations, self.state.norms)
         self.gradients = Gradients(
             self.training, self.task, self.batches, self.device, self.folder, self.reporter, self.processes
         )
@@ -63,7 +65,7 @@ class Trainer(Generic[Model]):
     def resume(self) -> None:
         """Go on from the last checkpoint."""
         self.state = load_state(self.last, self.model, self.optimiser)
-        self.schedule.state = self.state.schedule
+        self.schedule.state, self.usual.state = self.state.schedule, self.state.norms
         if self.state.evaluated == self.state.update > 0 and not self.state.pending:
             row = self.state.history[-1] if self.task.validation is not None else {"best": True}
             if row["best"] and "averaged" not in row:
@@ -181,9 +183,12 @@ class Trainer(Generic[Model]):
         rate = self.schedule.factor(state.update, epoch, self._done())
         for base, param_group in zip(self.base_rates, self.optimiser.param_groups, strict=True):
             param_group["lr"] = base * rate
-        self.optimiser.step()
-        with torch.no_grad():
-            self.task.objective.after_update(self.model, parts)
+        if self.usual.has(norm):
+            self.optimiser.step()
+            with torch.no_grad():
+                self.task.objective.after_update(self.model, parts)
+        else:
+            self.reporter.message(f"update {state.update}: left out; its gradient's norm is unusual ({norm:,.3g})")
         sentences, tokens = size(group)
         seconds = time.monotonic() - begin + waited
         state.seconds += seconds

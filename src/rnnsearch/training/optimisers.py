@@ -52,6 +52,12 @@ def make_optimiser(groups: Sequence[ParameterGroup], config: OptimiserConfig) ->
     return optimiser
 
 
+def add_l2(parameters: Iterable[nn.Parameter], share: float) -> None:
+    """To gradients, in place, that of `share` / 2 |theta|^2."""
+    learned = [(p.grad, p.detach()) for p in parameters if p.grad is not None]
+    torch._foreach_add_([grad for grad, _ in learned], [value for _, value in learned], alpha=share)
+
+
 def clip(parameters: Iterable[nn.Parameter], norm: float | None, value: float | None) -> Tensor:
     """Clip gradients in place and return their norm before clipping (a scalar on their device).
 

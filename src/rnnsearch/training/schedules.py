@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from rnnsearch.config import ScheduleConfig
-from rnnsearch.config.schedules import ExponentialOptions, HalvingOptions, PlateauOptions
+from rnnsearch.config.schedules import ExponentialOptions, HalvingOptions, PlateauOptions, RNMTPlusOptions
 
 
 class Schedule(ABC):
@@ -99,7 +99,7 @@ class Plateau(Schedule):
 
 class Exponential(Schedule):
     """1 until update `decay_start`, then down to `minimum` at update `decay_end` by the same share at each update, and
-    `minimum` after it (Chen et al. 2018, eq. 1: to half in training on one device)."""
+    `minimum` after it."""
 
     name = "exponential"
     options: ExponentialOptions
@@ -110,6 +110,25 @@ class Exponential(Schedule):
         return float(minimum**way)
 
 
+class RNMTPlus(Schedule):
+    """min(1 + t (n - 1) / (n p), n, n (2 n)^((s - n t) / (e - s))) at update t, for n devices, p `warmup`, s
+    `decay_start`, e `decay_end`, and no less than at n t = e (Chen et al. 2018, eq. 1). The paper's 2 n, which ends at
+    half the rate of one device, is here n / `minimum`."""
+
+    name = "rnmt-plus"
+    options: RNMTPlusOptions
+
+    def factor(self, update: int, epoch: float, done: float = 0.0) -> float:
+        n, p = self.options.devices, self.options.warmup
+        rise = 1 + update * (n - 1) / (n * p) if p else n
+        return min(rise, self.after_warmup(update, epoch, done))
+
+    def after_warmup(self, update: int, epoch: float, done: float) -> float:
+        n, start, end = self.options.devices, self.options.decay_start, self.options.decay_end
+        way = min(max((n * update - start) / (end - start), 0.0), 1.0)
+        return float(n * (self.options.minimum / n) ** way)
+
+
 SCHEDULES: dict[str, type[Schedule]] = {
-    c.name: c for c in (Constant, Halving, InverseSquareRoot, LinearDecay, Plateau, Exponential)
+    c.name: c for c in (Constant, Halving, InverseSquareRoot, LinearDecay, Plateau, Exponential, RNMTPlus)
 }

@@ -23,7 +23,7 @@ class State:
     seconds: spent training, evaluation not counted; waited: of them, waiting for batches.
     best: the best dev score (in the run's metric); worse: evaluations in a row without a better one.
     nll, sentences, tokens: sums over the training batches since the last evaluation.
-    history: one row a dev evaluation. schedule: the schedule's own state.
+    history: one row a dev evaluation. schedule, norms: the schedule's own state, and that of `UsualNorms`.
     evaluated: update of the last evaluation; pending: whether one was due when the state was saved.
     """
 
@@ -41,6 +41,7 @@ class State:
     pending: bool = False
     history: list[dict[str, Any]] = field(default_factory=list)
     schedule: dict[str, float] = field(default_factory=dict)
+    norms: dict[str, float] = field(default_factory=dict)
 
 
 def save_state(folder: Path, state: State, model: nn.Module, optimiser: optim.Optimizer) -> None:

@@ -14,22 +14,25 @@ from rnnsearch.models.attention.features import FEATURES, Feature
 from rnnsearch.models.attention.normalisers import NORMALISERS
 from rnnsearch.models.attention.scores import SCORES
 from rnnsearch.models.attention.windows import WINDOWS, Placement
-from rnnsearch.models.draws import Draws
+from rnnsearch.models.draws import Draws, sequence_mask
 from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import Encoded, Memory
-from rnnsearch.tensors import map_tree
+from rnnsearch.tensors import at_least_fp32, map_tree
+
+EXPECTED = 0.5
+"""Share of the sentences for which hard attention uses its expected value in training (Xu et al. 2015, section 4.1)."""
 
 
 class AttentionState(NamedTuple):
     """What attention carries from one target position to the next; all None or empty for global soft attention.
 
-    position: t [N], from 0. features: each feature's own state. noise: [N, I, J], the random numbers of hard
-    attention for all target positions, drawn once.
+    position: t [N], from 0. features: each feature's own state. drawn: [N, I, M, J], for all target positions and M
+    heads the random numbers of hard attention, or else dropout's mask on the weights.
     """
 
     position: Tensor | None = None
     features: tuple[Any, ...] = ()
-    noise: Tensor | None = None
+    drawn: Tensor | None = None
 
 
 class Attended(NamedTuple):
@@ -42,23 +45,23 @@ class Attended(NamedTuple):
 
 class Asked(NamedTuple):
     """What Q queries a sentence ask with. query: [B, Q, D]; position: t of each [B, Q]; features: the features' states,
-    B * Q rows; noise: [B, Q, J]."""
+    B * Q rows; drawn: [B, Q, M, J]."""
 
     query: Tensor
     position: Tensor | None = None
     features: tuple[Any, ...] = ()
-    noise: Tensor | None = None
+    drawn: Tensor | None = None
 
 
 class Seen(NamedTuple):
     """What queries see of P source positions. keys: [B, P, K]; values: [B, P, H]; extra: [B, Q, P, A], what
-    features add; placement, noise: [B, Q, P]."""
+    features add; placement: [B, Q, P]; drawn: [B, Q, M, P]."""
 
     keys: Tensor
     values: Tensor
     extra: Tensor | None
     placement: Placement
-    noise: Tensor | None
+    drawn: Tensor | None
 
 
 class Attention(nn.Module):
@@ -69,8 +72,10 @@ class Attention(nn.Module):
 
     twin: Callable[[Attention, Asked, Memory], Attended] | None = None
 
-    def __init__(self, config: AttentionConfig, query_size: int, annotation_size: int) -> None:
+    def __init__(self, config: AttentionConfig, query_size: int, annotation_size: int, dropout: float = 0.0) -> None:
+        """dropout: share of the weights that are set to zero in training."""
         super().__init__()
+        self.dropout = dropout
         self.score = SCORES[config.score.type](config.score, query_size, annotation_size)
         self.window = WINDOWS[config.window.type](config.window, query_size)
         self.normaliser = NORMALISERS[config.normaliser]()
@@ -105,12 +110,15 @@ class Attention(nn.Module):
     def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> AttentionState:
         """What attention carries into the first target position; `steps`: target positions, where draws are given."""
         B, J = memory.mask.shape
-        counts = self.window.counts or bool(self.features) or self.normaliser.draws_noise
         features = tuple(feature.start(memory) for feature, _ in self._features())
-        noise = None
+        drawn, shape = None, (steps, self.score.heads, J)
         if draws is not None and self.normaliser.draws_noise:
-            noise = draws.uniform((B, steps, J), memory.annotations)
-        return AttentionState(memory.mask.new_zeros(B, dtype=torch.long) if counts else None, features, noise)
+            sampled = draws.uniform((B, 1, 1, 1), memory.annotations) >= EXPECTED
+            drawn = draws.uniform((B, *shape), memory.annotations) * sampled
+        elif self.dropout:
+            drawn = sequence_mask(draws, self.dropout, at_least_fp32(memory.annotations), *shape)
+        counts = self.window.counts or bool(self.features) or self.normaliser.draws_noise or drawn is not None
+        return AttentionState(memory.mask.new_zeros(B, dtype=torch.long) if counts else None, features, drawn)
 
     def attend(self, asked: Asked, memory: Memory) -> Attended:
         """Weights alpha and contexts c of Q queries a sentence, rows [B, Q, ...]: over all source positions, those
@@ -125,7 +133,7 @@ class Attention(nn.Module):
         positions = torch.arange(memory.mask.shape[1], device=asked.query.device)[None, None]
         placement = self.window.place(self.centre(asked, memory), positions, memory.mask.unsqueeze(1))
         values = memory.annotations if memory.values is None else memory.values
-        return Seen(memory.keys, values, self.extra(asked, memory), placement, asked.noise)
+        return Seen(memory.keys, values, self.extra(asked, memory), placement, asked.drawn)
 
     def weigh(self, query: Float[Tensor, "R q D"], seen: Seen) -> Attended:
         """e_ij = a(s_{i-1}, h_j),  alpha_ij = softmax_j(e_ij),  c_i = sum_j alpha_ij h_j (Bahdanau et al., eq. 5-6;
@@ -134,9 +142,12 @@ class Attention(nn.Module):
         allowed, factor = (_each_head(part, heads) for part in seen.placement)
         assert allowed is not None
         energy = self.score(query, seen.keys, seen.extra).masked_fill(~allowed, -torch.inf)
-        alpha, expected = self.normaliser(energy, seen.noise)
+        drawn = None if seen.drawn is None else seen.drawn.flatten(1, 2)
+        draws_noise = self.normaliser.draws_noise
+        alpha, expected = self.normaliser(energy, drawn if draws_noise else None)
         alpha = alpha if factor is None else alpha * factor
-        context = _context(alpha.to(seen.values.dtype), seen.values, heads)
+        used = alpha if drawn is None or draws_noise else alpha * drawn
+        context = _context(used.to(seen.values.dtype), seen.values, heads)
         if heads > 1:
             alpha, expected = map_tree(lambda weights: weights.unflatten(1, (-1, heads)).mean(2), (alpha, expected))
         return Attended(alpha, context, expected)
@@ -171,8 +182,8 @@ class Attention(nn.Module):
         position = None
         if state.position is not None:
             position = (state.position[:, None] + torch.arange(I, device=query.device)).view(B, -1)
-        noise = None if state.noise is None else state.noise.reshape(B, -1, state.noise.shape[2])
-        attended = self.attend(Asked(query.reshape(B, -1, query.shape[2]), position, state.features, noise), memory)
+        drawn = None if state.drawn is None else state.drawn.reshape(B, -1, *state.drawn.shape[2:])
+        attended = self.attend(Asked(query.reshape(B, -1, query.shape[2]), position, state.features, drawn), memory)
         return map_tree(lambda part: part.reshape(N, I, -1), attended)
 
     def step(
@@ -181,22 +192,24 @@ class Attention(nn.Module):
         """One target position of N = B * K hypotheses, K consecutive rows for each of B sentences: rows [N, ...]."""
         B = memory.mask.shape[0]
         position = None if state.position is None else state.position.view(B, -1)
-        asked = Asked(query.unflatten(0, (B, -1)), position, state.features, self._noise(state, B))
+        asked = Asked(query.unflatten(0, (B, -1)), position, state.features, _drawn_now(state, B))
         attended = map_tree(lambda part: part.flatten(0, 1), self.attend(asked, memory))
         if state.position is not None:
             features = tuple(
                 feature.after(s, prepared, query, attended.alpha)
                 for (feature, _), s, prepared in zip(self._features(), state.features, memory.features, strict=True)
             )
-            state = AttentionState(state.position + 1, features, state.noise)
+            state = AttentionState(state.position + 1, features, state.drawn)
         return attended, state
 
-    def _noise(self, state: AttentionState, sentences: int) -> Tensor | None:
-        if state.noise is None or state.position is None:
-            return None
-        J = state.noise.shape[2]
-        rows: Tensor = state.noise.gather(1, state.position[:, None, None].expand(-1, 1, J))
-        return rows.view(sentences, -1, J)
+
+def _drawn_now(state: AttentionState, sentences: int) -> Tensor | None:
+    """What is drawn for this target position [B, K, M, J]."""
+    if state.drawn is None or state.position is None:
+        return None
+    N, _, M, J = state.drawn.shape
+    rows: Tensor = state.drawn.gather(1, state.position[:, None, None, None].expand(N, 1, M, J))
+    return rows.view(sentences, -1, M, J)
 
 
 def _each_head(part: Tensor | None, heads: int) -> Tensor | None:

@@ -42,7 +42,8 @@ class Normaliser(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, energy: Float[Tensor, "B Q J"], noise: Float[Tensor, "B Q J"] | None) -> Weights:
-        """The weights, in fp32 at least. `noise`: uniform in (0, 1), in training; None in search."""
+        """The weights, in fp32 at least. `noise`: in training uniform in (0, 1), or 0 where the expected value is used;
+        in search None."""
 
 
 class Softmax(Normaliser):
@@ -84,7 +85,8 @@ class Hard(Normaliser):
     """One position a query (Xu et al. 2015, section 4.1): drawn from the softmax in training, its best one in search.
 
     Drawn as argmax_j (e_j - log(-log u_j)), u_j uniform (the Gumbel trick), so that one draw follows from the noise
-    alone. alpha is one-hot and has no gradient: energies learn through `expected`, by REINFORCE.
+    alone. alpha is one-hot and has no gradient: energies learn through `expected`, by REINFORCE. "With probability 0.5
+    for a given image" (here: a sentence) alpha is its expected value instead, the softmax itself, with its gradient.
     """
 
     name = "hard"
@@ -95,7 +97,8 @@ class Hard(Normaliser):
         expected = torch.softmax(energy, dim=-1)
         drawn = energy.detach() if noise is None else energy.detach() - torch.log(-torch.log(noise))
         best = drawn.argmax(dim=-1, keepdim=True)
-        return Weights(torch.zeros_like(expected).scatter(-1, best, 1.0), expected)
+        alpha = torch.zeros_like(expected).scatter(-1, best, 1.0)
+        return Weights(alpha if noise is None else torch.where(noise == 0, expected, alpha), expected)
 
 
 NORMALISERS: dict[str, type[Normaliser]] = {c.name: c for c in (Softmax, Sparsemax, Entmax15, Hard)}

@@ -123,6 +123,29 @@ class Concat(Score):
         return hidden @ self.vector.to(hidden.dtype)
 
 
+class ConcatIdentity(Score):
+    """Luong et al. 2015, footnote 15: the concat score as their figures were reported, "the part that corresponds to
+    hbar_s" of W_a set to the identity: e_ij = v_a^T tanh(W h_t + hbar_s)."""
+
+    name = "concat-identity"
+    takes_features = True
+
+    def __init__(self, options: Any, query_size: int, annotation_size: int) -> None:
+        super().__init__(options, query_size, annotation_size)
+        self.hidden_size = annotation_size
+        self.query = Linear(query_size, annotation_size, bias=False, role="alignment")
+        """W, the part of W_a that is learned."""
+        self.vector = parameter("alignment_vector", annotation_size)
+        """v_a."""
+
+    def keys(self, annotations: Annotations) -> Keys:
+        return annotations
+
+    def forward(self, query: Queries, keys: Keys, extra: Extra = None) -> Energies:
+        hidden = _hidden(self.query(query), keys, extra)
+        return hidden @ self.vector.to(hidden.dtype)
+
+
 class MultiHeadAdditive(Additive):
     """M additive scores of size / M hidden units each: e^m_ij = v_m^T tanh(W_m s + U_m h_j), and M contexts
     c^m_i = sum_j alpha^m_ij V_m h_j of H / M numbers each, side by side (Chen et al. 2018, section 4.1: the multi-head
@@ -221,5 +244,5 @@ def _hidden(query: Tensor, keys: Tensor, extra: Tensor | None) -> Tensor:
 
 
 SCORES: dict[str, type[Score]] = {
-    c.name: c for c in (Additive, Concat, MultiHeadAdditive, Dot, ScaledDot, General, Location)
+    c.name: c for c in (Additive, Concat, ConcatIdentity, MultiHeadAdditive, Dot, ScaledDot, General, Location)
 }

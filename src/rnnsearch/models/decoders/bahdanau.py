@@ -1,5 +1,5 @@
 """The decoders of Bahdanau et al. 2015: RNNsearch (section 3.1 and appendix A.2.2), and RNNencdec, the baseline of its
-table; both in any cell."""
+table; and what others put in the place of RNNsearch's output. All in any cell."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rnnsearch.config import ModelConfig
-from rnnsearch.config.decoders import BahdanauOptions, BahdanauTanhOptions, RNNencdecOptions
+from rnnsearch.config.decoders import BahdanauOptions, BahdanauTanhOptions, CohnOptions, RNNencdecOptions
 from rnnsearch.models.attention.attention import AttentionState
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders.decoder import Decoder, Reading, make_attention
-from rnnsearch.models.decoders.readouts import DeepOutput, Readout, TanhOutput
+from rnnsearch.models.decoders.readouts import DeepOutput, Readout, StateOutput, TanhOutput
 from rnnsearch.models.draws import Draws, sequence_mask
 from rnnsearch.models.encoders import Encoder
 from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import CellState, Memory
+from rnnsearch.tensors import at_least_fp32
 
 
 class _OneCell(Decoder):
@@ -27,8 +28,13 @@ class _OneCell(Decoder):
     output: ClassVar[type[Readout]] = DeepOutput
     """The layer that reads them."""
 
+    starts_at_zero: ClassVar[bool] = False
+
     def __init__(
-        self, options: BahdanauOptions | BahdanauTanhOptions | RNNencdecOptions, model: ModelConfig, encoder: Encoder
+        self,
+        options: BahdanauOptions | BahdanauTanhOptions | CohnOptions | RNNencdecOptions,
+        model: ModelConfig,
+        encoder: Encoder,
     ) -> None:
         super().__init__(options, model, encoder)
         context = encoder.annotation_size if self.attends else encoder.summary_size
@@ -37,13 +43,16 @@ class _OneCell(Decoder):
         self.cell = CELLS[options.cell](model.embedding, options.size)
         self.context = Linear(context, self.cell.blocks * options.size, bias=False)
         """C of every gate."""
-        self.initial = Linear(encoder.summary_size, options.size)
+        self.initial = None if self.starts_at_zero else Linear(encoder.summary_size, options.size)
         """W_s."""
         self.deep_output = self.output(options.size, model.embedding, context, options.readout_size)
 
     def first(self, memory: Memory, draws: Draws | None) -> tuple[CellState, Tensor | None]:
-        """The cell's state of s_0 = tanh(W_s summary), and the sequence's dropout mask on what it feeds back."""
-        s_0 = torch.tanh(self.initial(memory.summary))
+        """The cell's state of s_0 = tanh(W_s summary), or 0, and the sequence's dropout mask on what it feeds back."""
+        if self.initial is None:
+            s_0 = at_least_fp32(memory.summary.new_zeros(len(memory.summary), self.cell.size))
+        else:
+            s_0 = torch.tanh(self.initial(memory.summary))
         return self.cell.start(s_0), sequence_mask(draws, self.state_dropout, s_0, self.cell.size)
 
     def inputs(self, y_prev: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
@@ -87,6 +96,19 @@ class BahdanauTanh(Bahdanau):
 
     name = "bahdanau-tanh"
     output = TanhOutput
+
+
+class Cohn(Bahdanau):
+    """The same recurrence from s_0 = 0, which reads out the state AFTER the update:
+    t_i = tanh(s_i + Q c_i + P E y_{i-1}) (Cohn et al. 2016, section 2, and the authors' code)."""
+
+    name = "cohn"
+    output = StateOutput
+    starts_at_zero = True
+
+    def step(self, x: Float[Tensor, "N G"], state: BahdanauState, memory: Memory) -> tuple[BahdanauState, Reading]:
+        after, reading = super().step(x, state, memory)
+        return after, reading._replace(state=after.cell.h)
 
 
 class ContextState(NamedTuple):

@@ -125,7 +125,8 @@ def repeated(step: Step, x: Float[Tensor, "N I G"], state: State, memory: Memory
 def make_attention(model: ModelConfig, encoder: Encoder) -> Attention:
     """The attention that the decoder's states ask; `check` has seen that there is one."""
     assert model.attention is not None
-    return Attention(model.attention, model.decoder.size, model.decoder.attended_size(encoder.annotation_size))
+    attended = model.decoder.attended_size(encoder.annotation_size)
+    return Attention(model.attention, model.decoder.size, attended, model.dropout.attention)
 
 
 def mean_annotation(memory: Memory) -> Float[Tensor, "B H"]:

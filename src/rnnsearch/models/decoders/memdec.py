@@ -1,4 +1,10 @@
-"""MEMDEC, a decoder with an external memory that it reads and writes (Wang et al. 2016)."""
+"""MEMDEC, a decoder with an external memory that it reads and writes (Wang et al. 2016), and a variant of it:
+
+| name   | energies of the cells     | weights of writing       | M_0(k)                              |
+|--------|---------------------------|--------------------------|-------------------------------------|
+| memdec | v^T A M(k)                | those of reading         | tanh(W mean_j h_j + b) + noise(k)   |
+| memory | v^T tanh(A M(k) + B s)    | a head of their own      | tanh(W_k mean_j h_j + b_k)          |
+"""
 
 from __future__ import annotations
 
@@ -9,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rnnsearch.config import ModelConfig
-from rnnsearch.config.decoders import MemDecOptions
+from rnnsearch.config.decoders import MemDecOptions, OwnHeadsOptions
 from rnnsearch.models.attention.attention import AttentionState
 from rnnsearch.models.cells import CELLS, kept
 from rnnsearch.models.decoders.decoder import Decoder, Reading, first_state, make_attention, mean_annotation
@@ -32,7 +38,7 @@ class Head(nn.Module):
         super().__init__()
         self.slot = Linear(slot, slot, bias=False)
         """A."""
-        self.query = Linear(controller, slot, bias=False)
+        self.query: Linear | None = Linear(controller, slot, bias=False)
         """B."""
         self.vector = parameter("weight", slot)
         """v."""
@@ -43,10 +49,28 @@ class Head(nn.Module):
         self, buffer: Float[Tensor, "N n m"], s: Float[Tensor, "N D"], before: Float[Tensor, "N n"]
     ) -> Float[Tensor, "N n"]:
         """The weights of the buffer's cells; they sum to 1."""
-        hidden = torch.tanh(self.slot(buffer) + self.query(s).unsqueeze(1))
+        hidden = self.hidden(buffer, s)
         content = torch.softmax(at_least_fp32(hidden @ self.vector.to(hidden.dtype)), dim=-1)
         g = torch.sigmoid(at_least_fp32(self.gate(s)))
         return g * before + (1 - g) * content
+
+    def hidden(self, buffer: Float[Tensor, "N n m"], s: Float[Tensor, "N D"]) -> Float[Tensor, "N n m"]:
+        """What v reads."""
+        assert self.query is not None
+        return torch.tanh(self.slot(buffer) + self.query(s).unsqueeze(1))
+
+
+class StraightHead(Head):
+    """The same without the tanh, w~(k) = softmax_k v^T (A M(k) + B s), as the paper has it. B s is then the same for
+    all cells, so that the softmax does not see it, and left out: s decides by g whether the weights move at all."""
+
+    def __init__(self, controller: int, slot: int) -> None:
+        super().__init__(controller, slot)
+        self.query = None
+
+    def hidden(self, buffer: Float[Tensor, "N n m"], s: Float[Tensor, "N D"]) -> Float[Tensor, "N n m"]:
+        found: Tensor = self.slot(buffer)
+        return found
 
 
 class MemDecState(NamedTuple):
@@ -62,7 +86,7 @@ class MemDecState(NamedTuple):
     masks: Tensor | None = None
 
 
-class MemDec(Decoder):
+class OwnHeads(Decoder):
     """The decoder's state is widened by a buffer M of n cells, which it reads and writes once a word (section 3):
 
     s~_i = tanh(W_s s_{i-1} + W_y E y_{i-1} + b);  r_i = sum_k w^R_i(k) M_{i-1}(k);  c_i = ATT(s~_i);
@@ -77,7 +101,7 @@ class MemDec(Decoder):
     name = "memory"
     attends = True
 
-    def __init__(self, options: MemDecOptions, model: ModelConfig, encoder: Encoder) -> None:
+    def __init__(self, options: MemDecOptions | OwnHeadsOptions, model: ModelConfig, encoder: Encoder) -> None:
         super().__init__(options, model, encoder)
         size, annotation = options.size, encoder.annotation_size
         self.slots, self.slot_size = options.slots, options.slot_size
@@ -88,7 +112,7 @@ class MemDec(Decoder):
         """W_s."""
         self.cell = CELLS[options.cell](annotation + self.slot_size, size)
         self.reader = Head(size, self.slot_size)
-        self.writer = Head(size, self.slot_size)
+        self.writer: Head | None = Head(size, self.slot_size)
         self.erase = Linear(size, self.slot_size, bias=False)
         """W_ers."""
         self.add = Linear(size, self.slot_size, bias=False)
@@ -100,11 +124,22 @@ class MemDec(Decoder):
 
     def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> MemDecState:
         s_0 = first_state(self.initial, memory.summary)
-        buffer = first_state(self.first_buffer, mean_annotation(memory)).unflatten(1, (self.slots, self.slot_size))
+        buffer = self.buffer(mean_annotation(memory))
         even = buffer.new_full(buffer.shape[:2], 1 / self.slots)
         attention = self.attention.start(memory, draws, steps)
         masks = sequence_mask(draws, self.state_dropout, s_0, 2, s_0.shape[1])
         return MemDecState(self.cell.start(s_0), buffer, even, even, attention, masks)
+
+    def buffer(self, mean: Float[Tensor, "N H"]) -> Float[Tensor, "N n m"]:
+        """M_0."""
+        cells: Tensor = first_state(self.first_buffer, mean).unflatten(1, (self.slots, self.slot_size))
+        return cells
+
+    def write_weights(self, cell: CellState, read: Tensor, state: MemDecState) -> Float[Tensor, "N n"]:
+        """w^W_i, of the state before and of what was read."""
+        assert self.writer is not None
+        found: Tensor = self.writer(state.buffer, cell.h, state.write)
+        return found
 
     def inputs(self, y_prev: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
         x: Tensor = self.word(y_prev)
@@ -119,7 +154,7 @@ class MemDec(Decoder):
         attended, attention = self.attention.step(between, state.attention, memory)
         gates = self.cell.inputs(torch.cat([attended.context.to(r.dtype), r], dim=-1))
         cell = self.cell.step(gates, state.cell._replace(h=between), next(keeps))
-        write = self.writer(state.buffer, cell.h, state.write)
+        write = self.write_weights(cell, read, state)
         buffer = self._written(state.buffer, cell.h, write.unsqueeze(2))
         return MemDecState(cell, buffer, read, write, attention, state.masks), Reading.of(cell.h, attended)
 
@@ -128,3 +163,26 @@ class MemDec(Decoder):
         erased = torch.sigmoid(at_least_fp32(self.erase(s))).unsqueeze(1)
         added = torch.sigmoid(at_least_fp32(self.add(s))).unsqueeze(1)
         return buffer * (1 - weights * erased) + weights * added
+
+
+class MemDec(OwnHeads):
+    """As Wang et al. have it (section 3): one weighting for reading and writing, w^W_i = w^R_i, without a tanh; all
+    cells begin at one vector of the annotations' mean, plus noise to be told apart. The noise is drawn once, with the
+    parameters, and not learned, so that a translation depends on nothing random."""
+
+    name = "memdec"
+
+    def __init__(self, options: MemDecOptions, model: ModelConfig, encoder: Encoder) -> None:
+        super().__init__(options, model, encoder)
+        self.reader = StraightHead(options.size, self.slot_size)
+        self.writer = None
+        self.first_buffer = Linear(encoder.annotation_size, self.slot_size)
+        """W and b."""
+        self.noise = parameter("weight", self.slots, self.slot_size).requires_grad_(False)
+
+    def buffer(self, mean: Float[Tensor, "N H"]) -> Float[Tensor, "N n m"]:
+        begin: Tensor = first_state(self.first_buffer, mean).unsqueeze(1)
+        return begin + self.noise
+
+    def write_weights(self, cell: CellState, read: Tensor, state: MemDecState) -> Float[Tensor, "N n"]:
+        return read

@@ -52,6 +52,28 @@ class TanhOutput(Readout):
         return torch.tanh(hidden)
 
 
+class Unchanged(Linear):
+    """W x + b with W = I and b = 0: x, without parameters."""
+
+    def __init__(self, size: int) -> None:
+        nn.Module.__init__(self)
+        self.in_features = self.out_features = size
+        self.weight = torch.eye(size)
+        self.bias = torch.zeros(size)  # type: ignore[assignment]
+
+    def forward(self, input: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
+        return input
+
+
+class StateOutput(TanhOutput):
+    """t_i = tanh(s_i + Q c_i + P E y_{i-1}), without a bias (Cohn et al. 2016, section 2)."""
+
+    def __init__(self, state: int, embedding: int, context: int, width: int) -> None:
+        assert width == state
+        super().__init__(state, embedding, context, width)
+        self.state = Unchanged(state)
+
+
 class Attentional(nn.Module):
     """h~_t = tanh(W_c [c_t; h_t]) (Luong et al. 2015, eq. 5); it has no bias."""
 

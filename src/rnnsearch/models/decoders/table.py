@@ -1,17 +1,17 @@
 """The decoders by name."""
 
-from rnnsearch.models.decoders.bahdanau import Bahdanau, BahdanauTanh, RNNencdec
+from rnnsearch.models.decoders.bahdanau import Bahdanau, BahdanauTanh, Cohn, RNNencdec
 from rnnsearch.models.decoders.cho import Cho
 from rnnsearch.models.decoders.conditional import BiDeep, ConditionalGRU, DeepTransition
 from rnnsearch.models.decoders.decoder import Decoder
-from rnnsearch.models.decoders.memdec import MemDec
+from rnnsearch.models.decoders.memdec import MemDec, OwnHeads
 from rnnsearch.models.decoders.stack_decoders import Luong, LuongInputFeeding, Neubig, RNMTPlus, Sutskever
 
 DECODERS: dict[str, type[Decoder]] = {
     c.name: c
     for c in (
-        *(Bahdanau, BahdanauTanh, RNNencdec, Cho, Sutskever),
+        *(Bahdanau, BahdanauTanh, Cohn, RNNencdec, Cho, Sutskever),
         *(Luong, LuongInputFeeding, Neubig),
-        *(ConditionalGRU, DeepTransition, BiDeep, MemDec, RNMTPlus),
+        *(ConditionalGRU, DeepTransition, BiDeep, MemDec, OwnHeads, RNMTPlus),
     )
 }
