@@ -192,9 +192,7 @@ def test_unknown_preset():
 
 def test_a_fault_is_one_line_whatever_was_given():
     given = SMALL | {"training": PLAIN | {"normalise": "tok\n]s\x1b[31m"}}
-    assert faults(given) == [
-        r'training.normalise: must be one of sentences, tokens; got "tok\n]s\x1b[31m"'
-    ]
+    assert faults(given) == [r'training.normalise: must be one of sentences, tokens; got "tok\n]s\x1b[31m"']
 
 
 def test_load_and_its_errors(tmp_path):

@@ -28,11 +28,12 @@ OPTIONS = {
     "heads": 2,
     "max_source": 40,
     "width": REACH,
+    "wait": 3,
     "fertility": 2.0,
     "coverage_size": 3,
     "neighbours": 1,
 }
-LOCAL = [name for name in WINDOWS if name != "global"]
+LOCAL = [name for name in WINDOWS if name.startswith("local")]
 
 
 def config(score="general", window="local-p", normaliser="softmax", features=()):
@@ -111,6 +112,22 @@ def test_local_attention_is_the_papers(window, way, encoded, drawn, numbers):
             close(attended.context[b, q], paper.context(alpha[:length], h))
     assert len(seen) > 1
     assert 2 * REACH + 1 - (window == "local-p") in seen
+
+
+def test_wait_k_sees_what_has_arrived(encoded, drawn, numbers):
+    """Ma et al. 2019: k source positions before the first target position, one more with each, then all."""
+    attention, p = drawn(Attention(config(window="wait-k"), SIZE, SIZE))
+    query, memory = numbers(3, 14, SIZE), attention.on(encoded)
+    attended = attention.attend_all(query, attention.start(memory), memory)
+    for b, length in enumerate(LENGTHS):
+        h = encoded.annotations[b, :length].numpy()
+        for t in range(14):
+            arrived = h[: t + 3]
+            energies = np.array([query[b, t].numpy() @ p["score.key.weight"] @ own for own in arrived])
+            alpha = paper.softmax(energies)
+            close(attended.alpha[b, t, : len(arrived)], alpha)
+            assert not attended.alpha[b, t, len(arrived) :].any()
+            close(attended.context[b, t], paper.context(alpha, arrived))
 
 
 @pytest.mark.parametrize("c", [c for c in ALL if c.window.type in LOCAL], ids=name_of)

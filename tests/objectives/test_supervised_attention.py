@@ -28,6 +28,7 @@ def plain_gold(batch, row, to_end):
 PLAIN = {
     "cross-entropy": lambda a, g: -sum(g[j] * np.log(a[j]) for j in range(len(a)) if g[j] > 0),
     "squared-error": lambda a, g: 0.5 * sum((a[j] - g[j]) ** 2 for j in range(len(a))),
+    "product": lambda a, g: -np.log(sum(a[j] * g[j] for j in range(len(a)))),
 }
 
 

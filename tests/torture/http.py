@@ -129,7 +129,7 @@ def served(place: Path) -> Iterator[tuple[int, subprocess.Popen[bytes], Path]]:
         process = subprocess.Popen(
             [*command, "--suggestions", str(place / "suggested")],
             stderr=file,
-            env={**os.environ, "RNNSEARCH_NATIVE": "0"},
+            env={**os.environ, "RNNSEARCH_NATIVE": "0", "PYTHONFAULTHANDLER": "1"},
         )
     try:
         while not (found := re.search(rb'"url": "http://127.0.0.1:(\d+)"', log.read_bytes())):
@@ -168,8 +168,13 @@ def main(given: list[str] | None = None) -> int:
         if grown > 0.1 and chosen.count >= 10_000:
             faults.append(f"its memory has grown by {grown:.0%}")
         process.send_signal(signal.SIGTERM)
-        if process.wait(60):
-            faults.append("it did not stop in order")
+        try:
+            if process.wait(180):  # it does what was asked, and keeps files for those who may fetch them still
+                faults.append("it did not stop in order")
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGABRT)  # says where all its threads are
+            process.wait()
+            faults.append("it did not stop within three minutes: " + "\n".join(log.read_text().splitlines()[-80:]))
     sys.stdout.write("".join(f"{fault}\n" for fault in faults))
     sys.stdout.write(f"its memory: {grown:+.0%} since the first fifth; {len(faults)} faults\n")
     return status or bool(faults)

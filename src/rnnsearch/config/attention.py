@@ -121,6 +121,14 @@ class LocalPredictiveOptions(WindowOptions):
     width: Size
 
 
+class WaitOptions(WindowOptions):
+    """Those that have arrived: `wait` before the first target symbol, and one more with each (Ma et al. 2019)."""
+
+    type: Literal["wait-k"] = "wait-k"
+    wait: Size
+    """Source symbols that are read before the first target symbol is written (k)."""
+
+
 class FeatureOptions(Options):
     """What every feature has."""
 
@@ -168,7 +176,9 @@ SCORES: dict[str, type[ScoreOptions]] = by_name(
     *(AdditiveOptions, ConcatOptions, ConcatIdentityOptions, MultiHeadAdditiveOptions),
     *(DotOptions, ScaledDotOptions, GeneralOptions, LocationOptions),
 )
-WINDOWS: dict[str, type[WindowOptions]] = by_name(GlobalOptions, LocalMonotonicOptions, LocalPredictiveOptions)
+WINDOWS: dict[str, type[WindowOptions]] = by_name(
+    GlobalOptions, LocalMonotonicOptions, LocalPredictiveOptions, WaitOptions
+)
 FEATURES: dict[str, type[FeatureOptions]] = by_name(
     *(LinguisticCoverageOptions, NeuralCoverageOptions),
     *(PositionOptions, MarkovOptions, LocalFertilityOptions),

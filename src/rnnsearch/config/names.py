@@ -34,6 +34,7 @@ NORMALISERS = {
 ALIGNMENT_LOSSES = {
     "cross-entropy": "Minus the sum of gold times log of the weights.",
     "squared-error": "Half the squared difference.",
+    "product": "Minus the logarithm of the sum of gold times the weights.",
 }
 LENGTH_NORMS = {
     "power": "The length.",

@@ -32,9 +32,15 @@ def squared_error(alpha: Weights, gold: Weights) -> EachSymbol:
     return 0.5 * (alpha - gold).square().sum(-1)
 
 
+def product(alpha: Weights, gold: Weights) -> EachSymbol:
+    """-log sum_j alpha_ij g_ij (Liu et al. 2016, MUL): which of several linked symbols is attended to is left open."""
+    return -(gold * alpha).sum(-1).clamp_min(torch.finfo(alpha.dtype).tiny).log()
+
+
 ALIGNMENT_LOSSES: dict[str, Callable[[Weights, Weights], EachSymbol]] = {
     "cross-entropy": cross_entropy,
     "squared-error": squared_error,
+    "product": product,
 }
 """The loss of each target symbol, where its gold weights sum to 1."""
 

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from rnnsearch.config.attention import LocalMonotonicOptions, LocalPredictiveOptions
+from rnnsearch.config.attention import LocalMonotonicOptions, LocalPredictiveOptions, WaitOptions
 from rnnsearch.models.initialise import parameter
 from rnnsearch.models.linear import Linear
 from rnnsearch.tensors import at_least_fp32
@@ -125,4 +125,27 @@ class LocalPredictive(Window):
         return Placement((distance.abs() <= self.reach) & real, torch.exp(distance.square() / (-2 * sigma**2)))
 
 
-WINDOWS: dict[str, type[Window]] = {c.name: c for c in (Global, LocalMonotonic, LocalPredictive)}
+class WaitK(Window):
+    """wait-k (Ma et al. 2019, "STACL: simultaneous translation with implicit anticipation and controllable latency",
+    section 3): at target position t the source positions before t + k, as if the others had not arrived yet. A model
+    that has really not seen them has an encoder that reads forward and a decoder that begins at zero."""
+
+    name = "wait-k"
+    counts = True
+
+    def __init__(self, options: WaitOptions, query_size: int) -> None:
+        super().__init__(options, query_size)
+        self.wait: int = options.wait
+        """k."""
+
+    def centre(self, query: Queries, mask: Mask, position: Targets) -> Centres:
+        """The last position that has arrived."""
+        assert position is not None
+        return (position + self.wait - 1).to(torch.float32)
+
+    def place(self, centre: Centres | None, positions: Sources, real: Real) -> Placement:
+        assert centre is not None
+        return Placement((positions <= centre.unsqueeze(2)) & real)
+
+
+WINDOWS: dict[str, type[Window]] = {c.name: c for c in (Global, LocalMonotonic, LocalPredictive, WaitK)}

@@ -1,0 +1,51 @@
+"""What has not arrived makes no difference: a model that waits k symbols, by the whole of its search."""
+
+import torch
+
+from rnnsearch.config import resolve
+from rnnsearch.data.batches import Side
+from rnnsearch.search.constraints import SearchOptions
+from rnnsearch.search.decode import decode_all
+from rnnsearch.search.model_scorer import ModelScorer
+from rnnsearch.systems.build import build
+
+DATA = {"source": "en", "target": "de", "corpus": "x"}
+SIZES = ["model.encoder.size=12", "model.decoder.size=12", "model.decoder.readout=8", "model.embedding=8"]
+WAIT = 2
+
+
+def model_of():
+    made = resolve({"preset": "wait-k-small", "data": DATA}, [*SIZES, f"model.attention.wait={WAIT}"])
+    model = build(made.model, 30, 30, seed=1)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.7, generator=torch.Generator().manual_seed(parameter.numel()))
+    return model.double().eval()
+
+
+def test_a_readout_depends_on_what_has_arrived_alone():
+    model = model_of()
+    source = torch.randint(4, 30, (1, 12), generator=torch.Generator().manual_seed(2))
+    target = torch.randint(4, 30, (1, 9), generator=torch.Generator().manual_seed(3))
+
+    def readouts(ids):
+        return model.unroll(target, model.encode({"source": Side.of(ids)})).readout[0]
+
+    whole, seen = readouts(source), []
+    for last in range(2, 12):
+        other = source.clone()
+        other[:, last:] = (other[:, last:] - 3) % 26 + 4
+        changed = readouts(other)
+        waits = last - WAIT + 1  # target positions that see less than `last` + 1 symbols
+        torch.testing.assert_close(changed[:waits], whole[:waits], rtol=1e-12, atol=1e-12)
+        seen.append(not torch.allclose(changed[waits:], whole[waits:]))
+    assert sum(seen) > 5, "what has arrived makes one"
+
+
+def test_greedy_search_writes_the_same_beginning():
+    model = model_of()
+    sources = [[5, 9, 13, 17, 21, 25, 7, 8], [5, 9, 13, 17, 6, 10, 14, 18]]
+    options = SearchOptions(beam=1, max_extra=6, max_ratio=1.0)
+    one, other = (best[0].ids for best in decode_all(ModelScorer(model), sources, options, 2))
+    same = 4 - WAIT + 1
+    assert list(one[:same]) == list(other[:same])
+    assert len(one) >= same
