@@ -1,6 +1,7 @@
-"""Pictures of the page for the documentation: `scripts/screenshots.py runs/en-de` writes docs/images/page-*.png.
+"""Pictures of the page for the documentation: `scripts/screenshots.py runs/demo-en-de` writes docs/images/page-*.png.
 
-Needs the extra `dev` (Playwright) and Chromium. The server is started on the model folder, and stopped again.
+The model is what `make demo` trains. Needs the extra `dev` (Playwright) and Chromium. The server is started on the model
+folder, and stopped again.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 OUT = Path(__file__).parents[1] / "docs" / "images"
-TEXT = "A man in a blue shirt is standing on a ladder cleaning a window. Two dogs play in the snow."
+TEXT = "The old man was sitting on a bench in the park. The children are playing in the garden."
 LARGEST = 200_000
 """Bytes of a picture."""
 
@@ -110,7 +111,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path, help="a model folder")
     parser.add_argument("--text", default=TEXT, help="what is translated")
-    parser.add_argument("--word", type=int, default=5, help="the word of the translation that is pointed at, from 0")
+    parser.add_argument("--word", type=int, default=2, help="the word of the translation that is pointed at, from 0")
     asked = parser.parse_args()
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
