@@ -1,7 +1,7 @@
 """Pictures of the page for the documentation: `scripts/screenshots.py runs/demo-en-de` writes docs/images/page-*.png.
 
-The model is what `make demo` trains. Needs the extra `dev` (Playwright) and Chromium. The server is started on the model
-folder, and stopped again.
+The model is what `make demo` trains. Needs the extra `dev` (Playwright) and Chromium. A server is started on the model,
+and stopped again.
 """
 
 from __future__ import annotations
