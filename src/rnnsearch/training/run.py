@@ -22,6 +22,7 @@ from rnnsearch.training.loop import Trainer
 from rnnsearch.training.progress import Reporter, RunLog, TensorBoard, Together
 from rnnsearch.training.run_folder import CHECKPOINTS, open_folder, with_dictionary
 from rnnsearch.training.tasks import make_trained
+from rnnsearch.training.verdict import verdicts
 from rnnsearch.weights import weights
 
 __all__ = ["check", "describe_run", "train"]
@@ -113,6 +114,8 @@ def _train(
     reason = trainer.run()
     finish(trainer, outputs, prepared)
     everyone.message(f"training ended: {reason}")
+    for verdict in verdicts(trainer.state.history, prepared.facts.get("unknown", {})):
+        everyone.message(verdict)
     return reason
 
 

@@ -1,0 +1,49 @@
+"""What is said of a run at its end."""
+
+import pytest
+
+from rnnsearch.training.verdict import verdicts
+
+
+def rows(dev, train=None, every=1.0):
+    train = train or [3.0 - n / 10 for n in range(len(dev))]
+    return [
+        {"epoch": every * n, "dev_nll_per_word": d, "train_nll_per_word": t, "best": True}
+        for n, (d, t) in enumerate(zip(dev, train, strict=True), 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("history", "said"),
+    [
+        (rows([4.0, 3.0, 2.94]), "the dev NLL was still falling at the end, by 2.0% an epoch: a longer run would be"),
+        (rows([4.0, 3.0, 2.96, 2.94], every=0.5), "the dev NLL was still falling at the end, by 2.0% an epoch"),
+        (rows([4.0, 3.0, 2.94], every=5.0), "the dev NLL hardly falls any more (0.4% an epoch): this run has"),
+        (rows([4.0, 3.0, 2.99]), "the dev NLL hardly falls any more (0.3% an epoch): this run has converged"),
+        (rows([4.0, 3.0, 3.1, 3.3]), "overfitted since epoch 2: the dev NLL has risen by 10.0% since; the best"),
+        (rows([4.0, 3.0, 3.1, 3.3], [3.0] * 4), "the dev NLL no longer falls (its best was after epoch 2): this"),
+        (rows([4.0, 3.0, 3.01]), "the dev NLL no longer falls (its best was after epoch 2): this run has converged"),
+        (rows([4.0, float("nan"), 3.0, 2.7]), "the dev NLL was still falling at the end, by 10.0% an epoch"),
+    ],
+)
+def test_what_the_scores_say(history, said):
+    [verdict] = verdicts(history, {"en": 0.0, "de": 0.01})
+    assert verdict.startswith(said)
+    averaged = {**history[-1], "averaged": 4, "dev_nll_per_word": 99.0}
+    assert verdicts([*history, averaged], {}) == [verdict], "a mean of weights is no step of the run"
+
+
+def test_too_little_says_nothing():
+    assert verdicts(rows([4.0, 3.0]), {}) == []
+    assert verdicts([], {}) == []
+
+
+def test_unknown_words():
+    [verdict] = verdicts([], {"en": 0.01, "de": 0.124})
+    assert verdict == '12% of the training text in de are unknown words: use text.type = "bpe"'
+
+
+def test_a_run_ends_with_it(learn):
+    told = learn(optimiser={"type": "sgd", "learning_rate": 0.5}, evaluate_every=2, max_updates=8)
+    ended = next(n for n, message in enumerate(told.messages) if message.startswith("training ended"))
+    assert any("the dev NLL" in message for message in told.messages[ended + 1 :])
