@@ -1,12 +1,18 @@
 """Translation of whole files, in the background."""
 
+import socket
 import time
+from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 
+import httpx
 import pytest
 from starlette.testclient import TestClient
 
 import rnnsearch
+from rnnsearch.serve.http import create_app
+from rnnsearch.serve.limits import Settings
 
 LINES = ["the dog sees a big bird.", "the small cat sees the dog. the cat", "a bird"] * 7
 
@@ -71,6 +77,31 @@ def test_files_take_turns_and_can_be_called_off(serve):
     # The others' sentences are in nobody's way, and neither is a file in the way of a sentence.
     assert http.post("/v1/translate", json={"text": "the cat"}).status_code == 200
     assert http.delete(f"/v1/files/{ids[2]}").status_code == 204
+
+
+def test_a_file_whose_sender_has_left_is_in_nobodys_way(listening, folders):
+    """It counted as waiting for ever: no other was taken in, and the server never stopped."""
+    app = create_app(folders, Settings(max_files=1))
+    lines = "\n".join(LINES * 50).encode()
+    head = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\n' + lines
+    body = head + b'\r\n--x\r\nContent-Disposition: form-data; name="target"\r\n\r\nde\r\n--x--\r\n'
+    asked = b"POST /translate_file HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=x\r\n"
+    with listening(app) as url:
+        service = app.state.service
+        with socket.create_connection(("127.0.0.1", int(urlsplit(url).port or 0))) as client:
+            client.sendall(asked + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            until(lambda: [job.state for job in service.files._jobs.values()] == ["running"])
+        until(lambda: [job.state for job in service.files._jobs.values()] == ["failed"])
+        sent = httpx.post(f"{url}/v1/files", data={"model": "en-de"}, **file("b.txt", "the dog"))
+        assert sent.status_code == 202
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Wait until something is true."""
+    ends = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < ends
+        time.sleep(0.005)
 
 
 def test_a_server_that_stops_finishes_its_files_first(http):
