@@ -51,9 +51,11 @@ def _listening(app: Any) -> Iterator[str]:
     server = uvicorn.Server(uvicorn.Config(app, http=Connection, log_config=None, access_log=False, lifespan="on"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [socket_]})
     thread.start()
-    yield f"http://127.0.0.1:{socket_.getsockname()[1]}"
-    server.should_exit = True
-    thread.join()
+    try:
+        yield f"http://127.0.0.1:{socket_.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
 
 
 @pytest.fixture(scope="session")
