@@ -73,7 +73,7 @@ FAMILIES: dict[str, Row] = {
     "neubig": model(BOTH, stack("neubig"), ADDITIVE),
     "rnmt-plus": model(
         BOTH,
-        stack("rnmt-plus", cell="gate-norm-lstm"),
+        stack("rnmt-plus", cell="rnmt-lstm"),
         {**ADDITIVE, "score": "multi-head-additive", "heads": 4},
     ),
 }
