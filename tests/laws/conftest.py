@@ -51,9 +51,11 @@ ATTENTION_OPTIONS = {
     "heads": 2,
     "max_source": 5,
     "width": 1,
+    "wait": 2,
     "fertility": 2.0,
     "coverage_size": 3,
     "neighbours": 1,
+    "recurrent_size": 3,
 }
 """A value for every option that a class may need; those of the encoder make one choice each."""
 UNITS, DECODER_UNITS = 6, 8

@@ -28,7 +28,7 @@ REASONS = (
     "model.attention: must be given for the",
     "model.attention.features: enter the score's hidden layer, which the",
     "model.attention.score: must have one head with the",
-    "model.attention.window: must be global, local-m with the",
+    "model.attention.window: must be global, local-m, wait-k with the",
     'model.decoder.bridge: "copy" needs',
     'model.decoder.bridge: "zero" would leave the',
     "model.decoder.bridge: has no effect with the",

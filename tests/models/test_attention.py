@@ -17,7 +17,7 @@ from tests.models.reference import close, within
 
 QUERY, ANNOTATION, UNITS, STEPS = 4, 5, 6, 4
 LENGTHS = [3, 1, 6]
-OPTIONS = {"fertility": 2.5, "coverage_size": 3, "neighbours": 1}
+OPTIONS = {"fertility": 2.5, "coverage_size": 3, "neighbours": 1, "recurrent_size": 2}
 
 
 def make(*features):
@@ -74,12 +74,23 @@ def fertility(_p, h, _states, alphas):
     return window(sum(alphas, np.zeros(len(h))), OPTIONS["neighbours"])
 
 
+def recurrent(p, h, _states, alphas):
+    """Yang et al. 2017, section 3: an LSTM over the last weights around each position."""
+    cell, size = within(p, "cell"), OPTIONS["recurrent_size"]
+    states = [(np.zeros(size), np.zeros(size)) for _ in h]
+    for alpha in alphas:
+        around = window(alpha, OPTIONS["neighbours"])
+        states = [paper.lstm(cell, paper.inputs(cell, a), state) for a, state in zip(around, states, strict=True)]
+    return np.array([state[0] for state in states])
+
+
 EQUATIONS = {
     "coverage-linguistic": linguistic,
     "coverage-neural": neural,
     "position": position,
     "markov": markov,
     "fertility-local": fertility,
+    "recurrent": recurrent,
 }
 
 

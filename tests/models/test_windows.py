@@ -32,6 +32,7 @@ OPTIONS = {
     "fertility": 2.0,
     "coverage_size": 3,
     "neighbours": 1,
+    "recurrent_size": 3,
 }
 LOCAL = [name for name in WINDOWS if name.startswith("local")]
 

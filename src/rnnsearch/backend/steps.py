@@ -18,7 +18,6 @@ from rnnsearch.kernels.native.packed import rounded_up
 from rnnsearch.kernels.step import Feature, Reads, Source, Step, Sums, Value, padded
 from rnnsearch.models.attention.attention import Asked, Attention, AttentionState
 from rnnsearch.models.attention.features import (
-    FEATURES,
     LinguisticCoverage,
     LocalFertility,
     Markov,
@@ -355,11 +354,12 @@ def lacks(decoder: nn.Module) -> str | None:
             return f"its window is {type(module.window).__name__}"
         if type(module.normaliser) is not Softmax:
             return f"its normaliser is {type(module.normaliser).__name__}"
-        if any(type(part) not in FEATURES.values() for part in module.features):
-            return "its attention has a feature of another class"
+        if any(type(part) not in FEATURES for part in module.features):
+            return "its attention has a feature without a native step"
         if module.features and module.score.heads > 1:
             return "its attention has features and several heads"
     return None
 
 
+FEATURES = (LinguisticCoverage, NeuralCoverage, Position, Markov, LocalFertility)
 SCORES = (Additive, Concat, ConcatIdentity, MultiHeadAdditive, Dot, ScaledDot, General, Location)

@@ -172,6 +172,15 @@ class LocalFertilityOptions(FeatureOptions):
     neighbours: Count
 
 
+class RecurrentOptions(FeatureOptions):
+    """A memory a source symbol of the weights around it so far, kept by an LSTM (Yang et al. 2017)."""
+
+    type: Literal["recurrent"] = "recurrent"
+    neighbours: Count
+    recurrent_size: Size
+    """Numbers of that memory."""
+
+
 SCORES: dict[str, type[ScoreOptions]] = by_name(
     *(AdditiveOptions, ConcatOptions, ConcatIdentityOptions, MultiHeadAdditiveOptions),
     *(DotOptions, ScaledDotOptions, GeneralOptions, LocationOptions),
@@ -181,7 +190,7 @@ WINDOWS: dict[str, type[WindowOptions]] = by_name(
 )
 FEATURES: dict[str, type[FeatureOptions]] = by_name(
     *(LinguisticCoverageOptions, NeuralCoverageOptions),
-    *(PositionOptions, MarkovOptions, LocalFertilityOptions),
+    *(PositionOptions, MarkovOptions, LocalFertilityOptions, RecurrentOptions),
 )
 
 

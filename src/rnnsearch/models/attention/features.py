@@ -20,11 +20,12 @@ from rnnsearch.config.attention import (
     LocalFertilityOptions,
     MarkovOptions,
     NeuralCoverageOptions,
+    RecurrentOptions,
 )
 from rnnsearch.kernels.linear import linear
-from rnnsearch.models.cells import GRU
+from rnnsearch.models.cells import GRU, LSTM
 from rnnsearch.models.linear import Linear
-from rnnsearch.models.memory import Encoded, Hidden, Memory
+from rnnsearch.models.memory import Encoded, Hidden, HiddenAndCell, Memory
 from rnnsearch.tensors import at_least_fp32
 
 Positions = Int[Tensor, "B Q"]
@@ -51,7 +52,7 @@ class Feature(nn.Module, ABC):
         """What it computes once a sentence, [B, ...]; kept in `Memory.features`."""
         return None
 
-    def start(self, memory: Memory) -> Tensor | None:
+    def start(self, memory: Memory) -> Any:
         """Its state before the first target position: zeros [B, J], in the precision of weights."""
         return torch.zeros_like(at_least_fp32(memory.annotations[:, :, 0]))
 
@@ -60,7 +61,7 @@ class Feature(nn.Module, ABC):
         """The feature of every source position for Q queries a sentence; rows of `state` are B * Q."""
 
     @abstractmethod
-    def after(self, state: Any, prepared: Any, query: Queries, alpha: Alpha) -> Tensor | None:
+    def after(self, state: Any, prepared: Any, query: Queries, alpha: Alpha) -> Any:
         """The state after a target position whose weights were alpha; N = B * Q rows."""
 
 
@@ -160,8 +161,7 @@ class _Neighbours(Feature):
         self.width = 2 * self.neighbours + 1
 
     def values(self, state: Tensor, prepared: None, position: Positions) -> Values:
-        around = pad(state, (self.neighbours, self.neighbours)).unfold(1, self.width, 1)
-        return around.view(*position.shape, -1, self.width)
+        return around_each(state, self.neighbours).view(*position.shape, -1, self.width)
 
 
 class Markov(_Neighbours):
@@ -184,6 +184,39 @@ class LocalFertility(_Neighbours):
         return state + alpha
 
 
+class Recurrent(Feature):
+    """Recurrent attention (Yang et al. 2017, "Neural machine translation with recurrent attention modeling", section
+    3): each source position's memory d_ij = LSTM(d_{i-1,j}, [alpha_{i-1,j-k}, ..., alpha_{i-1,j+k}]) of the weights
+    around it. The state is the LSTM's, for all positions [N, J, d]; the score is told its output."""
+
+    name = "recurrent"
+
+    def __init__(self, options: RecurrentOptions, query_size: int, annotation_size: int) -> None:
+        super().__init__(options, query_size, annotation_size)
+        self.neighbours = options.neighbours
+        """k."""
+        self.width = options.recurrent_size
+        self.cell = LSTM(2 * self.neighbours + 1, self.width)
+
+    def start(self, memory: Memory) -> HiddenAndCell:
+        B, J, _ = memory.annotations.shape
+        zeros = at_least_fp32(memory.annotations.new_zeros(B, J, self.width))
+        return HiddenAndCell(zeros, zeros)
+
+    def values(self, state: HiddenAndCell, prepared: None, position: Positions) -> Values:
+        return state.h.view(*position.shape, -1, self.width)
+
+    def after(self, state: HiddenAndCell, prepared: None, query: Queries, alpha: Alpha) -> HiddenAndCell:
+        around = around_each(alpha, self.neighbours).flatten(0, 1)
+        new = self.cell.step(self.cell.inputs(around), HiddenAndCell(state.h.flatten(0, 1), state.c.flatten(0, 1)))
+        return HiddenAndCell(*(part.view_as(old).to(old.dtype) for part, old in zip(new, state, strict=True)))
+
+
+def around_each(numbers: Alpha, neighbours: int) -> Float[Tensor, "N J W"]:
+    """[w_{j-k}, ..., w_{j+k}] of every position j, zero outside the sentence."""
+    return pad(numbers, (neighbours, neighbours)).unfold(1, 2 * neighbours + 1, 1)
+
+
 FEATURES: dict[str, type[Feature]] = {
-    c.name: c for c in (LinguisticCoverage, NeuralCoverage, Position, Markov, LocalFertility)
+    c.name: c for c in (LinguisticCoverage, NeuralCoverage, Position, Markov, LocalFertility, Recurrent)
 }
