@@ -49,11 +49,6 @@ class FileJob:
         """Whether there is nothing more to wait for."""
         return self.state in ("done", "failed")
 
-    def give_up(self) -> None:
-        """End it, if it has not: its sender has left, so that its work was cancelled."""
-        if not self.ended:
-            self.state, self.error = "failed", f"{self.name}: its translation was called off"
-
     @property
     def result_name(self) -> str:
         """The name of the translated file: `letter.de.txt` for `letter.txt`."""
@@ -95,7 +90,6 @@ class Files:
         job = FileJob(secrets.token_urlsafe(16), name, about, document)
         self._jobs[job.id] = job
         job.task = asyncio.create_task(self._run(job))
-        job.task.add_done_callback(lambda _: job.give_up())
         return job
 
     def get(self, id: str) -> FileJob:
@@ -151,5 +145,7 @@ class Files:
         except Exception as error:
             job.state, job.error = "failed", unforeseen(error)
         finally:
+            if not job.ended:  # its sender has left, so that this was cancelled: nobody waits for it
+                job.state, job.error = "failed", f"{job.name}: its translation was called off"
             job.since = time.monotonic()
             log("file", {"state": job.state, "segments": job.done})
