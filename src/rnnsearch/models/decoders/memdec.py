@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import NamedTuple
 
 import torch
@@ -86,20 +87,19 @@ class MemDecState(NamedTuple):
     masks: Tensor | None = None
 
 
-class OwnHeads(Decoder):
+class _ExternalMemory(Decoder):
     """The decoder's state is widened by a buffer M of n cells, which it reads and writes once a word (section 3):
 
     s~_i = tanh(W_s s_{i-1} + W_y E y_{i-1} + b);  r_i = sum_k w^R_i(k) M_{i-1}(k);  c_i = ATT(s~_i);
     s_i = GRU([c_i; r_i], s~_i);
     erase, then add:  M_i(k) = M_{i-1}(k) (1 - w^W_i(k) sigma(W_ers s_i)) + w^W_i(k) sigma(W_add s_i).
 
-    The read weights are addressed with s~_i, the write weights with s_i, each by its own `Head`. All weights begin
-    even, 1/n. Cells must begin different to be told apart: M_0(k) = tanh(W_k mean_j h_j + b_k), each by parameters of
-    its own, in place of noise around one vector, so that a translation depends on nothing random.
+    The read weights are addressed with s~_i by a `Head`. All weights begin even, 1/n.
     """
 
-    name = "memory"
     attends = True
+    reader: Head
+    first_buffer: Linear
 
     def __init__(self, options: MemDecOptions | OwnHeadsOptions, model: ModelConfig, encoder: Encoder) -> None:
         super().__init__(options, model, encoder)
@@ -111,15 +111,13 @@ class OwnHeads(Decoder):
         self.recurrent = Linear(size, size, bias=False, role="recurrent")
         """W_s."""
         self.cell = CELLS[options.cell](annotation + self.slot_size, size)
-        self.reader = Head(size, self.slot_size)
-        self.writer: Head | None = Head(size, self.slot_size)
+        self.make_heads(size)
         self.erase = Linear(size, self.slot_size, bias=False)
         """W_ers."""
         self.add = Linear(size, self.slot_size, bias=False)
         """W_add."""
         self.initial = Linear(encoder.summary_size, size)
-        self.first_buffer = Linear(annotation, self.slots * self.slot_size)
-        """W_k and b_k, one below the other."""
+        self.make_buffer(annotation)
         self.deep_output = DeepOutput(size, model.embedding, annotation, options.maxout)
 
     def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> MemDecState:
@@ -130,16 +128,21 @@ class OwnHeads(Decoder):
         masks = sequence_mask(draws, self.state_dropout, s_0, 2, s_0.shape[1])
         return MemDecState(self.cell.start(s_0), buffer, even, even, attention, masks)
 
-    def buffer(self, mean: Float[Tensor, "N H"]) -> Float[Tensor, "N n m"]:
-        """M_0."""
-        cells: Tensor = first_state(self.first_buffer, mean).unflatten(1, (self.slots, self.slot_size))
-        return cells
+    @abstractmethod
+    def make_heads(self, size: int) -> None:
+        """Make the reader, and what else addresses, for states of so many numbers."""
 
+    @abstractmethod
+    def make_buffer(self, annotation: int) -> None:
+        """Make what M_0 is made by, of annotations of so many numbers."""
+
+    @abstractmethod
+    def buffer(self, mean: Float[Tensor, "N H"]) -> Float[Tensor, "N n m"]:
+        """M_0, of the annotations' mean."""
+
+    @abstractmethod
     def write_weights(self, cell: CellState, read: Tensor, state: MemDecState) -> Float[Tensor, "N n"]:
         """w^W_i, of the state before and of what was read."""
-        assert self.writer is not None
-        found: Tensor = self.writer(state.buffer, cell.h, state.write)
-        return found
 
     def inputs(self, y_prev: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
         x: Tensor = self.word(y_prev)
@@ -165,18 +168,41 @@ class OwnHeads(Decoder):
         return buffer * (1 - weights * erased) + weights * added
 
 
-class MemDec(OwnHeads):
+class OwnHeads(_ExternalMemory):
+    """The variant: the write weights are addressed with s_i by a head of their own. Cells are told apart by beginning
+    each by parameters of its own, M_0(k) = tanh(W_k mean_j h_j + b_k)."""
+
+    name = "memory"
+
+    def make_heads(self, size: int) -> None:
+        self.reader = Head(size, self.slot_size)
+        self.writer = Head(size, self.slot_size)
+
+    def make_buffer(self, annotation: int) -> None:
+        self.first_buffer = Linear(annotation, self.slots * self.slot_size)
+        """W_k and b_k, one below the other."""
+
+    def buffer(self, mean: Float[Tensor, "N H"]) -> Float[Tensor, "N n m"]:
+        cells: Tensor = first_state(self.first_buffer, mean).unflatten(1, (self.slots, self.slot_size))
+        return cells
+
+    def write_weights(self, cell: CellState, read: Tensor, state: MemDecState) -> Float[Tensor, "N n"]:
+        found: Tensor = self.writer(state.buffer, cell.h, state.write)
+        return found
+
+
+class MemDec(_ExternalMemory):
     """As Wang et al. have it (section 3): one weighting for reading and writing, w^W_i = w^R_i, without a tanh; all
     cells begin at one vector of the annotations' mean, plus noise to be told apart. The noise is drawn once, with the
     parameters, and not learned, so that a translation depends on nothing random."""
 
     name = "memdec"
 
-    def __init__(self, options: MemDecOptions, model: ModelConfig, encoder: Encoder) -> None:
-        super().__init__(options, model, encoder)
-        self.reader = StraightHead(options.size, self.slot_size)
-        self.writer = None
-        self.first_buffer = Linear(encoder.annotation_size, self.slot_size)
+    def make_heads(self, size: int) -> None:
+        self.reader = StraightHead(size, self.slot_size)
+
+    def make_buffer(self, annotation: int) -> None:
+        self.first_buffer = Linear(annotation, self.slot_size)
         """W and b."""
         self.noise = parameter("weight", self.slots, self.slot_size).requires_grad_(False)
 
