@@ -187,13 +187,24 @@ def fed(step: Step, cell: Cell, weight: Tensor, value: Value) -> Room:
     return to
 
 
-def bahdanau(step: Step, decoder: Bahdanau, state: BahdanauState, memory: Memory) -> Read:
+def _bahdanau(step: Step, decoder: Bahdanau, state: BahdanauState, memory: Memory) -> tuple[State, Value]:
+    """The cell's state and the context."""
     cell = decoder.cell
     own = states(step, state.cell)
     context = attention(step, decoder.attention, own.h.last, state.attention, memory)
     to = fed(step, cell, decoder.context.weight, context)
     cell_step(step, cell, to, own.last, own, state.keep)
-    return Read(own.h if isinstance(decoder, Cohn) else own.h.last, context)
+    return own, context
+
+
+def bahdanau(step: Step, decoder: Bahdanau, state: BahdanauState, memory: Memory) -> Read:
+    own, context = _bahdanau(step, decoder, state, memory)
+    return Read(own.h.last, context)
+
+
+def cohn(step: Step, decoder: Cohn, state: BahdanauState, memory: Memory) -> Read:
+    own, context = _bahdanau(step, decoder, state, memory)
+    return Read(own.h, context)
 
 
 def attentional(step: Step, part: Attentional, context: Value, h: Value, to: Value) -> None:
@@ -282,7 +293,7 @@ def rnmt_plus(step: Step, decoder: RNMTPlus, state: LayersState, memory: Memory)
 STEPS: dict[type[Decoder], Callable[..., Read]] = {
     Bahdanau: bahdanau,
     BahdanauTanh: bahdanau,
-    Cohn: bahdanau,
+    Cohn: cohn,
     ConditionalGRU: cgru,
     DeepTransition: cgru,
     BiDeep: bideep,

@@ -129,7 +129,9 @@ def evaluate(
     """
     scores = tuple(corpus_scores(hypotheses, references, language, more))
     count, second = _no_unk_scores(no_unk, references, language, more) if no_unk is not None else (None, ())
-    lengths = bleu_by_length(sources, hypotheses, references, None, language, more) if sources is not None else ()
+    lengths: Sequence[Bucket] = ()
+    if sources is not None:
+        lengths = bleu_by_length(sources, hypotheses, references, language=language, more=more)
     spaced = unspaced(language) is None
     other, comparison = None, None
     if baseline is not None:

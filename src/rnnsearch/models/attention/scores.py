@@ -77,11 +77,24 @@ class Score(nn.Module, ABC):
         """Energies of Q queries a sentence, E = Q * M. `extra`: what features add inside the hidden layer."""
 
 
-class Additive(Score):
+class HiddenLayer(Score):
+    """e_ij = v^T tanh(W s + k_j), what a position's key is, each subclass says."""
+
+    takes_features = True
+    query: Linear
+    """W."""
+    vector: nn.Parameter
+    """v."""
+
+    def forward(self, query: Queries, keys: Keys, extra: Extra = None) -> Energies:
+        hidden = _hidden(self.query(query), keys, extra)
+        return hidden @ self.vector.to(hidden.dtype)
+
+
+class Additive(HiddenLayer):
     """The alignment model of Bahdanau et al. (appendix A.1.2): e_ij = v_a^T tanh(W_a s_{i-1} + U_a h_j)."""
 
     name = "additive"
-    takes_features = True
 
     def __init__(
         self, options: AdditiveOptions | MultiHeadAdditiveOptions, query_size: int, annotation_size: int
@@ -94,10 +107,6 @@ class Additive(Score):
         """U_a."""
         self.vector = parameter("alignment_vector", options.size)
         """v_a."""
-
-    def forward(self, query: Queries, keys: Keys, extra: Extra = None) -> Energies:
-        hidden = _hidden(self.query(query), keys, extra)
-        return hidden @ self.vector.to(hidden.dtype)
 
 
 class Concat(Score):
@@ -123,12 +132,11 @@ class Concat(Score):
         return hidden @ self.vector.to(hidden.dtype)
 
 
-class ConcatIdentity(Score):
+class ConcatIdentity(HiddenLayer):
     """Luong et al. 2015, footnote 15: the concat score as their figures were reported, "the part that corresponds to
     hbar_s" of W_a set to the identity: e_ij = v_a^T tanh(W h_t + hbar_s)."""
 
     name = "concat-identity"
-    takes_features = True
 
     def __init__(self, options: Any, query_size: int, annotation_size: int) -> None:
         super().__init__(options, query_size, annotation_size)
@@ -140,10 +148,6 @@ class ConcatIdentity(Score):
 
     def keys(self, annotations: Annotations) -> Keys:
         return annotations
-
-    def forward(self, query: Queries, keys: Keys, extra: Extra = None) -> Energies:
-        hidden = _hidden(self.query(query), keys, extra)
-        return hidden @ self.vector.to(hidden.dtype)
 
 
 class MultiHeadAdditive(Additive):

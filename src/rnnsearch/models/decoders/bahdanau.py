@@ -29,6 +29,7 @@ class _OneCell(Decoder):
     """The layer that reads them."""
 
     starts_at_zero: ClassVar[bool] = False
+    """Whether s_0 is 0, and no summary of the source."""
 
     def __init__(
         self,
