@@ -77,6 +77,13 @@ def test_with_bleu_bf16_and_averaging(both):
     both([3], precision="bf16", dev_bleu=True, average=2, evaluate_every=2, max_updates=6)
 
 
+def test_with_adaptive_clipping_and_l2(both, standing):
+    both([3], clip_deviations=4.0, l2=0.01, max_updates=6)
+    norms = standing("broken")[1]["norms"]
+    assert norms == standing("straight")[1]["norms"]
+    assert norms["weight"] == pytest.approx(1 - 0.995**6)
+
+
 def test_during_an_evaluation_which_is_then_done_anew(learn, standing, assert_same, monkeypatch):
     training = {"schedule": PLATEAU, "evaluate_every": 2, "max_updates": 6}
     learn("straight", **training)
