@@ -28,6 +28,7 @@ def one_thread_each(workers: int, nice: int = 0) -> ThreadPoolExecutor:
 
 def _compute_alone(nice: int) -> None:
     if nice and sys.platform == "linux":
-        os.setpriority(os.PRIO_PROCESS, get_native_id(), nice)
+        thread = get_native_id()
+        os.setpriority(os.PRIO_PROCESS, thread, min(19, os.getpriority(os.PRIO_PROCESS, thread) + nice))
     torch.set_num_threads(1)
     torch.get_num_threads()  # the first time it is asked in a thread, it takes over what was set last in any other
