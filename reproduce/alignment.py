@@ -10,7 +10,7 @@ decoding) is then compared with the alignments made by hand (Och & Ney 2003). Th
     argmax     each target word to the source word it attends to most: what `rnnsearch align` gives
     tuned      every link with at least a weight t, where t has the lowest error on the dev verses
     posterior  the same of some systems (--posterior), with weights given the target word itself, as
-               `rnnsearch align --posterior` makes them
+               `rnnsearch align --by posterior` makes them
     both       of systems with two directions: t again, over the mean of the two directions' weights
 
 `eflomal` (pip install eflomal; Ostling & Tiedemann 2016) aligns train, dev and test verses together, for it needs no
@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import add_run, kept, listed, prepared_once, resolved, trained, write_json
+from common import add_run, eflomal, kept, lines, listed, prepared_once, resolved, trained, write_json
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -43,7 +43,7 @@ from rnnsearch.files import write_text
 from rnnsearch.metrics.alignment_error import AlignmentScores, alignment_error
 from rnnsearch.plots.figures import save
 from rnnsearch.systems.card import training_facts
-from rnnsearch.text.alignments import Link, Links, links_from_attention, read_pharaoh, symmetrise
+from rnnsearch.text.alignments import Link, Links, links_from_attention, read_pharaoh
 from rnnsearch.text.columns import as_markdown
 from rnnsearch.training.tasks import reverse_folder
 from rnnsearch.translate import Translator, load
@@ -185,7 +185,7 @@ def system_config(args: argparse.Namespace, system: str) -> RunConfig:
 
 def word_weights(translator: Translator, pairs: Sequence[tuple[str, str]], posterior: bool) -> list[Weights]:
     """Attention over words [target words, source words] of each pair, forced."""
-    scored = translator.score([s for s, _ in pairs], [t for _, t in pairs], posterior)
+    scored = translator.score([s for s, _ in pairs], [t for _, t in pairs], "posterior" if posterior else "attention")
     return [t.word_attention for t in scored if t.word_attention is not None]
 
 
@@ -258,31 +258,16 @@ def run_aligner(args: argparse.Namespace) -> list[Result]:
 
 
 def _aligner(name: str, folder: Path) -> list[dict[str, Any]]:
-    try:
-        from eflomal import Aligner
-    except ImportError:
-        sys.exit("the aligner must be installed: pip install eflomal (or leave it out with --systems)")
     place, corpus = get(name), CORPORA[name]
     sides = [
-        [line for part in ("train", "dev", "test") for line in _lines(place / f"{part}.{language}")]
+        [line for part in ("train", "dev", "test") for line in lines(place / f"{part}.{language}")]
         for language in (corpus.source, corpus.target)
     ]
     gold = read_pharaoh(place / "test.align")
-    folder.mkdir(parents=True, exist_ok=True)
-    files = {name: folder / f"{name}.align" for name in ("forward", "backward")}
     begin = time.monotonic()
-    Aligner().align(*sides, links_filename_fwd=str(files["forward"]), links_filename_rev=str(files["backward"]))
+    links = eflomal(sides[0], sides[1], folder, last=len(gold))
     minutes = (time.monotonic() - begin) / 60
-    links = {name: [set(line.possible) for line in read_pharaoh(path)[-len(gold) :]] for name, path in files.items()}
-    for method in ("intersection", "union", "grow-diag"):
-        pairs = zip(links["forward"], links["backward"], strict=True)
-        links[method] = [symmetrise(forward, backward, method) for forward, backward in pairs]
     return [_row(ALIGNER, method, alignment_error(found, gold), minutes) for method, found in links.items()]
-
-
-def _lines(path: Path) -> list[str]:
-    """Lines with their ends, as the aligner wants them."""
-    return [f"{line}\n" for line in path.read_text(encoding="utf-8").removesuffix("\n").split("\n")]
 
 
 def table(results: Sequence[Result]) -> list[list[str]]:

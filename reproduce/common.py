@@ -18,6 +18,7 @@ from rnnsearch.data.corpus import Row
 from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import FACTS, Prepared
 from rnnsearch.files import write_text
+from rnnsearch.text.alignments import SYMMETRISATIONS, Link, read_pharaoh, symmetrise
 from rnnsearch.training.progress import Screen
 from rnnsearch.training.run import check, train
 
@@ -83,6 +84,29 @@ def kept(path: Path, make: Callable[[], Any]) -> Any:
     if not path.is_file():
         write_json(path, make())
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def lines(path: Path) -> list[str]:
+    """A file's lines."""
+    return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+
+
+def eflomal(sources: Sequence[str], targets: Sequence[str], folder: Path, last: int) -> dict[str, list[set[Link]]]:
+    """The aligner eflomal's links of the `last` pairs of a corpus (pip install eflomal; Ostling & Tiedemann 2016), by
+    direction and by way to combine both; its files go into `folder`."""
+    try:
+        from eflomal import Aligner
+    except ImportError:
+        sys.exit("the aligner must be installed: pip install eflomal (or leave it out)")
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {name: folder / f"{name}.align" for name in ("forward", "backward")}
+    texts = ([f"{line}\n" for line in side] for side in (sources, targets))
+    Aligner().align(*texts, links_filename_fwd=str(files["forward"]), links_filename_rev=str(files["backward"]))
+    links = {name: [set(line.possible) for line in read_pharaoh(path)[-last:]] for name, path in files.items()}
+    for method in SYMMETRISATIONS:
+        pairs = zip(links["forward"], links["backward"], strict=True)
+        links[method] = [symmetrise(forward, backward, method) for forward, backward in pairs]
+    return links
 
 
 def write_json(path: Path, values: Any) -> None:

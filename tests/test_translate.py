@@ -279,7 +279,7 @@ def test_there_is_nothing_to_plot_of_nothing(translator, tmp_path):
 
 def test_a_model_without_attention(tmp_path):
     made = rnnsearch.load(write_model(tmp_path / "model", RNNENCDEC))
-    assert not made.aligns
+    assert not made.attends
     t = made.translate(ENGLISH[0])
     assert (t.attention, t.word_attention, t.alignment, t.token_alignment) == (None, None, (), ())
     forced = made.score([ENGLISH[0]], [GERMAN[0]])[0]

@@ -11,9 +11,10 @@ from typing import Any, overload
 import numpy as np
 import torch
 
+from rnnsearch.align.aligner import FOLDER, Aligner
 from rnnsearch.config import RunConfig, SearchConfig, laid_on
 from rnnsearch.device import choose_device
-from rnnsearch.errors import ConfigError, RnnsearchError
+from rnnsearch.errors import ConfigError, ModelError, RnnsearchError
 from rnnsearch.search.candidates import KEPT, Candidates
 from rnnsearch.search.candidates import read as read_candidates
 from rnnsearch.search.constraints import SearchOptions
@@ -27,18 +28,25 @@ from rnnsearch.search.unknown_words import UnknownWords, unknown_words
 from rnnsearch.systems.checks import check_unknown
 from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.system import System
-from rnnsearch.text.alignments import attention_of_symbols
+from rnnsearch.text.alignments import Link, attention_of_symbols
 from rnnsearch.text.prefixes import Prefix, Prefixes
+from rnnsearch.text.spans import AlignedBy, Unit
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.text.vocabulary import UNK
-from rnnsearch.translation import Matrix, Translation, in_words
+from rnnsearch.translation import AlignedPairs, Matrix, OneAligned, Translation, in_words
+
+NO_ALIGNER = "aligning by an aligner needs one in the model folder; make it with `rnnsearch aligner MODEL SRC TGT`"
 
 
 class Translator:
     """A loaded model that translates, scores and aligns raw text. One line in is one translation out."""
 
     def __init__(
-        self, system: System[Any], unknown: UnknownWords | None = None, candidates: Candidates | None = None
+        self,
+        system: System[Any],
+        unknown: UnknownWords | None = None,
+        candidates: Candidates | None = None,
+        aligner: Aligner | None = None,
     ) -> None:
         """Errors: ModelError where the system cannot translate."""
         system.require("translate")
@@ -52,8 +60,10 @@ class Translator:
         """The codes of source and target."""
         self.parameters = system.parameters
         """How many numbers training found."""
-        self.aligns = system.can("align")
-        """Whether the model has attention, and so alignments."""
+        self.attends = system.can("align")
+        """Whether the model has attention."""
+        self.aligner = aligner
+        """What alignments come from; None: from attention."""
         self.unknown = unknown
         """What takes the place of `<unk>` in what is found; None: nothing."""
         self.candidates = candidates
@@ -74,8 +84,17 @@ class Translator:
         return self.search.scorer.device
 
     def require_attention(self) -> None:
-        """Errors: ModelError for a model without attention, which cannot align."""
+        """Errors: ModelError for a model without attention."""
         self.system.require("align")
+
+    def require_alignments(self, by: AlignedBy | None = None) -> None:
+        """Errors: ModelError where there are no alignments, or none by what is asked for."""
+        if by == "aligner" and self.aligner is None:
+            raise ModelError(NO_ALIGNER)
+        if by == "posterior":
+            self.system.require("posterior")
+        if by == "attention" or (by is None and self.aligner is None):
+            self.system.require("align")
 
     def options(
         self,
@@ -145,10 +164,16 @@ class Translator:
             progress=progress,
         )
         known: Sequence[Mapping[int, str]] = [begin.unknown for begin in begins or ()] or [{}] * len(sources)
-        return [
-            [self._translation(source, self._target(source, h, words), h) for h in hypotheses]
-            for source, hypotheses, words in zip(sources, found, known, strict=True)
-        ]
+        each = zip(sources, found, known, strict=True)
+        targets = [[self._target(source, h, words) for h in hypotheses] for source, hypotheses, words in each]
+        made = iter(
+            self._translations(
+                [source for source, own in zip(sources, targets, strict=True) for _ in own],
+                [target for own in targets for target in own],
+                [h for hypotheses in found for h in hypotheses],
+            )
+        )
+        return [[next(made) for _ in own] for own in targets]
 
     def _target(self, source: Segmented, hypothesis: Hypothesis, known: Mapping[int, str]) -> Segmented:
         """The text of a hypothesis, unknown words replaced but those that a prefix has given."""
@@ -163,7 +188,7 @@ class Translator:
         """Greedy translation of a sentence: the text so far after every symbol and, returned, the whole."""
         source = self.source.segment([text])[0]
         if not source.ids:
-            return self._translation(source, self.target.joined([]), EMPTY)
+            return self._translations([source], [self.target.joined([])], [EMPTY])[0]
         scorer = self.search.scorer
         steps = stream(scorer, self.system.sources([source.ids], scorer.device), self.options(beam=1), self.candidates)
         while True:
@@ -171,7 +196,7 @@ class Translator:
                 so_far = next(steps)
             except StopIteration as end:
                 hypothesis: Hypothesis = end.value
-                return self._translation(source, self._target(source, hypothesis, {}), hypothesis)
+                return self._translations([source], [self._target(source, hypothesis, {})], [hypothesis])[0]
             # The bytes of a character may not all be there yet.
             yield self.target.join(so_far).rstrip("\N{REPLACEMENT CHARACTER}")
 
@@ -196,14 +221,28 @@ class Translator:
                 raise RnnsearchError(f'the prefix of empty sentence {number} (from 0) must be empty; got "{prefix}"')
         return [self._prefixes.read(prefix) for prefix in prefixes]
 
-    def score(self, sources: Sequence[str], targets: Sequence[str], posterior: bool = False) -> list[Translation]:
-        """Given translations, scored and aligned by the plain model in fp32 (forced decoding).
+    def align(
+        self, sources: Sequence[str], targets: Sequence[str], unit: Unit = "words", by: AlignedBy | None = None
+    ) -> list[tuple[Link, ...]]:
+        """The links of given translations, by the best there is where nothing is asked for. An aligner does not ask the
+        model itself. Errors: ModelError as in `require_alignments`."""
+        self.require_alignments(by)
+        if self.aligner is not None and by in (None, "aligner"):
+            both = self.source.segment(sources), self.target.segment(targets)
+            pairs = AlignedPairs(self.aligner, list(zip(*both, strict=True)))
+            return pairs.words if unit == "words" else pairs.tokens
+        found = self.score(sources, targets, by)
+        return [t.alignment if unit == "words" else t.token_alignment for t in found]
 
-        With `posterior` the weights are of the source positions given the target word itself (`search.posterior`),
-        which align better than attention's guess before the word. Errors: ModelError where that cannot be had.
+    def score(self, sources: Sequence[str], targets: Sequence[str], by: AlignedBy | None = None) -> list[Translation]:
+        """Given translations, scored by the plain model in fp32 (forced decoding).
+
+        `by`: what aligns them, if not the best there is. By "posterior" the weights are of the source positions given
+        the target word itself (`search.posterior`), which align better than attention's guess before the word.
+        Errors: ModelError where that cannot be had.
         """
-        if posterior:
-            self.system.require("posterior")
+        if by is not None:
+            self.require_alignments(by)
         source_side, target_side = self.source.segment(sources), self.target.segment(targets)
         hypotheses = forced_all(
             self.system.plain(),
@@ -213,13 +252,10 @@ class Translator:
             self.config.search.batch_sentences,
             make=self.system.sources,
         )
-        if posterior:
+        if by == "posterior":
             weights = self.system.posterior([s.ids for s in source_side], [t.ids for t in target_side])
             hypotheses = [replace(h, attention=w) for h, w in zip(hypotheses, weights, strict=True)]
-        return [
-            self._translation(source, target, hypothesis)
-            for source, target, hypothesis in zip(source_side, target_side, hypotheses, strict=True)
-        ]
+        return self._translations(source_side, target_side, hypotheses, by in (None, "aligner"))
 
     def states(self, texts: Sequence[str]) -> Matrix:
         """[sentences, S]: the last states of the encoder's top layer, both directions' side by side."""
@@ -228,8 +264,21 @@ class Translator:
             [self.system.states(ids[begin : begin + size]) for begin in range(0, max(1, len(ids)), size)]
         )
 
-    def _translation(self, source: Segmented, target: Segmented, hypothesis: Hypothesis) -> Translation:
-        return in_words(source, target, hypothesis, self.config.objective.aligns_read_words)
+    def _translations(
+        self,
+        sources: Sequence[Segmented],
+        targets: Sequence[Segmented],
+        hypotheses: Sequence[Hypothesis],
+        aligned: bool = True,
+    ) -> list[Translation]:
+        """Hypotheses in words; their links by the aligner, where there is one and it is wanted."""
+        each = list(zip(sources, targets, strict=True))
+        pairs = AlignedPairs(self.aligner, each) if self.aligner is not None and aligned else None
+        read = self.config.objective.aligns_read_words
+        return [
+            in_words(source, target, hypothesis, read, None if pairs is None else OneAligned(pairs, n))
+            for n, ((source, target), hypothesis) in enumerate(zip(each, hypotheses, strict=True))
+        ]
 
     def has_unknown(self, sources: Sequence[str], targets: Sequence[str]) -> list[bool]:
         """Whether a sentence pair has an unknown word on either side (the papers' second column)."""
@@ -272,4 +321,6 @@ def load(
     lists = None
     if search.candidates > 0:
         lists = read_candidates(Path(folder), search.candidates, len(system.source), len(system.target))
-    return Translator(replace(system, config=config), unknown_words(config), lists)
+    place = Path(folder) / FOLDER
+    aligner = Aligner.load(place) if place.is_dir() else None
+    return Translator(replace(system, config=config), unknown_words(config), lists, aligner)

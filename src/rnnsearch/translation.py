@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from rnnsearch.align.aligner import Aligner, Pair
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.search.hypothesis import Hypothesis
-from rnnsearch.text.alignments import attention_of_symbols, information, links_from_attention, symbols_to_words
+from rnnsearch.text.alignments import Link, attention_of_symbols, information, links_from_attention, symbols_to_words
 from rnnsearch.text.spans import NO_WORD, Unit, without_punctuation, word_of_symbol, word_spans
 from rnnsearch.text.spans import words as words_of
 from rnnsearch.text.tokenizer import Segmented
@@ -31,8 +34,11 @@ class Translation:
     tokens: target symbols (EOS last, if the search ended there). token_scores: log-probability of each.
     source_tokens: source symbols, EOS last. attention: [tokens, source_tokens]; None for a model without attention.
     Its rows sum to 1, local-p's to less. source_words, words: the whitespace-separated words of the two texts.
-    word_attention: [words, source_words]. alignment: (source word, target word) links, zero-based.
+    word_attention: [words, source_words].
+    attended, attended_tokens: (source, target) links of words and of tokens by attention, zero-based: each to what it
+    attends to most.
     token_words: which of `words` each token lies in, -1 for none (EOS, a mere space).
+    aligned: what an aligner says of it; None without one.
     """
 
     source: str
@@ -47,9 +53,21 @@ class Translation:
     source_words: tuple[str, ...]
     words: tuple[str, ...]
     word_attention: Matrix | None
-    alignment: tuple[tuple[int, int], ...]
-    token_alignment: tuple[tuple[int, int], ...]
+    attended: tuple[Link, ...]
+    attended_tokens: tuple[Link, ...]
     token_words: tuple[int, ...]
+    aligned: OneAligned | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def alignment(self) -> tuple[Link, ...]:
+        """(source word, target word) links, zero-based: the aligner's, which are made when they are first asked for;
+        without one attention's."""
+        return self.attended if self.aligned is None else self.aligned.words
+
+    @property
+    def token_alignment(self) -> tuple[Link, ...]:
+        """The same of tokens."""
+        return self.attended_tokens if self.aligned is None else self.aligned.tokens
 
     @property
     def word_token_scores(self) -> list[list[float]]:
@@ -98,6 +116,44 @@ class Translation:
         return Path(path)
 
 
+class AlignedPairs:
+    """An aligner's links of sentence pairs that were made together; found together, when they are first asked for."""
+
+    def __init__(self, aligner: Aligner, pairs: Sequence[tuple[Segmented, Segmented]]) -> None:
+        self._aligner, self._pairs = aligner, pairs
+
+    @cached_property
+    def words(self) -> list[tuple[Link, ...]]:
+        """Of words."""
+        return self._found([Pair.of_words(source.text, target.text) for source, target in self._pairs])
+
+    @cached_property
+    def tokens(self) -> list[tuple[Link, ...]]:
+        """Of tokens."""
+        return self._found([Pair(s.text, t.text, s.offsets, t.offsets) for s, t in self._pairs])
+
+    def _found(self, pairs: list[Pair]) -> list[tuple[Link, ...]]:
+        return [tuple(sorted(links)) for links in self._aligner.links(pairs)]
+
+
+@dataclass(frozen=True)
+class OneAligned:
+    """The links of one of them."""
+
+    pairs: AlignedPairs
+    number: int
+
+    @property
+    def words(self) -> tuple[Link, ...]:
+        """Of its words."""
+        return self.pairs.words[self.number]
+
+    @property
+    def tokens(self) -> tuple[Link, ...]:
+        """Of its tokens."""
+        return self.pairs.tokens[self.number]
+
+
 def _rounded(value: Any, digits: int | None) -> Any:
     if value is None or digits is None:
         return value
@@ -111,10 +167,12 @@ def one_line(text: str) -> str:
     return text.replace("\n", " ").replace("\r", " ")
 
 
-def in_words(source: Segmented, target: Segmented, hypothesis: Hypothesis, read: bool) -> Translation:
+def in_words(
+    source: Segmented, target: Segmented, hypothesis: Hypothesis, read: bool, aligned: OneAligned | None = None
+) -> Translation:
     """Put a hypothesis into words: raw text, symbols, and attention over both. read: as `attention_of_symbols`'."""
     attention = hypothesis.weights
-    word_attention, links, token_links = None, set[tuple[int, int]](), set[tuple[int, int]]()
+    word_attention, links, token_links = None, set[Link](), set[Link]()
     source_words, target_words = tuple(words_of(source.text)), tuple(words_of(target.text))
     rows = word_of_symbol(target.text, target.offsets)
     if attention is not None:
@@ -141,9 +199,10 @@ def in_words(source: Segmented, target: Segmented, hypothesis: Hypothesis, read:
         source_words=source_words,
         words=target_words,
         word_attention=word_attention,
-        alignment=tuple(sorted(links)),
-        token_alignment=tuple(sorted(token_links)),
+        attended=tuple(sorted(links)),
+        attended_tokens=tuple(sorted(token_links)),
         token_words=(*rows, *[NO_WORD] * len(end)),
+        aligned=aligned,
     )
 
 

@@ -99,7 +99,7 @@ def model(trained: Result, corpus: Path) -> Path:
 @pytest.fixture(scope="session")
 def one_vector(corpus: Path, cli: Cli) -> Path:
     """A model folder of RNNencdec, with a vocabulary that lacks some words."""
-    result = cli("train", corpus / "one-vector.toml", "--set", "folder=one-vector")
+    result = cli("train", corpus / "one-vector.toml", "--set", "folder=one-vector", "data.aligner=false")
     assert result.code == 0, result.err
     return corpus / "one-vector"
 

@@ -21,7 +21,7 @@ def test_train_makes_a_model_folder_and_says_what_next(trained, model):
     assert err.rstrip().endswith(f"Next: rnnsearch translate {model}, rnnsearch inspect {model}")
     names = {path.name for path in model.iterdir()}
     assert names == {
-        "card.md", "checkpoints", "config.toml", "data", "log.jsonl", "model.safetensors",
+        "aligner", "card.md", "checkpoints", "config.toml", "data", "log.jsonl", "model.safetensors",
         "tokenizers", "training.json",
     }  # fmt: skip
     assert run_config.load(model / "config.toml").training.max_updates == 100

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -307,7 +308,7 @@ def test_different_line_counts(fault, model, texts, command):
 def test_posterior_weights_align_given_the_word(cli, model, corpus):
     """As good as or better than attention's guesses, on a language whose words go one by one."""
     both = (model, corpus / "test.en", corpus / "test.de")
-    plain, posterior = cli("align", *both), cli("align", *both, "--posterior")
+    plain, posterior = (cli("align", *both, "--by", by) for by in ("attention", "posterior"))
     assert (posterior.code, posterior.err) == (0, "")
     assert len(posterior.lines) == len(plain.lines)
 
@@ -315,6 +316,52 @@ def test_posterior_weights_align_given_the_word(cli, model, corpus):
         return sum(link.split("-")[0] == link.split("-")[1] for line in lines for link in line.split())
 
     assert monotone(posterior.lines) >= monotone(plain.lines) > 0
+
+
+def monotone(lines: list[str]) -> float:
+    """Of all links, the share that goes straight."""
+    links = [link.split("-") for line in lines for link in line.split()]
+    return sum(i == j for i, j in links) / len(links)
+
+
+def test_alignments_come_from_the_aligner(cli, model, corpus, tmp_path):
+    """Where the model folder has one, unless something else is asked for; on a language whose words go one by one."""
+    both = (model, corpus / "test.en", corpus / "test.de")
+    best, asked, attended = (cli("align", *both, *by) for by in ((), ("--by", "aligner"), ("--by", "attention")))
+    assert best.lines == asked.lines != attended.lines
+    assert monotone(best.lines) > max(0.95, monotone(attended.lines))
+    links = tmp_path / "links"
+    translations = cli("translate", model, "-i", corpus / "test.en", "--alignments", links)
+    assert len(translations.lines) == len(links.read_text().splitlines())
+    (tmp_path / "out.de").write_text(translations.out)
+    assert cli("align", model, corpus / "test.en", tmp_path / "out.de").out == links.read_text()
+    [row] = cli("translate", model, "--format", "json", stdin=f"{CAT}\n").rows
+    assert all(len(link) == 2 for link in row["alignment"]) and row["token_alignment"]
+    symbols = cli("align", *both, "--unit", "symbols")
+    assert symbols.code == 0 and len(symbols.lines) == len(best.lines)
+
+
+def test_an_aligner_for_a_model_that_has_none(cli, fault, one_vector, corpus, tmp_path):
+    """Attention or not."""
+    own = tmp_path / "own"
+    shutil.copytree(one_vector, own, ignore=shutil.ignore_patterns("checkpoints", "data"))
+    both = (corpus / "test.en", corpus / "test.de")
+    assert fault("align", own, *both, "--by", "aligner") == (
+        "aligning by an aligner needs one in the model folder; make it with `rnnsearch aligner MODEL SRC TGT`"
+    )
+    learned = cli("aligner", own, corpus / "train.en", corpus / "train.de")
+    assert (learned.code, learned.out) == (0, "")
+    assert "learned from" in learned.err and "sentence pairs" in learned.err
+    assert monotone(cli("align", own, *both).lines) > 0.95
+    [row] = cli("translate", own, "--format", "json", stdin=f"{CAT}\n").rows
+    assert row["attention"] is None and row["alignment"]
+    (own / "aligner" / "tables.safetensors").write_bytes(b"broken")
+    assert "tables.safetensors: is truncated or damaged" in fault("align", own, *both)
+
+
+def test_an_aligner_is_learned_from_lines_that_go_together(fault, own, texts):
+    texts[1].write_text("one\n")
+    assert "must have the same number of lines" in fault("aligner", own, *texts)
 
 
 def test_two_outputs_of_one_name_are_refused(cli, model, tmp_path):

@@ -40,7 +40,7 @@ def texts(prepared: Prepared) -> list[tuple[str, str]]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def beside(folder: Path) -> list[str]:

@@ -25,7 +25,7 @@ def test_the_best_weights_are_those_of_the_lowest_error(learn, aligned, monkeypa
 def test_the_error_is_that_of_align(learn, aligned, tmp_path):
     """What the loop measures is what `rnnsearch align` would give."""
     told = learn(tables=ALIGNED, data=aligned, max_updates=3, metric="aer")
-    found = load(tmp_path / "run").score([p.source for p in aligned.dev], [p.target for p in aligned.dev])
+    found = load(tmp_path / "run").score([p.source for p in aligned.dev], [p.target for p in aligned.dev], "attention")
     expected = alignment_error([set(t.alignment) for t in found], aligned.links("dev") or []).aer
     assert told.evaluations[-1]["dev_aer"] == pytest.approx(expected)
 

@@ -28,6 +28,7 @@ app.command("report")(evaluate.report)
 app.command("inspect")(evaluate.inspect)
 app.command("plot")(plot.plot)
 app.command("candidates")(translate.candidates)
+app.command("aligner")(translate.aligner)
 app.command("serve")(serve.serve)
 
 

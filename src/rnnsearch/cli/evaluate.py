@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rnnsearch.cli.io import both_lines, same_lines, say
-from rnnsearch.cli.options import Beam, Device, Model, Threads
+from rnnsearch.cli.options import Beam, By, Device, Model, Threads
+from rnnsearch.text.spans import AlignedBy
 
 if TYPE_CHECKING:
     from rnnsearch.evaluate.assess import Assessment
@@ -26,6 +27,7 @@ def evaluate(
     alignments: Annotated[
         Path | None, typer.Option(help="Gold word alignments (Pharaoh; i-j sure, ipj possible): adds AER.")
     ] = None,
+    by: By = None,
     baseline: Annotated[
         Path | None, typer.Option(help="Another system's translations: adds a paired bootstrap against them.")
     ] = None,
@@ -53,16 +55,19 @@ def evaluate(
 
     if sentences is not None and report is None:
         raise typer.BadParameter("--sentences has no effect without --report")
+    if by is not None and alignments is None:
+        raise typer.BadParameter("--by has no effect without --alignments")
     translator = load(model, device)
     sources, references = both_lines(source, reference)
     more = [both_lines(reference, path)[1] for path in also or ()]
     other = (baseline.name, both_lines(reference, baseline)[1]) if baseline else None
-    gold = _gold(translator, alignments, source, len(sources)) if alignments else None
+    gold = _gold(translator, by, alignments, source, len(sources)) if alignments else None
     shown = read_grouped(sentences) if sentences is not None else None
     counts = training_counts(model, training_text)
     assessment = assess(
         *(translator, sources, references, model.resolve().name, translator.options(beam), other, gold, counts),
         more=more,
+        by=by,
     )
     typer.echo(assessment.evaluation.to_text())
     if output_file is not None:
@@ -74,7 +79,9 @@ def evaluate(
         _record(model, assessment, source.name)
 
 
-def _gold(translator: Translator, alignments: Path, source: Path, sentences: int) -> tuple[str, list[Links]]:
+def _gold(
+    translator: Translator, by: AlignedBy | None, alignments: Path, source: Path, sentences: int
+) -> tuple[str, list[Links]]:
     """The name of a file of gold word alignments, and what it holds.
 
     Errors: ModelError for a model that cannot align; DataError where the file is not line by line that of the source's
@@ -82,7 +89,7 @@ def _gold(translator: Translator, alignments: Path, source: Path, sentences: int
     """
     from rnnsearch.text.alignments import read_pharaoh
 
-    translator.require_attention()
+    translator.require_alignments(by)
     links = read_pharaoh(alignments)
     same_lines(source, sentences, alignments, len(links))
     return str(alignments), links

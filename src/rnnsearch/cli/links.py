@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -9,6 +10,7 @@ from rnnsearch.cli.io import say
 from rnnsearch.text.spans import Unit
 
 if TYPE_CHECKING:
+    from rnnsearch.text.alignments import Link
     from rnnsearch.translation import Translation
 
 
@@ -22,14 +24,17 @@ class Links:
 
     def write(self, translation: Translation) -> None:
         """One line."""
-        from rnnsearch.text.alignments import format_pharaoh
-
-        links = translation.alignment if self._unit == "words" else translation.token_alignment
-        self._out.write(format_pharaoh(links) + "\n")
-        told = translation.attention_information
+        self.write_all([translation.alignment if self._unit == "words" else translation.token_alignment])
+        told = translation.attention_information if translation.aligned is None else None
         if told is not None:
             self._information += told
             self._count += 1
+
+    def write_all(self, links: Iterable[Collection[Link]]) -> None:
+        """A line each."""
+        from rnnsearch.text.alignments import format_pharaoh
+
+        self._out.writelines(format_pharaoh(one) + "\n" for one in links)
 
     def doubt(self) -> None:
         """Say so where the attention behind all of them told target words hardly apart."""

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from rnnsearch.text.spans import AlignedBy
+
 MOST_BEAM = 1000
 """Hypotheses a sentence; memory grows with them."""
 
@@ -16,6 +18,13 @@ TargetFile = Annotated[Path, typer.Argument(help="Target text, line by line.", s
 Output = Annotated[Path | None, typer.Option("-o", "--output", help="Write here instead of standard output.")]
 Beam = Annotated[
     int | None, typer.Option(min=1, max=MOST_BEAM, help="Beam width; 1 is greedy.  [default: the model's]")
+]
+By = Annotated[
+    AlignedBy | None,
+    typer.Option(
+        help="What aligns: the model's aligner, its attention, or its attention given the target word too (posterior; "
+        "slow).  [default: aligner, if it has one]"
+    ),
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads.  [default: all cores]")]

@@ -82,7 +82,7 @@ class Prompt:
                 self._say(f":{name} must be followed by on or off")
                 return
             on = value == "on" if value else not getattr(self.view, name)
-            if name == "heat" and on and not self.translator.aligns:
+            if name == "heat" and on and not self.translator.attends:
                 self._say("this model has no attention to draw")
                 on = False
             setattr(self.view, name, on)

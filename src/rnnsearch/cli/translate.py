@@ -14,7 +14,7 @@ import typer
 
 from rnnsearch.cli.io import both_lines, input_portions, output, require_distinct, say, use_threads
 from rnnsearch.cli.links import Links
-from rnnsearch.cli.options import MOST_BEAM, Beam, Device, Model, Output, SourceFile, TargetFile, Threads
+from rnnsearch.cli.options import MOST_BEAM, Beam, By, Device, Model, Output, SourceFile, TargetFile, Threads
 from rnnsearch.text.spans import Unit
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def translate(
 
     translator = load(model, device, replace_unknown, dictionary, candidates, precision)
     if alignments is not None:
-        translator.require_attention()
+        translator.require_alignments()
     options = translator.options(beam, n_best, length_penalty, max_length, ban_unknown)
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if terminal and (input, output_file, alignments, format) == (None, None, None, "text"):
@@ -127,22 +127,40 @@ def align(
     target: TargetFile,
     output_file: Output = None,
     unit: Annotated[Unit, typer.Option(help="What the alignments count.")] = "words",
-    posterior: Annotated[
-        bool, typer.Option("--posterior", help="Weights given the target word, not before it: better links, slower.")
-    ] = False,
+    by: By = None,
     device: Device = "cpu",
 ) -> None:
-    """Align given translations by attention: Pharaoh `source-target` links, zero-based, one line a pair."""
+    """Align given translations: Pharaoh `source-target` links, zero-based, one line a pair."""
     from rnnsearch.translate import load
 
     translator = load(model, device)
-    translator.require_attention()
+    translator.require_alignments(by)
     sources, targets = both_lines(source, target)
     with output(output_file) as out:
         links = Links(out, unit, model)
-        for pair in translator.score(sources, targets, posterior):
-            links.write(pair)
+        if by in (None, "aligner") and translator.aligner is not None:
+            links.write_all(translator.align(sources, targets, unit, by))
+        else:
+            for pair in translator.score(sources, targets, by):
+                links.write(pair)
     links.doubt()
+
+
+def aligner(model: Model, source: SourceFile, target: TargetFile) -> None:
+    """Learn a word aligner from sentence pairs (the training data, or more) and put it into a model's folder.
+
+    A run does so by itself, unless `[data] aligner` is false.
+    """
+    from rnnsearch.align.aligner import FOLDER, learn_aligner
+    from rnnsearch.data.workers import Pool, cores
+    from rnnsearch.systems.folder import require_whole
+
+    require_whole(model)
+    sources, targets = both_lines(source, target)
+    with Pool(cores()) as pool:
+        learned = learn_aligner(sources, targets, pool.map)
+    learned.save(model / FOLDER)
+    say(f"{model / FOLDER}: learned from {len(sources):,} sentence pairs, cut in {len(learned.cuts)} ways")
 
 
 def candidates(model: Model, source: SourceFile, target: TargetFile) -> None:

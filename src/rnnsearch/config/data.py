@@ -57,6 +57,10 @@ class DataConfig(Table):
     """Word alignments of `dev`, for `training.metric = "aer"`."""
     test_alignments: str | None = None
     """Word alignments of `test`."""
+    aligner: bool = True
+    """Learn a word aligner from the training text, which the model folder keeps: alignments then come from it, and not
+    from attention (except with `[objective.supervision]`). It has no part in training. See
+    [Alignment](alignment.md)."""
     prepared: str | None = None
     """Where the prepared ids go, relative to the run file. Without it: `data` in the run's folder. Several runs with
     the same `[data]` and `[text]` can share one."""

@@ -13,12 +13,15 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import starmap
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from rnnsearch.align import aligner
+from rnnsearch.align.aligner import Aligner, Pair, learn_aligner
 from rnnsearch.config import DataConfig, RunConfig, TextConfig
 from rnnsearch.data import catalog
 from rnnsearch.data.cleaning import DUPLICATE, EXAMPLES, Tally, first_of_each
@@ -52,13 +55,18 @@ from rnnsearch.data.word_counts import COUNTS, write_counts
 from rnnsearch.data.workers import Pool, cores
 from rnnsearch.errors import ConfigError, DataError, did_you_mean
 from rnnsearch.files import atomic_folder
-from rnnsearch.text.alignments import format_pharaoh
+from rnnsearch.text.alignments import format_pharaoh, parse_pharaoh
 from rnnsearch.text.subwords import bpe_from_counts
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.words import count_words_in, forget_rare, words_from_counts
 
 SMALL = 20
 """Of a small corpus one pair in so many is split off for dev, and as many for test, where no number is given."""
+
+ALIGNER_ROWS = 200_000
+"""Training rows that an aligner is learned from, at most."""
+ALIGNED_ALONE = 200_000
+"""Characters of a side below which starting processes for the aligner would take longer than learning it."""
 
 
 def prepare(
@@ -87,7 +95,7 @@ def prepare(
     check_files([source.base / name for name in _files(source.data)])
     with atomic_folder(folder) as temporary, Pool(processes or cores()) as pool:
         facts = _write(config, source, temporary, pool)
-        files = {file.name: file.stat().st_size for file in sorted(temporary.iterdir())}
+        files = {file.name: file.stat().st_size for file in sorted(temporary.iterdir()) if file.is_file()}
         text = json.dumps(facts | {"files": files}, ensure_ascii=False, indent=1)
         (temporary / FACTS).write_text(f"{text}\n", encoding="utf-8")
     return Prepared.open(folder)
@@ -159,6 +167,8 @@ def _write(config: RunConfig, source: _Source, folder: Path, pool: Pool) -> dict
         tokenizers = _tokenizers(config.text, dict(zip(data.sides, stretches, strict=True)), folder)
         write_counts(folder / COUNTS, count_words_in(stretches[-1]))
         facts = _write_ids(cleaned, parts, tokenizers, folder, pool)
+        if data.aligner and len(data.sides) == 2:
+            _learn_aligner(cleaned, parts, rows, (given | split_off).get("dev"), pool).save(folder / aligner.FOLDER)
         if documents:
             _write_documents(keys[["document", "place"]][parts == TRAIN], folder / DOCUMENTS)
     report = json.dumps(tally.report(), ensure_ascii=False, indent=1)
@@ -257,6 +267,11 @@ class _HeldOut:
     shared: int = 0
     """Training rows that have a sentence in common with it."""
 
+    @property
+    def aligned(self) -> bool:
+        """Whether its rows have links beside two texts."""
+        return len(self.rows[0]) == 3
+
     @classmethod
     def read(cls, part: Part, spec: str, links: str | None, source: _Source) -> _HeldOut:
         data, aligned = source.data, None if links is None else [links]
@@ -332,6 +347,25 @@ def _write_ids(
         "lacking": dict(zip(tokenizers, lacking.tolist(), strict=True)),
     }
     return facts | ({"links": files[-1].total} if cleaned.aligned else {})
+
+
+def _learn_aligner(cleaned: CleanedText, parts: Parts, rows: int, dev: _HeldOut | None, pool: Pool) -> Aligner:
+    """An aligner of `ALIGNER_ROWS` training rows at most, at even distances; by the dev set's links, where it has any,
+    its threshold is chosen."""
+    step, before = -(-rows // ALIGNER_ROWS), 0
+    texts: tuple[list[str], list[str]] = ([], [])
+    for span, own in cleaned.spans(parts):
+        wanted = np.flatnonzero(own == TRAIN)[-before % step :: step]
+        before += int((own == TRAIN).sum())
+        for side, kept in enumerate(texts):
+            column = span.column(side)
+            kept.extend(column[n] for n in wanted)
+    small = sum(map(len, texts[0])) < ALIGNED_ALONE
+    learned = learn_aligner(*texts, starmap if small else pool.map)
+    if dev is None or not dev.aligned:
+        return learned
+    pairs = [Pair.of_words(source, target) for source, target, _ in dev.rows]
+    return learned.tuned(pairs, [parse_pharaoh(row[2], dev.part) for row in dev.rows])
 
 
 def _write_documents(table: npt.NDArray[Any], path: Path) -> None:

@@ -4,7 +4,8 @@ The folder, for each side NAME: `tokenizer.NAME.json`, `train.NAME.ids` with `tr
 raw text of dev and test (`dev.en`). `train.target.words.tsv`: how often each target word occurs in training;
 `cleaning.json`: what was left out and why; `prepared.json` describes the rest. Of a corpus with word alignments also
 `train.links` with its ends, `dev.align` and `test.align` (in the Pharaoh format); of one with documents,
-`train.documents`: the number of each row's document and its place there. `prepare.prepare` writes it.
+`train.documents`: the number of each row's document and its place there; with `[data] aligner`, the folder `aligner`.
+`prepare.prepare` writes it.
 """
 
 import json
@@ -15,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from rnnsearch.align import aligner
+from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import RunConfig, dotted
 from rnnsearch.data.corpus import Row, read_rows
 from rnnsearch.data.direction import Direction
@@ -136,6 +139,12 @@ class Prepared:
         """That of the target side."""
         return self.tokenizers[self.direction.target]
 
+    @property
+    def aligner(self) -> Aligner | None:
+        """The aligner learned from the training text, if one was."""
+        folder = self.folder / aligner.FOLDER
+        return Aligner.load(folder) if folder.is_dir() else None
+
     def _file(self, name: str) -> Path:
         return self.folder / self._renamed.get(name, name)
 
@@ -148,7 +157,9 @@ class Prepared:
 
 def settings_of(config: RunConfig) -> dict[str, Any]:
     """The settings that prepared data depend on."""
-    return config.model_dump(mode="json", include={"data": True, "text": True}, exclude={"data": {"prepared"}})
+    return config.model_dump(
+        mode="json", include={"data": True, "text": True}, exclude={"data": {"prepared", "aligner"}}
+    )
 
 
 def _read_facts(folder: Path) -> dict[str, Any]:

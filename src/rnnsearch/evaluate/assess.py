@@ -16,6 +16,7 @@ from rnnsearch.metrics.bleu_chrf_ter import References
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.systems.card import add_scores, training_facts
 from rnnsearch.text.alignments import Links
+from rnnsearch.text.spans import AlignedBy, words
 from rnnsearch.text.words import count_words
 from rnnsearch.translate import Translator
 from rnnsearch.translation import Translation
@@ -55,11 +56,12 @@ def assess(
     counts: Mapping[str, int] | None = None,
     progress: Callable[[int], None] | None = None,
     more: References = (),
+    by: AlignedBy | None = None,
 ) -> Assessment:
     """Translate a test set and score it.
 
     `baseline`: another system's name and translations, for the paired bootstrap. `gold`: the name and links of
-    a word alignment of the test set; the references are then aligned (forced) for AER.
+    a word alignment of the test set; the references are then aligned for AER, `by` what is asked for.
     `counts`: how often each target word occurs in the training text (`training_counts`), for rare words' accuracy.
     `more`: further sets of references; what is about one reference a sentence (AER, rare words, examples) is of the
     first.
@@ -67,7 +69,7 @@ def assess(
     Errors: DataError for different numbers of lines; RnnsearchError for gold links of a model without attention.
     """
     if gold:
-        translator.require_attention()
+        translator.require_alignments(by)
     options = options or translator.options()
     translations = [best[0] for best in translator.n_best(sources, options, progress=progress)]
     evaluation = evaluate(
@@ -79,7 +81,7 @@ def assess(
         sources=sources,
         no_unk=_no_unknown(translator, sources, references, options),
         baseline=baseline,
-        alignment=_aligned(translator, sources, references, gold) if gold else None,
+        alignment=_aligned(translator, sources, references, gold, by) if gold else None,
         counts=counts,
     )
     return Assessment(sources, references, translations, evaluation, options)
@@ -99,12 +101,16 @@ def _no_unknown(
 
 
 def _aligned(
-    translator: Translator, sources: Sequence[str], references: Sequence[str], gold: tuple[str, Sequence[Links]]
+    translator: Translator,
+    sources: Sequence[str],
+    references: Sequence[str],
+    gold: tuple[str, Sequence[Links]],
+    by: AlignedBy | None,
 ) -> AlignmentScores:
-    (name, known), pairs = gold, translator.score(sources, references)
-    for number, (links, pair) in enumerate(zip(known, pairs, strict=False), 1):
-        check_range(links.possible, len(pair.source_words), len(pair.words), f"{name}:{number}")
-    return alignment_error([set(pair.alignment) for pair in pairs], known)
+    name, known = gold
+    for number, (links, source, reference) in enumerate(zip(known, sources, references, strict=False), 1):
+        check_range(links.possible, len(words(source)), len(words(reference)), f"{name}:{number}")
+    return alignment_error([set(links) for links in translator.align(sources, references, by=by)], known)
 
 
 def training_counts(model: Path, text: Path | None = None) -> Mapping[str, int] | None:

@@ -45,6 +45,8 @@ class Search(NamedTuple):
     n_best: int = 1
     prefixed: bool = False
     """Whether the sentences have prefixes, as `Served.translate` finds."""
+    aligned: bool = False
+    """Whether alignments will be asked for: an aligner then makes them in the model's thread."""
 
 
 class Served:
@@ -102,7 +104,10 @@ class Served:
     def _work(self, search: Search, jobs: list[Job]) -> list[NBest]:
         options = replace(self.translator.options(search.beam, search.n_best), compact_at=COMPACT_AT)
         prefixes = [job.prefix for job in jobs] if search.prefixed else None
-        return self.translator.n_best([job.text for job in jobs], options, len(jobs), prefixes=prefixes)
+        found = self.translator.n_best([job.text for job in jobs], options, len(jobs), prefixes=prefixes)
+        if search.aligned:
+            _ = found[0][0].alignment  # the first that is asked for makes the whole batch's
+        return found
 
 
 class Registry:

@@ -74,6 +74,7 @@ async def growing(served: Served, sentence: str, symbols: int) -> AsyncIterator[
                 part = next(steps)
             except StopIteration as end:
                 whole: Translation = end.value
+                _ = whole.alignment  # made in this thread
                 return whole
             loop.call_soon_threadsafe(parts.put_nowait, part)
         return None

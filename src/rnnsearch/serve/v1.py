@@ -65,7 +65,7 @@ async def translate(request: Request, asked: TranslateRequest, service: Use) -> 
         if asked.stream:
             events = _streamed(service, about, asked.texts[0], answer)
             return StreamingResponse(events, media_type="text/event-stream", headers={"cache-control": "no-store"})
-        search = Search(asked.beam, asked.n_best)
+        search = Search(asked.beam, asked.n_best, aligned=True)
         found = await service.answer(request, translate_texts(served, asked.texts, search, asked.prefixes))
     content = await apart(lambda: answer(found).model_dump_json(), size=_size(found, asked.attention))
     return Response(content, media_type="application/json")

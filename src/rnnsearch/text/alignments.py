@@ -145,7 +145,8 @@ def symmetrise(forward: Collection[Link], backward: Collection[Link], method: st
     """One alignment from those of two directions, both given as (source, target) links.
 
     `intersection`, `union`, or `grow-diag` (Koehn et al., 2003): the intersection, grown by links of the
-    union that are next to a link, diagonally too, while one of their words has no link yet.
+    union that are next to a link, diagonally too, while one of their words has no link yet. `grow-diag-final-and`
+    (Koehn et al., 2005) then adds the links, first of `forward`, both of whose words have none yet.
 
     Errors: ConfigError for an unknown method.
     """
@@ -172,8 +173,20 @@ def _grow_diag(forward: set[Link], backward: set[Link]) -> set[Link]:
     return grown
 
 
+def _grow_diag_final_and(forward: set[Link], backward: set[Link]) -> set[Link]:
+    grown = _grow_diag(forward, backward)
+    sources, targets = {i for i, _ in grown}, {j for _, j in grown}
+    for i, j in (*sorted(forward), *sorted(backward)):
+        if i not in sources and j not in targets:
+            grown.add((i, j))
+            sources.add(i)
+            targets.add(j)
+    return grown
+
+
 SYMMETRISATIONS: dict[str, Callable[[set[Link], set[Link]], set[Link]]] = {
     "intersection": lambda forward, backward: forward & backward,
     "union": lambda forward, backward: forward | backward,
     "grow-diag": _grow_diag,
+    "grow-diag-final-and": _grow_diag_final_and,
 }

@@ -10,6 +10,8 @@ from typing import Literal
 _WORD = re.compile(r"[^ \t\n\r\f\v]+")
 Unit = Literal["words", "symbols"]
 """What alignments count."""
+AlignedBy = Literal["aligner", "attention", "posterior"]
+"""What makes alignments: the model folder's aligner, attention, or attention given the target word itself."""
 NO_WORD = -1
 """The word of a symbol that lies in none: EOS, or a space that does not begin a word."""
 
@@ -36,6 +38,15 @@ def word_of_symbol(text: str, offsets: Sequence[tuple[int, int]]) -> list[int]:
         word = bisect_right(ends, start)
         inside = word < len(spans) and spans[word][0] < max(end, start + 1)
         found.append(word if inside else NO_WORD)
+    return found
+
+
+def spoken_spans(text: str) -> list[tuple[int, int]]:
+    """Characters [start, end) of each word without the punctuation around it; of mere punctuation, all."""
+    found = []
+    for start, end in word_spans(text):
+        letters = [place for place in range(start, end) if not _is_punctuation(text[place])]
+        found.append((letters[0], letters[-1] + 1) if letters else (start, end))
     return found
 
 

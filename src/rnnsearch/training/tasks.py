@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rnnsearch.align import aligner
+from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import RunConfig
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.device import machine_memory
@@ -37,9 +39,12 @@ class OutputFolder:
     folder: Path
     system: System[Any]
     own: Callable[[Tensors], Tensors]
+    aligner: Aligner | None
 
     def save(self, tensors: Tensors) -> None:
         """Write the model folder from the run's tensors."""
+        if self.aligner is not None and not (self.folder / aligner.FOLDER).is_dir():
+            self.aligner.save(self.folder / aligner.FOLDER)
         save_system(self.folder, self.system, self.own(tensors))
 
 
@@ -59,7 +64,7 @@ def make_trained(
     dev, gold = prepared.dev, _gold(config, prepared)
     validation = system.validation(dev, gold, device, processes) if dev else None
     task = Task(model, system.groups(), system.objective(), validation)
-    return task, (OutputFolder(folder, system, lambda tensors: tensors),)
+    return task, (OutputFolder(folder, system, lambda tensors: tensors, _aligner(config, prepared)),)
 
 
 def _require_memory(config: RunConfig, prepared: Prepared) -> None:
@@ -83,9 +88,11 @@ def _two_directions(
     back = TranslationSystem.make(reverse_config(config), both, seed + 1)
     pair = TranslationPair(there.model, back.model).to(device)
     objective = Symmetric(weight, there.objective())
+    learned = _aligner(config, prepared)
+    turned_aligner = None if learned is None else learned.turned()
     outputs = (
-        OutputFolder(folder, there, lambda tensors: direction(tensors, "onward")),
-        OutputFolder(reverse_folder(folder), back, lambda tensors: direction(tensors, "back")),
+        OutputFolder(folder, there, lambda tensors: direction(tensors, "onward"), learned),
+        OutputFolder(reverse_folder(folder), back, lambda tensors: direction(tensors, "back"), turned_aligner),
     )
     groups, validation = [ParameterGroup(list(pair.parameters()))], None
     if prepared.dev:
@@ -95,6 +102,11 @@ def _two_directions(
         onward = there.validation(prepared.dev, gold, device, processes)
         validation = PairValidation(onward, back.validation(turned, turned_gold, device, processes))
     return Task(pair, groups, objective, validation), outputs
+
+
+def _aligner(config: RunConfig, prepared: Prepared) -> Aligner | None:
+    """What the model folder aligns by; not where attention is taught links, which then come from it."""
+    return prepared.aligner if config.data.aligner and config.objective.supervision is None else None
 
 
 def _gold(config: RunConfig, prepared: Prepared) -> list[Links] | None:

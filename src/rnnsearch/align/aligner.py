@@ -1,0 +1,196 @@
+"""The Aligner: links between the words of sentence pairs, from what it learned of a training text that has none.
+
+The text is cut into subwords several ways, coarse and fine, each with a lexicon of its own; what they say of a pair of
+words is averaged (after Asgari et al. 2020, "Subword sampling for low resource word alignment").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import starmap
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from rnnsearch.align.hmm import JUMPS
+from rnnsearch.align.lexicon import Direction, Lexicon, learn
+from rnnsearch.errors import ModelError, RnnsearchError
+from rnnsearch.files import atomic_folder
+from rnnsearch.metrics.alignment_error import alignment_error
+from rnnsearch.text.alignments import Link, Links
+from rnnsearch.text.spans import spoken_spans
+from rnnsearch.text.subwords import bpe_from_counts
+from rnnsearch.text.tokenizer import Tokenizer
+from rnnsearch.text.words import count_chunks
+from rnnsearch.weights import read_weights, save_weights
+
+FOLDER = "aligner"
+"""Its name in a model folder, and in one of prepared data."""
+SIZES = (1000, 2000, 5000)
+"""Symbols a side of each way to cut text, at most."""
+EVENTS = 30_000_000
+"""Pairs of positions that a lexicon is learned from, at most; of a larger corpus, sentence pairs at even distances."""
+THRESHOLD = 0.15
+"""A link's least weight, where no links made by hand say better."""
+THRESHOLDS = tuple(round(0.01 * n, 2) for n in range(2, 51))
+TABLES = "tables.safetensors"
+
+Span = tuple[int, int]
+Weights = Float[np.ndarray, "I J"]
+Each = Callable[[Callable[..., Any], Iterable[tuple[Any, ...]]], Iterable[Any]]
+
+
+class Cut(NamedTuple):
+    """One way to cut both languages, and what was learned of its symbols."""
+
+    source: Tokenizer
+    target: Tokenizer
+    lexicon: Lexicon
+
+
+class Pair(NamedTuple):
+    """A sentence pair with the characters [start, end) of the units on each side that are to be linked."""
+
+    source: str
+    target: str
+    source_units: Sequence[Span]
+    target_units: Sequence[Span]
+
+    @classmethod
+    def of_words(cls, source: str, target: str) -> Pair:
+        """The units are words, without the punctuation around them: a full stop says nothing of the word before it."""
+        return cls(source, target, spoken_spans(source), spoken_spans(target))
+
+
+@dataclass(frozen=True)
+class Aligner:
+    """Aligns raw text, by all its cuts together; `threshold`: the least weight of a link."""
+
+    cuts: tuple[Cut, ...]
+    threshold: float = THRESHOLD
+
+    def weights(self, pairs: Sequence[Pair]) -> list[Weights]:
+        """[target units, source units] of each pair, 0 to 1: the geometric mean of how likely the target unit comes of
+        the source unit, and the source unit of the target unit."""
+        shape = [(len(pair.target_units), len(pair.source_units)) for pair in pairs]
+        there, back = ([np.zeros(size, np.float32) for size in shape] for _ in range(2))
+        sides = [[lowered(text) for text in texts] for texts in ([p.source for p in pairs], [p.target for p in pairs])]
+        for source, target, lexicon in self.cuts:
+            cut = [tokenizer.segment(texts) for tokenizer, texts in zip((source, target), sides, strict=True)]
+            ids = [[np.array(s.ids, dtype=np.int64) for s in side] for side in cut]
+            for n, forward, backward in lexicon.links(*ids):
+                s = _shares(pairs[n].source_units, cut[0][n].offsets)
+                t = _shares(pairs[n].target_units, cut[1][n].offsets)
+                there[n] += _mean(t) @ forward @ s.T
+                back[n] += t @ backward @ _mean(s).T
+        return [np.sqrt(f * b) / len(self.cuts) for f, b in zip(there, back, strict=True)]
+
+    def links(self, pairs: Sequence[Pair]) -> list[set[Link]]:
+        """The links (source unit, target unit) of each pair: those with the threshold's weight or more."""
+        return [_links(weights, self.threshold) for weights in self.weights(pairs)]
+
+    def tuned(self, pairs: Sequence[Pair], gold: Sequence[Links]) -> Aligner:
+        """With the threshold, of `THRESHOLDS`, that has the least alignment error rate on links made by hand."""
+        weights = self.weights(pairs)
+        errors = {t: alignment_error([_links(one, t) for one in weights], gold).aer for t in THRESHOLDS}
+        return replace(self, threshold=min(THRESHOLDS, key=lambda t: (errors[t], abs(t - self.threshold))))
+
+    def turned(self) -> Aligner:
+        """Of the other direction."""
+        return replace(self, cuts=tuple(Cut(cut.target, cut.source, cut.lexicon.turned()) for cut in self.cuts))
+
+    def save(self, folder: Path) -> None:
+        """Write a folder, whole or not at all."""
+        tables = {"threshold": torch.tensor([self.threshold], dtype=torch.float64)}
+        with atomic_folder(folder) as temporary:
+            for n, (source, target, lexicon) in enumerate(self.cuts):
+                source.save(temporary / f"source.{n}.json")
+                target.save(temporary / f"target.{n}.json")
+                tables[f"{n}.pairs"] = torch.from_numpy(lexicon.pairs)
+                for name, model in (("forward", lexicon.forward), ("backward", lexicon.backward)):
+                    tables |= {f"{n}.{name}.{key}": torch.from_numpy(x) for key, x in model._asdict().items()}
+            save_weights(temporary / TABLES, tables)
+
+    @staticmethod
+    def load(folder: Path) -> Aligner:
+        """Read what `save` wrote. Errors: ModelError for a damaged or foreign folder."""
+        tables = read_weights(folder / TABLES)
+        cuts, n = [], 0
+        while f"{n}.pairs" in tables:
+            source, target = (Tokenizer.load(folder / f"{side}.{n}.json") for side in ("source", "target"))
+            cuts.append(Cut(source, target, _lexicon(folder, tables, n, len(source), len(target))))
+            n += 1
+        threshold = tables.get("threshold")
+        if not cuts or threshold is None or threshold.shape != (1,):
+            raise ModelError(f"{folder / TABLES}: must hold an aligner's tables; got others")
+        return Aligner(tuple(cuts), float(threshold))
+
+
+def learn_aligner(sources: Sequence[str], targets: Sequence[str], each: Each = starmap) -> Aligner:
+    """An aligner from sentence pairs of raw text; `each` calls a function with each of some tasks, in order.
+
+    Errors: RnnsearchError where no pair has text on both sides.
+    """
+    each_pair = zip(map(lowered, sources), map(lowered, targets), strict=True)
+    both = [(s, t) for s, t in each_pair if s.strip() and t.strip()]
+    if not both:
+        raise RnnsearchError("an aligner must be learned from sentence pairs with text on both sides; got none")
+    lowered_sources, lowered_targets = (list(side) for side in zip(*both, strict=True))
+    cuts: dict[tuple[str, str], Cut] = {}
+    for cut in each(learn_cut, ((lowered_sources, lowered_targets, size) for size in SIZES)):
+        cuts.setdefault((cut.source.fingerprint(), cut.target.fingerprint()), cut)  # a small text has few symbols
+    return Aligner(tuple(cuts.values()))
+
+
+def learn_cut(sources: Sequence[str], targets: Sequence[str], size: int) -> Cut:
+    """One cut, of at most so many symbols a side."""
+    source, target = (bpe_from_counts(count_chunks(side), size, 1) for side in (sources, targets))
+    s, t = (tokenizer.ids(side) for tokenizer, side in ((source, sources), (target, targets)))
+    step = max(1, -(-sum(len(x) * len(y) for x, y in zip(s, t, strict=True)) // EVENTS))
+    ids = [[np.array(row, dtype=np.int64) for row in side[::step]] for side in (s, t)]
+    return Cut(source, target, learn(ids[0], ids[1], (len(source), len(target))))
+
+
+def lowered(text: str) -> str:
+    """In lower case, character by character, so that every place in the text stays what it was."""
+    return "".join(low if len(low := c.lower()) == 1 else c for c in text)
+
+
+def _links(weights: Weights, threshold: float) -> set[Link]:
+    rows, columns = np.nonzero(weights >= threshold)
+    return set(zip(columns.tolist(), rows.tolist(), strict=True))
+
+
+def _shares(units: Sequence[Span], symbols: Sequence[Span]) -> Float[np.ndarray, "units symbols"]:
+    """How much of each symbol's characters lies in each unit."""
+    (u, v), (s, e) = (np.array(spans, dtype=np.int64).reshape(-1, 2).T for spans in (units, symbols))
+    common = np.minimum(v[:, None], e) - np.maximum(u[:, None], s)
+    shares: Float[np.ndarray, "units symbols"] = (common.clip(0) / np.maximum(e - s, 1)).astype(np.float32)
+    return shares
+
+
+def _mean(shares: Float[np.ndarray, "units symbols"]) -> Float[np.ndarray, "units symbols"]:
+    """Over a unit's symbols."""
+    mean: Float[np.ndarray, "units symbols"] = shares / np.maximum(shares.sum(axis=1, keepdims=True), np.float32(1e-9))
+    return mean
+
+
+def _lexicon(folder: Path, tables: dict[str, torch.Tensor], n: int, sources: int, targets: int) -> Lexicon:
+    """Errors: ModelError where a table does not fit the others or is not of probabilities."""
+    pairs = tables[f"{n}.pairs"]
+    found = [pairs.dtype == torch.int64, pairs.dim() == 1]
+    found.append(not len(pairs) or bool((pairs.diff() > 0).all() and pairs[0] >= 0 and pairs[-1] < sources * targets))
+    models = []
+    for name, states, emitted in (("forward", sources, targets), ("backward", targets, sources)):
+        shapes = {"seen": len(pairs), "unseen": states, "none": emitted, "jumps": JUMPS}
+        own = {key: tables.get(f"{n}.{name}.{key}", torch.zeros(0)) for key in shapes}
+        found += [own[key].shape == (size,) and own[key].dtype == torch.float32 for key, size in shapes.items()]
+        found += [bool(((table >= 0) & (table <= 1)).all()) for table in own.values()]
+        models.append(Direction(**{key: table.numpy() for key, table in own.items()}))
+    if not all(found):
+        raise ModelError(f"{folder / TABLES}: must hold an aligner's tables; got others")
+    return Lexicon(pairs.numpy(), *models)

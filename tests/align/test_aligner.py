@@ -1,0 +1,168 @@
+"""The aligner over raw text: cuts, units, folders."""
+
+import json
+import random
+from itertools import starmap
+
+import numpy as np
+import pytest
+import torch
+
+from rnnsearch.align import aligner as module
+from rnnsearch.align.aligner import TABLES, Aligner, Pair, learn_aligner, learn_cut, lowered
+from rnnsearch.errors import ModelError, RnnsearchError
+from rnnsearch.metrics.alignment_error import alignment_error
+from rnnsearch.text.alignments import Links, parse_pharaoh
+from rnnsearch.weights import read_weights, save_weights
+
+WORDS = {"house": "Haus", "tree": "Baum", "child": "Kind", "water": "Wasser", "street": "Straße", "bread": "Brot"}
+ARTICLES = {"the": "Das", "a": "ein", "my": "mein", "no": "kein"}
+SEEN = {"sees": "sieht", "buys": "kauft", "finds": "findet", "wants": "will"}
+
+
+def sentences(count, seed):
+    """English and a German that puts the verb last; the links of each."""
+    rng, rows = random.Random(seed), []
+    for _ in range(count):
+        (a, b), (one, two) = rng.sample(list(ARTICLES), 2), rng.sample(list(WORDS), 2)
+        verb = rng.choice(list(SEEN))
+        target = f"{ARTICLES[a]} {WORDS[one]} {ARTICLES[b]} {WORDS[two]} {SEEN[verb]}."
+        rows.append((f"{a} {one} {verb} {b} {two}.".capitalize(), target))
+    return rows
+
+
+GOLD = frozenset({(0, 0), (1, 1), (2, 4), (3, 2), (4, 3)})
+
+
+@pytest.fixture(scope="module")
+def learned():
+    return learn_aligner(*zip(*sentences(300, seed=1), strict=True))
+
+
+def test_words_of_new_sentences_are_aligned(learned):
+    new = sentences(60, seed=2)
+    found = learned.links(list(starmap(Pair.of_words, new)))
+    assert alignment_error(found, [Links(GOLD, GOLD)] * len(new)).aer < 0.05
+
+
+def test_case_and_punctuation_mean_nothing(learned):
+    plain = Pair.of_words("the tree sees a house", "das Baum ein Haus sieht")
+    one, two = learned.links([plain, Pair.of_words('"The TREE sees a house!"', "DAS Baum, ein Haus sieht?!")])
+    assert one == two == GOLD
+
+
+def test_symbols_can_be_the_units(learned):
+    """Of a text without spaces, too: each word's characters as one unit, or two."""
+    source, target = "The tree sees a house.", "Das Baum ein Haus sieht."
+    ends = [(0, 3), (4, 6), (6, 8), (9, 13), (14, 15), (16, 21)]
+    words = Pair.of_words(source, target)
+    [found] = learned.links([Pair(source, target, ends, words.target_units)])
+    assert {(1, 1), (2, 1)} <= found, "both halves of 'tree'"
+    [weights], [halves] = learned.weights([words]), learned.weights([Pair(source, target, ends, words.target_units)])
+    np.testing.assert_allclose(weights[:, 0], halves[:, 0], rtol=1e-5)
+
+
+def test_nothing_to_align(learned):
+    pairs = list(starmap(Pair.of_words, [("", ""), ("The tree", ""), ("", "Das Baum"), ("  ", "."), ("💧", "水")]))
+    assert learned.links(pairs)[:3] == [set(), set(), set()]
+    assert [w.shape for w in learned.weights(pairs)] == [(0, 0), (0, 2), (2, 0), (1, 0), (1, 1)]
+    assert learned.links([]) == []
+
+
+def test_the_other_direction(learned):
+    pairs = [Pair.of_words(source, target) for source, target in sentences(5, seed=3)]
+    turned = [Pair(p.target, p.source, p.target_units, p.source_units) for p in pairs]
+    back = learned.turned().links(turned)
+    assert [{(j, i) for i, j in one} for one in back] == learned.links(pairs)
+
+
+def test_a_threshold_is_chosen_by_links_made_by_hand(learned, monkeypatch):
+    """The nearest to the usual one of those that err least."""
+    weights = np.array([[0.9, 0.3], [0.05, 0.6]])
+    monkeypatch.setattr(Aligner, "weights", lambda _self, pairs: [weights] * len(pairs))
+    for links, threshold in (("0-0 1-1", 0.31), ("0-0 1-1 1-0", 0.15), ("0-0 1-1 1-0 0-1", 0.05)):
+        assert learned.tuned([Pair.of_words("a b", "c d")], [parse_pharaoh(links, "here")]).threshold == threshold
+
+
+def test_small_texts_are_cut_once():
+    """Where the text has too few symbols for the larger sizes, what they would make again is left out."""
+    assert len(learn_aligner(["a b c"], ["x y z"]).cuts) == 1
+
+
+def test_large_texts_are_thinned_out(monkeypatch):
+    seen = []
+    monkeypatch.setattr(module, "EVENTS", 300)
+    monkeypatch.setattr(module, "learn", lambda s, t, _: seen.append((len(s), len(t))))
+    learn_cut(["a b c d e"] * 100, ["v w x y z"] * 100, 400)
+    [(sources, targets)] = seen
+    assert sources == targets <= 300 / 25
+
+
+def test_there_must_be_text_on_both_sides():
+    with pytest.raises(RnnsearchError, match="must be learned from sentence pairs with text on both sides; got none"):
+        learn_aligner(["a", " "], ["", "b"])
+
+
+@pytest.mark.parametrize("text", ["Straße ÄÖ", "İstanbul DİYARBAKIR", "ΣΊΣΥΦΟΣ", "ﬁ Ǆ 漢字 💧", ""])
+def test_lower_case_moves_nothing(text):
+    assert len(lowered(text)) == len(text)
+    assert [low for low, c in zip(lowered(text), text, strict=True) if len(c.lower()) == 1] == [
+        c.lower() for c in text if len(c.lower()) == 1
+    ]
+
+
+def test_a_folder_gives_it_back(learned, tmp_path):
+    learned.tuned([Pair.of_words("The tree", "Das Baum")], [Links(GOLD, GOLD)]).save(tmp_path / "a")
+    again = Aligner.load(tmp_path / "a")
+    pairs = list(starmap(Pair.of_words, sentences(20, seed=6)))
+    for one, two in zip(learned.weights(pairs), again.weights(pairs), strict=True):
+        np.testing.assert_array_equal(one, two)
+    learned.save(tmp_path / "a")
+    assert Aligner.load(tmp_path / "a").threshold == pytest.approx(learned.threshold)
+
+
+def changed(name, change):
+    def write(folder):
+        tables = read_weights(folder / TABLES)
+        save_weights(folder / TABLES, tables | {name: change(tables[name])})
+
+    return write
+
+
+def without(name):
+    def write(folder):
+        tables = read_weights(folder / TABLES)
+        save_weights(folder / TABLES, {key: table for key, table in tables.items() if key != name})
+
+    return write
+
+
+def empty_tokenizer(folder):
+    (folder / "target.0.json").write_text(json.dumps({"model": {}}))
+
+
+DAMAGE = {
+    "no tables": lambda folder: (folder / TABLES).unlink(),
+    "not tables": lambda folder: (folder / TABLES).write_bytes(b"no"),
+    "another tokenizer": empty_tokenizer,
+    "no tokenizer": lambda folder: (folder / "source.0.json").unlink(),
+    "no threshold": without("threshold"),
+    "no pairs": without("0.pairs"),
+    "no forward model": without("0.forward.seen"),
+    "fewer probabilities": changed("0.forward.seen", lambda table: table[:-1]),
+    "pairs beyond the vocabulary": changed("0.pairs", lambda table: table + 10**9),
+    "pairs in disorder": changed("0.pairs", lambda table: table.flip(0)),
+    "pairs of floats": changed("0.pairs", lambda table: table.double()),
+    "not probabilities": changed("0.backward.none", lambda table: table - 1),
+    "not numbers": changed("0.forward.jumps", lambda table: table * torch.nan),
+    "thresholds": changed("threshold", lambda table: table.repeat(2)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_folder_is_one_sentence(learned, tmp_path, damage):
+    learned.save(tmp_path / "a")
+    DAMAGE[damage](tmp_path / "a")
+    with pytest.raises(ModelError) as error:
+        Aligner.load(tmp_path / "a")
+    assert str(tmp_path / "a") in str(error.value) and "\n" not in str(error.value)

@@ -1,0 +1,90 @@
+"""The aligner that prepared data hold, and where they hold none."""
+
+from dataclasses import replace
+
+import pytest
+
+from rnnsearch.align.aligner import THRESHOLD, Aligner, Pair
+from rnnsearch.data import prepare as module
+from rnnsearch.data.prepare import prepare
+from rnnsearch.data.prepared import Prepared
+from rnnsearch.text.alignments import Links
+from tests.data.toys import config, contents, write
+
+NUMBERS = ["one", "two", "three", "four", "five", "six", "seven"]
+ZAHLEN = ["eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben"]
+
+
+def rows(count=60):
+    """Three numbers a sentence, said in the other order there; with their links."""
+    chosen = [(n % 7, (n // 7 + n + 1) % 7, (3 * n + 2) % 7) for n in range(count)]
+    return [
+        (" ".join(NUMBERS[i] for i in own), " ".join(ZAHLEN[i] for i in reversed(own)), "0-2 1-1 2-0")
+        for own in dict.fromkeys(chosen)
+    ]
+
+
+def aligned_words(prepared: Prepared, source: str, target: str) -> set[tuple[int, int]]:
+    assert prepared.aligner is not None
+    return prepared.aligner.links([Pair.of_words(source, target)])[0]
+
+
+def test_a_corpus_without_links_has_an_aligner(tmp_path):
+    spec = write(tmp_path, "train", [row[:2] for row in rows()])
+    prepared = prepare(config(tmp_path, train=[spec], dev_size=2, test_size=2), tmp_path / "data")
+    assert aligned_words(prepared, "six two three", "drei zwei sechs") == {(0, 2), (1, 1), (2, 0)}
+    assert not prepared.facts["aligned"]
+    assert Prepared.open(tmp_path / "data").aligner is not None
+
+
+def test_it_can_be_left_out(tmp_path):
+    spec = write(tmp_path, "train", [row[:2] for row in rows()])
+    without = config(tmp_path, train=[spec], dev_size=2, test_size=2, aligner=False)
+    prepared = prepare(without, tmp_path / "data")
+    assert prepared.aligner is None and not (tmp_path / "data" / "aligner").exists()
+    with_one = config(tmp_path, train=[spec], dev_size=2, test_size=2)
+    assert Prepared.open(tmp_path / "data", with_one).aligner is None, (
+        "it has no part in training: the data still serve"
+    )
+
+
+def test_dev_links_choose_its_threshold(tmp_path, monkeypatch):
+    asked = []
+
+    def tuned(aligner: Aligner, pairs: list[Pair], gold: list[Links]) -> Aligner:
+        asked.append((pairs, gold))
+        return replace(aligner, threshold=0.07)
+
+    monkeypatch.setattr(Aligner, "tuned", tuned)
+    given = rows()
+    write(tmp_path, "train", [row[:2] for row in given[10:]])
+    write(tmp_path, "dev", given[:10])
+    files = {"train": ["train.en|train.de"], "dev": "dev.en|dev.de", "test_size": 0}
+    chosen = prepare(config(tmp_path, **files, dev_alignments="dev.align"), tmp_path / "chosen").aligner
+    assert chosen is not None and chosen.threshold == 0.07
+    links = frozenset({(0, 2), (1, 1), (2, 0)})
+    assert asked == [([Pair.of_words(*row[:2]) for row in given[:10]], [Links(links, links)] * 10)]
+    usual = prepare(config(tmp_path, **files), tmp_path / "usual").aligner
+    assert usual is not None and usual.threshold == THRESHOLD
+
+
+@pytest.mark.parametrize("chunk", [7, 1000])
+def test_it_is_learned_from_rows_at_even_distances(tmp_path, monkeypatch, chunk):
+    learned = []
+    monkeypatch.setattr("rnnsearch.data.passes.CHUNK", chunk)
+    monkeypatch.setattr(module, "ALIGNER_ROWS", 20)
+    original = module.learn_aligner
+    monkeypatch.setattr(module, "learn_aligner", lambda s, t, each: learned.append((s, t)) or original(s, t, each))
+    pairs = [(f"word{n} a", f"wort{n} b") for n in range(58)]
+    spec = write(tmp_path, "train", pairs)
+    prepare(config(tmp_path, train=[spec], dev_size=0, test_size=0), tmp_path / "data")
+    [(sources, targets)] = learned
+    assert list(zip(sources, targets, strict=True)) == pairs[::3]
+
+
+def test_any_number_of_processes_learns_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "ALIGNED_ALONE", 0)
+    spec = write(tmp_path, "train", [row[:2] for row in rows()])
+    given = config(tmp_path, train=[spec], dev_size=2, test_size=2)
+    one, two = (contents(prepare(given, tmp_path / str(n), processes=n).folder / "aligner") for n in (1, 2))
+    assert one == two and len(one) >= 3
