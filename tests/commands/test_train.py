@@ -27,6 +27,17 @@ def test_train_makes_a_model_folder_and_says_what_next(trained, model):
     assert run_config.load(model / "config.toml").training.max_updates == 100
 
 
+def test_the_aligner_has_no_part_in_training(cli, corpus):
+    """The network is the same to the bit without it."""
+    weights = []
+    for name, on in (("with", "true"), ("without", "false")):
+        settings = (f"folder={name}", f"data.aligner={on}", "training.max_updates=5")
+        assert cli("train", corpus / "run.toml", "--set", *settings).code == 0
+        assert (corpus / name / "aligner").is_dir() is (on == "true")
+        weights.append((corpus / name / "model.safetensors").read_bytes())
+    assert weights[0] == weights[1]
+
+
 @pytest.fixture
 def folder(corpus: Path, tmp_path: Path) -> Path:
     """A copy of the corpus and its run file, to be changed."""

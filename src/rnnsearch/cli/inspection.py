@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rnnsearch.align.aligner import FOLDER, Aligner
 from rnnsearch.config import ModelConfig, RunConfig
 from rnnsearch.kernels.native import choice
 from rnnsearch.kernels.native.library import status
@@ -93,10 +94,20 @@ def _model(system: System[Any], folder: Path) -> dict[str, str]:
         "Parameters": f"{system.parameters:,} ({megabytes:.1f} MB)",
         "Vocabulary": f"{len(system.source):,} source and {len(system.target):,} target symbols: {units}",
         **_layers(model),
+        "Alignments": _alignments(system, folder),
         "Search": _search(config),
         "On this machine": system.fastest(config.search.precision).what,
         "Weights' SHA-256": sha256_of(folder / WEIGHTS),
     }
+
+
+def _alignments(system: System[Any], folder: Path) -> str:
+    """What they come from."""
+    if not (folder / FOLDER).is_dir():
+        return "by attention" if system.can("align") else "none"
+    aligner = Aligner.load(folder / FOLDER)
+    pairs = sum(len(cut.lexicon.pairs) for cut in aligner.cuts)
+    return f"by an aligner of {pairs:,} pairs of symbols; links have a weight of {aligner.threshold:g} or more"
 
 
 def _layers(model: ModelConfig) -> dict[str, str]:
