@@ -141,10 +141,17 @@ def test_symmetrised_links_lie_between_intersection_and_union():
         assert grown == symmetrise(backward, forward, "grow-diag")
 
 
+def test_grow_diag_final_and_adds_links_of_free_words():
+    """First of the forward direction; of words that are free on both sides alone."""
+    forward, backward = {(0, 0), (5, 3), (4, 6)}, {(0, 0), (5, 4), (2, 3), (2, 6), (7, 7)}
+    assert symmetrise(forward, backward, "grow-diag") == {(0, 0)}
+    assert symmetrise(forward, backward, "grow-diag-final-and") == {(0, 0), (5, 3), (4, 6), (7, 7)}
+
+
 def test_unknown_symmetrisation():
     with pytest.raises(ConfigError) as caught:
         symmetrise(set(), set(), "grow-daig")
-    message = "symmetrisation must be one of intersection, union, grow-diag"
+    message = "symmetrisation must be one of intersection, union, grow-diag, grow-diag-final-and"
     assert str(caught.value) == f'{message}; got "grow-daig" (did you mean "grow-diag"?)'
 
 

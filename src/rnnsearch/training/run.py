@@ -17,6 +17,7 @@ from rnnsearch.kernels.recorded import WIDTH_MULTIPLE
 from rnnsearch.processes import Processes, restarted
 from rnnsearch.systems.checks import check
 from rnnsearch.systems.folder import CONFIG
+from rnnsearch.training.estimate import estimate
 from rnnsearch.training.finish import describe_all, describe_run, finish
 from rnnsearch.training.loop import Trainer
 from rnnsearch.training.progress import Reporter, RunLog, TensorBoard, Together
@@ -109,6 +110,10 @@ def _train(
         trainer.resume()
         everyone.message(f"going on from update {trainer.state.update} ({trainer.last})")
     _agree(trainer, prepared, processes)
+    if trainer.state.update == 0:
+        symbols = prepared.facts["symbols"][prepared.direction.target] + len(prepared.train)
+        if said := estimate(trainer, symbols):
+            everyone.message(said)
     if processes.first:
         write_text(folder / CONFIG, run_config.dump(config))
     reason = trainer.run()
