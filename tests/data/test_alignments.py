@@ -96,6 +96,7 @@ def test_alignments_that_do_not_fit_are_refused(tmp_path, lines, message):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
+        ({"alignments": "aligner", "aligner": False}, '`alignments = "aligner"` needs `aligner = true`'),
         ({"alignments": ["a", "b"]}, "`alignments` must be one file for each file of `train`; got 2 for 1"),
         ({"dev_alignments": "a"}, "`dev_alignments` have no effect without `dev`"),
         ({"test_alignments": "a"}, "`test_alignments` have no effect without `test`"),

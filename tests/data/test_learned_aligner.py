@@ -6,6 +6,7 @@ import pytest
 
 from rnnsearch.align.aligner import THRESHOLD, Aligner, Pair
 from rnnsearch.data import prepare as module
+from rnnsearch.data.passes import _aligned
 from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.text.alignments import Links
@@ -35,6 +36,28 @@ def test_a_corpus_without_links_has_an_aligner(tmp_path):
     assert aligned_words(prepared, "six two three", "drei zwei sechs") == {(0, 2), (1, 1), (2, 0)}
     assert not prepared.facts["aligned"]
     assert Prepared.open(tmp_path / "data").aligner is not None
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_its_links_are_what_attention_learns_where_asked(tmp_path, monkeypatch, processes):
+    monkeypatch.setattr("rnnsearch.data.passes.CHUNK", 17)
+    monkeypatch.setattr("rnnsearch.data.passes.ALIGNED", 5)
+    write(tmp_path, "train", rows())
+    files = {"train": ["train.en|train.de"], "dev_size": 2, "test_size": 2}
+    guided = config(tmp_path, **files, alignments="aligner")
+    prepared = prepare(guided, tmp_path / "data", processes=processes)
+    by_hand = prepare(config(tmp_path, **files, alignments=["train.align"]), tmp_path / "by-hand")
+    assert prepared.facts["aligned"] and prepared.facts["links"] == by_hand.facts["links"] > 0
+    found, gold = prepared.train.links, by_hand.train.links
+    assert found is not None and gold is not None
+    assert [found.row(n).tolist() for n in range(len(found))] == [gold.row(n).tolist() for n in range(len(gold))]
+    assert Prepared.open(tmp_path / "data", guided).train.links is not None
+
+
+def test_a_row_that_lacks_a_side_has_no_link(tmp_path):
+    spec = write(tmp_path, "train", [row[:2] for row in rows()])
+    aligner = prepare(config(tmp_path, train=[spec], dev_size=0, test_size=0), tmp_path / "data").folder / "aligner"
+    assert _aligned(aligner, ["one two", "", "one"], ["", "eins", "eins"]) == ["", "", "0-0"]
 
 
 def test_it_can_be_left_out(tmp_path):

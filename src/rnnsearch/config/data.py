@@ -50,9 +50,10 @@ class DataConfig(Table):
     one pair in twenty."""
     test_size: Count = 1000
     """Pairs split off for test where `test` is not given. 0: no test set. Without this option as few as for dev."""
-    alignments: list[str] | None = None
-    """Word alignments in the Pharaoh format, one file for each of `train`, line by line: what `[objective.supervision]`
-    learns from. A listed corpus brings its own."""
+    alignments: list[str] | Literal["aligner"] | None = None
+    """Word alignments of the training text, which `[objective.supervision]` learns from: files in the Pharaoh format,
+    one for each of `train`, line by line; or `"aligner"`, for the links that the aligner (below) finds. A listed corpus
+    may bring its own."""
     dev_alignments: str | None = None
     """Word alignments of `dev`, for `training.metric = "aer"`."""
     test_alignments: str | None = None
@@ -72,11 +73,14 @@ class DataConfig(Table):
             raise ValueError("must name exactly one of `corpus` (see `rnnsearch data list`) and `train` (files)")
         if self.corpus is not None and (self.dev is not None or self.test is not None):
             raise ValueError("`dev` and `test` have no effect with `corpus`: a listed corpus brings its own split")
-        if self.corpus is not None and (self.alignments or self.dev_alignments or self.test_alignments):
+        files = self.alignment_files
+        if self.corpus is not None and (files or self.dev_alignments or self.test_alignments):
             raise ValueError("`alignments` have no effect with `corpus`: a listed corpus brings its own, if it has any")
-        if self.alignments is not None and len(self.alignments) != len(self.train or []):
-            got = f"{len(self.alignments)} for {len(self.train or [])}"
+        if files is not None and len(files) != len(self.train or []):
+            got = f"{len(files)} for {len(self.train or [])}"
             raise ValueError(f"`alignments` must be one file for each file of `train`; got {got}")
+        if self.alignments == "aligner" and not self.aligner:
+            raise ValueError('`alignments = "aligner"` needs `aligner = true`')
         for part, text, links in (("dev", self.dev, self.dev_alignments), ("test", self.test, self.test_alignments)):
             if links is not None and text is None:
                 raise ValueError(f"`{part}_alignments` have no effect without `{part}`")
@@ -86,6 +90,11 @@ class DataConfig(Table):
             if side in self.sides[:number]:
                 raise ValueError(f"source and target must be two languages; got {side} twice")
         return self
+
+    @property
+    def alignment_files(self) -> list[str] | None:
+        """The files of `alignments`, where these are files."""
+        return None if self.alignments == "aligner" else self.alignments
 
     @property
     def sources(self) -> tuple[str, ...]:

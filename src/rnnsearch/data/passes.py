@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rnnsearch.align.aligner import Aligner, Pair
 from rnnsearch.config import CleaningConfig
 from rnnsearch.data.cleaning import Tally, fault, row_key
 from rnnsearch.data.corpus import Chunk, Row, read_chunks
@@ -30,6 +31,8 @@ from rnnsearch.text.words import count_chunks
 
 CHUNK = 20_000
 """Rows worked on at a time by one process."""
+ALIGNED = 500
+"""Of these, rows aligned at a time: each takes a matrix of all its pairs of words."""
 
 KeyTable = npt.NDArray[Any]
 """Of `key_type`, [rows]; documents are numbered through the corpus."""
@@ -224,22 +227,31 @@ class SavedTokenizer(NamedTuple):
 
 
 def encode(
-    span: Span, parts: Parts, tokenizers: tuple[SavedTokenizer, ...]
+    span: Span, parts: Parts, tokenizers: tuple[SavedTokenizer, ...], guide: Path | None
 ) -> tuple[list[tuple[bytes, npt.NDArray[np.uint64]]], list[int]]:
-    """Segment a chunk's training rows by the sides' saved tokenizers: the symbols of each side, then links, as the
-    values and how many each row has; and the unknown symbols of each side."""
+    """Segment a chunk's training rows by the sides' saved tokenizers: the symbols of each side, then links (the text's
+    own or, where it has none, those of the saved aligner `guide`), as the values and how many each row has; and the
+    unknown symbols of each side."""
     texts = [list(compress(span.column(number), parts == TRAIN)) for number in range(len(span.paths))]
     columns, unknown = [], []
     for column, saved in zip(texts, tokenizers, strict=False):
         flat, sizes = _stretches(saved).ids(column)
         columns.append((flat.astype(id_type(_loaded(saved))).tobytes(), sizes.astype(np.uint64)))
         unknown.append(int(np.count_nonzero(flat == UNK)))
-    if len(texts) > len(tokenizers):
+    lines = texts[-1] if len(texts) > len(tokenizers) else None if guide is None else _aligned(guide, *texts)
+    if lines is not None:
         source, target = (_loaded(saved).segment(column) for column, saved in zip(texts, tokenizers, strict=False))
-        links = links_of_rows(source, target, texts[-1])
+        links = links_of_rows(source, target, lines)
         counts = links.lengths(np.arange(len(links))).astype(np.uint64)
         columns.append((links.flat.astype(LINK_TYPE).tobytes(), counts))
     return columns, unknown
+
+
+def _aligned(guide: Path, sources: list[str], targets: list[str]) -> list[str]:
+    """The links of rows by a saved aligner, in the Pharaoh format; a row that lacks a side has none."""
+    aligner, pairs = Aligner.load(guide), list(map(Pair.of_words, sources, targets))
+    pieces = (pairs[n : n + ALIGNED] for n in range(0, len(pairs), ALIGNED))
+    return [format_pharaoh(links) for piece in pieces for links in aligner.links(piece)]
 
 
 def id_type(tokenizer: Tokenizer) -> np.dtype[Any]:

@@ -123,7 +123,8 @@ def _source(config: RunConfig, cache: Path | None, progress: Progress | None) ->
     files: dict[str, Any] = {part: f"{part}.{corpus.source}|{part}.{corpus.target}" for part in HELD_OUT}
     files["train"] = [f"train.{corpus.source}|train.{corpus.target}"]
     if corpus.aligned:
-        files |= {f"{part}_alignments": f"{part}.align" for part in HELD_OUT} | {"alignments": ["train.align"]}
+        files |= {f"{part}_alignments": f"{part}.align" for part in HELD_OUT}
+        files["alignments"] = data.alignments or ["train.align"]
     facts = {"corpus": corpus.name, "licence": corpus.licence, "attribution": corpus.attribution}
     return _Source(data.model_copy(update=files), catalog.get(corpus.name, cache, progress), facts)
 
@@ -137,7 +138,7 @@ def _given(source: _Source) -> dict[Part, _HeldOut]:
 def _files(data: DataConfig) -> list[str]:
     """All files that `[data]` names."""
     single = (data.dev, data.test, data.dev_alignments, data.test_alignments)
-    specs = [*(data.train or []), *(data.alignments or []), *(spec for spec in single if spec)]
+    specs = [*(data.train or []), *(data.alignment_files or []), *(spec for spec in single if spec)]
     return [name for spec in specs for part in spec.split("|") if (name := part.strip())]
 
 
@@ -148,8 +149,8 @@ def _write(config: RunConfig, source: _Source, folder: Path, pool: Pool) -> dict
     wanted = dict(zip(HELD_OUT, (data.dev_size, data.test_size), strict=True))
     splits = any(size for part, size in wanted.items() if part not in given)
     rules = Rules(data.sides, data.cleaning, splits, documents)
-    with CleanedText(folder, rules, aligned=data.alignments is not None) as cleaned:
-        tally = cleaned.read(data.train or [], source.base, data.alignments, pool)
+    with CleanedText(folder, rules, aligned=data.alignment_files is not None) as cleaned:
+        tally = cleaned.read(data.train or [], source.base, data.alignment_files, pool)
         keys = cleaned.keys()
         kept = _without_duplicates(data, cleaned, keys, tally)
         if not kept.any():
@@ -166,9 +167,12 @@ def _write(config: RunConfig, source: _Source, folder: Path, pool: Pool) -> dict
             raise DataError("no training pair is left beside dev and test (lower data.dev_size and data.test_size)")
         tokenizers = _tokenizers(config.text, dict(zip(data.sides, stretches, strict=True)), folder)
         write_counts(folder / COUNTS, count_words_in(stretches[-1]))
-        facts = _write_ids(cleaned, parts, tokenizers, folder, pool)
+        learned = None
         if data.aligner and len(data.sides) == 2:
-            _learn_aligner(cleaned, parts, rows, (given | split_off).get("dev"), pool).save(folder / aligner.FOLDER)
+            learned = folder / aligner.FOLDER
+            _learn_aligner(cleaned, parts, rows, (given | split_off).get("dev"), pool).save(learned)
+        guide = learned if data.alignments == "aligner" else None
+        facts = _write_ids(cleaned, parts, tokenizers, guide, folder, pool)
         if documents:
             _write_documents(keys[["document", "place"]][parts == TRAIN], folder / DOCUMENTS)
     report = json.dumps(tally.report(), ensure_ascii=False, indent=1)
@@ -185,7 +189,7 @@ def _write(config: RunConfig, source: _Source, folder: Path, pool: Pool) -> dict
         "sides": list(data.sides),
         **source.facts,
         "sha256": digest,
-        "aligned": cleaned.aligned,
+        "aligned": cleaned.aligned or guide is not None,
         "documents": documents,
         "pairs": rows,
         **{part: len(held_out[part].rows) if part in held_out else 0 for part in HELD_OUT},
@@ -327,15 +331,17 @@ def _tokenizers(config: TextConfig, stretches: dict[str, Counter[str]], folder: 
 
 
 def _write_ids(
-    cleaned: CleanedText, parts: Parts, tokenizers: dict[str, Tokenizer], folder: Path, pool: Pool
+    cleaned: CleanedText, parts: Parts, tokenizers: dict[str, Tokenizer], guide: Path | None, folder: Path, pool: Pool
 ) -> dict[str, Any]:
-    """Segment the training text into the files of ids and links; returns the facts about them."""
+    """Segment the training text into the files of ids and links, these by the aligner `guide` where the text has none;
+    returns the facts about them."""
+    aligned = cleaned.aligned or guide is not None
     saved = tuple(SavedTokenizer(folder / prepared_tokenizer(side), t.fingerprint()) for side, t in tokenizers.items())
-    names = [f"train.{side}.ids" for side in tokenizers] + ["train.links"] * cleaned.aligned
+    names = [f"train.{side}.ids" for side in tokenizers] + ["train.links"] * aligned
     unknown, lacking = np.zeros((2, len(tokenizers)), dtype=np.int64)
     with ExitStack() as stack:
         files = [stack.enter_context(RaggedFile(folder / name)) for name in names]
-        for columns, more in pool.map(encode, ((span, own, saved) for span, own in cleaned.spans(parts))):
+        for columns, more in pool.map(encode, ((span, own, saved, guide) for span, own in cleaned.spans(parts))):
             for file, (values, lengths) in zip(files, columns, strict=True):
                 file.add(values, lengths)
             unknown += more
@@ -346,7 +352,7 @@ def _write_ids(
         "unknown": {s: int(n) / max(f.total, 1) for s, f, n in zip(tokenizers, files, unknown, strict=False)},
         "lacking": dict(zip(tokenizers, lacking.tolist(), strict=True)),
     }
-    return facts | ({"links": files[-1].total} if cleaned.aligned else {})
+    return facts | ({"links": files[-1].total} if aligned else {})
 
 
 def _learn_aligner(cleaned: CleanedText, parts: Parts, rows: int, dev: _HeldOut | None, pool: Pool) -> Aligner:

@@ -82,18 +82,18 @@ def _aligned(config: RunConfig) -> list[str]:
     data, supervision, faults = config.data, config.objective.supervision, []
     decoder = DECODERS[config.model.decoder.type]
     able = ", ".join(name for name, corpus in CORPORA.items() if corpus.aligned)
-    aligned = data.alignments is not None
+    by_hand = data.alignment_files is not None
     if data.corpus is not None:
-        aligned = data.corpus not in CORPORA or CORPORA[data.corpus].aligned
-    if supervision is not None and not aligned:
-        needs = "needs word alignments of the training text: give data.alignments"
+        by_hand = data.corpus not in CORPORA or CORPORA[data.corpus].aligned
+    if supervision is not None and not by_hand and data.alignments is None:
+        needs = 'needs word alignments of the training text: give data.alignments (files, or "aligner")'
         faults.append(f"objective.supervision: {needs}, or a corpus that has them ({able})")
     if config.objective.aligns_read_words and decoder.attends_before_reading:
         late = ", ".join(name for name, kind in DECODERS.items() if kind.attends and not kind.attends_before_reading)
         what = f"the {decoder.name} decoder attends before it reads a word"
         faults.append(f'objective.supervision.word: must be "predicted", for {what}; "read" needs one of {late}')
     if config.training.metric == "aer":
-        dev_aligned = aligned if data.corpus is not None or data.dev is None else data.dev_alignments is not None
+        dev_aligned = by_hand if data.corpus is not None or data.dev is None else data.dev_alignments is not None
         if not decoder.attends:
             faults.append(f'training.metric: "aer" needs attention, which the {decoder.name} decoder has not')
         elif not dev_aligned and data.corpus is not None:
