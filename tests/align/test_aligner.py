@@ -156,6 +156,14 @@ DAMAGE = {
     "not probabilities": changed("0.backward.none", lambda table: table - 1),
     "not numbers": changed("0.forward.jumps", lambda table: table * torch.nan),
     "thresholds": changed("threshold", lambda table: table.repeat(2)),
+    "a threshold that links everything": changed("threshold", lambda table: table * 0),
+    "a threshold that is no number": changed("threshold", lambda table: table * torch.nan),
+    "a threshold of another type": changed("threshold", lambda table: table.to(torch.complex64)),
+    "probabilities in few bits": changed("0.forward.seen", lambda table: table.bfloat16()),
+    "pairs in a square": changed("0.pairs", lambda table: table[None]),
+    "one pair": changed("0.pairs", lambda table: table[0]),
+    "pairs without a sign": changed("0.pairs", lambda table: table.to(torch.uint64)),
+    "no jumps": changed("0.backward.jumps", torch.zeros_like),
 }
 
 
@@ -166,3 +174,38 @@ def test_a_damaged_folder_is_one_sentence(learned, tmp_path, damage):
     with pytest.raises(ModelError) as error:
         Aligner.load(tmp_path / "a")
     assert str(tmp_path / "a") in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_pair_that_is_too_long_has_no_links_and_takes_no_room(learned, monkeypatch):
+    monkeypatch.setattr("rnnsearch.align.aligner.LONGEST", 50)
+    monkeypatch.setattr("rnnsearch.align.lexicon.LONGEST", 60)
+    words, letters = " ".join(["tree"] * 60), "q" * 500
+    pairs = [Pair.of_words(*pair) for pair in ((words, words), (letters, "Baum"), ("tree", "Baum"), ("", "Baum"))]
+    found = list(learned.weights(pairs))
+    assert [None if w is None else w.shape for w in found] == [None, None, (1, 1), (1, 0)]
+    assert [len(links) for links in learned.links(pairs)] == [0, 0, 1, 0]
+
+
+def test_however_many_pairs_a_few_are_aligned_at_a_time(learned, monkeypatch):
+    pairs = list(starmap(Pair.of_words, sentences(40, seed=7)))
+    together, portions = learned.links(pairs), []
+    monkeypatch.setattr("rnnsearch.align.aligner.AT_ONCE", 60)
+    original = Aligner._weights
+    monkeypatch.setattr(Aligner, "_weights", lambda self, some: portions.append(len(some)) or original(self, some))
+    assert learned.links(pairs) == together
+    assert sum(portions) == 40 and max(portions) < 10
+
+
+def test_one_endless_row_leaves_the_others_their_part(monkeypatch):
+    learned_from = []
+    monkeypatch.setattr("rnnsearch.align.aligner.EVENTS", 4000)
+    monkeypatch.setattr("rnnsearch.align.aligner.learn", lambda s, t, sizes: learned_from.append(len(s)))
+    for extra in ([], [("x " * 4000, "y " * 4000)]):
+        learn_cut(*zip(*[("tree", "Baum")] * 100, *extra, strict=True), 300)
+    assert learned_from[0] == learned_from[1] == 100
+
+
+def test_any_white_space_stands_between_words(learned):
+    plain, other = Pair.of_words("The tree", "Das Baum"), Pair("\tThe\u3000tree", "Das\u00a0Baum", ((1, 4), (5, 9)), ())
+    other = other._replace(target_units=plain.target_units)
+    assert learned.links([other]) == learned.links([plain]) == [{(0, 0), (1, 1)}]

@@ -41,7 +41,7 @@ def test_a_corpus_without_links_has_an_aligner(tmp_path):
 @pytest.mark.parametrize("processes", [1, 2])
 def test_its_links_are_what_attention_learns_where_asked(tmp_path, monkeypatch, processes):
     monkeypatch.setattr("rnnsearch.data.passes.CHUNK", 17)
-    monkeypatch.setattr("rnnsearch.data.passes.ALIGNED", 5)
+    monkeypatch.setattr("rnnsearch.align.aligner.AT_ONCE", 40)
     write(tmp_path, "train", rows())
     files = {"train": ["train.en|train.de"], "dev_size": 2, "test_size": 2}
     guided = config(tmp_path, **files, alignments="aligner")
@@ -95,7 +95,7 @@ def test_dev_links_choose_its_threshold(tmp_path, monkeypatch):
 def test_it_is_learned_from_rows_at_even_distances(tmp_path, monkeypatch, chunk):
     learned = []
     monkeypatch.setattr("rnnsearch.data.passes.CHUNK", chunk)
-    monkeypatch.setattr(module, "ALIGNER_ROWS", 20)
+    monkeypatch.setattr("rnnsearch.align.aligner.ROWS", 20)
     original = module.learn_aligner
     monkeypatch.setattr(module, "learn_aligner", lambda s, t, each: learned.append((s, t)) or original(s, t, each))
     pairs = [(f"word{n} a", f"wort{n} b") for n in range(58)]

@@ -56,6 +56,10 @@ ATTENTION_OPTIONS = {
     "coverage_size": 3,
     "neighbours": 1,
     "recurrent_size": 3,
+    "components": 2,
+    "first": 3,
+    "second": 4,
+    "around": 1,
 }
 """A value for every option that a class may need; those of the encoder make one choice each."""
 UNITS, DECODER_UNITS = 6, 8
@@ -162,7 +166,7 @@ def tables(whole: Combination) -> dict[str, Any]:
         "lexical": bool(whole["lexical"]),
         **({"attention": attends} if attends else {}),
     }
-    hard = whole["normaliser"] is not None and NORMALISERS[whole["normaliser"]].draws_noise
+    hard = whole["normaliser"] is not None and NORMALISERS[whole["normaliser"]].hard
     return {
         "data": {"source": "en", "target": "de", "corpus": "x"},
         "model": model,

@@ -29,6 +29,7 @@ REASONS = (
     "model.attention.features: enter the score's hidden layer, which the",
     "model.attention.score: must have one head with the",
     "model.attention.window: must be global, local-m, wait-k with the",
+    "model.attention.window: must be global, wait-k with the",
     'model.decoder.bridge: "copy" needs',
     'model.decoder.bridge: "zero" would leave the',
     "model.decoder.bridge: has no effect with the",
@@ -73,9 +74,9 @@ FEATURED = {"additive", "concat", "concat-identity", "multi-head-additive"}
 
 
 def right_attention(whole) -> bool:
-    hard = whole["normaliser"] == "hard"
-    right_hard = not hard or (whole["window"] != "local-p" and whole["score"] != "multi-head-additive")
-    return right_hard and (not whole["feature"] or whole["score"] in FEATURED)
+    windows = {"hard": {"global", "local-m", "wait-k"}, "monotonic": {"global", "wait-k"}}.get(whole["normaliser"])
+    one_position = windows is None or (whole["window"] in windows and whole["score"] != "multi-head-additive")
+    return one_position and (not whole["feature"] or whole["score"] in FEATURED)
 
 
 def right_copy(whole) -> bool:

@@ -4,14 +4,20 @@ import pytest
 import torch
 
 from rnnsearch.config import DropoutConfig
+from rnnsearch.models.attention.normalisers import NORMALISERS
 from rnnsearch.models.decoders.table import DECODERS
 from rnnsearch.models.draws import Draws
 
 
+def draws_noise(config):
+    attention = config.model.attention
+    return attention is not None and NORMALISERS[attention.normaliser].draws_noise
+
+
 @pytest.mark.parametrize("name", DECODERS)
 def test_each_makes_a_difference(name, choices, make, batch):
-    soft = (config for config in choices["whole"].values() if config.objective.reinforce is None)
-    config = next(config for config in soft if config.model.decoder.type == name)
+    drops = (config for config in choices["whole"].values() if not draws_noise(config))
+    config = next(config for config in drops if config.model.decoder.type == name)
     decoder = config.model.decoder
     layered, own = decoder.depth > 1, type(decoder).own()
 

@@ -13,7 +13,7 @@ from rnnsearch.models.initialise import Init, generator, initialise
 from rnnsearch.systems.build import build
 
 IS = [
-    (r"\.score\.(query\.|key\.)?weight$|\.feature_weights\.\d\.weight$", "alignment"),
+    (r"\.score\.((query|key|first|filter)\.)?weight$|\.feature_weights\.\d\.weight$", "alignment"),
     (r"\.score\.vector$", "alignment_vector"),
     (r"\.recurrent(_gates)?\.weight$", "recurrent"),
     (r"_embedding\.weight$|^output\.weight$", "embedding"),
@@ -21,6 +21,8 @@ IS = [
     (r"\.norm\w*\.(\d\.)?bias$", 0.0),
     (r"^auxiliary\.fertility\.moments\.weight$|^auxiliary\.baseline\.linear\.weight$", 0.0),
     (r"^auxiliary\.baseline\.(linear\.bias|value)$", -math.log(12)),
+    (r"\.normaliser\.transitions$", 0.0),
+    (r"\.normaliser\.offset$", -1.0),
     (r"bias$", "bias"),
 ]
 """What a parameter is, by its name; all others are weights."""

@@ -1,4 +1,5 @@
-"""What has not arrived makes no difference: a model that waits k symbols, by the whole of its search."""
+"""What has not arrived makes no difference: a model that waits k symbols, or that learns where to stop, by the whole of
+its search."""
 
 import torch
 
@@ -14,8 +15,8 @@ SIZES = ["model.encoder.size=12", "model.decoder.size=12", "model.decoder.readou
 WAIT = 2
 
 
-def model_of():
-    made = resolve({"preset": "wait-k-small", "data": DATA}, [*SIZES, f"model.attention.wait={WAIT}"])
+def model_of(preset="wait-k-small", *settings):
+    made = resolve({"preset": preset, "data": DATA}, [*SIZES, *settings])
     model = build(made.model, 30, 30, seed=1)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.7, generator=torch.Generator().manual_seed(parameter.numel()))
@@ -23,7 +24,7 @@ def model_of():
 
 
 def test_a_readout_depends_on_what_has_arrived_alone():
-    model = model_of()
+    model = model_of("wait-k-small", f"model.attention.wait={WAIT}")
     source = torch.randint(4, 30, (1, 12), generator=torch.Generator().manual_seed(2))
     target = torch.randint(4, 30, (1, 9), generator=torch.Generator().manual_seed(3))
 
@@ -41,8 +42,31 @@ def test_a_readout_depends_on_what_has_arrived_alone():
     assert sum(seen) > 5, "what has arrived makes one"
 
 
+def test_what_lies_behind_the_place_where_reading_stopped_makes_no_difference():
+    model = model_of("monotonic-small", "model.attention.size=16")
+    target = torch.randint(4, 30, (1, 9), generator=torch.Generator().manual_seed(3))
+
+    def unrolled(ids):
+        return model.unroll(target, model.encode({"source": Side.of(ids)}))
+
+    stopped = []
+    for seed in range(40):
+        source = torch.randint(4, 30, (1, 12), generator=torch.Generator().manual_seed(seed))
+        whole = unrolled(source)
+        for last in range(2, 12):
+            other = source.clone()
+            other[:, last:] = (other[:, last:] - 3) % 26 + 4
+            stops = [alpha.nonzero().flatten().tolist() for alpha in whole.reading.alpha[0]]
+            read = sum(1 for stop in stops if stop and stop[0] < last)
+            torch.testing.assert_close(
+                unrolled(other).readout[0, :read], whole.readout[0, :read], rtol=1e-12, atol=1e-12
+            )
+            stopped.append(read)
+    assert max(stopped) > 3 and len(set(stopped)) > 3
+
+
 def test_greedy_search_writes_the_same_beginning():
-    model = model_of()
+    model = model_of("wait-k-small", f"model.attention.wait={WAIT}")
     sources = [[5, 9, 13, 17, 21, 25, 7, 8], [5, 9, 13, 17, 6, 10, 14, 18]]
     options = SearchOptions(beam=1, max_extra=6, max_ratio=1.0)
     one, other = (best[0].ids for best in decode_all(ModelScorer(model), sources, options, 2))

@@ -155,7 +155,7 @@ def test_dropout_is_of_the_weights_that_the_context_sees(heads, encoded, numbers
 def test_keys_are_made_once_a_sentence_and_kept_in_the_memory_alone(encoded, numbers, drawn, monkeypatch):
     attention, _ = drawn(make())
     memory = attention.on(encoded)
-    torch.testing.assert_close(memory.keys, attention.score.keys(encoded.annotations))
+    torch.testing.assert_close(memory.keys, attention.score.keys(encoded.annotations, encoded.mask))
     monkeypatch.setattr(attention.score, "keys", None)
     attention.step(numbers(3, QUERY), attention.start(memory), memory)
     assert not list(attention.buffers())

@@ -37,7 +37,32 @@ def hard(e):
     return np.eye(len(e))[e.argmax()]
 
 
-DEFINITIONS = {"softmax": paper.softmax, "sparsemax": sparsemax, "entmax15": entmax15, "hard": hard}
+def linear_chain(e):
+    """Kim et al. 2017, section 4.2, over all choices of positions, one after the other."""
+    into, out, stay = TRANSITIONS
+    marginal = np.zeros(len(e))
+    for z in itertools.product((0, 1), repeat=len(e)):
+        steps = sum({(0, 0): 0.0, (0, 1): into, (1, 0): out, (1, 1): stay}[step] for step in itertools.pairwise(z))
+        marginal += np.exp(np.dot(z, e) + steps) * np.array(z)
+    return marginal / marginal.sum()
+
+
+DEFINITIONS = {
+    "softmax": paper.softmax,
+    "sparsemax": sparsemax,
+    "entmax15": entmax15,
+    "hard": hard,
+    "exponential": np.exp,
+    "linear-chain": linear_chain,
+}
+TRANSITIONS = [0.7, -0.4, 1.1]
+
+
+def make(name):
+    normaliser = NORMALISERS[name]()
+    if name == "linear-chain":
+        normaliser.transitions.data = torch.tensor(TRANSITIONS, dtype=torch.float64)
+    return normaliser
 
 
 def masked(numbers):
@@ -49,19 +74,19 @@ def masked(numbers):
 
 
 def test_every_normaliser_has_its_definition():
-    assert DEFINITIONS.keys() == NORMALISERS.keys()
+    assert DEFINITIONS.keys() | {"monotonic"} == NORMALISERS.keys()
 
 
-@pytest.mark.parametrize("name", NORMALISERS)
+@pytest.mark.parametrize("name", DEFINITIONS)
 def test_weights_are_those_of_the_definition_and_zero_outside(name, numbers):
     energy = masked(numbers)
-    alpha = NORMALISERS[name]()(energy, None).alpha
+    alpha = make(name)(energy).alpha
     for b, q in itertools.product(range(2), range(3)):
         inside = energy[b, q] > OUTSIDE
         expected = DEFINITIONS[name](energy[b, q][inside].numpy())
         close(alpha[b, q][inside], expected)
         assert not alpha[b, q][~inside].any()
-        assert alpha[b, q].sum().item() == pytest.approx(1.0)
+        assert name == "exponential" or alpha[b, q].sum().item() == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("name", ["sparsemax", "entmax15"])
@@ -70,10 +95,10 @@ def test_sparse_weights_are_zero_inside_too(name, numbers):
     assert (alpha == 0).sum() > 60
 
 
-@pytest.mark.parametrize("name", ["softmax", "sparsemax", "entmax15"])
+@pytest.mark.parametrize("name", ["softmax", "sparsemax", "entmax15", "exponential", "linear-chain"])
 def test_gradients_are_those_of_small_differences_and_none_outside(name, numbers):
     energy = masked(numbers)
-    inside, normaliser = energy > OUTSIDE, NORMALISERS[name]()
+    inside, normaliser = energy > OUTSIDE, make(name)
 
     def alpha(given):
         return normaliser(energy.masked_scatter(inside, given), None).alpha
@@ -89,7 +114,8 @@ def test_gradients_are_those_of_small_differences_and_none_outside(name, numbers
 )
 @pytest.mark.parametrize("name", NORMALISERS)
 def test_weights_are_at_least_fp32(name, kind, got):
-    weights = NORMALISERS[name]()(torch.ones(1, 1, 3, dtype=kind), torch.full((1, 1, 3), 0.5))
+    last = torch.ones(1, 1, 3, dtype=torch.promote_types(kind, torch.float32))
+    weights = NORMALISERS[name]()(torch.ones(1, 1, 3, dtype=kind), torch.full((1, 1, 3), 0.5), last)
     assert weights.alpha.dtype == got
     assert weights.expected is None or weights.expected.dtype == got
 
@@ -130,3 +156,46 @@ def test_where_the_noise_is_zero_the_expected_value_is_used_and_has_its_gradient
     torch.autograd.backward(weights.alpha, torch.ones_like(weights.alpha).cumsum(-1))
     assert not energy.grad[0].any()
     assert energy.grad[1].any()
+
+
+def monotonic(p, before):
+    """Raffel et al. 2017, eq. 9-10, one position after the other: q_ij = (1 - p_{i,j-1}) q_{i,j-1} + alpha_{i-1,j}."""
+    alpha, q = [], 0.0
+    for j, own in enumerate(before):
+        q = own + ((1 - p[j - 1]) * q if j else 0.0)
+        alpha.append(p[j] * q)
+    return np.array(alpha)
+
+
+def test_monotonic_weights_are_the_papers_in_training(numbers):
+    energy, noise, normaliser = masked(numbers), 0.5 * numbers(2, 3, 6), NORMALISERS["monotonic"]()
+    normaliser.offset.data = torch.tensor([-0.3], dtype=torch.float64)
+    last = torch.softmax(numbers(2, 3, 6), -1)
+    energy.requires_grad_()
+    alpha = normaliser(energy, noise, last).alpha
+    for b, q in itertools.product(range(2), range(3)):
+        p = torch.sigmoid(energy[b, q] - 0.3 + noise[b, q]).detach().numpy()
+        close(alpha[b, q].detach(), monotonic(p, last[b, q].numpy()))
+    alpha.square().sum().backward()
+    assert energy.grad.isfinite().all() and not energy.grad[energy == OUTSIDE].any()
+    sure = energy.detach().clamp(min=-1e3).masked_fill(energy == OUTSIDE, -1e3).requires_grad_()
+    assert torch.autograd.gradcheck(lambda e: normaliser(e, noise, last).alpha, sure)
+
+
+def test_monotonic_reading_stops_at_the_first_place_from_the_last_one_on(numbers):
+    """Raffel et al. 2017, algorithm 1, several positions one after the other; where it stops nowhere, it has ended."""
+    normaliser = NORMALISERS["monotonic"]()
+    normaliser.offset.data = torch.tensor([0.0], dtype=torch.float64)
+    found, ended = [], 0
+    for energies in numbers(20, 5, 1, 1, 7):
+        last, at = torch.eye(7, dtype=torch.float64)[:1].unsqueeze(0), 0
+        for e in energies:
+            alpha = normaliser(e, None, last).alpha
+            stops = [] if at is None else [j for j in range(at, 7) if e[0, 0, j] > 0]
+            at = stops[0] if stops else None
+            assert alpha[0, 0].nonzero().flatten().tolist() == stops[:1]
+            assert stops == [] or alpha.sum() == 1
+            found.append(at)
+            ended += not stops
+            last = alpha
+    assert len(set(found)) > 5 and ended > 3

@@ -17,7 +17,15 @@ from tests.models.reference import close, within
 
 QUERY, ANNOTATION, UNITS, HEADS, MOST = 4, 6, 6, 2, 9
 ZERO = np.zeros(UNITS)
-OPTIONS = {"size": UNITS, "heads": HEADS, "max_source": MOST}
+FILTERS, AROUND = 5, 1
+OPTIONS = {
+    "size": UNITS,
+    "heads": HEADS,
+    "max_source": MOST,
+    "first": UNITS,
+    "second": FILTERS,
+    "around": AROUND,
+}
 
 
 def sizes(name):
@@ -78,7 +86,33 @@ def location(p, s, _h, j):
     return p["weight"][j] @ s
 
 
+def even(_p, _s, _h, _j):
+    """Graves 2013, eq. 46."""
+    return 0.0
+
+
+def around(rows, j):
+    """Position j with its neighbours, zeros outside."""
+    padded = np.pad(rows, ((AROUND, AROUND), (0, 0)))
+    return padded[j : j + 2 * AROUND + 1]
+
+
+def filtered(rows, weight):
+    """A convolution over positions: its filters have a number for each of a position's, then for each neighbour."""
+    filters = weight.reshape(len(weight), 2 * AROUND + 1, -1)
+    return np.array([[(f * around(rows, j)).sum() for f in filters] for j in range(len(rows))])
+
+
+def convolutional(p, s, h):
+    """Allamanis et al. 2016, section 2.1, the energies of a whole sentence."""
+    first = np.maximum(filtered(h, p["first.weight"]), 0)
+    gated = filtered(first, p["key.weight"]) * (p["query.weight"] @ s)
+    features = gated / np.sqrt((gated**2).sum())
+    return filtered(features, p["filter.weight"])[:, 0]
+
+
 EQUATIONS = {
+    "even": even,
     "additive": additive,
     "concat": concat,
     "concat-identity": concat_identity,
@@ -91,24 +125,34 @@ EQUATIONS = {
 
 
 def test_every_score_has_its_equation():
-    assert EQUATIONS.keys() == SCORES.keys()
+    assert EQUATIONS.keys() | {"convolutional"} == SCORES.keys()
 
 
 @pytest.mark.parametrize(
     ("name", "features"),
-    [*((name, False) for name in SCORES), *((name, True) for name, kind in SCORES.items() if kind.takes_features)],
+    [*((name, False) for name in EQUATIONS), *((name, True) for name, kind in SCORES.items() if kind.takes_features)],
 )
 def test_energies_are_the_papers(name, features, drawn, numbers):
     score, p = drawn(make(name))
     D, H = sizes(name)
     query, annotations = numbers(2, 3, D), numbers(2, 7, H)
     extra = numbers(2, 3, 7, score.hidden_size) if features else None
-    energy = score(query, score.keys(annotations), extra)
+    energy = score(query, score.keys(annotations, torch.ones(2, 7, dtype=torch.bool)), extra)
     assert energy.shape == (2, 3 * score.heads, 7)
     for b, q, j in product(range(2), range(3), range(7)):
         more = [extra[b, q, j].numpy()] if features else []
         expected = EQUATIONS[name](p, query[b, q].numpy(), annotations[b, j].numpy(), j, *more)
         close(energy[b, q * score.heads : (q + 1) * score.heads, j], np.atleast_1d(expected))
+
+
+def test_filters_see_a_sentence_as_if_nothing_stood_beside_it(drawn, numbers):
+    score, p = drawn(make("convolutional"))
+    query, annotations, lengths = numbers(2, 3, QUERY), numbers(2, 7, ANNOTATION), [7, 4]
+    energy = score(query, score.keys(annotations, lengths_mask(torch.tensor(lengths), 7)))
+    for b, length in enumerate(lengths):
+        for q in range(3):
+            expected = convolutional(p, query[b, q].numpy(), annotations[b, :length].numpy())
+            close(energy[b, q, :length], expected)
 
 
 @pytest.mark.parametrize("name", SCORES)

@@ -33,7 +33,13 @@ OPTIONS = {
     "coverage_size": 3,
     "neighbours": 1,
     "recurrent_size": 3,
+    "components": 2,
+    "first": 5,
+    "second": 4,
+    "around": 1,
 }
+SEES_BEYOND = {"convolutional"}
+"""Scores that see a position's neighbours, whether or not they are in the window."""
 LOCAL = [name for name in WINDOWS if name.startswith("local")]
 
 
@@ -51,7 +57,7 @@ def combinations():
         if SCORES[score].takes_features:
             yield config(score, window, features=FEATURES)
     for window, normaliser in itertools.product(WINDOWS, NORMALISERS):
-        if normaliser != "softmax" and (window, normaliser) != ("local-p", "hard"):
+        if normaliser != "softmax" and NORMALISERS[normaliser].goes_with(WINDOWS[window]):
             yield config("additive", window, normaliser)
     for feature in FEATURES:
         yield config("additive", "global", features=[feature])
@@ -60,13 +66,16 @@ def combinations():
 ALL = list(combinations())
 
 
+GATHERED = [c for c in ALL if c.window.type in LOCAL and c.score.type not in SEES_BEYOND]
+
+
 def name_of(c):
     return " ".join([c.score.type, c.window.type, c.normaliser, *(feature.type for feature in c.features)])
 
 
-def everywhere(attention, _, asked, memory):
+def everywhere(attention, centre, asked, memory):
     """The definition."""
-    return attention.weigh(asked.query, attention.see(asked, memory))
+    return attention.weigh(asked.query, attention.see(asked, memory, centre))
 
 
 WAYS = [everywhere, within]
@@ -131,7 +140,33 @@ def test_wait_k_sees_what_has_arrived(encoded, drawn, numbers):
             close(attended.context[b, t], paper.context(alpha, arrived))
 
 
-@pytest.mark.parametrize("c", [c for c in ALL if c.window.type in LOCAL], ids=name_of)
+@pytest.mark.parametrize("alone", [True, False])
+def test_the_mixture_moves_as_the_paper_says(alone, encoded, drawn, numbers):
+    """Graves 2013, eq. 46-51, step after step; beside the even score and the exponential normaliser nothing else."""
+    given = config("even", "mixture", "exponential") if alone else config("general", "mixture")
+    attention, p = drawn(Attention(given, SIZE, SIZE))
+    queries, memory = numbers(3, 4, SIZE), attention.on(encoded)
+    state, kappa = attention.start(memory), np.zeros((3, 2))
+    for t in range(4):
+        attended, state = attention.step(queries[:, t], state, memory)
+        for b, length in enumerate(LENGTHS):
+            h, s = encoded.annotations[b, :length].numpy(), queries[b, t].numpy()
+            bells = np.exp(p["window.bells.weight"] @ s + p["window.bells.bias"])
+            kappa[b] += bells[4:]
+            weights = (
+                np.ones(length) if alone else paper.softmax(np.array([s @ p["score.key.weight"] @ own for own in h]))
+            )
+            for j in range(length):
+                u = j + 1
+                weights[j] *= sum(bells[k] * np.exp(-bells[2 + k] * (kappa[b, k] - u) ** 2) for k in range(2))
+            close(attended.alpha[b, :length], weights)
+            close(attended.context[b], paper.context(weights, h))
+            assert not attended.alpha[b, length:].any()
+
+
+@pytest.mark.parametrize(
+    "c", [c for c in ALL if c.window.type in LOCAL and c.score.type not in SEES_BEYOND], ids=name_of
+)
 def test_the_fast_twin_is_the_plain_way(c, encoded, numbers, drawn):
     """Weights, contexts, and every gradient: of parameters, queries, annotations and what features remember."""
     queries, upstream = 2 * numbers(3, 3, SIZE), numbers(3, 3, SIZE)
@@ -170,7 +205,7 @@ def test_the_fast_twin_is_the_plain_way(c, encoded, numbers, drawn):
 
 
 @pytest.mark.parametrize("window", LOCAL)
-@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize("score", [name for name in SCORES if name not in SEES_BEYOND])
 def test_only_the_windows_positions_are_touched(score, window, drawn, numbers):
     """On a long source nothing outside the window is looked at: NaN there goes unnoticed."""
     attention, _ = drawn(Attention(config(score, window), SIZE, SIZE))
@@ -203,6 +238,7 @@ def test_which_way_is_taken():
     most = 5 * PRODUCTS_A_PICK
     assert [gathers(dot, 1000, J) for J in (most, most + 1)] == [False, True]
     assert not gathers(everywhere, 1, 10_000)
+    assert not gathers(Attention(config("convolutional"), SIZE, SIZE), 1, 10_000)
 
 
 @pytest.mark.parametrize("c", ALL, ids=name_of)
@@ -227,7 +263,8 @@ def test_hypotheses_padding_and_positions(c, encoded, numbers, drawn):
             torch.testing.assert_close(together[t].alpha[n : n + 1, :length], alone.alpha, **near)
             torch.testing.assert_close(together[t].context[n : n + 1], alone.context, **near)
             assert not together[t].alpha[n, length:].any()
-        assert attention.merges == all(feature.type == "position" for feature in c.features)
+        alone = c.window.type != "mixture" and c.normaliser != "monotonic"
+        assert attention.merges == (alone and all(feature.type == "position" for feature in c.features))
         if attention.merges:
             merged = attention.attend_all(query[n : n + 1], attention.start(memory), memory)
             steps = torch.stack([attended.alpha[n] for attended in together])

@@ -105,3 +105,28 @@ def test_alignment(script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert ways == [("local-p", "argmax"), ("local-p", "tuned"), *symmetry]
     assert all(0.0 <= row["aer"] <= 1.0 for row in results)
     assert (tmp_path / "out" / "attention.png").is_file()
+
+
+def test_systems_side_by_side(script, tmp_path):
+    own = [f"own/{part}.en|own/{part}.de" for part in ("train", "dev", "test")]
+    files = ["--train", own[0], "--dev", own[1], "--test", own[2], "--source", "en", "--target", "de", "--pairs", "50"]
+    sizes = [setting for setting in TINY if not setting.startswith("model.")]
+    script("systems", *files, "--systems", "RNNsearch", "cGRU", "--set", *sizes, "text.vocabulary=300")
+    out = tmp_path / "out"
+    assert len((out / "train.de").read_text(encoding="utf-8").splitlines()) == 50
+    head, _, first, second = (out / "table.md").read_text(encoding="utf-8").splitlines()
+    assert head.startswith("| System") and first.startswith("| RNNsearch") and second.startswith("| cGRU")
+    found = json.loads((out / "systems.json").read_text(encoding="utf-8"))
+    assert [(row["name"], row["translations"]) for row in found] == [("RNNsearch", 12), ("cGRU", 12)]
+    written = (out / "table.md").stat().st_mtime_ns
+    script("systems", *files, "--systems", "RNNsearch", "cGRU", "--set", *sizes, "text.vocabulary=300")
+    assert (out / "table.md").stat().st_mtime_ns > written, "written anew, from what is kept"
+
+
+@pytest.mark.parametrize("name", ["BiDeep", "deep LSTM", "RNMT+", "low-resource"])
+@pytest.mark.usefixtures("script")
+def test_every_system_is_one(name):
+    module = runpy.run_path(str(SCRIPTS / "systems.py"))
+    data = {"source": "en", "target": "de", "train": ["own/train.en|own/train.de"]}
+    args = module["argparse"].Namespace(set=[])
+    assert module["system_config"](args, name, data).model.decoder.type != "bahdanau"

@@ -6,7 +6,7 @@ words is averaged (after Asgari et al. 2020, "Subword sampling for low resource 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import starmap
 from pathlib import Path
@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float
+from numpy.typing import NDArray
 
 from rnnsearch.align.hmm import JUMPS
-from rnnsearch.align.lexicon import Direction, Lexicon, learn
+from rnnsearch.align.lexicon import LONGEST, Direction, Lexicon, fit, learn, lengths
 from rnnsearch.errors import ModelError, RnnsearchError
-from rnnsearch.files import atomic_folder
+from rnnsearch.files import atomic_folder, recover
 from rnnsearch.metrics.alignment_error import alignment_error
 from rnnsearch.text.alignments import Link, Links
 from rnnsearch.text.spans import spoken_spans
@@ -32,8 +33,12 @@ FOLDER = "aligner"
 """Its name in a model folder, and in one of prepared data."""
 SIZES = (1000, 2000, 5000)
 """Symbols a side of each way to cut text, at most."""
+ROWS = 200_000
+"""Sentence pairs that an aligner is learned from, at most: those of a larger corpus at even distances."""
 EVENTS = 30_000_000
-"""Pairs of positions that a lexicon is learned from, at most; of a larger corpus, sentence pairs at even distances."""
+"""Pairs of positions that a cut is learned from, at most, likewise."""
+AT_ONCE = 1 << 20
+"""Pairs of units, and characters of a side, that are aligned together."""
 THRESHOLD = 0.15
 """A link's least weight, where no links made by hand say better."""
 THRESHOLDS = tuple(round(0.01 * n, 2) for n in range(2, 51))
@@ -65,6 +70,16 @@ class Pair(NamedTuple):
         """The units are words, without the punctuation around them: a full stop says nothing of the word before it."""
         return cls(source, target, spoken_spans(source), spoken_spans(target))
 
+    @property
+    def empty(self) -> bool:
+        """Whether a side has nothing to be linked."""
+        return not (self.source_units and self.target_units)
+
+    @property
+    def too_long(self) -> bool:
+        """Whether there are more than `LONGEST` units on a side."""
+        return max(len(self.source_units), len(self.target_units)) > LONGEST
+
 
 @dataclass(frozen=True)
 class Aligner:
@@ -73,29 +88,40 @@ class Aligner:
     cuts: tuple[Cut, ...]
     threshold: float = THRESHOLD
 
-    def weights(self, pairs: Sequence[Pair]) -> list[Weights]:
+    def weights(self, pairs: Sequence[Pair]) -> Iterator[Weights | None]:
         """[target units, source units] of each pair, 0 to 1: the geometric mean of how likely the target unit comes of
-        the source unit, and the source unit of the target unit."""
-        shape = [(len(pair.target_units), len(pair.source_units)) for pair in pairs]
+        the source unit, and the source unit of the target unit. None where there are more than `LONGEST` units or
+        symbols on a side."""
+        for portion in _portions(pairs):
+            yield from self._weights(portion)
+
+    def _weights(self, pairs: Sequence[Pair]) -> list[Weights | None]:
+        shape = [(0, 0) if pair.too_long else (len(pair.target_units), len(pair.source_units)) for pair in pairs]
         there, back = ([np.zeros(size, np.float32) for size in shape] for _ in range(2))
+        answered = np.zeros(len(pairs), dtype=np.int64)
         sides = [[lowered(text) for text in texts] for texts in ([p.source for p in pairs], [p.target for p in pairs])]
         for source, target, lexicon in self.cuts:
             cut = [tokenizer.segment(texts) for tokenizer, texts in zip((source, target), sides, strict=True)]
             ids = [[np.array(s.ids, dtype=np.int64) for s in side] for side in cut]
             for n, forward, backward in lexicon.links(*ids):
+                if pairs[n].too_long:
+                    continue
                 s = _shares(pairs[n].source_units, cut[0][n].offsets)
                 t = _shares(pairs[n].target_units, cut[1][n].offsets)
                 there[n] += _mean(t) @ forward @ s.T
                 back[n] += t @ backward @ _mean(s).T
-        return [np.sqrt(f * b) / len(self.cuts) for f, b in zip(there, back, strict=True)]
+                answered[n] += 1
+        answers = zip(pairs, there, back, answered, strict=True)
+        return [np.sqrt(f * b) / max(n, 1) if n or pair.empty else None for pair, f, b, n in answers]
 
     def links(self, pairs: Sequence[Pair]) -> list[set[Link]]:
-        """The links (source unit, target unit) of each pair: those with the threshold's weight or more."""
+        """The links (source unit, target unit) of each pair: those with the threshold's weight or more; none of a pair
+        that is too long."""
         return [_links(weights, self.threshold) for weights in self.weights(pairs)]
 
     def tuned(self, pairs: Sequence[Pair], gold: Sequence[Links]) -> Aligner:
         """With the threshold, of `THRESHOLDS`, that has the least alignment error rate on links made by hand."""
-        weights = self.weights(pairs)
+        weights = list(self.weights(pairs))
         errors = {t: alignment_error([_links(one, t) for one in weights], gold).aer for t in THRESHOLDS}
         return replace(self, threshold=min(THRESHOLDS, key=lambda t: (errors[t], abs(t - self.threshold))))
 
@@ -118,24 +144,27 @@ class Aligner:
     @staticmethod
     def load(folder: Path) -> Aligner:
         """Read what `save` wrote. Errors: ModelError for a damaged or foreign folder."""
-        tables = read_weights(folder / TABLES)
-        cuts, n = [], 0
-        while f"{n}.pairs" in tables:
+        recover(folder)
+        tables = _Tables(folder / TABLES)
+        threshold = float(tables.read("threshold", torch.float64, 1)[0])
+        tables.require(0 < threshold <= 1)
+        cuts = list[Cut]()
+        while f"{len(cuts)}.pairs" in tables.found:
+            n = len(cuts)
             source, target = (Tokenizer.load(folder / f"{side}.{n}.json") for side in ("source", "target"))
-            cuts.append(Cut(source, target, _lexicon(folder, tables, n, len(source), len(target))))
-            n += 1
-        threshold = tables.get("threshold")
-        if not cuts or threshold is None or threshold.shape != (1,):
-            raise ModelError(f"{folder / TABLES}: must hold an aligner's tables; got others")
-        return Aligner(tuple(cuts), float(threshold))
+            cuts.append(Cut(source, target, tables.lexicon(n, len(source), len(target))))
+        tables.require(bool(cuts))
+        return Aligner(tuple(cuts), threshold)
 
 
 def learn_aligner(sources: Sequence[str], targets: Sequence[str], each: Each = starmap) -> Aligner:
-    """An aligner from sentence pairs of raw text; `each` calls a function with each of some tasks, in order.
+    """An aligner from sentence pairs of raw text, of `ROWS` of them at most; `each` calls a function with each of some
+    tasks, in order.
 
     Errors: RnnsearchError where no pair has text on both sides.
     """
-    each_pair = zip(map(lowered, sources), map(lowered, targets), strict=True)
+    step = max(1, -(-len(sources) // ROWS))
+    each_pair = zip(map(lowered, sources[::step]), map(lowered, targets[::step]), strict=True)
     both = [(s, t) for s, t in each_pair if s.strip() and t.strip()]
     if not both:
         raise RnnsearchError("an aligner must be learned from sentence pairs with text on both sides; got none")
@@ -150,17 +179,37 @@ def learn_cut(sources: Sequence[str], targets: Sequence[str], size: int) -> Cut:
     """One cut, of at most so many symbols a side."""
     source, target = (bpe_from_counts(count_chunks(side), size, 1) for side in (sources, targets))
     s, t = (tokenizer.ids(side) for tokenizer, side in ((source, sources), (target, targets)))
-    step = max(1, -(-sum(len(x) * len(y) for x, y in zip(s, t, strict=True)) // EVENTS))
-    ids = [[np.array(row, dtype=np.int64) for row in side[::step]] for side in (s, t)]
-    return Cut(source, target, learn(ids[0], ids[1], (len(source), len(target))))
+    ids = [[np.array(row, dtype=np.int64) for row in side] for side in (s, t)]
+    widths, heights = map(lengths, ids)
+    usable = np.flatnonzero(fit(widths, heights))
+    chosen = usable[:: max(1, -(-int((widths * heights)[usable].sum()) // EVENTS))].tolist()
+    of_sources, of_targets = ([side[n] for n in chosen] for side in ids)
+    return Cut(source, target, learn(of_sources, of_targets, (len(source), len(target))))
 
 
 def lowered(text: str) -> str:
-    """In lower case, character by character, so that every place in the text stays what it was."""
-    return "".join(low if len(low := c.lower()) == 1 else c for c in text)
+    """In lower case and with plain spaces, character by character, so that every place in it stays what it was."""
+    return "".join(" " if c.isspace() else low if len(low := c.lower()) == 1 else c for c in text)
 
 
-def _links(weights: Weights, threshold: float) -> set[Link]:
+def _portions(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
+    """Some at a time, however many there are."""
+    portion, size = list[Pair](), 0
+    for pair in pairs:
+        cells = 0 if pair.too_long else len(pair.source_units) * len(pair.target_units)
+        own = max(len(pair.source), len(pair.target), cells)
+        if portion and size + own > AT_ONCE:
+            yield portion
+            portion, size = [], 0
+        portion.append(pair)
+        size += own
+    if portion:
+        yield portion
+
+
+def _links(weights: Weights | None, threshold: float) -> set[Link]:
+    if weights is None:
+        return set()
     rows, columns = np.nonzero(weights >= threshold)
     return set(zip(columns.tolist(), rows.tolist(), strict=True))
 
@@ -179,18 +228,39 @@ def _mean(shares: Float[np.ndarray, "units symbols"]) -> Float[np.ndarray, "unit
     return mean
 
 
-def _lexicon(folder: Path, tables: dict[str, torch.Tensor], n: int, sources: int, targets: int) -> Lexicon:
-    """Errors: ModelError where a table does not fit the others or is not of probabilities."""
-    pairs = tables[f"{n}.pairs"]
-    found = [pairs.dtype == torch.int64, pairs.dim() == 1]
-    found.append(not len(pairs) or bool((pairs.diff() > 0).all() and pairs[0] >= 0 and pairs[-1] < sources * targets))
-    models = []
-    for name, states, emitted in (("forward", sources, targets), ("backward", targets, sources)):
-        shapes = {"seen": len(pairs), "unseen": states, "none": emitted, "jumps": JUMPS}
-        own = {key: tables.get(f"{n}.{name}.{key}", torch.zeros(0)) for key in shapes}
-        found += [own[key].shape == (size,) and own[key].dtype == torch.float32 for key, size in shapes.items()]
-        found += [bool(((table >= 0) & (table <= 1)).all()) for table in own.values()]
-        models.append(Direction(**{key: table.numpy() for key, table in own.items()}))
-    if not all(found):
-        raise ModelError(f"{folder / TABLES}: must hold an aligner's tables; got others")
-    return Lexicon(pairs.numpy(), *models)
+class _Tables:
+    """An aligner's tables, of which nothing is believed before it was looked at."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.found = path, read_weights(path)
+
+    def require(self, fact: bool) -> None:
+        """Errors: ModelError where it is not so."""
+        if not fact:
+            raise ModelError(f"{self.path}: must hold an aligner's tables; got others")
+
+    def read(self, name: str, kind: torch.dtype, size: int | None = None) -> NDArray[Any]:
+        """One table, of finite numbers."""
+        table = self.found.get(name)
+        self.require(table is not None and table.dtype == kind and table.dim() == 1)
+        assert table is not None
+        self.require(size is None or len(table) == size)
+        numbers: NDArray[Any] = table.numpy()
+        self.require(bool(np.isfinite(numbers).all()))
+        return numbers
+
+    def lexicon(self, n: int, sources: int, targets: int) -> Lexicon:
+        """That of the n-th cut, between vocabularies of these sizes."""
+        pairs = self.read(f"{n}.pairs", torch.int64)
+        self.require(bool((np.diff(pairs) > 0).all()))
+        self.require(not len(pairs) or bool(pairs[0] >= 0 and pairs[-1] < sources * targets))
+        models = []
+        for name, states, emitted in (("forward", sources, targets), ("backward", targets, sources)):
+            sizes = {"seen": len(pairs), "unseen": states, "none": emitted, "jumps": JUMPS}
+            model = Direction(
+                **{key: self.read(f"{n}.{name}.{key}", torch.float32, size) for key, size in sizes.items()}
+            )
+            self.require(all(bool(((table >= 0) & (table <= 1)).all()) for table in model))
+            self.require(bool((model.jumps > 0).all()))
+            models.append(model)
+        return Lexicon(pairs, *models)

@@ -5,7 +5,8 @@ Source symbol a_i is the state in which target symbol t_i is emitted. Of J sourc
     p(a_i = j | a_{i-1} = j') = (1 - p_0) c(j - j') / sum_l c(l - j'),   p(t_i | a_i = j) = p(t_i | s_j),
 
 with one weight c a distance. With probability p_0 the symbol comes of no source symbol, by p(t_i | none), and the next
-jump is from where the last was (Och & Ney 2003, section 2.3). Before the first symbol the place is -1.
+jump is from where the last was (Och & Ney 2003, section 2.3). Before the first symbol the place is -1; where that one
+comes of none, its place is drawn all the same, so that the next has one to jump from.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
@@ -71,16 +73,22 @@ def posterior(
         moved[:, i] /= scale[:, None]
         stayed[:, i] /= scale[:, None]
         after = moved[:, i] + stayed[:, i]
-        before = (after * share) @ jump
+        before = _product(after * share, jump)
     left = (moved + stayed) * share[:, None, :]
     later = np.ones_like(first)
     for i in range(I - 1, -1, -1):
         moved[:, i] *= later
         stayed[:, i] *= later
         emission[:, i] *= later
-        later = (emission[:, i] @ jump.T) * share + none[:, i, None] * later
-    pairs = left[:, :-1].reshape(-1, J).T @ emission[:, 1:].reshape(-1, J)
+        later = _product(emission[:, i], jump.T) * share + none[:, i, None] * later
+    pairs = _product(left[:, :-1].reshape(-1, J).T, emission[:, 1:].reshape(-1, J))
     return Posterior(moved, stayed.sum(axis=2), _expected(pairs * jump, moved[:, 0].sum(axis=0)))
+
+
+def _product(a: Float[np.ndarray, "n k"], b: Float[np.ndarray, "k m"]) -> Float[np.ndarray, "n m"]:
+    """a @ b by torch, which keeps to the threads that its caller has."""
+    found: Float[np.ndarray, "n m"] = torch.from_numpy(a).matmul(torch.from_numpy(b)).numpy()
+    return found
 
 
 def _expected(pairs: Float[np.ndarray, "J J"], first: Float[np.ndarray, "J"]) -> Float[np.ndarray, "jumps"]:

@@ -1,9 +1,9 @@
 """What an aligner has learned of symbols: p(t | s), p(s | t), and how far alignments jump.
 
-Both directions learn together. In each round the expectation of a link is the geometric mean of what the two models
-think of it, the distribution on which both can agree best (Liang, Taskar & Klein 2006; the projection of Ganchev, Graca
-& Taskar 2008). The new tables are those of variational Bayes under a Dirichlet prior, which keeps rare symbols from
-collecting links (Riley & Gildea 2012).
+Both directions learn together: in each round the expectation of a link is taken to be the geometric mean of what the
+two models think of it (after Liang, Taskar & Klein 2006, who take the product, and Ganchev, Graca & Taskar 2008). The
+new tables are those of variational Bayes under a Dirichlet prior, which keeps rare symbols from collecting links (Riley
+& Gildea 2012).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ MODEL1_ROUNDS = 5
 HMM_ROUNDS = 5
 AT_ONCE = 1 << 18
 """Pairs of positions that are worked on together."""
-MOST = 1 << 22
-"""Pairs of positions that one sentence pair may have; a longer one is left without links."""
+LONGEST = 1500
+"""Symbols that a side of a sentence pair may have; a longer pair is left without links."""
 LEAST = 0.01
 """Links expected of a pair of symbols that is kept: of fewer it is as good as never seen."""
 
@@ -66,11 +66,22 @@ class Lexicon(NamedTuple):
 
     def links(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> Iterator[tuple[int, Weights, Weights]]:
         """Of each sentence pair its number, p(t_i comes of s_j) and p(s_j comes of t_i), [I, J] both; in any order.
-        Pairs with an empty side or more than `MOST` pairs of positions are left out."""
+        Pairs that do not `fit` are left out."""
+        models = _padded_tables(self.forward), _padded_tables(self.backward)
         for batch in _batches(self.pairs, self.vocabularies, sources, targets):
-            there, back = _expect(self.forward, self.backward, batch, posterior)
+            there, back = _expect(*models, batch, posterior)
             for row, (n, height, width) in enumerate(zip(batch.numbers, *batch.sizes, strict=True)):
                 yield n, there.real[row, :height, :width], back.real[row, :width, :height].T
+
+
+def lengths(rows: Sequence[Ids]) -> Ids:
+    """How many symbols each has."""
+    return np.array([len(row) for row in rows], dtype=np.int64)
+
+
+def fit(widths: Ids, heights: Ids) -> NDArray[np.bool_]:
+    """Whether pairs of these lengths can be aligned: neither empty nor longer than `LONGEST`."""
+    return (np.minimum(widths, heights) > 0) & (np.maximum(widths, heights) <= LONGEST)
 
 
 class _Batch(NamedTuple):
@@ -89,14 +100,14 @@ def _batches(
     pairs: Ids, vocabularies: tuple[int, int], sources: Sequence[Ids], targets: Sequence[Ids]
 ) -> Iterator[_Batch]:
     """Pairs of about the same lengths together."""
-    widths, heights = (np.array([len(ids) for ids in side], dtype=np.int64) for side in (sources, targets))
-    fits = np.flatnonzero((widths * heights > 0) & (widths * heights <= MOST))
-    rows: list[int] = []
-    for n in fits[np.lexsort((widths[fits], heights[fits]))].tolist():
-        both = [*rows, n]
-        if rows and len(both) * int(heights[both].max()) * int(widths[both].max()) > AT_ONCE:
+    widths, heights = (lengths(side) for side in (sources, targets))
+    fitting = np.flatnonzero(fit(widths, heights))
+    rows, widest = list[int](), 0
+    for n in fitting[np.lexsort((widths[fitting], heights[fitting]))].tolist():
+        widest = max(widest, int(widths[n]))
+        if rows and (len(rows) + 1) * int(heights[n]) * widest > AT_ONCE:
             yield _batch(rows, pairs, vocabularies, sources, targets)
-            rows = []
+            rows, widest = [], int(widths[n])
         rows.append(n)
     if rows:
         yield _batch(rows, pairs, vocabularies, sources, targets)
@@ -117,31 +128,39 @@ def _batch(
 
 
 def _padded(rows: Sequence[Ids], pad: int) -> tuple[Ids, Ids]:
-    lengths = np.array([len(row) for row in rows], dtype=np.int64)
-    ids = np.full((len(rows), int(lengths.max())), pad, dtype=np.int64)
-    ids[np.arange(ids.shape[1]) < lengths[:, None]] = np.concatenate(rows)
-    return ids, lengths
+    sizes = lengths(rows)
+    ids = np.full((len(rows), int(sizes.max())), pad, dtype=np.int64)
+    ids[np.arange(ids.shape[1]) < sizes[:, None]] = np.concatenate(rows)
+    return ids, sizes
 
 
 def _expect(
     forward: Direction, backward: Direction, batch: _Batch, hmm: Callable[..., Posterior]
 ) -> tuple[Posterior, Posterior]:
-    """What each model expects of a batch, by itself; the backward one's states are target symbols: real [B, J, I]."""
+    """What each model, with `_padded_tables`, expects of a batch by itself; the backward one's states are target
+    symbols: real [B, J, I]."""
     there = hmm(*_emissions(forward, batch.pairs, batch.sources, batch.targets), batch.sizes, forward.jumps)
     turned = batch.pairs.transpose(0, 2, 1)
     emissions = _emissions(backward, turned, batch.targets, batch.sources)
     return there, hmm(*emissions, batch.sizes[::-1], backward.jumps)
 
 
+def _padded_tables(model: Direction) -> Direction:
+    """With a place for padding in each table, and one for a pair never seen."""
+    zero = np.zeros(1, np.float32)
+    tables = {"seen": np.append(model.seen, [zero, zero]), "unseen": np.append(model.unseen, zero)}
+    return model._replace(**tables, none=np.append(model.none, zero))
+
+
 def _emissions(
     model: Direction, pairs: Int[np.ndarray, "B I J"], states: Ids, emitted: Ids
 ) -> tuple[Float[np.ndarray, "B I J"], Float[np.ndarray, "B I"]]:
     """p(emitted | state) of all pairs of positions, zero on padding, and p(emitted | none)."""
-    unseen = pairs == len(model.seen)
-    emission = np.append(model.seen, np.zeros(2, np.float32))[pairs]
+    unseen = pairs == len(model.seen) - 2
+    emission = model.seen[pairs]
     if unseen.any():
-        emission = np.where(unseen, np.append(model.unseen, np.float32(0))[states][:, None, :], emission)
-    return emission, np.append(model.none, np.float32(0))[emitted]
+        emission = np.where(unseen, model.unseen[states][:, None, :], emission)
+    return emission, model.none[emitted]
 
 
 def learn(
@@ -178,9 +197,9 @@ def _round(
     """How many links are expected of each pair of symbols, and both models as they are then."""
     counts = np.zeros(len(pairs) + 2)
     none = [np.zeros(size + 1) for size in vocabularies]
-    jumps = np.zeros((2, JUMPS))
+    jumps, models = np.zeros((2, JUMPS)), (_padded_tables(forward), _padded_tables(backward))
     for batch in batches:
-        there, back = _expect(forward, backward, batch, hmm)
+        there, back = _expect(*models, batch, hmm)
         agreed = np.sqrt(there.real * back.real.transpose(0, 2, 1))
         counts += np.bincount(batch.pairs.ravel(), agreed.ravel(), len(counts))
         none[1] += np.bincount(batch.targets.ravel(), there.none.ravel(), len(none[1]))

@@ -19,7 +19,7 @@ def attend(attention: Attention, asked: Asked, memory: Memory) -> Attended:
     """`Attention.attend`, where that is less work over the P = 2 D + 1 positions of each query alone."""
     centre = attention.centre(asked, memory)
     if centre is None or not gathers(attention, asked.query.shape[1], memory.mask.shape[1]):
-        return attention.weigh(asked.query, attention.see(asked, memory))
+        return attention.weigh(asked.query, attention.see(asked, memory, centre))
     return within(attention, centre, asked, memory)
 
 
@@ -29,7 +29,7 @@ def gathers(attention: Attention, queries: int, width: int) -> bool:
     Both are the same but for rounding. A score's hidden layer costs as much a position either way; a product of all
     queries with all keys is so much quicker than products with keys picked one by one that these must be few.
     """
-    if attention.window.reach is None:
+    if attention.window.reach is None or attention.score.neighbours:
         return False
     reached = 2 * attention.window.reach + 1
     cost = min(2 * queries, PRODUCTS_A_PICK) if attention.score.multiplies else 1

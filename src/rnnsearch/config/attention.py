@@ -93,6 +93,24 @@ class LocationOptions(ScoreOptions):
     them are ignored."""
 
 
+class EvenOptions(ScoreOptions):
+    """0, whatever stands where: the window alone says what is attended to (the mixture's, in Graves 2013)."""
+
+    type: Literal["even"] = "even"
+
+
+class ConvolutionalOptions(ScoreOptions):
+    """Filters over neighbouring annotations, gated by the state (Allamanis et al. 2016)."""
+
+    type: Literal["convolutional"] = "convolutional"
+    first: Size
+    """Filters of the first layer (k_1)."""
+    second: Size
+    """Filters of the second, which the state gates (k_2)."""
+    around: Count
+    """Positions on either side that a filter sees."""
+
+
 class WindowOptions(Options):
     """What every window has."""
 
@@ -127,6 +145,14 @@ class WaitOptions(WindowOptions):
     type: Literal["wait-k"] = "wait-k"
     wait: Size
     """Source symbols that are read before the first target symbol is written (k)."""
+
+
+class MixtureOptions(WindowOptions):
+    """The weights times a mixture of bells whose centres move rightward alone (Graves 2013, eq. 46-51)."""
+
+    type: Literal["mixture"] = "mixture"
+    components: Size
+    """Bells (K)."""
 
 
 class FeatureOptions(Options):
@@ -183,10 +209,10 @@ class RecurrentOptions(FeatureOptions):
 
 SCORES: dict[str, type[ScoreOptions]] = by_name(
     *(AdditiveOptions, ConcatOptions, ConcatIdentityOptions, MultiHeadAdditiveOptions),
-    *(DotOptions, ScaledDotOptions, GeneralOptions, LocationOptions),
+    *(DotOptions, ScaledDotOptions, GeneralOptions, LocationOptions, ConvolutionalOptions, EvenOptions),
 )
 WINDOWS: dict[str, type[WindowOptions]] = by_name(
-    GlobalOptions, LocalMonotonicOptions, LocalPredictiveOptions, WaitOptions
+    GlobalOptions, LocalMonotonicOptions, LocalPredictiveOptions, WaitOptions, MixtureOptions
 )
 FEATURES: dict[str, type[FeatureOptions]] = by_name(
     *(LinguisticCoverageOptions, NeuralCoverageOptions),

@@ -30,6 +30,10 @@ NORMALISERS = {
     "entmax15": "Between the two (Peters et al. 2019). Needs `pip install entmax`.",
     "hard": "One position: drawn from the softmax in training, the best in search (Xu et al. 2015). Needs "
     "`[objective.reinforce]`.",
+    "exponential": "exp(e), which sum to anything: with the even score and the mixture window, Graves 2013.",
+    "monotonic": "Reads on from where it stopped and learns where to stop (Raffel et al. 2017): expected weights in "
+    "training, one position in search.",
+    "linear-chain": "Neighbouring positions are chosen together: the marginals of a chain (after Kim et al. 2017).",
 }
 ALIGNMENT_LOSSES = {
     "cross-entropy": "Minus the sum of gold times log of the weights.",

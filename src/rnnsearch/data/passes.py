@@ -31,8 +31,6 @@ from rnnsearch.text.words import count_chunks
 
 CHUNK = 20_000
 """Rows worked on at a time by one process."""
-ALIGNED = 500
-"""Of these, rows aligned at a time: each takes a matrix of all its pairs of words."""
 
 KeyTable = npt.NDArray[Any]
 """Of `key_type`, [rows]; documents are numbered through the corpus."""
@@ -249,9 +247,8 @@ def encode(
 
 def _aligned(guide: Path, sources: list[str], targets: list[str]) -> list[str]:
     """The links of rows by a saved aligner, in the Pharaoh format; a row that lacks a side has none."""
-    aligner, pairs = Aligner.load(guide), list(map(Pair.of_words, sources, targets))
-    pieces = (pairs[n : n + ALIGNED] for n in range(0, len(pairs), ALIGNED))
-    return [format_pharaoh(links) for piece in pieces for links in aligner.links(piece)]
+    pairs = list(map(Pair.of_words, sources, targets))
+    return [format_pharaoh(links) for links in Aligner.load(guide).links(pairs)]
 
 
 def id_type(tokenizer: Tokenizer) -> np.dtype[Any]:

@@ -63,8 +63,6 @@ from rnnsearch.text.words import count_words_in, forget_rare, words_from_counts
 SMALL = 20
 """Of a small corpus one pair in so many is split off for dev, and as many for test, where no number is given."""
 
-ALIGNER_ROWS = 200_000
-"""Training rows that an aligner is learned from, at most."""
 ALIGNED_ALONE = 200_000
 """Characters of a side below which starting processes for the aligner would take longer than learning it."""
 
@@ -356,9 +354,9 @@ def _write_ids(
 
 
 def _learn_aligner(cleaned: CleanedText, parts: Parts, rows: int, dev: _HeldOut | None, pool: Pool) -> Aligner:
-    """An aligner of `ALIGNER_ROWS` training rows at most, at even distances; by the dev set's links, where it has any,
+    """An aligner of `aligner.ROWS` training rows at most, at even distances; by the dev set's links, where it has any,
     its threshold is chosen."""
-    step, before = -(-rows // ALIGNER_ROWS), 0
+    step, before = -(-rows // aligner.ROWS), 0
     texts: tuple[list[str], list[str]] = ([], [])
     for span, own in cleaned.spans(parts):
         wanted = np.flatnonzero(own == TRAIN)[-before % step :: step]

@@ -19,6 +19,8 @@ from typing import Any, TypeVar
 
 from rnnsearch.errors import RnnsearchError
 
+ALONE = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+"""A process has one core: what it multiplies by must not start threads of its own."""
 Result = TypeVar("Result")
 Worker = subprocess.Popen[bytes]
 
@@ -72,7 +74,7 @@ class Pool:
 
     def _start(self) -> None:
         paths = os.pathsep.join(path for path in sys.path if path)
-        environment = os.environ | {"PYTHONPATH": paths, "TOKENIZERS_PARALLELISM": "false"}
+        environment = os.environ | {"PYTHONPATH": paths, "TOKENIZERS_PARALLELISM": "false"} | ALONE
         while len(self._all) < self._processes:
             command = [sys.executable, "-m", "rnnsearch.data.workers"]
             worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)

@@ -66,13 +66,14 @@ def _hard(config: RunConfig) -> list[str]:
     attention, path = config.model.attention, "objective.reinforce"
     if attention is None:
         return []
-    hard, what = NORMALISERS[attention.normaliser].draws_noise, f"the {attention.normaliser} normaliser"
+    normaliser, what = NORMALISERS[attention.normaliser], f"the {attention.normaliser} normaliser"
+    hard = normaliser.hard
     if hard and config.objective.reinforce is None:
         return [f"{path}: must be given for {what}, whose draws have no gradient"]
-    if hard and config.model.dropout.attention > 0:
-        return _idle(f"{what}, whose one position has no weight to drop", {"model.dropout.attention": True})
+    if normaliser.draws_noise and config.model.dropout.attention > 0:
+        return _idle(f"{what}, which draws noise of its own", {"model.dropout.attention": True})
     if config.objective.reinforce is not None and not hard:
-        able = ", ".join(name for name, kind in NORMALISERS.items() if kind.draws_noise)
+        able = ", ".join(name for name, kind in NORMALISERS.items() if kind.hard)
         return [f"{path}: has no effect with {what}, which draws nothing; use model.attention.normaliser = {able}"]
     return []
 
@@ -197,12 +198,12 @@ def _pieces(attention: AttentionConfig) -> list[str]:
         faults.append(f"{path}.features: {why}; use score = {able}")
     for name in sorted({name for name in names if names.count(name) > 1}):
         faults.append(f'{path}.features: must be different ones; got "{name}" twice')
-    one = f"the {normaliser.name} normaliser, whose one position has no weight to scale"
-    if normaliser.draws_noise and window.weighs:
-        others = ", ".join(name for name, kind in WINDOWS.items() if not kind.weighs)
-        faults.append(f'{path}.window: must be {others} with {one}; got "{window.name}"')
+    what = f"the {normaliser.name} normaliser"
+    if not normaliser.goes_with(window):
+        others = ", ".join(name for name, kind in WINDOWS.items() if normaliser.goes_with(kind))
+        faults.append(f'{path}.window: must be {others} with {what}; got "{window.name}"')
     if normaliser.draws_noise and "heads" in attention.score.own():
-        one = f"the {normaliser.name} normaliser, which draws one position a target symbol"
+        one = f"{what}, which finds one position a target symbol"
         faults.append(f'{path}.score: must have one head with {one}; got "{score.name}"')
     return faults
 

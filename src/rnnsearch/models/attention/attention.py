@@ -19,49 +19,59 @@ from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import Encoded, Memory
 from rnnsearch.tensors import at_least_fp32, map_tree
 
-EXPECTED = 0.5
-"""Share of the sentences for which hard attention uses its expected value in training (Xu et al. 2015, section 4.1)."""
+
+class Last(NamedTuple):
+    """What was found at the target position before. centre: the window's [N, ...]; alpha: [N, J]; each None where the
+    window, or the normaliser, remembers nothing."""
+
+    centre: Tensor | None = None
+    alpha: Tensor | None = None
 
 
 class AttentionState(NamedTuple):
     """What attention carries from one target position to the next; all None or empty for global soft attention.
 
     position: t [N], from 0. features: each feature's own state. drawn: [N, I, M, J], for all target positions and M
-    heads the random numbers of hard attention, or else dropout's mask on the weights.
+    heads the normaliser's random numbers, or else dropout's mask on the weights.
     """
 
     position: Tensor | None = None
     features: tuple[Any, ...] = ()
     drawn: Tensor | None = None
+    last: Last = Last()
 
 
 class Attended(NamedTuple):
-    """alpha: [B, Q, J]; context: [B, Q, H]; expected: [B, Q, J], what a hard alpha was drawn from, else None."""
+    """alpha: [B, Q, J]; context: [B, Q, H]; expected: [B, Q, J], what a hard alpha was drawn from, else None; centre:
+    the window's [B, Q, ...], if it remembers."""
 
     alpha: Tensor
     context: Tensor
     expected: Tensor | None
+    centre: Tensor | None = None
 
 
 class Asked(NamedTuple):
     """What Q queries a sentence ask with. query: [B, Q, D]; position: t of each [B, Q]; features: the features' states,
-    B * Q rows; drawn: [B, Q, M, J]."""
+    B * Q rows; drawn: [B, Q, M, J]; last: B * Q rows."""
 
     query: Tensor
     position: Tensor | None = None
     features: tuple[Any, ...] = ()
     drawn: Tensor | None = None
+    last: Last = Last()
 
 
 class Seen(NamedTuple):
     """What queries see of P source positions. keys: [B, P, K]; values: [B, P, H]; extra: [B, Q, P, A], what
-    features add; placement: [B, Q, P]; drawn: [B, Q, M, P]."""
+    features add; placement: [B, Q, P]; drawn: [B, Q, M, P]; last: [B, Q, P], the weights before, if they matter."""
 
     keys: Tensor
     values: Tensor
     extra: Tensor | None
     placement: Placement
     drawn: Tensor | None
+    last: Tensor | None = None
 
 
 class Attention(nn.Module):
@@ -94,14 +104,15 @@ class Attention(nn.Module):
     @property
     def merges(self) -> bool:
         """Whether a position's weights need no other position's, so that all can be attended from at once."""
-        return not any(feature.remembers for feature, _ in self._features())
+        pieces = (self.window, self.normaliser, *(feature for feature, _ in self._features()))
+        return not any(piece.remembers for piece in pieces)
 
     def on(self, encoded: Encoded) -> Memory:
         """The memory of B sentences: keys are projected here, once a sentence."""
         if self.score.most is not None:
             known = torch.arange(encoded.mask.shape[1], device=encoded.mask.device) < self.score.most
             encoded = encoded._replace(mask=encoded.mask & known)
-        keys, values = self.score.keys(encoded.annotations), self.score.values(encoded.annotations)
+        keys, values = self.score.keys(encoded.annotations, encoded.mask), self.score.values(encoded.annotations)
         if self.window.reach is not None:  # rows are picked from these at every step: no copy there
             keys, values = keys.contiguous(), encoded.annotations.contiguous() if values is None else values
         features = tuple(feature.on(encoded) for feature, _ in self._features())
@@ -113,27 +124,32 @@ class Attention(nn.Module):
         features = tuple(feature.start(memory) for feature, _ in self._features())
         drawn, shape = None, (steps, self.score.heads, J)
         if draws is not None and self.normaliser.draws_noise:
-            sampled = draws.uniform((B, 1, 1, 1), memory.annotations) >= EXPECTED
-            drawn = draws.uniform((B, *shape), memory.annotations) * sampled
+            drawn = self.normaliser.noise(draws, (B, *shape), memory.annotations)
         elif self.dropout:
             drawn = sequence_mask(draws, self.dropout, at_least_fp32(memory.annotations), *shape)
-        counts = self.window.counts or bool(self.features) or self.normaliser.draws_noise or drawn is not None
-        return AttentionState(memory.mask.new_zeros(B, dtype=torch.long) if counts else None, features, drawn)
+        last = Last(self.window.start(memory), self.normaliser.start(memory))
+        counts = self.window.counts or self.normaliser.draws_noise or drawn is not None or not self.merges
+        counts = counts or bool(self.features)
+        return AttentionState(memory.mask.new_zeros(B, dtype=torch.long) if counts else None, features, drawn, last)
 
     def attend(self, asked: Asked, memory: Memory) -> Attended:
         """Weights alpha and contexts c of Q queries a sentence, rows [B, Q, ...]: over all source positions, those
         outside the window masked, or by a chosen twin (`backend/twins.py`)."""
         if self.twin is not None:
             return self.twin(self, asked, memory)
-        return self.weigh(asked.query, self.see(asked, memory))
+        centre = self.centre(asked, memory)
+        attended = self.weigh(asked.query, self.see(asked, memory, centre))
+        return attended._replace(centre=centre) if self.window.remembers else attended
 
-    def see(self, asked: Asked, memory: Memory) -> Seen:
+    def see(self, asked: Asked, memory: Memory, centre: Tensor | None) -> Seen:
         """All source positions, in a window around p_t where the window has a centre."""
         assert memory.keys is not None
         positions = torch.arange(memory.mask.shape[1], device=asked.query.device)[None, None]
-        placement = self.window.place(self.centre(asked, memory), positions, memory.mask.unsqueeze(1))
+        placement = self.window.place(centre, positions, memory.mask.unsqueeze(1))
         values = memory.annotations if memory.values is None else memory.values
-        return Seen(memory.keys, values, self.extra(asked, memory), placement, asked.drawn)
+        last = asked.last.alpha
+        last = None if last is None else last.view(*asked.query.shape[:2], -1)
+        return Seen(memory.keys, values, self.extra(asked, memory), placement, asked.drawn, last)
 
     def weigh(self, query: Float[Tensor, "R q D"], seen: Seen) -> Attended:
         """e_ij = a(s_{i-1}, h_j),  alpha_ij = softmax_j(e_ij),  c_i = sum_j alpha_ij h_j (Bahdanau et al., eq. 5-6;
@@ -144,7 +160,7 @@ class Attention(nn.Module):
         energy = self.score(query, seen.keys, seen.extra).masked_fill(~allowed, -torch.inf)
         drawn = None if seen.drawn is None else seen.drawn.flatten(1, 2)
         draws_noise = self.normaliser.draws_noise
-        alpha, expected = self.normaliser(energy, drawn if draws_noise else None)
+        alpha, expected = self.normaliser(energy, drawn if draws_noise else None, seen.last)
         alpha = alpha if factor is None else alpha * factor
         used = alpha if drawn is None or draws_noise else alpha * drawn
         context = _context(used.to(seen.values.dtype), seen.values, heads)
@@ -152,13 +168,13 @@ class Attention(nn.Module):
             alpha, expected = map_tree(lambda weights: weights.unflatten(1, (-1, heads)).mean(2), (alpha, expected))
         return Attended(alpha, context, expected)
 
-    def centre(self, asked: Asked, memory: Memory) -> Float[Tensor, "B Q"] | None:
+    def centre(self, asked: Asked, memory: Memory) -> Float[Tensor, "B Q *n"] | None:
         """p_t of each query, in annotations, of which each may be of several source positions."""
         at = asked.position
         if at is not None and memory.origin is not None:
             source = memory.origin.position
             at = source.gather(1, at.clamp(max=source.shape[1] - 1))
-        centre: Tensor | None = self.window.centre(asked.query, memory.mask, at)
+        centre: Tensor | None = self.window.centre(asked.query, memory.mask, at, asked.last.centre)
         return centre
 
     def extra(self, asked: Asked, memory: Memory, index: Tensor | None = None) -> Tensor | None:
@@ -192,14 +208,15 @@ class Attention(nn.Module):
         """One target position of N = B * K hypotheses, K consecutive rows for each of B sentences: rows [N, ...]."""
         B = memory.mask.shape[0]
         position = None if state.position is None else state.position.view(B, -1)
-        asked = Asked(query.unflatten(0, (B, -1)), position, state.features, _drawn_now(state, B))
+        asked = Asked(query.unflatten(0, (B, -1)), position, state.features, _drawn_now(state, B), state.last)
         attended = map_tree(lambda part: part.flatten(0, 1), self.attend(asked, memory))
         if state.position is not None:
             features = tuple(
                 feature.after(s, prepared, query, attended.alpha)
                 for (feature, _), s, prepared in zip(self._features(), state.features, memory.features, strict=True)
             )
-            state = AttentionState(state.position + 1, features, state.drawn)
+            last = Last(attended.centre, attended.alpha if self.normaliser.remembers else None)
+            state = AttentionState(state.position + 1, features, state.drawn, last)
         return attended, state
 
 

@@ -9,8 +9,17 @@ from typing import ClassVar, NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from rnnsearch.models.attention.windows import Global, WaitK, Window
+from rnnsearch.models.draws import Draws
+from rnnsearch.models.initialise import parameter
+from rnnsearch.models.memory import Memory
 from rnnsearch.tensors import at_least_fp32
+
+Energies = Float[Tensor, "B Q J"]
+EXPECTED = 0.5
+"""Share of the sentences for which hard attention uses its expected value in training (Xu et al. 2015, section 4.1)."""
 
 
 class Weights(NamedTuple):
@@ -26,7 +35,11 @@ class Normaliser(nn.Module, ABC):
 
     name: ClassVar[str]
     draws_noise: ClassVar[bool] = False
-    """Whether training draws positions: it needs random numbers, one a source position and target position."""
+    """Whether training needs random numbers, one a source position and target position."""
+    hard: ClassVar[bool] = False
+    """Whether training draws positions, which gives the energies no gradient."""
+    remembers: ClassVar[bool] = False
+    """Whether weights depend on those before them, so that one target position must come after the other."""
     package: ClassVar[str | None] = None
     """A package that it needs beside the others."""
 
@@ -40,10 +53,23 @@ class Normaliser(nn.Module, ABC):
             f"install it with pip install {cls.package}"
         )
 
+    @classmethod
+    def goes_with(cls, window: type[Window]) -> bool:
+        """Whether a window leaves its weights what they are to be."""
+        return True
+
+    def noise(self, draws: Draws, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        """What it draws in training."""
+        raise AssertionError("only of a normaliser that draws noise")
+
+    def start(self, memory: Memory) -> Float[Tensor, "B J"] | None:
+        """The weights before the first target position, of a normaliser that remembers."""
+        return None
+
     @abstractmethod
-    def forward(self, energy: Float[Tensor, "B Q J"], noise: Float[Tensor, "B Q J"] | None) -> Weights:
-        """The weights, in fp32 at least. `noise`: in training uniform in (0, 1), or 0 where the expected value is used;
-        in search None."""
+    def forward(self, energy: Energies, noise: Energies | None = None, last: Energies | None = None) -> Weights:
+        """The weights, in fp32 at least. `noise`: in training what it draws, in search None. `last`: the weights of the
+        position before, where it remembers."""
 
 
 class Softmax(Normaliser):
@@ -51,7 +77,7 @@ class Softmax(Normaliser):
 
     name = "softmax"
 
-    def forward(self, energy: Float[Tensor, "B Q J"], noise: Float[Tensor, "B Q J"] | None) -> Weights:
+    def forward(self, energy: Energies, noise: Energies | None = None, last: Energies | None = None) -> Weights:
         return Weights(torch.softmax(at_least_fp32(energy), dim=-1))
 
 
@@ -62,7 +88,7 @@ class Sparsemax(Normaliser):
     name = "sparsemax"
     package = "entmax"
 
-    def forward(self, energy: Float[Tensor, "B Q J"], noise: Float[Tensor, "B Q J"] | None) -> Weights:
+    def forward(self, energy: Energies, noise: Energies | None = None, last: Energies | None = None) -> Weights:
         from entmax import sparsemax
 
         return Weights(sparsemax(at_least_fp32(energy), dim=-1))
@@ -75,7 +101,7 @@ class Entmax15(Normaliser):
     name = "entmax15"
     package = "entmax"
 
-    def forward(self, energy: Float[Tensor, "B Q J"], noise: Float[Tensor, "B Q J"] | None) -> Weights:
+    def forward(self, energy: Energies, noise: Energies | None = None, last: Energies | None = None) -> Weights:
         from entmax import entmax15
 
         return Weights(entmax15(at_least_fp32(energy), dim=-1))
@@ -91,8 +117,19 @@ class Hard(Normaliser):
 
     name = "hard"
     draws_noise = True
+    hard = True
 
-    def forward(self, energy: Float[Tensor, "B Q J"], noise: Float[Tensor, "B Q J"] | None) -> Weights:
+    @classmethod
+    def goes_with(cls, window: type[Window]) -> bool:
+        """Its one position has no weight to scale."""
+        return not window.weighs
+
+    def noise(self, draws: Draws, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        """Uniform in (0, 1), or 0 for the sentences that use the expected value."""
+        sampled = draws.uniform((shape[0], 1, 1, 1), like) >= EXPECTED
+        return draws.uniform(shape, like) * sampled
+
+    def forward(self, energy: Energies, noise: Energies | None = None, last: Energies | None = None) -> Weights:
         energy = at_least_fp32(energy)
         expected = torch.softmax(energy, dim=-1)
         drawn = energy.detach() if noise is None else energy.detach() - torch.log(-torch.log(noise))
@@ -101,4 +138,103 @@ class Hard(Normaliser):
         return Weights(alpha if noise is None else torch.where(noise == 0, expected, alpha), expected)
 
 
-NORMALISERS: dict[str, type[Normaliser]] = {c.name: c for c in (Softmax, Sparsemax, Entmax15, Hard)}
+class Exponential(Normaliser):
+    """alpha_ij = exp(e_ij), which sum to anything: 1 at every position beside the `even` score, for Graves 2013 (eq.
+    46), where the mixture window alone says how much."""
+
+    name = "exponential"
+
+    def forward(self, energy: Energies, noise: Energies | None = None, last: Energies | None = None) -> Weights:
+        return Weights(at_least_fp32(energy).exp())
+
+
+class Monotonic(Normaliser):
+    """Reads on from where it stopped, and learns where to stop (Raffel et al. 2017, "Online and linear-time attention
+    by enforcing monotonic alignments", section 2.3 and algorithm 1): a policy for sources that are still arriving.
+
+    p_ij = sigmoid(e_ij + r + noise) is how likely reading stops at j;  q_ij, that it comes so far;  alpha_ij, both:
+    q_ij = (1 - p_{i,j-1}) q_{i,j-1} + alpha_{i-1,j};  alpha_ij = p_ij q_ij;  alpha_0 is all on the first position.
+    In training noise ~ N(0, 1) makes p_ij be sure. In search reading stops at the first j with p_ij > 0.5; where there
+    is none, nothing is attended to, then and after.
+    """
+
+    name = "monotonic"
+    draws_noise = True
+    remembers = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.offset = parameter(-1.0, 1)
+        """r."""
+
+    @classmethod
+    def goes_with(cls, window: type[Window]) -> bool:
+        """It must see all positions between the last stop and the next."""
+        return window in (Global, WaitK)
+
+    def noise(self, draws: Draws, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        """Standard normal."""
+        normal: Tensor = torch.special.ndtri(draws.uniform(shape, like).clamp(1e-6, 1 - 1e-6))
+        return normal
+
+    def start(self, memory: Memory) -> Float[Tensor, "B J"]:
+        first = torch.zeros_like(at_least_fp32(memory.annotations[:, :, 0]))
+        first[:, 0] = 1.0
+        return first
+
+    def forward(self, energy: Energies, noise: Energies | None = None, last: Energies | None = None) -> Weights:
+        assert last is not None
+        energy = at_least_fp32(energy) + self.offset
+        if noise is None:
+            stops = (energy > 0) * last.cumsum(-1)
+            return Weights(stops * (stops.cumsum(-1) == 1))
+        energy = energy + noise
+        # Reading goes from k to j with probability prod_{k<=l<j} (1 - p_l) = exp(past_j - past_k).
+        on = F.logsigmoid(-energy)
+        past = on.cumsum(-1) - on
+        span = past.unsqueeze(-1) - past.unsqueeze(-2)
+        before = torch.ones_like(span[0, 0], dtype=torch.bool).tril()
+        comes = span.masked_fill(~before, -torch.inf).exp() @ last.unsqueeze(-1)
+        return Weights(torch.sigmoid(energy) * comes.squeeze(-1))
+
+
+class LinearChain(Normaliser):
+    """Which positions are attended to is decided for all of them together: z_j is 1 where j is, by a chain of
+    neighbours, p(z) ~ exp(sum_j z_j e_j + sum_j t(z_{j-1}, z_j)); alpha_j is p(z_j = 1), divided by their sum
+    (after Kim et al. 2017, "Structured attention networks", section 4.2, with one t for all positions, t(0, 0) = 0 and
+    the division assumed)."""
+
+    name = "linear-chain"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.transitions = parameter(0.0, 3)
+        """t(0, 1), t(1, 0) and t(1, 1)."""
+
+    def forward(self, energy: Energies, noise: Energies | None = None, last: Energies | None = None) -> Weights:
+        energy = at_least_fp32(energy)
+        inside = torch.isfinite(energy)
+        energy = energy.masked_fill(~inside, 0.0)
+        enters, leaves, stays = self.transitions.to(energy.dtype)
+        onward = _messages(energy, inside, enters, leaves, stays)
+        back = _messages(energy.flip(-1), inside.flip(-1), leaves, enters, stays).flip(-1)
+        marginal = F.logsigmoid(onward + energy + back)
+        return Weights(torch.softmax(marginal.masked_fill(~inside, -torch.inf), dim=-1))
+
+
+def _messages(energy: Energies, inside: Tensor, enters: Tensor, leaves: Tensor, stays: Tensor) -> Energies:
+    """log of how much likelier z_j = 1 is than z_j = 0 by what stands before j; the chain goes over the positions
+    inside the window alone."""
+    message = torch.zeros_like(energy[..., 0])
+    messages = [message]
+    for e, known in zip(energy[..., :-1].unbind(-1), inside[..., :-1].unbind(-1), strict=True):
+        odds = message + e
+        message = torch.logaddexp(enters, odds + stays) - F.softplus(odds + leaves)
+        message = message.where(known, 0.0)
+        messages.append(message)
+    return torch.stack(messages, dim=-1)
+
+
+NORMALISERS: dict[str, type[Normaliser]] = {
+    c.name: c for c in (Softmax, Sparsemax, Entmax15, Hard, Exponential, Monotonic, LinearChain)
+}

@@ -9,6 +9,8 @@
 | scaled-dot          | s^T h / sqrt(D)                        | Vaswani et al. 2017, eq. 1; Neubig, eq. 78           |
 | general             | s^T W_a h                              | Luong et al., after eq. 7; Neubig, eq. 79 (bilinear) |
 | location            | (W_a s)_j                              | Luong et al., eq. 8                                  |
+| convolutional       | filters over k_j * W s                 | Allamanis et al. 2016, section 2.1                   |
+| even                | 0                                      | Graves 2013, eq. 46 (the window says all)            |
 
 s is the query (the decoder's state), h an annotation. `additive` and `concat` are one function: [W_a; U_a] side by
 side is Luong's W_a. They differ in how they begin: Luong's is drawn as one matrix of D + H columns (which is another
@@ -21,13 +23,14 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rnnsearch.config.attention import (
     AdditiveOptions,
     ConcatOptions,
+    ConvolutionalOptions,
     LocationOptions,
     MultiHeadAdditiveOptions,
 )
@@ -41,6 +44,7 @@ Extra = Float[Tensor, "B Q J A"] | None
 """What features add inside a hidden layer."""
 Energies = Float[Tensor, "B E J"]
 Annotations = Float[Tensor, "B J H"]
+Real = Bool[Tensor, "B J"]
 
 
 class Score(nn.Module, ABC):
@@ -56,6 +60,8 @@ class Score(nn.Module, ABC):
     hidden_size: int = 0
     heads: int = 1
     """M: its energies are [B, Q * M, J], the heads of a query side by side, and each head has its own weights."""
+    neighbours: int = 0
+    """Positions on either side that the energy of one depends on."""
     most: int | None = None
     """Source positions that it knows; those after them are attended to by nobody."""
     key: Linear
@@ -63,8 +69,9 @@ class Score(nn.Module, ABC):
     def __init__(self, options: Any, query_size: int, annotation_size: int) -> None:
         super().__init__()
 
-    def keys(self, annotations: Annotations) -> Keys:
-        """The part that depends on the annotations alone: U h_j ("V h_j is precomputed" in the slides)."""
+    def keys(self, annotations: Annotations, real: Real) -> Keys:
+        """The part that depends on the annotations alone: U h_j ("V h_j is precomputed" in the slides). `real`: no
+        padding."""
         keys: Keys = self.key(annotations)
         return keys
 
@@ -124,7 +131,7 @@ class Concat(Score):
         self.vector = parameter("alignment_vector", options.size)
         """v_a."""
 
-    def keys(self, annotations: Annotations) -> Keys:
+    def keys(self, annotations: Annotations, real: Real) -> Keys:
         return linear(annotations, self.weight[:, self.query_size :])
 
     def forward(self, query: Queries, keys: Keys, extra: Extra = None) -> Energies:
@@ -146,7 +153,7 @@ class ConcatIdentity(HiddenLayer):
         self.vector = parameter("alignment_vector", annotation_size)
         """v_a."""
 
-    def keys(self, annotations: Annotations) -> Keys:
+    def keys(self, annotations: Annotations, real: Real) -> Keys:
         return annotations
 
 
@@ -192,7 +199,7 @@ class Dot(Product):
     name = "dot"
     draws = False
 
-    def keys(self, annotations: Annotations) -> Keys:
+    def keys(self, annotations: Annotations, real: Real) -> Keys:
         return annotations
 
 
@@ -235,10 +242,71 @@ class Location(Product):
         self.weight = parameter("alignment", options.max_source, query_size)
         """W_a."""
 
-    def keys(self, annotations: Annotations) -> Keys:
+    def keys(self, annotations: Annotations, real: Real) -> Keys:
         beyond = max(0, annotations.shape[1] - self.most)
         keys = F.pad(self.weight[: annotations.shape[1]], (0, 0, 0, beyond))
         return keys.expand(annotations.shape[0], -1, -1)
+
+
+class Convolutional(Score):
+    """Filters over neighbouring positions, a layer of which the state gates (Allamanis et al. 2016, "A convolutional
+    attention network for extreme summarization of source code", section 2.1), here over annotations, not embeddings:
+
+    l1 = relu(K_1 * h);  k = K_2 * l1;  g_ij = k_j . W s;  f_i = g_i / |g_i|;  e_ij = (K_3 * f_i)_j,
+
+    * a convolution over positions, zero outside the sentence; |g_i| the length of all positions' numbers together.
+    """
+
+    name = "convolutional"
+
+    def __init__(self, options: ConvolutionalOptions, query_size: int, annotation_size: int) -> None:
+        super().__init__(options, query_size, annotation_size)
+        self.neighbours = options.around
+        span = 2 * self.neighbours + 1
+        self.first = Linear(span * annotation_size, options.first, bias=False, role="alignment")
+        """K_1."""
+        self.key = Linear(span * options.first, options.second, bias=False, role="alignment")
+        """K_2."""
+        self.query = Linear(query_size, options.second, bias=False, role="alignment")
+        """W."""
+        self.filter = Linear(span * options.second, 1, bias=False, role="alignment")
+        """K_3."""
+
+    def keys(self, annotations: Annotations, real: Real) -> Keys:
+        """k, zero on padding."""
+        real = real.unsqueeze(2)
+        below = torch.relu(self.first(self._around(annotations * real))) * real
+        keys: Keys = self.key(self._around(below)) * real
+        return keys
+
+    def forward(self, query: Queries, keys: Keys, extra: Extra = None) -> Energies:
+        gated = self.query(query).unsqueeze(2) * keys.unsqueeze(1)
+        length = torch.linalg.vector_norm(gated, dim=(2, 3), keepdim=True)
+        features = gated / length.clamp_min(LEAST)
+        energies: Energies = self.filter(self._around(features)).squeeze(-1)
+        return energies
+
+    def _around(self, rows: Float[Tensor, "*b J K"]) -> Float[Tensor, "*b J W"]:
+        """Each position's numbers with those of its neighbours, from left to right."""
+        beside = F.pad(rows, (0, 0, self.neighbours, self.neighbours))
+        return beside.unfold(-2, 2 * self.neighbours + 1, 1).transpose(-1, -2).flatten(-2)
+
+
+LEAST = 1e-3
+"""What a length is taken for where it is less: near 0 its inverse has no use, and gradients without bound."""
+
+
+class Even(Score):
+    """e_ij = 0: what is attended to, the window alone says (Graves 2013, eq. 46, has no content in its weights)."""
+
+    name = "even"
+    draws = False
+
+    def keys(self, annotations: Annotations, real: Real) -> Keys:
+        return annotations[:, :, :0]
+
+    def forward(self, query: Queries, keys: Keys, extra: Extra = None) -> Energies:
+        return query.new_zeros(len(keys), query.shape[1], keys.shape[1])
 
 
 def _hidden(query: Tensor, keys: Tensor, extra: Tensor | None) -> Tensor:
@@ -248,5 +316,17 @@ def _hidden(query: Tensor, keys: Tensor, extra: Tensor | None) -> Tensor:
 
 
 SCORES: dict[str, type[Score]] = {
-    c.name: c for c in (Additive, Concat, ConcatIdentity, MultiHeadAdditive, Dot, ScaledDot, General, Location)
+    c.name: c
+    for c in (
+        Additive,
+        Concat,
+        ConcatIdentity,
+        MultiHeadAdditive,
+        Dot,
+        ScaledDot,
+        General,
+        Location,
+        Convolutional,
+        Even,
+    )
 }

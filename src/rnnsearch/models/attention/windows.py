@@ -12,9 +12,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from rnnsearch.config.attention import LocalMonotonicOptions, LocalPredictiveOptions, WaitOptions
+from rnnsearch.config.attention import LocalMonotonicOptions, LocalPredictiveOptions, MixtureOptions, WaitOptions
 from rnnsearch.models.initialise import parameter
 from rnnsearch.models.linear import Linear
+from rnnsearch.models.memory import Memory
 from rnnsearch.tensors import at_least_fp32
 
 
@@ -23,7 +24,7 @@ class Placement(NamedTuple):
 
     allowed: [B, Q or 1, P], True inside the window and on real positions; somewhere True in every row of a sentence.
     factor: [B, Q, P], what the normalised weights are multiplied with (local-p's Gaussian, not renormalised:
-        Luong et al., eq. 10); None for 1.
+        Luong et al., eq. 10; the mixture's); None for 1.
     """
 
     allowed: Tensor
@@ -33,7 +34,7 @@ class Placement(NamedTuple):
 Queries = Float[Tensor, "B Q D"]
 Mask = Bool[Tensor, "B J"]
 Targets = Int[Tensor, "B Q"] | None
-Centres = Float[Tensor, "B Q"]
+Centres = Float[Tensor, "B Q *n"]
 Sources = Int[Tensor, "b q P"]
 Real = Bool[Tensor, "B r P"]
 
@@ -46,15 +47,21 @@ class Window(nn.Module, ABC):
     """Whether it needs the target position t."""
     weighs: ClassVar[bool] = False
     """Whether its placements have a factor."""
+    remembers: ClassVar[bool] = False
+    """Whether a centre depends on the one before it, so that one target position must come after the other."""
     reach: int | None = None
     """D: a query sees the positions within D of its centre alone, so no more than 2 D + 1; None: it sees all."""
 
     def __init__(self, options: Any, query_size: int) -> None:
         super().__init__()
 
-    def centre(self, query: Queries, mask: Mask, position: Targets) -> Centres | None:
+    def start(self, memory: Memory) -> Tensor | None:
+        """The centres [B, ...] before the first target position, of a window that remembers."""
+        return None
+
+    def centre(self, query: Queries, mask: Mask, position: Targets, last: Tensor | None = None) -> Centres | None:
         """p_t of Q queries a sentence at target positions t (None unless `counts`), in fp32 at least; None where the
-        window has no centre."""
+        window has no centre. last: those of the position before [B * Q, ...], for a window that remembers."""
         return None
 
     @abstractmethod
@@ -85,7 +92,7 @@ class LocalMonotonic(Window):
         super().__init__(options, query_size)
         self.reach: int = options.width
 
-    def centre(self, query: Queries, mask: Mask, position: Targets) -> Centres:
+    def centre(self, query: Queries, mask: Mask, position: Targets, last: Tensor | None = None) -> Centres:
         assert position is not None
         return torch.minimum(position, mask.sum(1, keepdim=True) - 1).to(torch.float32)
 
@@ -113,7 +120,7 @@ class LocalPredictive(Window):
         self.vector = parameter("weight", query_size)
         """v_p."""
 
-    def centre(self, query: Queries, mask: Mask, position: Targets) -> Centres:
+    def centre(self, query: Queries, mask: Mask, position: Targets, last: Tensor | None = None) -> Centres:
         hidden = torch.tanh(self.query(query))
         share = torch.sigmoid(at_least_fp32(hidden @ self.vector.to(hidden.dtype)))
         return mask.sum(1, keepdim=True) * share
@@ -138,7 +145,7 @@ class WaitK(Window):
         self.wait: int = options.wait
         """k."""
 
-    def centre(self, query: Queries, mask: Mask, position: Targets) -> Centres:
+    def centre(self, query: Queries, mask: Mask, position: Targets, last: Tensor | None = None) -> Centres:
         """The last position that has arrived."""
         assert position is not None
         return (position + self.wait - 1).to(torch.float32)
@@ -148,4 +155,44 @@ class WaitK(Window):
         return Placement((positions <= centre.unsqueeze(2)) & real)
 
 
-WINDOWS: dict[str, type[Window]] = {c.name: c for c in (Global, LocalMonotonic, LocalPredictive, WaitK)}
+class Mixture(Window):
+    """A mixture of K bells that move rightward alone (Graves 2013, "Generating sequences with recurrent neural
+    networks", eq. 46-51), u the source position from 1:
+
+    (log alpha_t, log beta_t, log step_t) = W s + b;  kappa_t = kappa_{t-1} + step_t;
+    phi(t, u) = sum_k alpha_t^k exp(-beta_t^k (kappa_t^k - u)^2).
+
+    Weights are multiplied with phi, which is what Graves attends with: it is all there is beside the `even` score and
+    the `exponential` normaliser.
+    """
+
+    name = "mixture"
+    weighs = True
+    remembers = True
+
+    def __init__(self, options: MixtureOptions, query_size: int) -> None:
+        super().__init__(options, query_size)
+        self.components: int = options.components
+        """K."""
+        self.bells = Linear(query_size, 3 * self.components)
+        """W and b."""
+
+    def start(self, memory: Memory) -> Tensor:
+        zeros = memory.annotations.new_zeros(len(memory.mask), 3, self.components)
+        return at_least_fp32(zeros)
+
+    def centre(self, query: Queries, mask: Mask, position: Targets, last: Tensor | None = None) -> Centres:
+        """alpha, beta and kappa [B, Q, 3, K]."""
+        assert last is not None
+        bells = at_least_fp32(self.bells(query)).unflatten(2, (3, self.components))
+        alpha, beta, step = bells.exp().unbind(2)
+        return torch.stack([alpha, beta, last.view(*query.shape[:2], 3, -1)[:, :, 2] + step], dim=2)
+
+    def place(self, centre: Centres | None, positions: Sources, real: Real) -> Placement:
+        assert centre is not None
+        alpha, beta, kappa = centre.unsqueeze(4).unbind(2)
+        distance = kappa - (positions + 1).unsqueeze(2)
+        return Placement(real, (alpha * torch.exp(-beta * distance.square())).sum(2))
+
+
+WINDOWS: dict[str, type[Window]] = {c.name: c for c in (Global, LocalMonotonic, LocalPredictive, WaitK, Mixture)}
