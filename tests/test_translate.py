@@ -286,7 +286,7 @@ def test_a_model_without_attention(tmp_path):
     with pytest.raises(ModelError) as error:
         forced.plot(tmp_path / "a.png")
     assert str(error.value) == "there is nothing to plot: the model has no attention"
-    with pytest.raises(ModelError, match=r"this one's decoder \(rnnencdec\) has none"):
+    with pytest.raises(ModelError, match=r"its decoder \(rnnencdec\) has none"):
         made.require_attention()
 
 

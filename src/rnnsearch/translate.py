@@ -6,15 +6,15 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, cast, overload
 
 import numpy as np
 import torch
 
-from rnnsearch.align.aligner import FOLDER, Aligner
+from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import RunConfig, SearchConfig, laid_on
 from rnnsearch.device import choose_device
-from rnnsearch.errors import ConfigError, ModelError, RnnsearchError
+from rnnsearch.errors import ConfigError, ModelError, RnnsearchError, must_be_one_of
 from rnnsearch.search.candidates import KEPT, Candidates
 from rnnsearch.search.candidates import read as read_candidates
 from rnnsearch.search.constraints import SearchOptions
@@ -30,12 +30,12 @@ from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.system import System
 from rnnsearch.text.alignments import Link, attention_of_symbols
 from rnnsearch.text.prefixes import Prefix, Prefixes
-from rnnsearch.text.spans import AlignedBy, Unit
+from rnnsearch.text.spans import ALIGNED_BY, AlignedBy, Unit
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.text.vocabulary import UNK
 from rnnsearch.translation import AlignedPairs, Matrix, OneAligned, Translation, in_words
 
-NO_ALIGNER = "aligning by an aligner needs one in the model folder; make it with `rnnsearch aligner MODEL SRC TGT`"
+NO_ALIGNER = "this needs an aligner, which the model has not; make it one with `rnnsearch aligner MODEL SRC TGT`"
 
 
 class Translator:
@@ -60,7 +60,7 @@ class Translator:
         """The codes of source and target."""
         self.parameters = system.parameters
         """How many numbers training found."""
-        self.attends = system.can("align")
+        self.attends = system.can("attend")
         """Whether the model has attention."""
         self.aligner = aligner
         """What alignments come from; None: from attention."""
@@ -85,16 +85,23 @@ class Translator:
 
     def require_attention(self) -> None:
         """Errors: ModelError for a model without attention."""
-        self.system.require("align")
+        self.system.require("attend")
 
-    def require_alignments(self, by: AlignedBy | None = None) -> None:
-        """Errors: ModelError where there are no alignments, or none by what is asked for."""
+    def require_alignments(self, by: str | None = None) -> AlignedBy:
+        """What aligns: what is asked for, or the best there is. Errors: RnnsearchError for what there is not at all;
+        ModelError for what this model has not, or where it has nothing."""
+        if by is not None and by not in ALIGNED_BY:
+            raise RnnsearchError(f"by {must_be_one_of(ALIGNED_BY, by)}")
+        if by is None and self.aligner is None and not self.attends:
+            raise ModelError(f"{NO_ALIGNER} (nor has it attention)")
+        by = by or ("attention" if self.aligner is None else "aligner")
         if by == "aligner" and self.aligner is None:
             raise ModelError(NO_ALIGNER)
         if by == "posterior":
             self.system.require("posterior")
-        if by == "attention" or (by is None and self.aligner is None):
-            self.system.require("align")
+        if by == "attention":
+            self.require_attention()
+        return cast(AlignedBy, by)
 
     def options(
         self,
@@ -171,6 +178,7 @@ class Translator:
                 [source for source, own in zip(sources, targets, strict=True) for _ in own],
                 [target for own in targets for target in own],
                 [h for hypotheses in found for h in hypotheses],
+                ranks=[rank for own in targets for rank in range(len(own))],
             )
         )
         return [[next(made) for _ in own] for own in targets]
@@ -226,8 +234,8 @@ class Translator:
     ) -> list[tuple[Link, ...]]:
         """The links of given translations, by the best there is where nothing is asked for. An aligner does not ask the
         model itself. Errors: ModelError as in `require_alignments`."""
-        self.require_alignments(by)
-        if self.aligner is not None and by in (None, "aligner"):
+        by = self.require_alignments(by)
+        if by == "aligner" and self.aligner is not None:
             both = self.source.segment(sources), self.target.segment(targets)
             pairs = AlignedPairs(self.aligner, list(zip(*both, strict=True)))
             return pairs.words if unit == "words" else pairs.tokens
@@ -270,14 +278,22 @@ class Translator:
         targets: Sequence[Segmented],
         hypotheses: Sequence[Hypothesis],
         aligned: bool = True,
+        ranks: Sequence[int] | None = None,
     ) -> list[Translation]:
-        """Hypotheses in words; their links by the aligner, where there is one and it is wanted."""
-        each = list(zip(sources, targets, strict=True))
-        pairs = AlignedPairs(self.aligner, each) if self.aligner is not None and aligned else None
+        """Hypotheses in words; their links by the aligner, where there is one and it is wanted: those of one rank, all
+        if none are given, are found together."""
+        each = list(zip(sources, targets, ranks or [0] * len(sources), strict=True))
+        links: list[OneAligned | None] = [None] * len(each)
+        if self.aligner is not None and aligned:
+            for rank in {rank for _, _, rank in each}:
+                numbers = [n for n, (_, _, own) in enumerate(each) if own == rank]
+                pairs = AlignedPairs(self.aligner, [each[n][:2] for n in numbers])
+                for place, n in enumerate(numbers):
+                    links[n] = OneAligned(pairs, place)
         read = self.config.objective.aligns_read_words
         return [
-            in_words(source, target, hypothesis, read, None if pairs is None else OneAligned(pairs, n))
-            for n, ((source, target), hypothesis) in enumerate(zip(each, hypotheses, strict=True))
+            in_words(source, target, hypothesis, read, own)
+            for (source, target, _), hypothesis, own in zip(each, hypotheses, links, strict=True)
         ]
 
     def has_unknown(self, sources: Sequence[str], targets: Sequence[str]) -> list[bool]:
@@ -321,6 +337,4 @@ def load(
     lists = None
     if search.candidates > 0:
         lists = read_candidates(Path(folder), search.candidates, len(system.source), len(system.target))
-    place = Path(folder) / FOLDER
-    aligner = Aligner.load(place) if place.is_dir() else None
-    return Translator(replace(system, config=config), unknown_words(config), lists, aligner)
+    return Translator(replace(system, config=config), unknown_words(config), lists, Aligner.find(Path(folder)))

@@ -199,7 +199,7 @@ def test_however_many_pairs_a_few_are_aligned_at_a_time(learned, monkeypatch):
 def test_one_endless_row_leaves_the_others_their_part(monkeypatch):
     learned_from = []
     monkeypatch.setattr("rnnsearch.align.aligner.EVENTS", 4000)
-    monkeypatch.setattr("rnnsearch.align.aligner.learn", lambda s, t, sizes: learned_from.append(len(s)))
+    monkeypatch.setattr("rnnsearch.align.aligner.learn", lambda s, *_: learned_from.append(len(s)))
     for extra in ([], [("x " * 4000, "y " * 4000)]):
         learn_cut(*zip(*[("tree", "Baum")] * 100, *extra, strict=True), 300)
     assert learned_from[0] == learned_from[1] == 100

@@ -38,6 +38,15 @@ def test_the_aligner_has_no_part_in_training(cli, corpus):
     assert weights[0] == weights[1]
 
 
+def test_data_without_an_aligner_are_said_to_have_none(cli, corpus):
+    data, other = ("data.prepared=bare", "training.max_updates=2"), "data.aligner=false"
+    assert "has no aligner" not in cli("train", corpus / "run.toml", "--set", "folder=first", *data, other).err
+    (corpus / "later" / "aligner").mkdir(parents=True)
+    (corpus / "later" / "aligner" / "of another run").touch()
+    assert "has no aligner" in cli("train", corpus / "run.toml", "--set", "folder=later", *data).err
+    assert not (corpus / "later" / "aligner").exists()
+
+
 @pytest.fixture
 def folder(corpus: Path, tmp_path: Path) -> Path:
     """A copy of the corpus and its run file, to be changed."""

@@ -14,7 +14,9 @@ import pytest
 
 from rnnsearch.cli.translate import Precision
 from rnnsearch.config import SearchPrecision
+from rnnsearch.errors import RnnsearchError
 from rnnsearch.kernels.native.packed import decoding
+from rnnsearch.translate import load
 from tests.untrained import BAHDANAU, write_model
 
 CAT = "the small cat sees the dog."
@@ -239,7 +241,10 @@ def test_output_that_cannot_be_written(fault, model, tmp_path):
 def test_a_model_without_attention_translates_but_does_not_align(cli, fault, one_vector, corpus, tmp_path):
     [row] = cli("translate", one_vector, "--format", "json", stdin=f"{CAT}\n").rows
     assert row["attention"] is None
-    sentence = "aligning needs a model with attention; this one's decoder (rnnencdec) has none"
+    sentence = (
+        "this needs an aligner, which the model has not; make it one with `rnnsearch aligner MODEL SRC TGT` "
+        "(nor has it attention)"
+    )
     assert fault("align", one_vector, corpus / "test.en", corpus / "test.de") == sentence
     assert fault("translate", one_vector, "--alignments", tmp_path / "a", stdin=f"{CAT}\n") == sentence
     assert not (tmp_path / "a").exists()
@@ -333,6 +338,9 @@ def test_alignments_come_from_the_aligner(cli, model, corpus, tmp_path):
     links = tmp_path / "links"
     translations = cli("translate", model, "-i", corpus / "test.en", "--alignments", links)
     assert len(translations.lines) == len(links.read_text().splitlines())
+    looked = cli("translate", model, "-i", corpus / "test.en", "--alignments", tmp_path / "looked", "--by", "attention")
+    assert looked.out == translations.out and (tmp_path / "looked").read_text() != links.read_text()
+    assert "--by has no effect" in cli("translate", model, "--by", "attention", stdin=CAT).err
     (tmp_path / "out.de").write_text(translations.out)
     assert cli("align", model, corpus / "test.en", tmp_path / "out.de").out == links.read_text()
     [row] = cli("translate", model, "--format", "json", stdin=f"{CAT}\n").rows
@@ -347,7 +355,7 @@ def test_an_aligner_for_a_model_that_has_none(cli, fault, one_vector, corpus, tm
     shutil.copytree(one_vector, own, ignore=shutil.ignore_patterns("checkpoints", "data"))
     both = (corpus / "test.en", corpus / "test.de")
     assert fault("align", own, *both, "--by", "aligner") == (
-        "aligning by an aligner needs one in the model folder; make it with `rnnsearch aligner MODEL SRC TGT`"
+        "this needs an aligner, which the model has not; make it one with `rnnsearch aligner MODEL SRC TGT`"
     )
     learned = cli("aligner", own, corpus / "train.en", corpus / "train.de")
     assert (learned.code, learned.out) == (0, "")
@@ -355,6 +363,10 @@ def test_an_aligner_for_a_model_that_has_none(cli, fault, one_vector, corpus, tm
     assert monotone(cli("align", own, *both).lines) > 0.95
     [row] = cli("translate", own, "--format", "json", stdin=f"{CAT}\n").rows
     assert row["attention"] is None and row["alignment"]
+    with pytest.raises(RnnsearchError, match='by must be one of aligner, attention, posterior; got "alinger"'):
+        load(own).require_alignments("alinger")
+    (own / "aligner").rename(own / f".aligner.{2**22 + 1}.old")  # as a killed process leaves it
+    assert monotone(cli("align", own, *both).lines) > 0.95
     (own / "aligner" / "tables.safetensors").write_bytes(b"broken")
     assert "tables.safetensors: is truncated or damaged" in fault("align", own, *both)
 

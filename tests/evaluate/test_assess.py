@@ -70,7 +70,7 @@ def test_a_baseline_and_gold_links(perfect):
 
 def test_gold_links_need_attention_before_anything_is_translated():
     without = Canned(untrained(RNNENCDEC), dict(zip(SOURCES, REFERENCES, strict=True)))
-    with pytest.raises(ModelError, match="aligning needs a model with attention"):
+    with pytest.raises(ModelError, match="this needs an aligner, which the model has not"):
         assess(without, SOURCES, REFERENCES, gold=("g", [parse_pharaoh("0-0", "g")] * 3))
     assert without.asked == []
 

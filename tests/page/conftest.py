@@ -34,7 +34,7 @@ OBJECTS = (("a red ball.", "einen roten Ball."), ("the old house.", "das alte Ha
 RUN = """
 preset = "small"
 folder = "model"
-data = { source = "en", target = "de", train = ["train.tsv"], dev_size = 16, test_size = 16 }
+data = { source = "en", target = "de", train = ["train.tsv"], dev_size = 16, test_size = 16, aligner = false }
 text = { type = "words", vocabulary = 100 }
 search = { max_ratio = 1.0, max_extra = 4 }
 

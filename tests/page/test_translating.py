@@ -70,6 +70,20 @@ def test_pointing_at_a_translated_word_lights_its_source(translated):
     assert translated.lit("source-mirror") == {}
 
 
+def test_an_aligners_links_light_whole_words(open_page):
+    def with_aligner(route):
+        answer = route.fetch().json()
+        route.fulfill(json={"models": [{**row, "aligner": True} for row in answer["models"]]})
+
+    sheet = open_page(routes={"/v1/models": with_aligner})
+    sheet.translate(sheet.sentence)
+    sheet.word("Haus.").hover()
+    weights = sheet.aligned(target="Haus.")
+    strongest = max(weights, key=lambda word: weights[word].expected)
+    assert sheet.lit("source-mirror") == {strongest: 1.0}
+    assert sheet.page.inner_text("#detail").endswith(f" · from {strongest}")
+
+
 def test_pointing_at_a_source_word_lights_its_translation(translated):
     box = translated.page.locator("#source-mirror .word", has_text="teacher").bounding_box()
     translated.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)

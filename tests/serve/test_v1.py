@@ -18,7 +18,7 @@ def test_models(http):
     assert [row["loaded"] for row in before] == [False, False]
     assert [row["loaded"] for row in after] == [False, True]
     names = {"source_name": "English", "target_name": "German"}
-    one = {"name": "en-de", "source": "en", "target": "de", **names, "attention": True, "score": None}
+    one = {"name": "en-de", "source": "en", "target": "de", **names, "attention": True, "aligner": False, "score": None}
     assert before[0] == {**one, "loaded": False}
     assert after[1]["attention"] is False
 
@@ -50,6 +50,11 @@ def test_what_an_answer_holds(http, folders):
             assert sum(word["score"] for word in found["words"]) == pytest.approx(inside, abs=1e-4)
             for word, scores in zip(found["words"], t.word_token_scores, strict=True):
                 assert word["probability"] == pytest.approx(math.exp(sum(scores) / len(scores)), abs=1e-5)
+
+
+def test_alignment_can_be_left_out(http):
+    [text] = http.post("/v1/translate", json={"text": "the dog", "alignment": False}).json()["translations"]
+    assert text["sentences"][0]["best"][0]["alignment"] == []
 
 
 def test_without_attention(http):

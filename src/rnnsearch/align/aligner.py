@@ -7,6 +7,7 @@ words is averaged (after Asgari et al. 2020, "Subword sampling for low resource 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import starmap
 from pathlib import Path
@@ -142,9 +143,16 @@ class Aligner:
             save_weights(temporary / TABLES, tables)
 
     @staticmethod
+    def find(folder: Path) -> Aligner | None:
+        """That in a model folder, or in one of prepared data, if it has one. Errors: as in `load`."""
+        place = folder / FOLDER
+        with suppress(OSError):
+            recover(place)
+        return Aligner.load(place) if place.is_dir() else None
+
+    @staticmethod
     def load(folder: Path) -> Aligner:
         """Read what `save` wrote. Errors: ModelError for a damaged or foreign folder."""
-        recover(folder)
         tables = _Tables(folder / TABLES)
         threshold = float(tables.read("threshold", torch.float64, 1)[0])
         tables.require(0 < threshold <= 1)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rnnsearch.align.aligner import FOLDER, Aligner
+from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import ModelConfig, RunConfig
 from rnnsearch.kernels.native import choice
 from rnnsearch.kernels.native.library import status
@@ -103,9 +103,9 @@ def _model(system: System[Any], folder: Path) -> dict[str, str]:
 
 def _alignments(system: System[Any], folder: Path) -> str:
     """What they come from."""
-    if not (folder / FOLDER).is_dir():
-        return "by attention" if system.can("align") else "none"
-    aligner = Aligner.load(folder / FOLDER)
+    aligner = Aligner.find(folder)
+    if aligner is None:
+        return "by attention" if system.can("attend") else "none"
     pairs = sum(len(cut.lexicon.pairs) for cut in aligner.cuts)
     return f"by an aligner of {pairs:,} pairs of symbols; links have a weight of {aligner.threshold:g} or more"
 

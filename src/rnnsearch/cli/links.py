@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from rnnsearch.cli.io import say
-from rnnsearch.text.spans import Unit
+from rnnsearch.text.spans import AlignedBy, Unit
 
 if TYPE_CHECKING:
     from rnnsearch.text.alignments import Link
@@ -17,15 +17,20 @@ if TYPE_CHECKING:
 class Links:
     """Pharaoh lines of the links of translations by one model."""
 
-    def __init__(self, out: TextIO, unit: Unit, model: Path) -> None:
+    def __init__(self, out: TextIO, unit: Unit, model: Path, by: AlignedBy | None) -> None:
         self._out, self._unit, self._model = out, unit, model
+        self._attended = by == "attention"
         self._information = 0.0
         self._count = 0
 
     def write(self, translation: Translation) -> None:
         """One line."""
-        self.write_all([translation.alignment if self._unit == "words" else translation.token_alignment])
-        told = translation.attention_information if translation.aligned is None else None
+        attended = self._attended or translation.aligned is None
+        if self._unit == "words":
+            self.write_all([translation.attended if attended else translation.alignment])
+        else:
+            self.write_all([translation.attended_tokens if attended else translation.token_alignment])
+        told = translation.attention_information if attended else None
         if told is not None:
             self._information += told
             self._count += 1

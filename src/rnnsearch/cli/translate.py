@@ -39,6 +39,10 @@ def translate(
     format: Annotated[Format, typer.Option(help="text; json (a line a sentence, with everything); nbest.")] = "text",
     alignments: Annotated[Path | None, typer.Option(help="Write Pharaoh alignments (source-target) here.")] = None,
     unit: Annotated[Unit, typer.Option(help="What the alignments count.")] = "words",
+    by: Annotated[
+        Literal["aligner", "attention"] | None,
+        typer.Option(help="What makes the alignments.  [default: aligner, if the model has one]"),
+    ] = None,
     length_penalty: Annotated[
         float | None, typer.Option(min=0.0, help="Score = log-probability / length ** this.  [default: the model's]")
     ] = None,
@@ -69,6 +73,8 @@ def translate(
         raise typer.BadParameter("--n-best needs --format json or nbest: text has one line a sentence")
     if unit != "words" and alignments is None:
         raise typer.BadParameter("--unit has no effect without --alignments")
+    if by is not None and alignments is None:
+        raise typer.BadParameter("--by has no effect without --alignments")
     if ban_unknown and (replace_unknown or dictionary):
         raise typer.BadParameter("--replace-unknown and --dictionary have no effect with --ban-unknown")
     require_distinct({"--output": output_file, "--alignments": alignments})
@@ -77,7 +83,7 @@ def translate(
 
     translator = load(model, device, replace_unknown, dictionary, candidates, precision)
     if alignments is not None:
-        translator.require_alignments()
+        translator.require_alignments(by)
     options = translator.options(beam, n_best, length_penalty, max_length, ban_unknown)
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if terminal and (input, output_file, alignments, format) == (None, None, None, "text"):
@@ -90,7 +96,7 @@ def translate(
     size, numbers = batch or translator.config.search.batch_sentences, count()
     with ExitStack() as stack:
         out = stack.enter_context(output(output_file))
-        links = Links(stack.enter_context(output(alignments)), unit, model) if alignments else None
+        links = Links(stack.enter_context(output(alignments)), unit, model, by) if alignments else None
         for lines in _portions(input, CHUNK_BATCHES * size, max_source, translator):
             for best in translator.n_best(lines, options, size):
                 out.write(_written(format, next(numbers), best))
@@ -134,11 +140,11 @@ def align(
     from rnnsearch.translate import load
 
     translator = load(model, device)
-    translator.require_alignments(by)
+    by = translator.require_alignments(by)
     sources, targets = both_lines(source, target)
     with output(output_file) as out:
-        links = Links(out, unit, model)
-        if by in (None, "aligner") and translator.aligner is not None:
+        links = Links(out, unit, model, by)
+        if by == "aligner":
             links.write_all(translator.align(sources, targets, unit, by))
         else:
             for pair in translator.score(sources, targets, by):
@@ -151,16 +157,19 @@ def aligner(model: Model, source: SourceFile, target: TargetFile) -> None:
 
     A run does so by itself, unless `[data] aligner` is false.
     """
-    from rnnsearch.align.aligner import FOLDER, learn_aligner
+    from rnnsearch.align.aligner import FOLDER, ROWS, learn_aligner
     from rnnsearch.data.workers import Pool, cores
+    from rnnsearch.files import locked
     from rnnsearch.systems.folder import require_whole
 
     require_whole(model)
     sources, targets = both_lines(source, target)
-    with Pool(cores()) as pool:
-        learned = learn_aligner(sources, targets, pool.map)
-    learned.save(model / FOLDER)
-    say(f"{model / FOLDER}: learned from {len(sources):,} sentence pairs, cut in {len(learned.cuts)} ways")
+    with locked(model):
+        with Pool(cores()) as pool:
+            learned = learn_aligner(sources, targets, pool.map)
+        learned.save(model / FOLDER)
+    used = f"learned from {min(len(sources), ROWS):,} sentence pairs, cut in {len(learned.cuts)} ways"
+    say(f"{model / FOLDER}: {used}; links have a weight of {learned.threshold:g} or more")
 
 
 def candidates(model: Model, source: SourceFile, target: TargetFile) -> None:

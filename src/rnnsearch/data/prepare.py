@@ -93,7 +93,8 @@ def prepare(
     check_files([source.base / name for name in _files(source.data)])
     with atomic_folder(folder) as temporary, Pool(processes or cores()) as pool:
         facts = _write(config, source, temporary, pool)
-        files = {file.name: file.stat().st_size for file in sorted(temporary.iterdir()) if file.is_file()}
+        every = sorted(file for file in temporary.rglob("*") if file.is_file())
+        files = {file.relative_to(temporary).as_posix(): file.stat().st_size for file in every}
         text = json.dumps(facts | {"files": files}, ensure_ascii=False, indent=1)
         (temporary / FACTS).write_text(f"{text}\n", encoding="utf-8")
     return Prepared.open(folder)

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from rnnsearch.align import aligner
 from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import RunConfig, dotted
 from rnnsearch.data.corpus import Row, read_rows
@@ -142,8 +141,7 @@ class Prepared:
     @property
     def aligner(self) -> Aligner | None:
         """The aligner learned from the training text, if one was."""
-        folder = self.folder / aligner.FOLDER
-        return Aligner.load(folder) if folder.is_dir() else None
+        return Aligner.find(self.folder)
 
     def _file(self, name: str) -> Path:
         return self.folder / self._renamed.get(name, name)

@@ -66,7 +66,8 @@ def assess(
     `more`: further sets of references; what is about one reference a sentence (AER, rare words, examples) is of the
     first.
     The "No UNK" column of the papers is there where the vocabulary leaves some word unknown.
-    Errors: DataError for different numbers of lines; RnnsearchError for gold links of a model without attention.
+    Errors: DataError for different numbers of lines; ModelError for gold links of a model that aligns nothing
+    (see `Translator.require_alignments`).
     """
     if gold:
         translator.require_alignments(by)

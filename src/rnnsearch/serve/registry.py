@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeVar
 import torch
 
 from rnnsearch import config as run_config
+from rnnsearch.align import aligner
 from rnnsearch.errors import ConfigError, ModelError, RnnsearchError
 from rnnsearch.search.workers import one_thread_each
 from rnnsearch.serve.apart import apart
@@ -106,7 +107,8 @@ class Served:
         prefixes = [job.prefix for job in jobs] if search.prefixed else None
         found = self.translator.n_best([job.text for job in jobs], options, len(jobs), prefixes=prefixes)
         if search.aligned:
-            _ = found[0][0].alignment  # the first that is asked for makes the whole batch's
+            for translation in max(found, key=len):  # the first of a rank that is asked for makes the whole batch's
+                _ = translation.alignment
         return found
 
 
@@ -247,6 +249,7 @@ def read_about(folder: Path) -> About:
         source_name=language_name(config.data.one_source),
         target_name=language_name(config.data.target),
         attention=config.model.attention is not None,
+        aligner=(folder / aligner.FOLDER).is_dir(),
         score=_score(folder),
     )
 

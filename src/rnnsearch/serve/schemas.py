@@ -30,6 +30,7 @@ class TranslateRequest(Asked):
     prefix: str | list[str] | None = Field(
         None, description="What the translation must begin with, one for each text, each text one sentence."
     )
+    alignment: bool = Field(True, description="Whether to give word alignments; without, an empty list.")
     attention: bool = Field(False, description="Whether to give the attention over words.")
     stream: bool = Field(False, description="One text's greedy translation as server-sent events, symbol by symbol.")
 
@@ -179,6 +180,7 @@ class About(BaseModel):
     source_name: str
     target_name: str
     attention: bool
+    aligner: bool = Field(description="Whether alignments come from an aligner, and not from attention.")
     score: float | None = Field(description="BLEU on its dev set, greedy, where training measured it.")
 
 

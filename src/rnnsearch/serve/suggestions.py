@@ -60,9 +60,11 @@ def _different(translations: list[Translation], present: str, word: int) -> list
     return sorted(found.values(), key=lambda alternative: -alternative.probability)
 
 
-async def growing(served: Served, sentence: str, symbols: int) -> AsyncIterator[str | Translation]:
+async def growing(
+    served: Served, sentence: str, symbols: int, aligned: bool = True
+) -> AsyncIterator[str | Translation]:
     """The translation of a sentence of so many symbols so far after every symbol, then the whole; made in the model's
-    thread."""
+    thread, its alignment too if that will be asked for."""
     loop = asyncio.get_running_loop()
     parts: asyncio.Queue[str | None] = asyncio.Queue()
     left = threading.Event()
@@ -74,7 +76,8 @@ async def growing(served: Served, sentence: str, symbols: int) -> AsyncIterator[
                 part = next(steps)
             except StopIteration as end:
                 whole: Translation = end.value
-                _ = whole.alignment  # made in this thread
+                if aligned:
+                    _ = whole.alignment
                 return whole
             loop.call_soon_threadsafe(parts.put_nowait, part)
         return None

@@ -58,14 +58,14 @@ async def translate(request: Request, asked: TranslateRequest, service: Use) -> 
     about = service.find(asked.texts, asked.model, asked.source, asked.target)
 
     def answer(found: list[TextTranslation]) -> TranslateAnswer:
-        translations = [text_answer(text, asked.attention) for text in found]
+        translations = [text_answer(text, asked.attention, asked.alignment) for text in found]
         return TranslateAnswer(model=about.name, source=about.source, target=about.target, translations=translations)
 
     async with service.registry.lease(about) as served:
         if asked.stream:
-            events = _streamed(service, about, asked.texts[0], answer)
+            events = _streamed(service, about, asked, answer)
             return StreamingResponse(events, media_type="text/event-stream", headers={"cache-control": "no-store"})
-        search = Search(asked.beam, asked.n_best, aligned=True)
+        search = Search(asked.beam, asked.n_best, aligned=asked.alignment)
         found = await service.answer(request, translate_texts(served, asked.texts, search, asked.prefixes))
     content = await apart(lambda: answer(found).model_dump_json(), size=_size(found, asked.attention))
     return Response(content, media_type="application/json")
@@ -79,17 +79,17 @@ def _size(texts: Sequence[TextTranslation], attention: bool) -> int:
 
 
 async def _streamed(
-    service: Service, about: About, text: str, answer: Callable[[list[TextTranslation]], TranslateAnswer]
+    service: Service, about: About, asked: TranslateRequest, answer: Callable[[list[TextTranslation]], TranslateAnswer]
 ) -> AsyncIterator[bytes]:
     """Server-sent events: each sentence's greedy translation after every symbol, and then the whole answer."""
     timeout = service.settings.timeout
-    found: list[NBest] = []
+    text, found = asked.texts[0], list[NBest]()
     try:
         async with service.registry.lease(about) as served, asyncio.timeout(timeout):
             spans = await split(text, about.source)
             lengths = await served.lengths([text[start:end] for start, end in spans])
             for number, ((start, end), length) in enumerate(zip(spans, lengths, strict=True)):
-                async for part in growing(served, text[start:end], length):
+                async for part in growing(served, text[start:end], length, asked.alignment):
                     if isinstance(part, str):
                         yield _event("token", {"sentence": number, "text": one_line(part)})
                     else:
@@ -141,17 +141,22 @@ async def other_words(request: Request, asked: AlternativesRequest, service: Use
     return AlternativesAnswer(model=about.name, alternatives=found)
 
 
-def text_answer(found: TextTranslation, attention: bool) -> TextAnswer:
+def text_answer(found: TextTranslation, attention: bool, alignment: bool = True) -> TextAnswer:
     """A text's translation, as it is sent."""
     sentences = [
-        Sentence(source=found.source[start:end], start=start, end=end, best=[_best(t, attention) for t in translations])
+        Sentence(
+            source=found.source[start:end],
+            start=start,
+            end=end,
+            best=[_best(t, attention, alignment) for t in translations],
+        )
         for (start, end), translations in zip(found.spans, found.found, strict=True)
     ]
     text, target_spans = found.joined()
     return TextAnswer(text=text, sentences=sentences, target_spans=target_spans)
 
 
-def _best(t: Translation, attention: bool) -> Best:
+def _best(t: Translation, attention: bool, alignment: bool) -> Best:
     return Best(
         text=one_line(t.text),
         source_words=[Word(**place) for place in _words(t.source)],
@@ -160,7 +165,8 @@ def _best(t: Translation, attention: bool) -> Best:
             for place, scores, sure in zip(_words(t.text), t.word_token_scores, t.word_probabilities, strict=True)
         ],
         attention=t.plain("word_attention")["word_attention"] if attention else None,
-        **t.plain("score", "log_prob", "finished", "tokens", "token_scores", "alignment"),
+        alignment=list(t.alignment) if alignment else [],
+        **t.plain("score", "log_prob", "finished", "tokens", "token_scores"),
     )
 
 

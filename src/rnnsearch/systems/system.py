@@ -26,7 +26,7 @@ from rnnsearch.text.alignments import Links
 from rnnsearch.text.tokenizer import Tokenizer
 
 Matrix = NDArray[np.float32]
-Ability = Literal["translate", "align", "posterior", "states"]
+Ability = Literal["translate", "attend", "posterior", "states"]
 """To translate at all; to align by attention; to align by posterior weights (`search.posterior`); to say what state a
 source sentence leaves the encoder in."""
 

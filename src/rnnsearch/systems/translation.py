@@ -44,8 +44,8 @@ class TranslationSystem(System[TranslationModel]):
     def cannot(self) -> Mapping[Ability, str]:
         decoder, kind = self.model.decoder, self.config.model.decoder.type
         if not decoder.attends:
-            no_attention = f"aligning needs a model with attention; this one's decoder ({kind}) has none"
-            return {"align": no_attention, "posterior": no_attention}
+            no_attention = f"this needs a model with attention; its decoder ({kind}) has none"
+            return {"attend": no_attention, "posterior": no_attention}
         if self.config.objective.aligns_read_words:
             return {
                 "posterior": "posterior attention has no use for this model: its attention was trained to align the "

@@ -4,13 +4,14 @@ import re
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 # ASCII white space alone, as the tools that write Pharaoh files split: a no-break space is part of a word.
 _WORD = re.compile(r"[^ \t\n\r\f\v]+")
 Unit = Literal["words", "symbols"]
 """What alignments count."""
 AlignedBy = Literal["aligner", "attention", "posterior"]
+ALIGNED_BY: tuple[AlignedBy, ...] = get_args(AlignedBy)
 """What makes alignments: the model folder's aligner, attention, or attention given the target word itself."""
 NO_WORD = -1
 """The word of a symbol that lies in none: EOS, or a space that does not begin a word."""

@@ -106,6 +106,8 @@ def _train(
         + (f", {batches.left_out:,} left out as longer than training.max_length" if batches.left_out else "")
         + f"; {training.precision} on {describe_all(device, processes)}"
     )
+    if config.data.aligner and len(config.data.sides) == 2 and prepared.aligner is None:
+        everyone.message(f"{prepared.folder}: has no aligner: alignments will come from attention (prepare it again)")
     if processes.agreed(trainer.last.is_dir()):
         trainer.resume()
         everyone.message(f"going on from update {trainer.state.update} ({trainer.last})")
@@ -114,6 +116,8 @@ def _train(
         symbols = prepared.facts["symbols"][prepared.direction.target] + len(prepared.train)
         if said := estimate(trainer, symbols):
             everyone.message(said)
+        for output in outputs:
+            output.begin()
     if processes.first:
         write_text(folder / CONFIG, run_config.dump(config))
     reason = trainer.run()

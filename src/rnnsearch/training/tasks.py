@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,10 @@ class OutputFolder:
     system: System[Any]
     own: Callable[[Tensors], Tensors]
     aligner: Aligner | None
+
+    def begin(self) -> None:
+        """Take away what an earlier run in the folder has learned of alignments."""
+        shutil.rmtree(self.folder / aligner.FOLDER, ignore_errors=True)
 
     def save(self, tensors: Tensors) -> None:
         """Write the model folder from the run's tensors."""

@@ -1,7 +1,8 @@
-// Words that belong together light up: in proportion to the attention that one paid to the other.
+// Words that belong together light up: by the aligner's links, or in proportion to the attention that one paid to the
+// other.
 
 import { $, byPointer, percent } from "./dom.js";
-import { hypothesis } from "./store.js";
+import { hypothesis, state } from "./store.js";
 
 const LEAST = 0.04; // attention below this is not worth a colour or a word
 const MOST = 4; // words that the line below the translation names
@@ -11,9 +12,12 @@ const HINT = byPointer(
 );
 let lit = [];
 
+/** Whether links say what belongs together: an aligner's, which are surer than attention, or all that there is. */
+const linked = (found) => !found.attention || (state.model?.aligner && found.alignment.length > 0);
+
 /** How much of each other side's word belongs to a word, the most first: [[index, weight], ...]. */
 function weights(found, side, word) {
-  if (found.attention) {
+  if (!linked(found)) {
     const row = side === "target" ? (found.attention[word] ?? []) : found.attention.map((r) => r[word] ?? 0);
     return [...row.entries()].filter(([, weight]) => weight >= LEAST).sort((a, b) => b[1] - a[1]);
   }
@@ -69,7 +73,7 @@ export function revealSentence(index) {
 /** A word in words: how sure the model was, and where it came from or went to. */
 export function describe(found, side, word, links = weights(found, side, word)) {
   const [own, others] = side === "target" ? [found.words, found.source_words] : [found.source_words, found.words];
-  const named = links.slice(0, MOST).map(([n, weight]) => `${others[n]?.text ?? ""} ${found.attention ? percent(weight) : ""}`.trim());
+  const named = links.slice(0, MOST).map(([n, weight]) => `${others[n]?.text ?? ""} ${linked(found) ? "" : percent(weight)}`.trim());
   const sure = side === "target" && own[word].probability != null ? `, ${percent(own[word].probability)} sure` : "";
   const arrow = side === "target" ? "from" : "to";
   return `${own[word].text}${sure}${named.length ? ` · ${arrow} ${named.join(", ")}` : ""}`;
