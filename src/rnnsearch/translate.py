@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast, overload
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -101,7 +101,7 @@ class Translator:
             self.system.require("posterior")
         if by == "attention":
             self.require_attention()
-        return cast(AlignedBy, by)
+        return by
 
     def options(
         self,
