@@ -28,11 +28,11 @@ def test_time_is_that_of_the_updates_tried_out(learn, monkeypatch, limits, updat
     """Six batches an epoch of about as many symbols."""
     original, taken = running.estimate, []
 
-    def timed(trainer, symbols):
+    def timed(trainer):
         readings = iter(range(0, 10**6, 30))
         with monkeypatch.context() as patch:
             patch.setattr(module.time, "monotonic", lambda: next(readings))
-            taken.append(original(trainer, symbols))
+            taken.append(original(trainer))
         return taken[-1]
 
     monkeypatch.setattr(running, "estimate", timed)
@@ -68,10 +68,10 @@ def test_a_batch_that_does_not_fit_is_left_to_training(learn, monkeypatch):
 
     original = running.estimate
 
-    def out_of_memory(trainer, symbols):
+    def out_of_memory(trainer):
         with monkeypatch.context() as patch:
             patch.setattr(trainer, "task", replace(trainer.task, objective=Full()))
-            return original(trainer, symbols)
+            return original(trainer)
 
     monkeypatch.setattr(running, "estimate", out_of_memory)
     told = learn(max_updates=2)

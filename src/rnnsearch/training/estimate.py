@@ -20,11 +20,10 @@ MOMENTS = 8
 """Bytes a parameter that an optimiser adds (Adam's two moments) once it has made an update."""
 
 
-def estimate(trainer: Trainer[Any], symbols: int) -> str | None:
-    """Time and memory in words, for an epoch of so many target symbols, by the passes over the first epoch's first
-    batches. Their gradients are thrown away: nothing that is trained or drawn changes. None where a batch does not fit
-    into memory and is to be halved."""
-    taken: list[tuple[float, int]] = []
+def estimate(trainer: Trainer[Any]) -> str | None:
+    """Time and memory in words, by the passes over the first epoch's first batches. Their gradients are thrown away:
+    nothing that is trained or drawn changes. None where a batch does not fit into memory and is to be halved."""
+    taken: list[float] = []
     try:
         for batch in islice(trainer.batches.epoch(0), TRIED):
             begin = time.monotonic()
@@ -33,8 +32,7 @@ def estimate(trainer: Trainer[Any], symbols: int) -> str | None:
                 loss = trainer.task.objective(trainer.model, own, Draws(trainer.training.seed, trainer.device))
             loss.total.backward()  # type: ignore[no-untyped-call]
             float(loss.nll)  # which waits for the device
-            tokens = batch.target.tokens if batch.share is None else batch.share.target_tokens
-            taken.append((time.monotonic() - begin, tokens))
+            taken.append(time.monotonic() - begin)
     except torch.OutOfMemoryError:
         return None
     finally:
@@ -42,11 +40,11 @@ def estimate(trainer: Trainer[Any], symbols: int) -> str | None:
         for parameter in trainer.gradients.parameters:
             parameter.grad = None
     counted = taken[1:] or taken
-    seconds, tokens = (sum(column) for column in zip(*counted, strict=True))
-    epoch, training = seconds * symbols / tokens, trainer.training
+    batch_seconds, training = sum(counted) / len(counted), trainer.training
+    epoch = batch_seconds * trainer.batches.count(0)
     limits = [] if training.max_epochs is None else [training.max_epochs * epoch]
     if training.max_updates is not None:
-        limits.append(training.max_updates * training.batch.accumulate * seconds / len(counted))
+        limits.append(training.max_updates * training.batch.accumulate * batch_seconds)
     if training.max_minutes is not None:
         limits.append(60 * training.max_minutes)
     most = f", at most {minutes(min(limits))} in all" if limits else ""

@@ -113,8 +113,7 @@ def _train(
         everyone.message(f"going on from update {trainer.state.update} ({trainer.last})")
     _agree(trainer, prepared, processes)
     if trainer.state.update == 0:
-        symbols = prepared.facts["symbols"][prepared.direction.target] + len(prepared.train)
-        if said := estimate(trainer, symbols):
+        if said := estimate(trainer):
             everyone.message(said)
         for output in outputs:
             output.begin()
