@@ -9,7 +9,7 @@ import torch
 from rnnsearch.backend.decoding import NativeRNNsearch
 from rnnsearch.backend.native_search import NativeDecoder
 from rnnsearch.backend.packed_model import packed
-from rnnsearch.backend.steps import STEPS, lacks
+from rnnsearch.backend.steps import STEPS, lacks, lexical_lacks
 from rnnsearch.config import ModelConfig
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.kernels.native import library, rows
@@ -39,7 +39,15 @@ a number may now and then be rounded to the other neighbour."""
 
 def rnnsearch(first="bos", decoder="bahdanau"):
     """RNNsearch of sizes that are no multiples of a vector's."""
-    config = ModelConfig.model_validate(
+    model = build(rnnsearch_config(first, decoder), SYMBOLS, SYMBOLS, seed=1).eval()
+    generator = torch.Generator().manual_seed(5)
+    for parameter in model.parameters():
+        parameter.data.add_(torch.randn(parameter.shape, generator=generator), alpha=0.3)
+    return model
+
+
+def rnnsearch_config(first="bos", decoder="bahdanau"):
+    return ModelConfig.model_validate(
         {
             "embedding": 7,
             "encoder": {"type": "bidirectional", "cell": "gru", "size": 18},
@@ -47,11 +55,6 @@ def rnnsearch(first="bos", decoder="bahdanau"):
             "decoder": {"type": decoder, "cell": "gru", "size": 35, READOUT[decoder]: 9, "first": first},
         }
     )
-    model = build(config, SYMBOLS, SYMBOLS, seed=1).eval()
-    generator = torch.Generator().manual_seed(5)
-    for parameter in model.parameters():
-        parameter.data.add_(torch.randn(parameter.shape, generator=generator), alpha=0.3)
-    return model
 
 
 @pytest.fixture
@@ -228,7 +231,7 @@ def test_every_familys_native_steps_are_the_models(whole, make):
     """In bf16 and int8 beside the model whose products round the same."""
     model = make(whole).eval()
     if NativeDecoder.of(model, Kind.FP32) is None:
-        assert lacks(model.decoder) is not None or type(model.decoder) not in STEPS or model.lexical is not None
+        assert lacks(model.decoder) is not None or type(model.decoder) not in STEPS or lexical_lacks(model) is not None
         pytest.skip("its step is not written for native search")
     sources = make_sources([[min(id, 11) for id in ids] for ids in SOURCES], torch.device("cpu"))
     with torch.inference_mode():
@@ -247,3 +250,15 @@ def test_every_familys_native_steps_are_the_models(whole, make):
                 options = SearchOptions(beam=1, **LIMITS)
                 one, other = greedy(scorers[1], sources, options), beam(scorers[0], sources, options)
                 assert [[h.ids for h in found] for found in one] == [[h.ids for h in found] for found in other]
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_a_lexical_model_is_searched_natively_too(kind, sources):
+    """Beside RNNsearch, which then has not the twin of its own."""
+    config = rnnsearch_config()
+    model = build(config.model_copy(update={"lexical": True}), SYMBOLS, SYMBOLS, seed=1).eval()
+    assert isinstance(fastest(model, "int8").scorer, NativeScorer) and NativeRNNsearch.of(model, kind) is None
+    twin = NativeScorer(NativeDecoder.of(model, kind))
+    plain = forced(ModelScorer(packed(model, kind)), sources, [[5, 60], [], [69], [8, 9], [1]])
+    for p, f in zip(plain, forced(twin, sources, [[5, 60], [], [69], [8, 9], [1]]), strict=True):
+        assert f.token_scores == pytest.approx(p.token_scores, abs=0.02 if kind is not Kind.FP32 else 1e-4)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rnnsearch.backend.decoding import TABLE_BYTES, Greedy, GreedySearch
 from rnnsearch.backend.packed_model import PackedLinear, PackedOutput, packed
-from rnnsearch.backend.steps import STEPS, Read, deep_part, lacks, readout
+from rnnsearch.backend.steps import STEPS, Read, deep_part, lacks, lexical, lexical_lacks, readout
 from rnnsearch.kernels.native.packed import Kind, Packed, at, decoding, threads
 from rnnsearch.kernels.recurrence import CFeatures, laid_out, prepared_of
 from rnnsearch.kernels.step import Source, Step, What
@@ -95,7 +95,7 @@ class NativeDecoder:
     def of(model: TranslationModel, kind: Kind) -> NativeDecoder | None:
         """The twin of a model on the CPU; None where its step is not written or nothing can be built here."""
         decoder = model.decoder
-        if type(decoder) not in STEPS or lacks(decoder) is not None or model.lexical is not None:
+        if type(decoder) not in STEPS or lacks(decoder) is not None or lexical_lacks(model) is not None:
             return None
         native = decoding() if model.output.weight.device.type == "cpu" else None
         return None if native is None else NativeDecoder(native, model, kind)
@@ -113,6 +113,9 @@ class NativeDecoder:
         step, read, _ = self._write(torch.zeros(1, 1, dtype=torch.int64), torch.ones(1, 1, dtype=torch.bool))
         deep = 0 if self._deep is None else self._deep.word.weight.shape[0]
         values = readout(step, decoder, word.shape[1] - deep, read)
+        if self._model.lexical is not None:
+            assert read.context is not None
+            values += (lexical(step, self._model.lexical, read.context),)
         last = step.read(*((value, None) for value in values))
         self._parts = laid_out(step, self._matrix)
         self._bias = step.bias_row()
@@ -145,7 +148,11 @@ class NativeDecoder:
         """The step over some sentences [B, J], with what they are remembered by and their first states; it is written
         with the model's own weights."""
         model, decoder = self._encoder, self._model.decoder
-        memory = model.decoder.remember(model.encoder(model.source_embedding(Symbols(ids)), mask, None))
+        words = model.source_embedding(Symbols(ids))
+        memory = model.decoder.remember(model.encoder(words, mask, None))
+        if model.lexical is not None:
+            values = memory.annotations if memory.values is None else memory.values
+            memory = memory._replace(values=torch.cat([values, words], dim=2))
         step = Step(torch.empty(*ids.shape, 0))  # as many positions as a window's centre moves over
         return step, STEPS[type(decoder)](step, decoder, model.decoder.start(memory), memory), memory
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import ctypes
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -29,16 +30,22 @@ class PackedLinear(nn.Linear):
 
 
 class PackedOutput(Output):
-    """The twin of an output layer without a lexical model."""
+    """The twin of an output layer, W_l beside W_o where there is one."""
 
     def __init__(self, native: ctypes.CDLL, layer: Output, kind: Kind) -> None:
         nn.Module.__init__(self)
         self.weight, self.bias, self.lexical = layer.weight, layer.bias, layer.lexical
         self._native, self._kind = native, kind
-        self._packed = Packed(native, layer.weight, layer.bias, kind)
+        self._packed = self._of(layer.weight, layer.lexical, layer.bias)
+
+    def _of(self, weight: Tensor, lexical: Tensor | None, bias: Tensor) -> Packed:
+        both = weight if lexical is None else torch.cat([weight, lexical], dim=1)
+        return Packed(self._native, both, bias, self._kind)
 
     def over(self, rows: Int[Tensor, "C"] | None) -> Packed:
-        return self._packed if rows is None else Packed(self._native, self.weight[rows], self.bias[rows], self._kind)
+        if rows is None:
+            return self._packed
+        return self._of(self.weight[rows], None if self.lexical is None else self.lexical[rows], self.bias[rows])
 
     def logits(
         self, readout: Float[Tensor, "*rows R"], rows: Int[Tensor, "C"] | None = None
@@ -61,6 +68,6 @@ def packed(model: TranslationModel, kind: Kind) -> TranslationModel | None:
         for name, child in module.named_children():
             if type(child) is Linear:
                 setattr(module, name, PackedLinear(native, child, kind))
-    if type(twin.output) is Output and twin.output.lexical is None:
+    if type(twin.output) is Output:
         twin.output = PackedOutput(native, twin.output, kind)
     return twin

@@ -60,8 +60,11 @@ from rnnsearch.models.decoders.stack_decoders import (
     Sutskever,
 )
 from rnnsearch.models.draws import each_mask
+from rnnsearch.models.encoders import Pyramid
+from rnnsearch.models.lexical import Lexical
 from rnnsearch.models.memory import CellState, Memory
 from rnnsearch.models.stack import Stack, StackNoise, StackState
+from rnnsearch.models.translation_model import TranslationModel
 
 
 class Read(NamedTuple):
@@ -74,7 +77,8 @@ class Read(NamedTuple):
 def attention(
     step: Step, part: Attention, query: Value, state: AttentionState, memory: Memory, to: Value | None = None
 ) -> Value:
-    """`Attention.step`: where the context stands, which is `to` where that is given."""
+    """`Attention.step`: where the context stands, which is `to` where that is given. What the memory's values hold
+    behind those of the context is attended to along with them, and stands behind it."""
     score, window, rows = part.score, part.window, step.x.shape[0]
     assert memory.keys is not None
     values = memory.annotations if memory.values is None else memory.values
@@ -99,9 +103,11 @@ def attention(
             assert isinstance(weight, nn.Linear)
             once = None if prepared is None else each(prepared, rows)
             source = feature(step, own, weight.weight, once, reads, source, state, asked)
-        return step.attend(asked, source, to, centre)
-    scale = query.size**-0.5 if isinstance(score, ScaledDot) else 1.0
-    return step.attend(query, source._replace(scale=scale), to, centre)
+        context = step.attend(asked, source, to, centre)
+    else:
+        scale = query.size**-0.5 if isinstance(score, ScaledDot) else 1.0
+        context = step.attend(query, source._replace(scale=scale), to, centre)
+    return context.part(0, memory.annotations.shape[2])
 
 
 def feature(
@@ -322,6 +328,27 @@ def deep_output(step: Step, part: Readout, word: int, read: Read) -> tuple[Value
     bent = step.value(width)
     step.tanh(hidden, bent)
     return (bent,)
+
+
+def lexical(step: Step, part: Lexical, context: Value) -> Value:
+    """`Lexical`, of the attended words behind a context."""
+    size = part.hidden.weight.shape[0]
+    attended, hidden, bent = step.bend(context.part(context.size, size)), step.sums(size), step.value(size)
+    step.bias(part.hidden.bias, hidden)
+    step.product(part.hidden.weight, step.read((attended, None)), hidden)
+    step.tanh(hidden, bent)
+    return step.add(bent, attended)
+
+
+def lexical_lacks(model: TranslationModel) -> str | None:
+    """Why a model's lexical model, where it has one, cannot be written so; None where it can."""
+    if model.lexical is None:
+        return None
+    if any(isinstance(module, Attention) and module.score.heads > 1 for module in model.decoder.modules()):
+        return "a lexical model with several heads"
+    if isinstance(model.decoder, Neubig):
+        return "a lexical model beside a context that is part of the state"
+    return "a lexical model over a pyramid" if isinstance(model.encoder, Pyramid) else None
 
 
 def readout(step: Step, decoder: Decoder, word: int, read: Read) -> tuple[Value, ...]:

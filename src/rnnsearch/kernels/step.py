@@ -34,6 +34,7 @@ class What(IntEnum):
     CENTRE = 11
     MAXOUT = 12
     CLOCK = 13
+    BEND = 14
 
 
 class Value(NamedTuple):
@@ -294,6 +295,12 @@ class Step:
         """The greater of each two sums. Search's alone: it has no way back."""
         to = self.value(of.size // 2)
         self.parts.append(Part(What.MAXOUT, to.size, (to.at, of.at)))
+        return to
+
+    def bend(self, of: Value) -> Value:
+        """tanh(values). Search's alone."""
+        to = self.value(of.size)
+        self.parts.append(Part(What.BEND, of.size, (to.at, of.at), of.before << 1))
         return to
 
     def bias_row(self, biases: Sequence[Tensor] | None = None) -> Tensor:

@@ -306,6 +306,15 @@ static void maxout(const Part& p, const Row<T>& r) {
     }
 }
 
+// BEND: values at[0] = tanh(values at[1]).
+template <class T>
+static void bend(const Part& p, const Row<T>& r) {
+    for (Index k = 0; k < p.size; k += LANES) {
+        const Index n = p.size - k;
+        store(r.own + p.at[0] + k, hyperbolic_tangent(load(r.value(p, 1) + k, n)), n);
+    }
+}
+
 // Any part but INPUT, PRODUCT, ADDITIVE, DOT and CLOCK. source: real source positions.
 template <class T>
 static inline void part_of_step(const Part& p, const Row<T>& r, const float* mask, Index source) {
@@ -319,5 +328,6 @@ static inline void part_of_step(const Part& p, const Row<T>& r, const float* mas
         case NORM: return norm(p, r);
         case CENTRE: return centre(p, r, source);
         case MAXOUT: return maxout(p, r);
+        case BEND: return bend(p, r);
     }
 }
