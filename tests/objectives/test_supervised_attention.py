@@ -13,13 +13,16 @@ from rnnsearch.objectives.supervised_attention import ALIGNMENT_LOSSES, Supervis
 from tests.objectives.passes import passed, real_weights
 
 
-def plain_gold(batch, row, to_end):
+def plain_gold(batch, row, to_end, spread=None):
     height, width = int(batch.target.mask[row].sum()), int(batch.source.mask[row].sum())
     gold = np.zeros((height, width))
     for i in range(height):
         linked = [j for j in range(width) if batch.links[row, i, j]]
         for j in linked:
             gold[i, j] = 1 / len(linked)
+        if linked and spread:
+            bells = [sum(np.exp(-((j - k) ** 2) / (2 * spread**2)) for k in linked) for j in range(width - 1)]
+            gold[i] = [*(bell / sum(bells) for bell in bells), 0.0]
         if not linked and to_end:
             gold[i, width - 1] = 1
     return gold
@@ -36,16 +39,17 @@ def test_every_loss_has_its_loop():
     assert PLAIN.keys() == ALIGNMENT_LOSSES.keys()
 
 
+@pytest.mark.parametrize("spread", [None, 0.7])
 @pytest.mark.parametrize("unaligned", ["skip", "end"])
 @pytest.mark.parametrize(("kind", "word"), [*((kind, "predicted") for kind in PLAIN), ("cross-entropy", "read")])
-def test_the_loss_is_the_papers(make, batches, kind, word, unaligned):
+def test_the_loss_is_the_papers(make, batches, kind, word, unaligned, spread):
     """The links of read words are learnt one position later."""
     model, batch = make(), batches([0, 1, 2])
     done = passed(model, batch)
-    penalty = SupervisedAttention(SupervisionConfig(type=kind, unaligned=unaligned, word=word))
+    penalty = SupervisedAttention(SupervisionConfig(type=kind, unaligned=unaligned, word=word, spread=spread))
     expected = 0.0
     for row in range(3):
-        gold, alpha = plain_gold(batch, row, unaligned == "end"), real_weights(done, row)
+        gold, alpha = plain_gold(batch, row, unaligned == "end", spread), real_weights(done, row)
         for i in range(1, len(gold)) if word == "read" else range(len(gold)):
             links = gold[i - (word == "read")]
             if links.any():

@@ -31,6 +31,9 @@ class SupervisionConfig(Table):
     """An alignment loss: see below."""
     weight: Positive = 1.0
     """Weight."""
+    spread: Positive | None = None
+    """Standard deviation, in source symbols, of the bell that each link is (after Mi et al. 2016). Without it a link is
+    its one position."""
     unaligned: Literal["skip", "end"] = "skip"
     """Target symbols without a link are left out, or sent to the source's end symbol."""
     word: Literal["predicted", "read"] = "predicted"

@@ -1,7 +1,9 @@
 """Supervised attention: the weights should be the given word alignments (Liu et al. 2016, section 3).
 
 The links of a target symbol, normalised, are the gold weights g_ij: 1 / n over the n source symbols it is linked
-to. A loss is the sum over target symbols with gold weights.
+to, or as many bells around these (after Mi, Wang & Ittycheriah 2016, "Supervised attentions for neural machine
+translation", whose smoothed alignments are Gaussians; their width is an option here). A loss is the sum over target
+symbols with gold weights.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import pad
 
 from rnnsearch.config import SupervisionConfig
 from rnnsearch.data.batches import Batch
@@ -45,7 +48,7 @@ ALIGNMENT_LOSSES: dict[str, Callable[[Weights, Weights], EachSymbol]] = {
 """The loss of each target symbol, where its gold weights sum to 1."""
 
 
-def gold_weights(batch: Batch, unaligned_to_end: bool, of_read: bool = False) -> Weights:
+def gold_weights(batch: Batch, unaligned_to_end: bool, of_read: bool = False, spread: float | None = None) -> Weights:
     """The gold weights of each target symbol; a row of zeros where it has no link.
 
     With `unaligned_to_end` such a row (EOS, as a rule) is all on the source's EOS instead. With `of_read` row i is of
@@ -54,6 +57,11 @@ def gold_weights(batch: Batch, unaligned_to_end: bool, of_read: bool = False) ->
     """
     assert batch.links is not None, "supervised attention needs batches with links"
     links = batch.links.to(torch.float32)
+    if spread is not None:
+        place = torch.arange(links.shape[2], device=links.device, dtype=links.dtype)
+        bells = torch.exp((place[:, None] - place).square() / (-2 * spread**2))
+        words = pad(batch.source.mask[:, 1:], (0, 1))  # all but the source's EOS
+        links = (links @ bells) * words[:, None, :]
     if unaligned_to_end:
         end = batch.source.mask.sum(1) - 1
         alone = batch.target.mask & ~batch.links.any(-1)
@@ -71,6 +79,6 @@ class SupervisedAttention(Penalty):
     config: SupervisionConfig
 
     def __call__(self, done: Pass) -> Tensor:
-        gold = gold_weights(done.batch, self.config.unaligned == "end", self.config.word == "read")
+        gold = gold_weights(done.batch, self.config.unaligned == "end", self.config.word == "read", self.config.spread)
         distance = ALIGNMENT_LOSSES[self.config.type](done.source_weights(), gold)
         return (distance * gold.any(-1)).sum()
