@@ -147,7 +147,7 @@ def test_a_changed_type_drops_the_presets_other_options_of_that_table():
     optimiser = resolve(SMALL, ["training.optimiser={type='sgd', learning_rate=1.0}"]).training.optimiser
     assert optimiser.model_dump(exclude_none=True) == {"type": "sgd", "learning_rate": 1.0, "momentum": 0.0}
     kept = resolve(SMALL, ["training.schedule={type='plateau', patience=3}"]).training.schedule
-    assert kept.model_dump(exclude_none=True) == {"type": "plateau", "patience": 3, "factor": 0.5, "warmup": 100}
+    assert kept.model_dump(exclude_none=True) == {"type": "plateau", "patience": 3, "factor": 0.5, "warmup": 200}
     assert resolve(SMALL, ["training.schedule.patience=3"]).training.schedule == kept
     assert resolve(SMALL, ["text.type=words"]).text == TextConfig(type="words")
 
