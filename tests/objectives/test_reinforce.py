@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rnnsearch.backend.twins import choose
-from rnnsearch.models.attention.normalisers import Normaliser, Weights
+from rnnsearch.models.attention.normalisers import Hard, Weights
 from rnnsearch.models.auxiliary import BASELINES
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.translation_model import TranslationPair
@@ -23,13 +23,12 @@ REINFORCE = {
 }
 
 
-class Chosen(Normaliser):
+class Chosen(Hard):
     """Hard attention whose draws are the noise itself: one-hot rows."""
 
     name = "chosen"
-    draws_noise = True
 
-    def forward(self, energy: Tensor, noise: Tensor | None) -> Weights:
+    def forward(self, energy: Tensor, noise: Tensor | None = None, last: Tensor | None = None) -> Weights:
         assert noise is not None
         return Weights(noise.to(energy.dtype), torch.softmax(energy, dim=-1))
 
