@@ -38,6 +38,19 @@ def test_the_aligner_has_no_part_in_training(cli, corpus):
     assert weights[0] == weights[1]
 
 
+def test_merges_are_dropped_over_the_same_prepared_data(cli, corpus):
+    def weights(name, *settings):
+        shared = (f"folder={name}", "data.prepared=merges", "data.aligner=false", "training.max_updates=4")
+        result = cli("train", corpus / "run.toml", "--set", "text.type=bpe", "text.vocabulary=270", *shared, *settings)
+        assert result.code == 0, result.err
+        return "prepared 200" in result.err, (corpus / name / "model.safetensors").read_bytes()
+
+    dropped = [weights(f"dropped-{number}", "text.bpe_dropout=0.1") for number in range(2)]
+    whole = weights("whole")
+    assert [made for made, _ in (*dropped, whole)] == [True, False, False]
+    assert dropped[0][1] == dropped[1][1] != whole[1]
+
+
 def test_data_without_an_aligner_are_said_to_have_none(cli, corpus):
     data, other = ("data.prepared=bare", "training.max_updates=2"), "data.aligner=false"
     assert "has no aligner" not in cli("train", corpus / "run.toml", "--set", "folder=first", *data, other).err

@@ -251,3 +251,49 @@ def test_a_batch_holds_the_rows_that_have_all_sides_of_its_direction():
     lacking = ids.padded("en", np.array([2, 1]), 4)
     assert lacking.tolist() == [[PAD] * 4, [6, 6, EOS, PAD]]
     assert ids.lengths(np.arange(4)).tolist() == [[2, 3, 0, 2], [2, 0, 4, 2], [2, 2, 2, 0]]
+
+
+def doubled(ids, random):
+    """Other ids of the "same text": each of them once or twice."""
+    return [id for id in ids for _ in range(random.choice((1, 2)))]
+
+
+def test_sides_are_segmented_anew_by_seed_epoch_and_row_alone():
+    ids = corpus()
+
+    def epoch(number, seed=3, skip=0, **options):
+        return list(Batches(ids, BUDGETS[0], None, seed, segments={"en": doubled}, **options).epoch(number, skip))
+
+    first = epoch(0)
+    assert seen(first) == Counter(range(len(ids)))
+    assert all(same(a, b) for a, b in zip(first, epoch(0), strict=True))
+    assert all(same(a, b) for a, b in zip(first[5:], epoch(0, skip=5), strict=True))
+    by_row = [{index: b.source.ids[row][b.source.mask[row]].tolist() for b in e for row, index in enumerate(b.indices)}
+              for e in (first, epoch(1), epoch(0, seed=4))]  # fmt: skip
+    assert by_row[0] != by_row[1] != by_row[2] != by_row[0]
+    for batch in first:
+        for row, index in enumerate(batch.indices):
+            source, target = ids.row(index)
+            drawn = batch.source.ids[row][batch.source.mask[row]].tolist()
+            assert drawn[-1] == EOS and set(drawn[:-1]) == set(source.tolist()) and len(drawn) > len(source)
+            assert batch.target.ids[row][batch.target.mask[row]].tolist() == [*target, EOS]
+
+
+def test_processes_share_out_what_one_would_segment():
+    ids = corpus()
+    options = {"segments": {"en": doubled, "de": doubled}}
+    whole = list(Batches(ids, BUDGETS[0], None, 3, **options).epoch(1))
+    parts = [list(Batches(ids, BUDGETS[0], None, 3, rank=rank, world=2, **options).epoch(1)) for rank in range(2)]
+    for batch, *shares in zip(whole, *parts, strict=True):
+        for share in shares:
+            assert share.share.target_tokens == batch.target.tokens
+            for name, side in share.sides.items():
+                assert torch.equal(side.ids, batch.sides[name].ids[list(share.share.rows)])
+
+
+def test_links_are_left_out_where_symbols_change():
+    sources, targets = [[4, 5], [6]], [[7], [8, 9]]
+    links = Ragged.of([[(0, 0)], [(0, 1)]], columns=2)
+    ids = ParallelIds.of({"en": sources, "de": targets}, links)
+    assert next(Batches(ids, BUDGETS[3], None, 0).epoch(0)).links is not None
+    assert next(Batches(ids, BUDGETS[3], None, 0, segments={"de": doubled}).epoch(0)).links is None

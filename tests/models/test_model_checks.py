@@ -288,5 +288,13 @@ def test_ties_need_one_vocabulary(faults):
     assert faults(BASE, "text={type='words', joint=true}") == [
         'text.joint: has no effect with text.type = "words"; remove it'
     ]
+    assert faults(BASE, "text={type='words', bpe_dropout=0.1}") == [
+        'text.bpe_dropout: has no effect with text.type = "words"; remove it'
+    ]
+    links = ("data.alignments=aligner", "objective.supervision={type='cross-entropy'}")
+    assert faults(BASE, *links) == []
+    assert faults(BASE, *links, "text.bpe_dropout=0.1") == [
+        "text.bpe_dropout: links are between symbols as they were prepared; remove objective.supervision"
+    ]
     with pytest.raises(ConfigError, match=r'model\.tie: "all" needs equal vocabularies; got 20 and 21 symbols'):
         build(resolve(BASE, ["model.tie=all"]).model, 20, 21, seed=1)

@@ -127,6 +127,10 @@ class TextConfig(Table):
     """One vocabulary for both languages. Only with `bpe`."""
     min_count: Size = 1
     """A rarer word, character or merge stays out of the vocabulary."""
+    bpe_dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+    """BPE-dropout (Provilkov et al. 2020): the training text is segmented anew whenever a batch is made, and each merge
+    left out with this probability (the paper: 0.1). Dev and test sets, and what is translated, are segmented whole.
+    Only with `bpe`."""
 
     @model_validator(mode="after")
     def _one_vocabulary(self) -> TextConfig:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from random import Random
 from threading import Lock
 from typing import NamedTuple
 
@@ -23,6 +24,8 @@ from rnnsearch.data.spelling import Characters
 from rnnsearch.errors import ConfigError, DataError
 
 Indices = npt.NDArray[np.int64]
+Segments = Callable[[Sequence[int], Random], list[int]]
+"""Other ids of the same text, as `text.merge_dropout` draws them."""
 
 
 class Share(NamedTuple):
@@ -147,6 +150,9 @@ class Batches:
     the number of processes, and the budget is that of all processes together. Sides are padded up to a `multiple` where
     few different shapes are wanted.
 
+    Sides that `segments` names are segmented anew each time: a function of seed, epoch number and row. Budget and
+    `max_length` count the symbols of the corpus, and word alignments, which are between those, are left out.
+
     They are of one `direction` (without one: from all sides but the last to the last), and hold the rows that have all
     of its sides.
 
@@ -164,8 +170,10 @@ class Batches:
         world: int = 1,
         multiple: int = 1,
         direction: Direction | None = None,
+        segments: Mapping[str, Segments] | None = None,
     ) -> None:
         assert 0 <= rank < world
+        self._segments = dict(segments or {})
         self.direction = direction or Direction(ids.names[:-1], ids.names[-1])
         ids = ids.only((*self.direction.sources, self.direction.target))
         self._ids, self._config, self._seed, self._rank, self._world = ids, batch, seed, rank, world
@@ -192,10 +200,10 @@ class Batches:
         with self._lock:
             planned = self._planned(number)
         for batch in range(skip, len(planned)):
-            yield self._share(planned.pairs(batch))
+            yield self._share(planned.pairs(batch), number)
 
     def of(self, indices: Sequence[int]) -> Batch:
-        """The whole batch of some pairs."""
+        """The whole batch of some pairs, as the corpus has them."""
         return _batch(self._ids, np.asarray(indices, dtype=np.int64), tuple(indices), self.direction)
 
     @property
@@ -211,14 +219,25 @@ class Batches:
             self._counts[epoch] = len(self._plan[1])
         return self._plan[1]
 
-    def _share(self, pairs: Indices) -> Batch:
-        lengths = self._ids.lengths(pairs)
+    def _share(self, pairs: Indices, epoch: int) -> Batch:
+        ids, places = (self._segmented(pairs, epoch), np.arange(len(pairs))) if self._segments else (self._ids, pairs)
+        lengths = ids.lengths(places)
         counts = self._rank < len(pairs)
         rows = np.arange(self._rank, len(pairs), self._world) if counts else np.array([0])
-        own = pairs[rows]
         share = Share(tuple(rows.tolist()), tuple(pairs.tolist()), int(lengths[-1].sum()), counts)
         widths = self._widths.of(lengths.max(1)).tolist()
-        return _batch(self._ids, own, tuple(own.tolist()), self.direction, share, widths)
+        return _batch(ids, places[rows], tuple(pairs[rows].tolist()), self.direction, share, widths)
+
+    def _segmented(self, pairs: Indices, epoch: int) -> ParallelIds:
+        """Pairs in memory, the sides that `segments` names anew. All processes draw all rows: they share the widths."""
+        rows = [self._ids.row(pair) for pair in pairs.tolist()]
+        sides: dict[str, list[list[int]]] = {}
+        for name, column in zip(self._ids.names, zip(*rows, strict=True), strict=True):
+            sides[name] = [ids.tolist() for ids in column]
+            if draw := self._segments.get(name):
+                randoms = (Random(f"{self._seed} {epoch} {pair} {name}") for pair in pairs.tolist())
+                sides[name] = [draw(ids, random) for ids, random in zip(sides[name], randoms, strict=True)]
+        return ParallelIds.of(sides)
 
 
 def _fitting(ids: ParallelIds, max_length: int | None) -> tuple[npt.NDArray[np.uint32] | None, int, int]:

@@ -155,9 +155,8 @@ class Prepared:
 
 def settings_of(config: RunConfig) -> dict[str, Any]:
     """The settings that prepared data depend on."""
-    return config.model_dump(
-        mode="json", include={"data": True, "text": True}, exclude={"data": {"prepared", "aligner"}}
-    )
+    idle = {"data": {"prepared", "aligner"}, "text": {"bpe_dropout"}}
+    return config.model_dump(mode="json", include={"data": True, "text": True}, exclude=idle)
 
 
 def _read_facts(folder: Path) -> dict[str, Any]:

@@ -89,6 +89,8 @@ def _aligned(config: RunConfig) -> list[str]:
     if supervision is not None and not by_hand and data.alignments is None:
         needs = 'needs word alignments of the training text: give data.alignments (files, or "aligner")'
         faults.append(f"objective.supervision: {needs}, or a corpus that has them ({able})")
+    if supervision is not None and config.text.bpe_dropout:
+        faults.append("text.bpe_dropout: links are between symbols as they were prepared; remove objective.supervision")
     if config.objective.aligns_read_words and decoder.attends_before_reading:
         late = ", ".join(name for name, kind in DECODERS.items() if kind.attends and not kind.attends_before_reading)
         what = f"the {decoder.name} decoder attends before it reads a word"
@@ -246,4 +248,5 @@ def _ties(config: RunConfig) -> list[str]:
         faults.append(f"{shares}, so {must}; got {size}")
     if model.tie == "all" and not text.joint:
         faults.append('model.tie: "all" needs one vocabulary for both languages: set text.joint = true')
-    return faults + _idle('text.type = "words"', {"text.joint": bool(text.joint) and text.type == "words"})
+    only_bpe = {"text.joint": bool(text.joint), "text.bpe_dropout": text.bpe_dropout > 0}
+    return faults + (_idle('text.type = "words"', only_bpe) if text.type == "words" else [])

@@ -138,6 +138,11 @@ class Tokenizer:
         """The UTF-8 that each id adds to a joined text, in the order of the ids."""
         return list(self._bytes)
 
+    def merges(self) -> tuple[dict[str, int], list[tuple[str, str]]]:
+        """Of a `bpe` tokenizer: the ids of all symbols by their names, and what is merged, in order."""
+        model = json.loads(self._core.to_str())["model"]
+        return dict(model["vocab"]), [(left, right) for left, right in model["merges"]]
+
     @cached_property
     def _names(self) -> list[str]:
         vocabulary: dict[str, int] = self._core.get_vocab()

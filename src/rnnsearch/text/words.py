@@ -78,12 +78,16 @@ def forget_rare(counts: Counter[str]) -> None:
 
 def count_pieces(chunks: Counter[str]) -> Counter[str]:
     """How often each piece (see PIECES) occurs in a text with these stretches between spaces."""
-    split = _splitter().pre_tokenize_str
     counts: Counter[str] = Counter()
     for chunk, n in chunks.items():
-        for piece, _ in split(f" {chunk}"):
+        for piece in pieces(f" {chunk}"):
             counts[piece] += n
     return counts
+
+
+def pieces(text: str) -> list[str]:
+    """The pieces (see PIECES) of a text; one after another they are that text."""
+    return [piece for piece, _ in _splitter().pre_tokenize_str(text)]
 
 
 @cache

@@ -8,7 +8,7 @@ import torch
 
 from rnnsearch import config as run_config
 from rnnsearch.config import RunConfig
-from rnnsearch.data.batches import Batches
+from rnnsearch.data.batches import Batches, Segments
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.device import choose_device
 from rnnsearch.errors import ConfigError, TrainingError
@@ -17,6 +17,7 @@ from rnnsearch.kernels.recorded import WIDTH_MULTIPLE
 from rnnsearch.processes import Processes, restarted
 from rnnsearch.systems.checks import check
 from rnnsearch.systems.folder import CONFIG
+from rnnsearch.text.merge_dropout import MergeDropout
 from rnnsearch.training.estimate import estimate
 from rnnsearch.training.finish import describe_all, describe_run, finish
 from rnnsearch.training.loop import Trainer
@@ -92,6 +93,7 @@ def _train(
         rank=processes.rank,
         world=processes.world,
         multiple=WIDTH_MULTIPLE if device.type == "cuda" else 1,
+        segments=_segments(config, prepared),
     )
 
     def new_best() -> None:
@@ -125,6 +127,14 @@ def _train(
     for verdict in verdicts(trainer.state.history, prepared.facts.get("unknown", {})):
         everyone.message(verdict)
     return reason
+
+
+def _segments(config: RunConfig, prepared: Prepared) -> dict[str, Segments]:
+    """How sides are segmented anew in each epoch, where they are."""
+    dropout = config.text.bpe_dropout
+    return (
+        {name: MergeDropout(tokenizer, dropout) for name, tokenizer in prepared.tokenizers.items()} if dropout else {}
+    )
 
 
 def _agree(trainer: Trainer[Any], prepared: Prepared, processes: Processes) -> None:

@@ -1,0 +1,62 @@
+"""BPE-dropout: the same text in other symbols, drawn as Provilkov et al. (2020) draw them."""
+
+from collections import Counter
+from random import Random
+
+import pytest
+
+from rnnsearch.text.merge_dropout import LONGEST, MergeDropout, merged
+from rnnsearch.text.subwords import SMALLEST, train_bpe
+from rnnsearch.text.tokenizer import BYTE_SYMBOLS
+
+
+def test_without_dropout_it_is_the_tokenizer(bpe, lines, odd):
+    segment = MergeDropout(bpe, 0.0)
+    for ids in bpe.ids(lines + odd):
+        assert segment(ids, Random(0)) == ids
+
+
+@pytest.mark.parametrize("dropout", [0.1, 0.5, 0.999])
+def test_the_text_stays_the_same(bpe, lines, odd, dropout):
+    segment = MergeDropout(bpe, dropout)
+    changed = 0
+    for number, ids in enumerate(bpe.ids(lines + odd)):
+        drawn = segment(ids, Random(number))
+        assert bpe.join(drawn) == bpe.join(ids)
+        changed += drawn != ids
+    assert changed > len(lines) / 2
+
+
+def test_all_merges_dropped_leave_characters_and_bytes(bpe):
+    [ids] = bpe.ids(["A man sits on a bench 🙂"])
+    drawn = MergeDropout(bpe, 1.0)(ids, Random(0))
+    assert [bpe.symbol(id) for id in drawn[:5]] == ["▁", "A", "▁", "m", "a"]
+    assert all(len(bpe.symbol(id)) == 1 or bpe.symbol(id) in BYTE_SYMBOLS for id in drawn)
+
+
+def test_segmentations_come_as_often_as_the_algorithm_says():
+    """Of `abc` with merges ab, bc, ab+c: each merge that stays possible is applied with probability 1 - p."""
+    merges = {(0, 1): (0, 3), (1, 2): (1, 4), (3, 2): (2, 5)}
+    random, p, n = Random(1), 0.3, 20_000
+    found = Counter(tuple(merged([0, 1, 2], merges, p, random)) for _ in range(n))
+    expected = {(5,): (1 - p) ** 2, (3, 2): (1 - p) * p, (0, 4): p * (1 - p), (0, 1, 2): p * p}
+    assert found.keys() == expected.keys()
+    chi_square = sum((found[split] - n * share) ** 2 / (n * share) for split, share in expected.items())
+    assert chi_square < 16.3  # p = 0.001 at three degrees of freedom
+
+
+def test_no_merge_crosses_a_piece():
+    """`b.` is a merge inside no piece of training, and `.b` neither, whatever is dropped."""
+    tokenizer = train_bpe(["ab. ab"] * 30 + ["a's"] * 30, SMALLEST + 20, 1)
+    [ids] = tokenizer.ids(["ab.'s ab"])
+    segment = MergeDropout(tokenizer, 0.3)
+    for seed in range(50):
+        symbols = [tokenizer.symbol(id) for id in segment(ids, Random(seed))]
+        assert not any("." in symbol and len(symbol) > 1 for symbol in symbols), symbols
+
+
+def test_a_piece_too_long_to_be_drawn_in_time_keeps_its_symbols(bpe):
+    [ids] = bpe.ids(["man " + "bench" * LONGEST + " man"])
+    drawn = MergeDropout(bpe, 0.9)(ids, Random(3))
+    assert bpe.join(drawn) == bpe.join(ids)
+    assert len(drawn) < len(ids) + 10
