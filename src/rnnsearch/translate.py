@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +29,7 @@ from rnnsearch.systems.checks import check_unknown
 from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.system import System
 from rnnsearch.text.alignments import Link, attention_of_symbols
+from rnnsearch.text.marks import PROTECTED, MarkedText, Protected
 from rnnsearch.text.prefixes import Prefix, Prefixes
 from rnnsearch.text.spans import ALIGNED_BY, AlignedBy, Unit
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
@@ -139,6 +140,26 @@ class Translator:
         if isinstance(text, str):
             return self.n_best([text], options)[0][0]
         return [best[0] for best in self.n_best(text, options)]
+
+    def translate_marked(
+        self,
+        texts: Sequence[str],
+        options: SearchOptions | None = None,
+        tags: bool = True,
+        protect: Collection[Protected] = (),
+    ) -> list[str]:
+        """The best translations of sentences that hold inline tags, which come out around the words that are aligned to
+        theirs, or what is to stay letter for letter (see `text.marks`).
+
+        Errors: ModelError where nothing aligns; RnnsearchError for another name in `protect`.
+        """
+        self.require_alignments()
+        for name in protect:
+            if name not in PROTECTED:
+                raise RnnsearchError(f"protect {must_be_one_of(PROTECTED, name)}")
+        marked = [MarkedText(text, tags, protect) for text in texts]
+        found = self.translate([m.text for m in marked], options)
+        return [m.placed(t.text, t.alignment if m.marks else ()) for m, t in zip(marked, found, strict=True)]
 
     def n_best(
         self,

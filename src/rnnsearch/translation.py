@@ -18,7 +18,7 @@ from rnnsearch.search.hypothesis import Hypothesis
 from rnnsearch.text.alignments import Link, attention_of_symbols, information, links_from_attention, symbols_to_words
 from rnnsearch.text.spans import NO_WORD, Unit, without_punctuation, word_of_symbol, word_spans
 from rnnsearch.text.spans import words as words_of
-from rnnsearch.text.tokenizer import Segmented
+from rnnsearch.text.tokenizer import Replacement, Segmented
 from rnnsearch.text.vocabulary import EOS, SPECIALS
 
 Matrix = npt.NDArray[np.float32]
@@ -39,6 +39,7 @@ class Translation:
     attends to most.
     token_words: which of `words` each token lies in, -1 for none (EOS, a mere space).
     aligned: what an aligner says of it; None without one.
+    replaced: what took the place of unknown words, and from where.
     """
 
     source: str
@@ -57,6 +58,7 @@ class Translation:
     attended_tokens: tuple[Link, ...]
     token_words: tuple[int, ...]
     aligned: OneAligned | None = field(default=None, repr=False, compare=False)
+    replaced: tuple[Replacement, ...] = ()
 
     @property
     def alignment(self) -> tuple[Link, ...]:
@@ -203,6 +205,7 @@ def in_words(
         attended_tokens=tuple(sorted(token_links)),
         token_words=(*rows, *[NO_WORD] * len(end)),
         aligned=aligned,
+        replaced=target.replaced,
     )
 
 

@@ -149,6 +149,64 @@ def test_unknown_words_are_replaced(cli, few_words, tmp_path):
     assert "<unk>" not in copied
     assert given == left.replace("<unk>", "X")
     assert own == re.sub(r"\bcat\b", "Katze", copied) != copied
+    told = cli("translate", few_words, "--format", "json", stdin=text)
+    replaced = [one for row in told.rows for one in row["replaced"]]
+    assert {(one["source"], one["by"]) for one in replaced} >= {("cat", "dictionary"), ("dog", "copy")}
+    for row in told.rows:
+        assert all(row["tokens"][one["token"]] == "<unk>" for one in row["replaced"])
+    assert f"{len(replaced):,} unknown words replaced: " in told.err
+
+
+def test_tags_go_with_the_aligned_words(cli, model):
+    lines = f"{CAT.replace('cat', '<b>cat</b>')}\n<x/>\n\n<i>{BIRD}</i>\n"
+    plain = cli("translate", model, stdin=f"{CAT}\n\n\n{BIRD}\n").lines
+    found = cli("translate", model, "--tags", stdin=lines).lines
+    assert [re.sub("<[^>]*>", "", line) for line in found] == plain
+    assert re.search("<b>Katze</b>", found[0])
+    assert found[1:] == ["<x/>", "", f"<i>{plain[3]}</i>"]
+    rows = cli("translate", model, "--tags", "--by", "attention", "--format", "json", stdin=lines).rows
+    assert [row["text"] for row in rows] == plain
+    assert all(row["marked"].count("<b>") == row["source"].count("cat") for row in rows)
+    nbest = cli(
+        "translate", model, "--tags", "--format", "nbest", "--n-best", "2", stdin=lines.partition("\n")[0]
+    ).lines
+    assert all(line.count("<b>") == 1 for line in nbest)
+
+
+def test_what_is_protected_comes_out(cli, model):
+    line = "the old cat sees 21,000 trees of https://a.org/b.\n"
+    [found] = cli("translate", model, "--protect", "numbers,urls", stdin=line).lines
+    assert " 21,000" in found
+    assert "https://a.org/b" in found
+    assert cli("translate", model, "--protect", "urls", stdin="www.a.org\n").lines == ["www.a.org"]
+    assert cli("translate", model, "--protect", "all", stdin=f"{CAT}\n") == cli("translate", model, stdin=f"{CAT}\n")
+
+
+def test_a_dictionary_is_learned(cli, model, corpus, tmp_path):
+    texts = corpus / "train.en", corpus / "train.de"
+    by_text = cli("dictionary", *texts)
+    assert by_text.code == 0
+    entries = {tuple(line.split("\t")[:2]): line.split("\t")[2:] for line in by_text.lines}
+    assert ("cat", "Katze") in entries
+    assert float(entries["cat", "Katze"][0]) > 0.8
+    assert any(" " in source for source, _ in entries)
+    links, out = tmp_path / "links", tmp_path / "dictionary.tsv"
+    assert cli("align", model, *texts, "-o", links).code == 0
+    assert cli("dictionary", *texts, "--alignments", links, "-o", out).code == 0
+    assert out.read_text(encoding="utf-8") == cli("dictionary", *texts, "--model", model).out
+    assert not any(" " in line.split("\t")[0] for line in cli("dictionary", *texts, "--words", "1").lines)
+    assert "no entries: " in cli("dictionary", *texts, "--min-count", "1000").err
+
+
+def test_links_of_other_pairs_make_no_dictionary(cli, corpus, tmp_path):
+    texts, links = (corpus / "test.en", corpus / "test.de"), tmp_path / "links"
+    count = len(texts[0].read_text(encoding="utf-8").splitlines())
+    links.write_text("0-0\n" * (count - 1) + "0-99\n")
+    result = cli("dictionary", *texts, "--alignments", links)
+    assert result.code == 1
+    assert f"{links}:{count}: links words that its sentences of " in result.err
+    links.write_text("0-0\n")
+    assert "must have the same number of lines" in cli("dictionary", *texts, "--alignments", links).err
 
 
 def test_a_dictionary_that_is_not_there_stops_training(cli, corpus):

@@ -9,7 +9,7 @@ import pytest
 from rnnsearch import __version__
 
 COMMANDS = ["demo", "data", "prepare", "train", "translate", "score", "align", "evaluate", "report", "inspect", "serve"]
-COMMANDS += ["aligner", "candidates", "plot", "presets"]
+COMMANDS += ["aligner", "candidates", "dictionary", "plot", "presets"]
 
 
 def command(*arguments: object, stdin: bytes = b"", cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
@@ -53,6 +53,10 @@ def test_version(cli):
         (["translate", "m", "--replace-unknown", "copy", "--ban-unknown"], "have no effect with --ban-unknown"),
         (["translate", "m", "--n-best", "2"], "--n-best needs --format json or nbest"),
         (["translate", "m", "--unit", "symbols"], "--unit has no effect without --alignments"),
+        (["translate", "m", "--by", "attention"], "--by has no effect without --alignments, --tags and --protect"),
+        (["translate", "m", "--protect", "number"], 'got "number" (did you mean "numbers"?)'),
+        (["dictionary", "a", "b", "--model", "m", "--alignments", "l"], "--model has no effect with --alignments"),
+        (["dictionary", "a", "b", "--by", "attention"], "--by has no effect without --model"),
         (["score", "m", "a", "b", "--format", "nbest"], "--format must be text or json here"),
         (["demo", "--pair", "en-xx"], "'--pair'"),
         (["train", "run.toml", "--nothing"], "No such option"),

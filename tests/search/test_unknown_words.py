@@ -48,6 +48,9 @@ def test_the_tutorials_example() -> None:
     assert found.text == "le portique ecotax de Pont."
     assert (found.ids, found.symbols) == (target.ids, target.symbols)
     assert [found.text[a:b] for a, b in found.offsets] == ["le", "portique", "ecotax", "de", "Pont", "."]
+    told = [(r.token, r.source_token, r.source, r.by) for r in found.replaced]
+    assert told == [(1, 2, "portico", "dictionary"), (2, 1, "ecotax", "copy"), (4, 4, "Pont", "copy")]
+    assert target.replaced == ()
 
 
 def test_each_offset_is_that_of_a_loop_over_the_symbols() -> None:
@@ -83,7 +86,7 @@ def test_nothing_to_replace_or_nothing_to_copy() -> None:
 
 def test_a_word_is_looked_up_as_it_stands_and_in_lower_case() -> None:
     unknown = UnknownWords({"apple": "pomme", "Apple": "Apple SA"})
-    assert [unknown.word(w) for w in ("apple", "Apple", "APPLE", "pear")] == ["pomme", "Apple SA", "pomme", "pear"]
+    assert [unknown.entry(w) for w in ("apple", "Apple", "APPLE", "pear")] == ["pomme", "Apple SA", "pomme", None]
 
 
 def test_reading_a_dictionary(tmp_path: Path) -> None:
@@ -146,9 +149,9 @@ def test_made_from_a_config(tmp_path: Path) -> None:
     assert unknown_words(config()) is None
     copying = unknown_words(config(replace_unknown="copy"))
     assert copying is not None
-    assert copying.word("zebra") == "zebra"
+    assert copying.entry("zebra") is None
     (tmp_path / "d.tsv").write_text("zebra\tzèbre\n", encoding="utf-8")
     given = config(replace_unknown="dictionary", dictionary=str(tmp_path / "d.tsv"))
     looking = unknown_words(given)
     assert looking is not None
-    assert looking.word("zebra") == "zèbre"
+    assert looking.entry("zebra") == "zèbre"

@@ -8,6 +8,7 @@ import pytest
 
 from rnnsearch.serve.markup import Markup
 from rnnsearch.text.languages import detect, length
+from rnnsearch.text.marks import PROTECTED, MarkedText
 from rnnsearch.text.sentences import sentence_spans
 from rnnsearch.text.spans import word_spans
 from rnnsearch.text.words import count_words
@@ -39,6 +40,7 @@ READERS = {
     "sentences": lambda text: sentence_spans(text, "de"),
     "words": word_spans,
     "markup": Markup,
+    "marks": lambda text: MarkedText(text, protect=PROTECTED).placed(text, [(0, 0)]),
     "language": lambda text: detect(text, ["en", "de", "zh"]),
     "length": lambda text: length(text, "zh"),
     "counts": lambda text: count_words([text]),

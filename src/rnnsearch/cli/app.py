@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from rnnsearch.cli import data, demo, evaluate, plot, presets, serve, train, translate
+from rnnsearch.cli import data, demo, evaluate, lexicons, plot, presets, serve, train, translate
 
 app = typer.Typer(
     name="rnnsearch",
@@ -27,8 +27,9 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("report")(evaluate.report)
 app.command("inspect")(evaluate.inspect)
 app.command("plot")(plot.plot)
-app.command("candidates")(translate.candidates)
-app.command("aligner")(translate.aligner)
+app.command("candidates")(lexicons.candidates)
+app.command("aligner")(lexicons.aligner)
+app.command("dictionary")(lexicons.dictionary)
 app.command("serve")(serve.serve)
 
 

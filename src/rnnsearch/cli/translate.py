@@ -1,23 +1,28 @@
-"""`rnnsearch translate`, `score`, `align` and `candidates`."""
+"""`rnnsearch translate`, `score` and `align`."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack
+from dataclasses import asdict
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
 from rnnsearch.cli.io import both_lines, input_portions, output, require_distinct, say, use_threads
 from rnnsearch.cli.links import Links
 from rnnsearch.cli.options import MOST_BEAM, Beam, By, Device, Model, Output, SourceFile, TargetFile, Threads
-from rnnsearch.text.spans import Unit
+from rnnsearch.errors import must_be_one_of
+from rnnsearch.text.spans import AlignedBy, Unit
 
 if TYPE_CHECKING:
+    from rnnsearch.text.alignments import Link
+    from rnnsearch.text.marks import MarkedText, Protected
     from rnnsearch.translate import Translator
     from rnnsearch.translation import Translation
 
@@ -58,6 +63,13 @@ def translate(
     dictionary: Annotated[
         Path | None, typer.Option(help="Source words and translations (TSV), for --replace-unknown dictionary.")
     ] = None,
+    tags: Annotated[
+        bool, typer.Option("--tags", help="Lines hold inline tags (<b>..</b>, <x/>), which go with the aligned words.")
+    ] = False,
+    protect: Annotated[
+        str | None,
+        typer.Option(help="Keep letter for letter: urls, emails, placeholders, codes, numbers (with commas), or all."),
+    ] = None,
     candidates: Annotated[
         int | None, typer.Option(min=0, max=100, help="Translations a source symbol in candidate lists; 0: no lists.")
     ] = None,
@@ -73,38 +85,46 @@ def translate(
         raise typer.BadParameter("--n-best needs --format json or nbest: text has one line a sentence")
     if unit != "words" and alignments is None:
         raise typer.BadParameter("--unit has no effect without --alignments")
-    if by is not None and alignments is None:
-        raise typer.BadParameter("--by has no effect without --alignments")
+    kept, marked = _protected(protect), tags or protect is not None
+    if by is not None and alignments is None and not marked:
+        raise typer.BadParameter("--by has no effect without --alignments, --tags and --protect")
     if ban_unknown and (replace_unknown or dictionary):
         raise typer.BadParameter("--replace-unknown and --dictionary have no effect with --ban-unknown")
     require_distinct({"--output": output_file, "--alignments": alignments})
     use_threads(threads)
+    from rnnsearch.text.marks import MarkedText
     from rnnsearch.translate import load
 
     translator = load(model, device, replace_unknown, dictionary, candidates, precision)
-    if alignments is not None:
+    if alignments is not None or marked:
         translator.require_alignments(by)
     options = translator.options(beam, n_best, length_penalty, max_length, ban_unknown)
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    if terminal and (input, output_file, alignments, format) == (None, None, None, "text"):
+    if terminal and not marked and (input, output_file, alignments, format) == (None, None, None, "text"):
         from rich.console import Console
 
         from rnnsearch.cli.prompt import Prompt
 
         Prompt(translator, Console(), options).run()
         return
-    size, numbers = batch or translator.config.search.batch_sentences, count()
+    size, replaced = batch or translator.config.search.batch_sentences, Counter[str]()
+    write = Writer(format, by, marked)
     with ExitStack() as stack:
         out = stack.enter_context(output(output_file))
         links = Links(stack.enter_context(output(alignments)), unit, model, by) if alignments else None
         for lines in _portions(input, CHUNK_BATCHES * size, max_source, translator):
-            for best in translator.n_best(lines, options, size):
-                out.write(_written(format, next(numbers), best))
+            texts = [MarkedText(line, tags, kept) for line in lines]
+            for text, best in zip(texts, translator.n_best([text.text for text in texts], options, size), strict=True):
+                out.write(write(text, best))
+                replaced.update(one.by for one in best[0].replaced)
                 if links:
                     links.write(best[0])
             out.flush()
     if links:
         links.doubt()
+    if replaced:
+        looked_up, copied = replaced["dictionary"], replaced["copy"]
+        say(f"{replaced.total():,} unknown words replaced: {looked_up:,} by the dictionary, {copied:,} copied")
 
 
 def score(
@@ -152,42 +172,6 @@ def align(
     links.doubt()
 
 
-def aligner(model: Model, source: SourceFile, target: TargetFile) -> None:
-    """Learn a word aligner from sentence pairs (the training data, or more) and put it into a model's folder.
-
-    A run does so by itself, unless `[data] aligner` is false.
-    """
-    from rnnsearch.align.aligner import FOLDER, ROWS, learn_aligner
-    from rnnsearch.data.workers import Pool, cores
-    from rnnsearch.files import locked
-    from rnnsearch.systems.folder import require_whole
-
-    require_whole(model)
-    sources, targets = both_lines(source, target)
-    with locked(model):
-        with Pool(cores()) as pool:
-            learned = learn_aligner(sources, targets, pool.map)
-        learned.save(model / FOLDER)
-    used = f"learned from {min(len(sources), ROWS):,} sentence pairs, cut in {len(learned.cuts)} ways"
-    say(f"{model / FOLDER}: {used}; links have a weight of {learned.threshold:g} or more")
-
-
-def candidates(model: Model, source: SourceFile, target: TargetFile) -> None:
-    """Learn candidate lists from sentence pairs (the training data, best) and put them into a model's folder.
-
-    `translate --candidates N`, or `candidates` in the `[search]` of its config, then uses them.
-    """
-    from rnnsearch.search.candidates import FILE, learn, save
-    from rnnsearch.systems.folder import load_system
-
-    system = load_system(model)
-    sources, targets = both_lines(source, target)
-    tables = learn(system.source.ids(sources), system.target.ids(targets), len(system.source), len(system.target))
-    save(model, tables)
-    known = int((tables["translations"][:, 0] >= 0).sum())
-    say(f"{model / FILE}: translations of {known:,} of {len(system.source):,} source symbols")
-
-
 def _portions(path: Path | None, size: int, most: int, translator: Translator) -> Iterator[list[str]]:
     """As `input_portions`, but empty ones in the place of lines of more than `most` symbols, which is said."""
     from rnnsearch.data.corpus import LONGEST
@@ -209,23 +193,54 @@ def _portions(path: Path | None, size: int, most: int, translator: Translator) -
         yield kept
 
 
-def _written(format: Format, number: int, best: list[Translation]) -> str:
-    """What is written of sentence `number` (from 0)."""
-    from rnnsearch.translation import one_line
+def _protected(given: str | None) -> list[Protected]:
+    """The names in `--protect`."""
+    from rnnsearch.text.marks import PROTECTED
 
-    if format == "text":
-        return one_line(best[0].text) + "\n"
-    if format == "json":
-        others = {"n_best": [_row(t) for t in best]} if len(best) > 1 else {}
-        return _json({**_row(best[0]), **others})
-    return "".join(f"{number} ||| {one_line(t.text)} ||| log_prob={t.log_prob:.6f} ||| {t.score:.6f}\n" for t in best)
+    names = [] if given is None else [*PROTECTED] if given == "all" else given.split(",")
+    for name in names:
+        if name not in PROTECTED:
+            raise typer.BadParameter(f"--protect {must_be_one_of([*PROTECTED, 'all'], name)}")
+    return cast("list[Protected]", names)
+
+
+class Writer:
+    """What is written of each sentence in turn."""
+
+    def __init__(self, format: Format, by: AlignedBy | None, marked: bool) -> None:
+        """`by`: what says where tags belong, if not the best there is."""
+        self._format, self._by, self._marked = format, by, marked
+        self._numbers = count()
+
+    def __call__(self, source: MarkedText, best: list[Translation]) -> str:
+        """Of the next one."""
+        number = next(self._numbers)
+        if self._format == "text":
+            return self._text(source, best[0]) + "\n"
+        if self._format == "json":
+            others = {"n_best": [self._row(source, t) for t in best]} if len(best) > 1 else {}
+            return _json({**self._row(source, best[0]), **others})
+        return "".join(
+            f"{number} ||| {self._text(source, t)} ||| log_prob={t.log_prob:.6f} ||| {t.score:.6f}\n" for t in best
+        )
+
+    def _text(self, source: MarkedText, found: Translation) -> str:
+        from rnnsearch.translation import one_line
+
+        links: Collection[Link] = ()
+        if source.marks:
+            links = found.attended if self._by == "attention" else found.alignment
+        return one_line(source.placed(one_line(found.text), links))
+
+    def _row(self, source: MarkedText, found: Translation) -> dict[str, Any]:
+        return _row(found) | ({"marked": self._text(source, found)} if self._marked else {})
 
 
 def _row(translation: Translation) -> dict[str, Any]:
     return translation.plain(
         *("source", "text", "score", "log_prob", "finished", "tokens", "token_scores", "source_tokens"),
         *("alignment", "token_alignment", "attention"),
-    )
+    ) | {"replaced": [asdict(one) for one in translation.replaced]}
 
 
 def _json(row: dict[str, Any]) -> str:

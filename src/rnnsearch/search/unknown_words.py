@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rnnsearch.config import RunConfig
 from rnnsearch.data.corpus import read_lines
 from rnnsearch.errors import DataError
-from rnnsearch.text.tokenizer import Segmented
+from rnnsearch.text.tokenizer import Replacement, Segmented
 from rnnsearch.text.vocabulary import UNK
 
 DICTIONARY = "dictionary.tsv"
@@ -43,22 +43,25 @@ class UnknownWords:
         real = np.array([end > start for start, end in source.offsets], dtype=bool)
         if UNK not in target.ids or not real.any():
             return target
-        text, offsets, done = "", [], 0
+        text, offsets, done, replaced = "", [], 0, list[Replacement]()
         for i, (id, (start, end)) in enumerate(zip(target.ids, target.offsets, strict=True)):
             text += target.text[done:start]
             done = max(done, end)
             begin = len(text)
             if id == UNK and i not in kept:
                 j = int(np.where(real, attention[i, : len(real)], -np.inf).argmax())
-                text += self.word(source.text[slice(*source.offsets[j])])
+                copied = source.text[slice(*source.offsets[j])]
+                found = self.entry(copied)
+                text += found or copied
+                replaced.append(Replacement(i, j, copied, "dictionary" if found else "copy"))
             else:
                 text += target.text[start:end]
             offsets.append((begin, len(text)))
-        return replace(target, text=text + target.text[done:], offsets=offsets)
+        return replace(target, text=text + target.text[done:], offsets=offsets, replaced=tuple(replaced))
 
-    def word(self, source: str) -> str:
-        """What stands for a source word: its entry, that of it in lower case, or the word itself."""
-        return self.dictionary.get(source) or self.dictionary.get(source.lower()) or source
+    def entry(self, source: str) -> str | None:
+        """What the dictionary has for a source word as it stands, or else in lower case."""
+        return self.dictionary.get(source) or self.dictionary.get(source.lower())
 
 
 def unknown_words(config: RunConfig) -> UnknownWords | None:

@@ -21,6 +21,7 @@ from rnnsearch.serve.registry import Search
 from rnnsearch.serve.schemas import FAULTS, MOST
 from rnnsearch.serve.service import AUTO, Service, Use
 from rnnsearch.serve.texts import TextTranslation, translate_texts
+from rnnsearch.text.alignments import Link
 from rnnsearch.text.languages import detect as detect_language
 from rnnsearch.text.languages import language_name
 
@@ -91,7 +92,7 @@ async def translate(request: Request, service: Use) -> Response:
     html = asked.format == "html"
     pages = [await apart(Markup, text, size=len(text)) for text in texts] if html else None
     wanted = [text for page in pages for text in page.texts] if pages is not None else texts
-    search = Search(n_best=asked.alternatives + 1)
+    search = Search(n_best=asked.alternatives + 1, aligned=any(page.marked for page in pages or ()))
     async with service.registry.lease(about) as served:
         found = await service.answer(request, translate_texts(served, wanted, search))
     size = sum(map(len, texts))
@@ -110,8 +111,14 @@ async def translate(request: Request, service: Use) -> Response:
 
 def _texts(found: list[TextTranslation], pages: list[Markup] | None, rank: int) -> list[str]:
     """The whole translations made of each sentence's `rank`-th best."""
-    texts = iter([text.text(rank) for text in found])
-    return list(texts) if pages is None else [page.filled([next(texts) for _ in page.texts]) for page in pages]
+    if pages is None:
+        return [text.text(rank) for text in found]
+    texts = iter(found)
+    return [page.filled([_linked(next(texts), page.marked, rank) for _ in page.texts]) for page in pages]
+
+
+def _linked(text: TextTranslation, marked: bool, rank: int) -> tuple[str, list[Link]]:
+    return text.text(rank), text.links(rank) if marked else []
 
 
 def _languages(service: Service, text: str) -> list[dict[str, Any]]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rnnsearch.serve.apart import split
 from rnnsearch.serve.limits import ServeError
 from rnnsearch.serve.registry import NBest, Search, Served
+from rnnsearch.text.alignments import Link
 from rnnsearch.text.sentences import rejoin
+from rnnsearch.text.spans import word_spans
 from rnnsearch.translation import one_line
 
 Span = tuple[int, int]
@@ -35,6 +38,21 @@ class TextTranslation:
     def text(self, rank: int = 0) -> str:
         """The whole translation alone."""
         return self.joined(rank)[0]
+
+    def links(self, rank: int = 0) -> list[Link]:
+        """Those between the words of the whole text and of the whole translation."""
+        text, target_spans = self.joined(rank)
+        ends = [[end for _, end in word_spans(whole)] for whole in (self.source, text)]
+        links: set[Link] = set()
+        for *begins, found in zip(self.spans, target_spans, self.found, strict=True):
+            best = found[min(rank, len(found) - 1)]
+            # Sentences may follow one another without a space, and their words run together.
+            words = [
+                [bisect_right(whole, begin + start) for start, _ in word_spans(one_line(own))]
+                for whole, (begin, _), own in zip(ends, begins, (best.source, best.text), strict=True)
+            ]
+            links |= {(words[0][s], words[1][t]) for s, t in best.alignment}
+        return sorted(links)
 
 
 async def one_sentence(served: Served, text: str) -> str:

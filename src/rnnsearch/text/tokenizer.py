@@ -33,6 +33,19 @@ Encoded = TypeVar("Encoded")
 
 
 @dataclass(frozen=True)
+class Replacement:
+    """What took the place of an unknown word."""
+
+    token: int
+    """Which symbol it was."""
+    source_token: int
+    """The source symbol that it attended to most."""
+    source: str
+    """The text of that."""
+    by: Literal["copy", "dictionary"]
+
+
+@dataclass(frozen=True)
 class Segmented:
     """A raw text and its symbols, without BOS and EOS."""
 
@@ -43,6 +56,8 @@ class Segmented:
     offsets: list[tuple[int, int]]
     """Characters of `text` that each symbol covers, [start, end), the leading space left out. The byte
     symbols of one character all cover that character; a symbol that is nothing but a space covers none."""
+    replaced: tuple[Replacement, ...] = ()
+    """The unknown symbols for which other text stands here."""
 
     @property
     def texts(self) -> list[str]:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import cache
 from itertools import islice
+from typing import TypeVar
 
 from tokenizers import Regex, models, pre_tokenizers
 
@@ -30,6 +31,7 @@ _TOGETHER = 1000
 """Lines counted at a time, which is faster than one by one."""
 MOST = 2_000_000
 """Different stretches of text whose counts are held."""
+Text = TypeVar("Text", str, tuple[str, str])
 
 
 def train_words(lines: Iterable[str], size: int, min_count: int) -> Tokenizer:
@@ -67,8 +69,8 @@ def count_chunks(lines: Iterable[str]) -> Counter[str]:
     return counts
 
 
-def forget_rare(counts: Counter[str]) -> None:
-    """Where there are more than `MOST` different stretches, leave half of them: the most frequent, equally frequent
+def forget_rare(counts: Counter[Text]) -> None:
+    """Where there are more than `MOST` different ones, leave half of them: the most frequent, equally frequent
     ones in the order of their code points. So memory is bounded, and what goes is too rare to become a symbol."""
     if len(counts) > MOST:
         kept = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[: MOST // 2]

@@ -1,0 +1,196 @@
+"""Tags and protected stretches: all come out, each once, nested as they were, around the words that are linked."""
+
+import html
+import random
+import re
+from collections import Counter
+
+import pytest
+
+from rnnsearch.text.marks import PROTECTED, MarkedText
+from rnnsearch.text.spans import words
+
+TAG = re.compile(r"</?[a-zA-Z][^>]*>")
+
+
+def links(pharaoh: str) -> list[tuple[int, int]]:
+    return [(int(s), int(t)) for s, _, t in (link.partition("-") for link in pharaoh.split())]
+
+
+def diagonal(text: str) -> list[tuple[int, int]]:
+    return [(n, n) for n in range(len(words(text)))]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "linked", "expected"),
+    [
+        ("A <b>man</b> sits.", "Ein Mann sitzt.", "0-0 1-1 2-2", "Ein <b>Mann</b> sitzt."),
+        ("A <b>man</b>.", "Ein Mann.", "0-0 1-1", "Ein <b>Mann</b>."),
+        ("A <b>man.</b>", "Ein Mann.", "0-0 1-1", "Ein <b>Mann.</b>"),
+        ("<p>A <i>red</i> car.</p>", "Ein rotes Auto.", "0-0 1-1 2-2", "<p>Ein <i>rotes</i> Auto.</p>"),
+        ("<i>He</i> <b>eats it</b>", "Das isst er", "0-2 1-1 2-0", "<b>Das isst</b> <i>er</i>"),
+        ("<b>do not</b> go", "ne va pas", "0-0 1-2 2-1", "<b>ne</b> va pas"),  # a run, without what is another's
+        ("<a href='x'><b>ice</b> cream</a> now", "Eis jetzt", "0-0 1-0 2-1", "<a href='x'><b>Eis</b></a> jetzt"),
+        ('One <x id="1"/> two', "Eins zwei", "0-0 1-1", 'Eins <x id="1"/> zwei'),
+        ("One two<x/>", "Eins zwei", "0-0 1-1", "Eins zwei<x/>"),
+        ("one<br/>two", "eins zwei", "0-0 1-1", "eins <br/>zwei"),
+        ("a &lt; b &amp; c", "a < b & c", "0-0", "a &lt; b &amp; c"),
+        (
+            "Run <code>a &amp;&amp; <i>b</i></code> now",
+            "Jetzt a und b starten",
+            "0-4 1-1 2-2 3-3 4-0",
+            "Jetzt <code>a &amp;&amp; <i>b</i></code> starten",
+        ),
+        (
+            'Ask <span translate="no">Ann <i>Lee</i></span> now',
+            "Frag jetzt Frau Lee",
+            "0-0 1-2 2-3 3-1",
+            'Frag jetzt <span translate="no">Ann <i>Lee</i></span>',
+        ),
+        ("go<kbd>X</kbd>go", "los X los", "0-0 1-1 2-2", "los <kbd>X</kbd> los"),
+        ("<b>gone</b> here", "hier", "1-0", "<b></b>hier"),
+        ("a </b> stray <i> tag", "ein loses Zeichen", "0-0 1-1 2-2", "ein </b> loses <i> Zeichen"),
+        ("<b>all</b>", "", "", "<b></b>"),
+    ],
+)
+def test_marks_come_to_stand_around_what_is_linked(source, target, linked, expected):
+    assert MarkedText(source).placed(target, links(linked)) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "kept"),
+    [
+        ("urls", "see https://a.org/b?c=d, or www.x.de.", ["https://a.org/b?c=d", "www.x.de"]),
+        ("emails", "to ann.lee@mail.example.org.", ["ann.lee@mail.example.org"]),
+        ("placeholders", "{name} has %d of {{all}} at %(price)s: 5% off", ["{name}", "%d", "{{all}}", "%(price)s"]),
+        ("codes", "B2B, v1.2.3 and AB-1234x on the 21st of 2019", ["B2B", "v1.2.3", "AB-1234x"]),
+        ("numbers", "In 2019, 21,000.5 men at 10:30; 5.", ["2019", "21,000.5", "10:30", "5"]),
+    ],
+)
+def test_what_is_protected(name, text, kept):
+    marked = MarkedText(text, tags=False, protect=[name])
+    assert [mark.kept for mark in marked.marks] == kept
+    assert marked.text == text
+    for mark in marked.marks:
+        assert text[mark.start : mark.end] == mark.kept
+
+
+@pytest.mark.parametrize(
+    ("target", "linked", "expected"),
+    [
+        ("Es gab 21.000 Hunde", "0-0 1-1 2-2 3-3", "Es gab 21,000 Hunde"),  # as linked
+        ("Es gab 21,000 Hunde", "0-0 1-1 2-0 3-3", "Es gab 21,000 Hunde"),  # where it stands already
+        ("Es gab viele Hunde", "0-0 1-1 3-3", "Es gab viele 21,000 Hunde"),  # beside its neighbours
+        ("", "", "21,000"),
+    ],
+)
+def test_what_is_protected_comes_out_letter_for_letter(target, linked, expected):
+    assert MarkedText("There were 21,000 dogs", False, ["numbers"]).placed(target, links(linked)) == expected
+
+
+def test_a_protected_stretch_stays_in_its_element():
+    marked = MarkedText("Pay <b>no 20 &lt; 30 <i>EUR</i></b> in 2019", protect=PROTECTED)
+    target = "Zahl 2019 keine 21 < 30 EUR"
+    found = marked.placed(target, links("0-0 1-2 2-3 3-4 4-5 5-6 7-1"))
+    assert found == "Zahl 2019 <b>keine 20 &lt; 30 <i>EUR</i></b>"
+
+
+def nested(draw: random.Random, depth: int = 0) -> str:
+    """Words with elements and points in them, of the usual spacing."""
+    parts = []
+    for _ in range(draw.randrange(1, 5)):
+        kind = draw.random()
+        if kind < 0.3 and depth < 5:
+            name = draw.choice("abiu")
+            parts.append(f'<{name} n="{draw.randrange(99)}">{nested(draw, depth + 1)}</{name}>')
+        elif kind < 0.4:
+            parts.append(f'<x id="{draw.randrange(99)}"/>')
+        else:
+            parts.append("".join(draw.choices("abcdeé", k=draw.randrange(1, 6))) + draw.choice(["", "", ",", "&amp;"]))
+    return " ".join(parts)
+
+
+def tags(text: str) -> list[str]:
+    return [match[0] for match in TAG.finditer(text)]
+
+
+def nests(text: str) -> bool:
+    opened = []
+    for tag in tags(text):
+        if tag.startswith("</"):
+            if not opened or opened.pop() != tag[2:-1]:
+                return False
+        elif not tag.endswith("/>"):
+            opened.append(tag[1])
+    return not opened
+
+
+def test_with_each_word_linked_to_itself_the_text_comes_back():
+    draw = random.Random(5)
+    for _ in range(500):
+        source = re.sub(r'<x id="\d+"/>', "", nested(draw)).replace(",", "").replace("&amp;", "")
+        marked = MarkedText(source)
+        back = marked.placed(marked.text, diagonal(marked.text))
+        assert closer(back) == closer(source)
+
+
+def closer(text: str) -> str:
+    """Without spaces at the inner side of tags, and between elements without a word."""
+    return re.sub(r"\s+", "", text)
+
+
+def test_whatever_the_links_all_tags_come_out_nested_around_the_same_words():
+    draw = random.Random(6)
+    for _ in range(2000):
+        source = nested(draw)
+        marked = MarkedText(source)
+        if not marked.text:
+            continue
+        target = " ".join("".join(draw.choices("xyz", k=3)) + draw.choice(["", "."]) for _ in range(draw.randrange(9)))
+        sizes = len(words(marked.text)), len(words(target))
+        linked = (
+            {(draw.randrange(sizes[0]), draw.randrange(sizes[1])) for _ in range(draw.randrange(9))}
+            if all(sizes)
+            else set()
+        )
+        found = marked.placed(target, linked)
+        assert Counter(tags(found)) == Counter(tags(source)), (source, found)
+        assert nests(found), (source, found)
+        assert html.unescape(TAG.sub("", found)).split() == target.split(), (source, found)
+
+
+def test_nonsense_fails_on_nothing_and_loses_no_tag():
+    draw = random.Random(7)
+    pieces = [
+        "<b>",
+        "</b>",
+        "<i>",
+        "</i>",
+        "<x/>",
+        "<code>",
+        "</code>",
+        "<!-- c -->",
+        "<",
+        ">",
+        "&",
+        "a",
+        " ",
+        "1",
+        '"',
+    ]
+    for _ in range(3000):
+        source = "".join(draw.choices(pieces, k=draw.randrange(20)))
+        marked = MarkedText(source, protect=PROTECTED)
+        found = marked.placed(marked.text, diagonal(marked.text))
+        assert Counter(tags(found)) == Counter(tags(source)), (source, found)
+
+
+def test_what_holds_nothing_to_translate_is_itself():
+    for source in ("<x/> <b></b>", " <code>a</code>  21", "&nbsp;<br>", ""):
+        marked = MarkedText(source, protect=["numbers"])
+        assert marked.text == ""
+        assert marked.placed("", []) == source
+
+
+def test_a_text_without_marks_is_itself():
+    assert MarkedText("a < b & c", tags=False).placed("x < y & z", []) == "x < y & z"
