@@ -47,6 +47,18 @@ def test_a_file_comes_back_translated(http, folders):
     assert (http.delete(job).status_code, http.get(job).status_code) == (204, 404)
 
 
+def test_what_a_program_fills_in_stays_in_a_catalogue(http):
+    entries = {"the %(size)s cat sees {name}.": ["%(size)s", "{name}"], "%d": ["%d"], "the dog": []}
+    text = "".join(f'msgid "{entry}"\nmsgstr ""\n\n' for entry in entries)
+    sent = http.post("/v1/files", data={"source": "en", "target": "de"}, **file("app.po", text))
+    assert ended(http, sent.json()["id"])["error"] is None
+    result = http.get(f"/v1/files/{sent.json()['id']}/result").text
+    for entry, kept in entries.items():
+        line = result.partition(f'msgid "{entry}"\nmsgstr "')[2].partition("\n")[0]
+        assert line
+        assert all(line.count(one) == 1 for one in kept), line
+
+
 def test_libretranslates_way(serve):
     http = serve(max_symbols=50)
     answer = http.post("/translate_file", data={"source": "auto", "target": "de"}, **file("a.tsv", "the cat\n"))

@@ -7,12 +7,13 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import PurePath
-from typing import Any
+from typing import Any, ClassVar
 from xml.etree import ElementTree
 from xml.parsers import expat
 
 from rnnsearch.errors import DataError, did_you_mean
 from rnnsearch.text.languages import base
+from rnnsearch.text.marks import Protected
 
 LANGUAGE = "xml:lang"
 DEEPEST = 50
@@ -31,6 +32,8 @@ class Document(ABC):
 
     segments: list[str]
     """What there is to translate, in order."""
+    protect: ClassVar[tuple[Protected, ...]] = ()
+    """What of it is to stay letter for letter."""
 
     @abstractmethod
     def filled(self, translations: Sequence[str]) -> bytes:
@@ -107,7 +110,10 @@ class Tmx(Document):
 
 
 class Po(Document):
-    """A gettext catalogue: entries without a translation get one and are marked fuzzy, so that somebody looks."""
+    """A gettext catalogue: entries without a translation get one and are marked fuzzy, so that somebody looks. What a
+    program fills in stays as it is."""
+
+    protect = ("urls", "emails", "placeholders")
 
     def __init__(self, name: str, content: bytes, source: str, target: str) -> None:
         import polib

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Literal
 
 from rnnsearch.data.formats import Document, read_document
 from rnnsearch.errors import RnnsearchError
+from rnnsearch.serve.apart import apart
 from rnnsearch.serve.limits import ServeError, Settings
 from rnnsearch.serve.logs import log, unforeseen
 from rnnsearch.serve.registry import Registry, Search
 from rnnsearch.serve.schemas import About
-from rnnsearch.serve.texts import translate_texts
+from rnnsearch.serve.texts import TextTranslation, translate_texts
+from rnnsearch.text.marks import MarkedText, Protected
 
 CHUNK = 16
 """Segments that are in the queue at a time."""
@@ -59,6 +62,15 @@ class FileJob:
     def segments(self) -> int:
         """How many there are to be done."""
         return len(self.document.segments)
+
+
+def _marked(segments: Sequence[str], protect: Collection[Protected]) -> list[MarkedText]:
+    return [MarkedText(segment, tags=False, protect=protect) for segment in segments]
+
+
+def _placed(marked: Sequence[MarkedText], found: Sequence[TextTranslation]) -> list[str]:
+    each = zip(marked, found, strict=True)
+    return [text.placed(whole.text(), whole.links() if text.marks else ()) for text, whole in each]
 
 
 class Files:
@@ -134,9 +146,12 @@ class Files:
                 translations: list[str] = []
                 for begin in range(0, job.segments, CHUNK):
                     segments = job.document.segments[begin : begin + CHUNK]
+                    size = sum(map(len, segments))
+                    marked = await apart(_marked, segments, job.document.protect, size=size)
+                    search = Search(aligned=any(text.marks for text in marked))
                     async with self._registry.lease(job.about) as served:
-                        found = await translate_texts(served, segments, Search(), patient=True)
-                    translations += [text.text() for text in found]
+                        found = await translate_texts(served, [text.text for text in marked], search, patient=True)
+                    translations += await apart(_placed, marked, found, size=size)
                     job.done = len(translations)
                 job.result = await asyncio.to_thread(job.document.filled, translations)
                 job.state = "done"
