@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, overload
 
@@ -23,6 +24,7 @@ from rnnsearch.search.forced import following
 from rnnsearch.search.greedy import stream
 from rnnsearch.search.hypothesis import EMPTY, Hypothesis
 from rnnsearch.search.model_scorer import Fastest
+from rnnsearch.search.phrases import Phrase
 from rnnsearch.search.spelling import ForcedSpelling
 from rnnsearch.search.unknown_words import UnknownWords, unknown_words
 from rnnsearch.systems.checks import check_unknown
@@ -168,14 +170,19 @@ class Translator:
         batch_sentences: int | None = None,
         progress: Callable[[int], None] | None = None,
         prefixes: Sequence[str] | None = None,
+        terms: Sequence[Sequence[str]] | None = None,
     ) -> list[list[Translation]]:
         """The `options.n_best` best translations of each sentence, best first (fewer if fewer were found).
 
         `prefixes`: for each sentence, text that its translations begin with, letter for letter. It may end inside
-        a word. Errors: RnnsearchError where they are not as many as the sentences, or one is of an empty sentence.
+        a word. `terms`: for each sentence, words and phrases that its translations hold, in whatever place (see
+        `search.phrases`; `text.glossary` finds them). Errors: RnnsearchError where they are not as many as the
+        sentences, a prefix is of an empty sentence, or a term has a word that the model has no symbol for.
         """
         options = options or self.options()
         sources = self.source.segment(texts)
+        if terms is not None:
+            options = replace(options, phrases=self._phrases(terms, options))
         begins = self._read_prefixes(sources, prefixes)
         if begins is not None:
             sizes = torch.tensor([len(spelling) for spelling in self.target.spellings()])
@@ -235,6 +242,20 @@ class Translator:
         scorer = self.search.scorer
         sources = self.system.sources(self.source.ids([text]), scorer.device)
         return following(scorer, sources, head, symbols, count, self.candidates)
+
+    def _phrases(self, terms: Sequence[Sequence[str]], options: SearchOptions) -> tuple[tuple[Phrase, ...], ...]:
+        if options.beam == 1 and any(terms):
+            raise RnnsearchError("terms need a beam of 2 or more; got 1")
+        ids = {term: tuple(self.target.ids([term])[0]) for term in set(chain.from_iterable(terms))}
+        for term, phrase in ids.items():
+            if not self.writes(term):
+                raise RnnsearchError(f'the model has no symbol for a word of the term "{term}"; got {phrase}')
+        return tuple(tuple(ids[term] for term in own) for own in terms)
+
+    def writes(self, term: str) -> bool:
+        """Whether a translation can hold a text: it is not empty, and all of it is in the vocabulary."""
+        [ids] = self.target.ids([term])
+        return bool(ids) and UNK not in ids
 
     @cached_property
     def _prefixes(self) -> Prefixes:

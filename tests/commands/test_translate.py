@@ -182,6 +182,29 @@ def test_what_is_protected_comes_out(cli, model):
     assert cli("translate", model, "--protect", "all", stdin=f"{CAT}\n") == cli("translate", model, stdin=f"{CAT}\n")
 
 
+def test_terms_of_a_glossary_are_there(cli, model, tmp_path):
+    terms = tmp_path / "terms.tsv"
+    terms.write_text("cat\tVogel\nold tree\tHund\n", encoding="utf-8")
+    text = f"{CAT}\nthe bird sees the old tree.\n{BIRD}\n\n"
+    found = cli("translate", model, "--glossary", terms, "--beam", "6", stdin=text).lines
+    free = cli("translate", model, "--beam", "6", stdin=text).lines
+    assert "Vogel" in found[0]
+    assert "Hund" in found[1]
+    assert "Hund" not in free[1]
+    assert found[2:] == free[2:]
+    refused = cli("translate", model, "--glossary", terms, "--beam", "1", stdin=text)
+    assert refused.code == 2
+    assert "--glossary needs a beam of 2 or more" in refused.err
+
+
+def test_terms_that_a_model_of_words_cannot_write_are_left_out(cli, few_words, tmp_path):
+    terms = tmp_path / "terms.tsv"
+    terms.write_text("cat\tZebra\nthe\tder\n", encoding="utf-8")
+    result = cli("translate", few_words, "--glossary", terms, "--beam", "4", stdin=f"{CAT}\n")
+    assert result.code == 0
+    assert f'{terms}: 1 of 2 terms left out: the model has no symbol for a word of them (like "Zebra")' in result.err
+
+
 def test_a_dictionary_is_learned(cli, model, corpus, tmp_path):
     texts = corpus / "train.en", corpus / "train.de"
     by_text = cli("dictionary", *texts)

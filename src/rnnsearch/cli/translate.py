@@ -21,7 +21,9 @@ from rnnsearch.errors import must_be_one_of
 from rnnsearch.text.spans import AlignedBy, Unit
 
 if TYPE_CHECKING:
+    from rnnsearch.search.constraints import SearchOptions
     from rnnsearch.text.alignments import Link
+    from rnnsearch.text.glossary import Glossary
     from rnnsearch.text.marks import MarkedText, Protected
     from rnnsearch.translate import Translator
     from rnnsearch.translation import Translation
@@ -70,6 +72,9 @@ def translate(
         str | None,
         typer.Option(help="Keep letter for letter: urls, emails, placeholders, codes, numbers (with commas), or all."),
     ] = None,
+    glossary: Annotated[
+        Path | None, typer.Option(help="Terms (TSV: source, target) whose translations must be there.")
+    ] = None,
     candidates: Annotated[
         int | None, typer.Option(min=0, max=100, help="Translations a source symbol in candidate lists; 0: no lists.")
     ] = None,
@@ -99,8 +104,9 @@ def translate(
     if alignments is not None or marked:
         translator.require_alignments(by)
     options = translator.options(beam, n_best, length_penalty, max_length, ban_unknown)
+    terms = None if glossary is None else _terms(glossary, translator, options)
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    if terminal and not marked and (input, output_file, alignments, format) == (None, None, None, "text"):
+    if terminal and not marked and (input, output_file, alignments, terms, format) == (*[None] * 4, "text"):
         from rich.console import Console
 
         from rnnsearch.cli.prompt import Prompt
@@ -114,7 +120,9 @@ def translate(
         links = Links(stack.enter_context(output(alignments)), unit, model, by) if alignments else None
         for lines in _portions(input, CHUNK_BATCHES * size, max_source, translator):
             texts = [MarkedText(line, tags, kept) for line in lines]
-            for text, best in zip(texts, translator.n_best([text.text for text in texts], options, size), strict=True):
+            wanted = None if terms is None else [terms.terms(text.text) for text in texts]
+            found = translator.n_best([text.text for text in texts], options, size, terms=wanted)
+            for text, best in zip(texts, found, strict=True):
                 out.write(write(text, best))
                 replaced.update(one.by for one in best[0].replaced)
                 if links:
@@ -191,6 +199,22 @@ def _portions(path: Path | None, size: int, most: int, translator: Translator) -
                 say(f"{where}:{number}: must have at most {most:,} symbols (--max-source); its line of output is empty")
         done += len(lines)
         yield kept
+
+
+def _terms(path: Path, translator: Translator, options: SearchOptions) -> Glossary:
+    """The glossary, without what the model cannot write, which is said."""
+    from rnnsearch.search.unknown_words import read_dictionary
+    from rnnsearch.text.glossary import Glossary
+
+    if options.beam == 1:
+        raise typer.BadParameter("--glossary needs a beam of 2 or more")
+    entries = read_dictionary(path)
+    written = {source: target for source, target in entries.items() if translator.writes(target)}
+    if len(written) < len(entries):
+        lacking = next(target for source, target in entries.items() if source not in written)
+        count = f"{len(entries) - len(written):,} of {len(entries):,}"
+        say(f'{path}: {count} terms left out: the model has no symbol for a word of them (like "{lacking}")')
+    return Glossary(written)
 
 
 def _protected(given: str | None) -> list[Protected]:

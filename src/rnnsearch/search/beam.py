@@ -17,6 +17,7 @@ back, and their attention gathered, once the winners are known.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,8 +25,9 @@ import torch
 from torch import Tensor
 
 from rnnsearch.search.columns import ColumnChooser
-from rnnsearch.search.constraints import ScoredRows, SearchOptions, constraints, limits, search_columns, spelled
+from rnnsearch.search.constraints import ScoredRows, SearchOptions, constrained, constraints, limits, search_columns
 from rnnsearch.search.hypothesis import Hypothesis, Numbers
+from rnnsearch.search.phrases import PhraseScorer, by_banks
 from rnnsearch.search.ranking import attended, penalty, to_cover
 from rnnsearch.search.scorer import Scorer, Sources, Step
 from rnnsearch.search.selection import Choose, best
@@ -89,8 +91,10 @@ class BeamSearch:
         self._options = options
         self._columns = search_columns(scorer, sources, options, columns)
         self._filters = constraints(options, self._columns, scorer.device)
-        self._scorer = spelled(scorer, options)
+        self._scorer = constrained(scorer, options, self.most)
         self._choose = choose
+        self._shares = isinstance(self._scorer, PhraseScorer) and options.beam > 1
+        """Whether the beam is shared out among hypotheses that have met as much of their phrases."""
         self._finals = Finals(self.most, options, scorer.normalised)
         self._history: list[BeamStep] = []
         # A beam of one stops when its hypothesis ends, so it looks at one, and nothing is compared by coverage.
@@ -155,7 +159,8 @@ class BeamSearch:
         if self._alone and self._choose is best:
             index = scores.max(1, keepdim=True).indices  # the same, in one pass
         else:
-            index = self._choose(scores.reshape(A, K, -1), live.log_probs - norm, count)
+            choose = partial(by_banks, state=live.state) if self._shares else self._choose
+            index = choose(scores.reshape(A, K, -1), live.log_probs - norm, count)
         score = scores.reshape(A, -1).gather(1, index)
         if K == 1:
             parent, column, so_far = torch.zeros_like(index), index, live.log_probs

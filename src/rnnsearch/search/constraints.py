@@ -12,7 +12,8 @@ from torch import Tensor
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.search.columns import ColumnChooser, Columns
-from rnnsearch.search.hypothesis import SentenceError, source_lengths
+from rnnsearch.search.hypothesis import Numbers, SentenceError, source_lengths
+from rnnsearch.search.phrases import Phrase, PhraseScorer
 from rnnsearch.search.ranking import Ranking
 from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.search.spelling import ForcedSpelling, SpellingScorer
@@ -46,6 +47,9 @@ class SearchOptions:
     """For each sentence of the call, the symbols its translations must begin with, banned ones too."""
     spelling: ForcedSpelling | None = None
     """What its translations must spell after these, in whatever symbols."""
+    phrases: tuple[tuple[Phrase, ...], ...] | None = None
+    """For each sentence of the call, phrases (symbols) that its translations must hold, anywhere and in any order. A
+    beam of one takes them at the end, if it does not come to them by itself."""
     min_length: int = 0
     """EOS is not allowed before this many symbols; the maximal length goes before it."""
     compact_at: float = 0.25
@@ -66,6 +70,11 @@ class SearchOptions:
             if any(i < 0 or i == EOS for i in ids):
                 message = f"the prefix of {{sentence}} must hold symbol ids without EOS; got {list(ids)}"
                 raise SentenceError(sentence, message)
+        for sentence, phrases in enumerate(self.phrases or ()):
+            if any(not ids or min(ids) < 0 or EOS in ids for ids in phrases):
+                raise SentenceError(
+                    sentence, "the phrases of {sentence} must hold symbol ids without EOS, and not be empty"
+                )
 
     @property
     def ranking(self) -> Ranking:
@@ -79,7 +88,9 @@ def _require(holds: bool, option: str, rule: str, got: float | int) -> None:
 
 
 def check_prefix(options: SearchOptions, sentences: int) -> None:
-    """Raise RnnsearchError where the prefixes, or what is to be spelled, are not as many as the sentences."""
+    """Raise RnnsearchError where the prefixes, phrases, or what is to be spelled, are not as many as the sentences."""
+    if options.phrases is not None and len(options.phrases) != sentences:
+        raise RnnsearchError(f"phrases must have one entry a sentence ({sentences}); got {len(options.phrases)}")
     if options.prefix is not None and len(options.prefix) != sentences:
         raise RnnsearchError(f"prefix must have one entry a sentence ({sentences}); got {len(options.prefix)}")
     if options.spelling is not None and len(options.spelling.rests) != sentences:
@@ -93,26 +104,30 @@ def batch_options(options: SearchOptions, sentences: Sequence[int]) -> SearchOpt
         options = replace(options, prefix=tuple(options.prefix[i] for i in sentences))
     if options.spelling is not None:
         options = replace(options, spelling=options.spelling.of(sentences))
+    if options.phrases is not None:
+        options = replace(options, phrases=tuple(options.phrases[i] for i in sentences))
     return options
 
 
-def spelled(scorer: Scorer, options: SearchOptions) -> Scorer:
-    """The scorer of a search whose translations must spell something: `scorer` itself where they need not."""
-    if options.spelling is None:
-        return scorer
-    forced = [len(ids) for ids in options.prefix or [()] * len(options.spelling.rests)]
-    return SpellingScorer(scorer, options.spelling, forced)
+def constrained(scorer: Scorer, options: SearchOptions, most: Numbers) -> Scorer:
+    """The scorer of a search whose translations, of at most so many symbols, must spell or hold something: `scorer`
+    itself where they need not."""
+    if options.spelling is not None:
+        forced = [len(ids) for ids in options.prefix or [()] * len(options.spelling.rests)]
+        scorer = SpellingScorer(scorer, options.spelling, forced)
+    return PhraseScorer(scorer, options.phrases, most) if options.phrases and any(options.phrases) else scorer
 
 
 def search_columns(
     scorer: Scorer, sources: Sources, options: SearchOptions, choose: ColumnChooser | None = None
 ) -> Columns:
-    """The score columns of a search: what `choose` gives and the symbols of prefixes that the scorer knows; all where
-    something is to be spelled, for any symbol may spell it."""
+    """The score columns of a search: what `choose` gives and the symbols of prefixes and phrases that the scorer knows;
+    all where something is to be spelled, for any symbol may spell it."""
     ids = None if choose is None or options.spelling is not None else choose(sources)
     if ids is not None:
         ids = ids.to(scorer.device)
-        known = sorted({id for id in chain.from_iterable(options.prefix or ()) if id < scorer.vocabulary})
+        wanted = (*(options.prefix or ()), *chain.from_iterable(options.phrases or ()))
+        known = sorted({id for id in chain.from_iterable(wanted) if id < scorer.vocabulary})
         more = torch.tensor(known, dtype=torch.int64, device=scorer.device)
         ids = torch.cat((ids, more[~torch.isin(more, ids)]))
     return Columns(ids, scorer.vocabulary)
@@ -131,6 +146,8 @@ def limits(sources: Sources, options: SearchOptions) -> NDArray[np.int64]:
         least += [len(ids) for ids in options.prefix]
     if options.spelling is not None:
         least += [len(rest) for rest in options.spelling.rests]
+    if options.phrases is not None:
+        least += [sum(map(len, phrases)) for phrases in options.phrases]
     return np.maximum(most, least)
 
 

@@ -42,7 +42,7 @@ def greedy(
 
     Errors: SentenceError where a score taken is NaN, or where no symbol is allowed.
     """
-    free = options.prefix is None and options.spelling is None and options.min_length == 0
+    free = options.prefix is None and options.spelling is None and options.phrases is None and options.min_length == 0
     if not (isinstance(scorer, SearchesGreedily) and free):
         return beam(scorer, sources, replace(options, beam=1, n_best=1), columns)
     ids = search_columns(scorer, sources, options, columns).ids

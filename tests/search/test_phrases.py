@@ -1,0 +1,137 @@
+"""Phrases that a translation must hold: always there, and the best of all translations that have them."""
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+
+from rnnsearch.errors import RnnsearchError
+from rnnsearch.search.beam import beam
+from rnnsearch.search.columns import Columns
+from rnnsearch.search.constraints import SearchOptions
+from rnnsearch.search.decode import decode_all, forced_all, make_sources
+from rnnsearch.search.greedy import greedy
+from rnnsearch.search.phrases import PhraseState, Table, by_banks
+from rnnsearch.search.ranking import Ranking
+from rnnsearch.search.selection import best
+from rnnsearch.text.vocabulary import EOS, UNK
+
+CPU = torch.device("cpu")
+PHRASES = (((5, 6),), (), ((4,), (7, 8, 4)), ((5, 5, 6), (6, 7)), ((8,), (8, 8)), ((4, 5, 4, 6),))
+"""For the six sentences of the fixture."""
+
+
+def holds(ids, phrase) -> bool:
+    return any(tuple(ids[at : at + len(phrase)]) == phrase for at in range(len(ids)))
+
+
+@pytest.mark.parametrize("width", [1, 2, 5])
+@pytest.mark.parametrize("room", [0, 3, 20])
+def test_all_phrases_are_there_however_little_room_there_is(toy, sentences, width, room):
+    for seed in range(4):
+        options = SearchOptions(beam=width, n_best=width, phrases=PHRASES, max_ratio=0.0, max_extra=room)
+        found = decode_all(toy(seed=seed, end=1.0), sentences, options, batch_sentences=4)
+        for phrases, hypotheses in zip(PHRASES, found, strict=True):
+            assert hypotheses
+            for h in hypotheses:
+                assert all(holds(h.ids, phrase) for phrase in phrases), (phrases, h.ids)
+
+
+def test_a_wide_beam_finds_the_best_of_all_translations_that_hold_them(toy):
+    """Against every translation of up to four symbols, each scored by itself."""
+    sentence, symbols, most = [5, 6, 7], (UNK, 4, 5, 6), 4
+    for seed, phrases in product(range(3), [((5, 6),), ((4,), (6, 6)), ((6, 4, 6),)]):
+        scorer = toy(symbols=7, seed=seed, end=0.5)
+        every = [ids for size in range(most + 1) for ids in product(symbols, repeat=size)]
+        fitting = [ids for ids in every if all(holds(ids, phrase) for phrase in phrases)]
+        scored = forced_all(scorer, [sentence] * len(fitting), fitting, Ranking(0.0, "power", 0.0))
+        wanted = max(scored, key=lambda h: h.score)
+        options = SearchOptions(beam=600, phrases=(phrases,), length_penalty=0.0, max_ratio=0.0, max_extra=most)
+        [[found]] = decode_all(scorer, [sentence], options)
+        assert found.ids == wanted.ids
+        assert found.score == pytest.approx(wanted.score, rel=1e-4)
+
+
+def test_nothing_to_hold_changes_nothing(toy, sentences):
+    options = SearchOptions(beam=4, n_best=4)
+    free = decode_all(toy(seed=2), sentences, options)
+    found = decode_all(toy(seed=2), sentences, replace(options, phrases=((),) * len(sentences)))
+    assert [[h.ids for h in own] for own in found] == [[h.ids for h in own] for own in free]
+
+
+@pytest.mark.parametrize("width", [1, 5])
+def test_each_sentence_holds_its_own_in_whatever_company(toy, sentences, width):
+    options = SearchOptions(beam=width, phrases=PHRASES)
+    together = decode_all(toy(seed=1), sentences, options, batch_sentences=4)
+    for n, ids in enumerate(sentences):
+        [[alone]] = decode_all(toy(seed=1), [ids], replace(options, phrases=(PHRASES[n],)))
+        assert together[n][0].ids == alone.ids
+
+
+def test_a_prefix_comes_first_and_candidates_know_the_phrases(toy, sentences):
+    prefix = ((8, 7),) * len(sentences)
+    options = SearchOptions(beam=4, phrases=PHRASES, prefix=prefix)
+    columns = torch.tensor([EOS, 5])
+    for choose in (None, lambda _: columns):
+        for phrases, [h] in zip(PHRASES, decode_all(toy(seed=3), sentences, options, columns=choose), strict=True):
+            assert h.ids[:2] == (8, 7)
+            assert all(holds(h.ids, phrase) for phrase in phrases)
+
+
+def test_symbols_met_are_those_of_a_search_in_the_text():
+    """Progress after each symbol: the longest beginning of the phrase that the text ends with."""
+    draw = np.random.default_rng(4)
+    for _ in range(60):
+        phrases = [tuple(draw.integers(4, 6, draw.integers(1, 6)).tolist()) for _ in range(3)]
+        table = Table([phrases], np.array([9]), Columns(None, 7))
+        progress, text = torch.zeros(1, 3, dtype=torch.int64), []
+        for _ in range(12):
+            text.append(int(draw.integers(4, 7)))
+            progress = table.advanced(progress, torch.tensor(text[-1:]), torch.tensor([0]))
+            for phrase, met in zip(phrases, progress[0].tolist(), strict=True):
+                ends = [size for size in range(len(phrase) + 1) if text[len(text) - size :] == list(phrase[:size])]
+                assert met == (len(phrase) if holds(text, phrase) else max(ends))
+
+
+def test_the_beam_is_shared_out_among_what_is_met(toy, sentences):
+    """With a phrase that the model would never begin, half of the beam goes on with it all the same."""
+    sources, seen = make_sources(sentences[:1], CPU), []
+
+    class Watched(type(toy())):
+        def step(self, memory, state, y):
+            seen.append(y.tolist())
+            return super().step(memory, state, y)
+
+    scorer = Watched(seed=5)
+    beam(scorer, sources, SearchOptions(beam=4, phrases=(((7, 7, 7),),), max_ratio=0.0, max_extra=9))
+    assert 7 in seen[1]
+    assert len(set(seen[1])) > 1, "and others with what the model says"
+
+
+def test_choices_are_distinct_and_the_best_come_first_in_the_second_half():
+    random = torch.Generator().manual_seed(1)
+    table = Table([((5, 6),), ((7,), (8,))], np.array([9, 9]), Columns(None, 9))
+    progress, sentences = torch.tensor([[1, 0], [0, 0], [0, 1], [0, 0]]), torch.tensor([0, 0, 1, 1])
+    state = PhraseState(None, progress, sentences, sentences, table)
+    for _ in range(20):
+        scores = torch.randn(2, 2, 9, generator=random).log_softmax(2)
+        scores[0, 1] = -torch.inf
+        log_probs = -torch.rand(2, 2, generator=random)
+        chosen = by_banks(scores, log_probs, 6, state)
+        top = best(scores, log_probs, 6)
+        assert chosen.shape == top.shape
+        assert all(len(set(row)) == 6 for row in chosen.tolist())
+        assert 6 in chosen[0, :3].tolist(), "6 goes on with (5, 6)"
+        assert top[0, 0] in chosen[0]
+
+
+def test_what_cannot_be_is_refused(toy, sentences):
+    sources = make_sources(sentences[:1], CPU)
+    with pytest.raises(RnnsearchError, match=r"phrases must have one entry a sentence \(1\); got 2"):
+        greedy(toy(), sources, SearchOptions(phrases=((), ())))
+    with pytest.raises(RnnsearchError, match="must hold symbol ids without EOS, and not be empty"):
+        SearchOptions(phrases=(((EOS,),),))
+    with pytest.raises(RnnsearchError, match="must hold symbols that are scored; got 99"):
+        beam(toy(), sources, SearchOptions(phrases=(((5, 99),),)))
