@@ -52,6 +52,19 @@ def test_what_an_answer_holds(http, folders):
                 assert word["probability"] == pytest.approx(math.exp(sum(scores) / len(scores)), abs=1e-5)
 
 
+def test_terms_of_a_glossary_are_there(http):
+    glossary = {"dog": "Baum", "big bird": "Katze"}
+    both = {"text": [TEXT, "the bird"], "beam": 6}
+    answer = http.post("/v1/translate", json={**both, "glossary": glossary}).json()["translations"]
+    free = http.post("/v1/translate", json=both).json()["translations"]
+    first, second, third = [row["best"][0]["text"] for row in answer[0]["sentences"]]
+    assert "Baum" in first
+    assert "Katze" in first
+    assert "Baum" in second
+    assert third == free[0]["sentences"][2]["best"][0]["text"]
+    assert answer[1]["text"] == free[1]["text"]
+
+
 def test_alignment_can_be_left_out(http):
     [text] = http.post("/v1/translate", json={"text": "the dog", "alignment": False}).json()["translations"]
     assert text["sentences"][0]["best"][0]["alignment"] == []
@@ -84,6 +97,10 @@ def test_texts_in_order_and_empty_ones_too(http):
         ({"text": "a", "beam": 0}, 400, "beam: "),
         ({"text": "a", "beam": 10_000}, 400, "beam: "),
         ({"text": "a", "prefix": ["b", "c"]}, 400, "prefix must be one for each text (1); got 2"),
+        ({"text": "a", "stream": True, "glossary": {"a": "b"}}, 400, "glossary must be left out where stream is true"),
+        ({"text": "a", "beam": 1, "glossary": {"a": "der"}}, 400, "a glossary needs a beam of 2 or more; got 1"),
+        ({"text": "a", "glossary": {"a": ""}}, 400, "glossary"),
+        ({"text": "a b", "glossary": {"b": "\ud800"}}, 400, "glossary.b: "),
         ({"text": "a \ud800"}, 400, "text must be valid Unicode"),
         ({"text": "a" * 101}, 413, "the text must have at most 100 characters; got 101"),
         ({"text": "x " * 40}, 413, "a sentence must have at most 30 symbols; got "),

@@ -51,17 +51,16 @@ class Table:
 
     def advanced(self, progress: Tensor, y: Tensor, sentences: Tensor) -> Tensor:
         """[N, P], symbols met of each phrase after `y` [N]; a phrase that is whole stays so."""
-        symbols, sizes, fallback = self.symbols[sentences], self.sizes[sentences], self.fallback[sentences]
-        whole = progress >= sizes
-        for _ in range(self.longest):
-            missed = (self._following(symbols, progress) != y[:, None]) & (progress > 0)
-            progress = torch.where(missed & ~whole, fallback.gather(2, progress[:, :, None])[:, :, 0], progress)
-        return progress + ((self._following(symbols, progress) == y[:, None]) & ~whole)
+        whole, y = progress >= self.sizes[sentences], y[:, None]
+        while True:
+            missed = (self._following(progress, sentences) != y) & (progress > 0) & ~whole
+            if not missed.any():
+                return progress + ((self._following(progress, sentences) == y) & ~whole)
+            progress = torch.where(missed, self._at(self.fallback, progress, sentences), progress)
 
     def wanted(self, progress: Tensor, sentences: Tensor) -> Tensor:
         """[N, P], the symbol that goes on with each phrase; NOTHING for one that is whole."""
-        following = self._following(self.symbols[sentences], progress)
-        return following.masked_fill(progress >= self.sizes[sentences], NOTHING)
+        return self._following(progress, sentences).masked_fill(progress >= self.sizes[sentences], NOTHING)
 
     def fitting(self, progress: Tensor, sentences: Tensor, room: Tensor) -> tuple[Tensor, Tensor]:
         """Score columns [N, P * L] of the phrases' symbols, and whether after each there is room [N] for what is left:
@@ -76,8 +75,12 @@ class Table:
         fits = (left.view_as(symbols) <= room[:, None]) & (symbols != NOTHING)
         return self.columns.find(symbols).clamp(min=0), fits
 
-    def _following(self, symbols: Tensor, progress: Tensor) -> Tensor:
-        return symbols.gather(2, progress.clamp(max=self.longest - 1)[:, :, None])[:, :, 0]
+    def _following(self, progress: Tensor, sentences: Tensor) -> Tensor:
+        return self._at(self.symbols, progress.clamp(max=self.longest - 1), sentences)
+
+    def _at(self, table: Tensor, progress: Tensor, sentences: Tensor) -> Tensor:
+        """Entries [N, P] of a table [B, P, ...]: those of each row's sentence, at its progress."""
+        return table[sentences[:, None], torch.arange(progress.shape[1], device=progress.device), progress]
 
 
 def _fallback(phrase: Phrase, longest: int) -> list[int]:

@@ -47,6 +47,8 @@ class Job(NamedTuple):
     prefix: str = ""
     """What its translation must begin with."""
     beam: int = 1
+    terms: tuple[str, ...] = ()
+    """What it must hold."""
 
     @property
     def cost(self) -> int:

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import filterfalse
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -26,6 +27,7 @@ from rnnsearch.serve.logs import failed
 from rnnsearch.serve.schemas import About
 from rnnsearch.systems.card import training_facts
 from rnnsearch.systems.folder import CONFIG, require_whole
+from rnnsearch.text.glossary import Glossary
 from rnnsearch.text.languages import base, language_name
 from rnnsearch.translate import Translator, load
 from rnnsearch.translation import Translation
@@ -35,6 +37,8 @@ COMPACT_AT = 0.03
 """Share of a batch that has finished at which it leaves: here long and short sentences come together, so early."""
 NICE = 10
 """How far a long sentence's thread stands back: it has a tenth of a processor that others want, all of an idle one."""
+MOST_TERMS = 20
+"""Terms of a glossary that a sentence may have."""
 NBest = list[Translation]
 """The n best translations of a sentence."""
 
@@ -46,6 +50,8 @@ class Search(NamedTuple):
     n_best: int = 1
     prefixed: bool = False
     """Whether the sentences have prefixes, as `Served.translate` finds."""
+    termed: bool = False
+    """Whether they have terms, likewise."""
     aligned: bool = False
     """Whether alignments will be asked for: an aligner then makes them in the model's thread."""
 
@@ -67,18 +73,40 @@ class Served:
         self.batcher: Batcher[NBest] = Batcher(self._work, settings, on_batch, workers)
 
     async def translate(
-        self, sentences: Sequence[str], search: Search, prefixes: Sequence[str] | None = None, patient: bool = False
+        self,
+        sentences: Sequence[str],
+        search: Search,
+        prefixes: Sequence[str] | None = None,
+        patient: bool = False,
+        glossary: Glossary | None = None,
     ) -> list[NBest]:
         """The n best translations of each sentence. `patient`: as in `Batcher.submit`.
 
-        Errors: as in `lengths`, and in `Batcher.submit`.
+        Errors: as in `lengths`, and in `Batcher.submit`; ServeError 400 for terms that cannot be had.
         """
         lengths = await self.lengths(sentences)
+        terms = await self._terms(sentences, search, glossary) if glossary else [()] * len(sentences)
         await self.lengths(prefixes or (), target=True)
         starts = prefixes or [""] * len(sentences)
         beam = search.beam or max(search.n_best, self.translator.config.search.beam)
-        jobs = [Job(text, length, start, beam) for text, length, start in zip(sentences, lengths, starts, strict=True)]
-        return await self.batcher.submit(jobs, search._replace(prefixed=prefixes is not None), patient)
+        jobs = [
+            Job(text, length + sum(map(len, own)), start, beam, own)  # a symbol is a character at least
+            for text, length, start, own in zip(sentences, lengths, starts, terms, strict=True)
+        ]
+        search = search._replace(prefixed=prefixes is not None, termed=any(terms))
+        return await self.batcher.submit(jobs, search, patient)
+
+    async def _terms(self, sentences: Sequence[str], search: Search, glossary: Glossary) -> list[tuple[str, ...]]:
+        """Those of each sentence."""
+        found = [await apart(glossary.terms, text, size=len(text)) for text in sentences]
+        for text, terms in zip(sentences, found, strict=True):
+            if len(terms) > MOST_TERMS:
+                raise ServeError(400, f"a sentence must have at most {MOST_TERMS} terms; got {len(terms)}: {text[:40]}")
+            for term in filterfalse(self.translator.writes, terms):
+                raise ServeError(400, f'the model has no symbol for a word of the term "{term}"')
+        if any(found) and (search.beam or max(search.n_best, self.translator.config.search.beam)) == 1:
+            raise ServeError(400, "a glossary needs a beam of 2 or more; got 1")
+        return found
 
     async def lengths(self, sentences: Sequence[str], target: bool = False) -> list[int]:
         """The symbols of each sentence (of the target language, if so).
@@ -105,7 +133,8 @@ class Served:
     def _work(self, search: Search, jobs: list[Job]) -> list[NBest]:
         options = replace(self.translator.options(search.beam, search.n_best), compact_at=COMPACT_AT)
         prefixes = [job.prefix for job in jobs] if search.prefixed else None
-        found = self.translator.n_best([job.text for job in jobs], options, len(jobs), prefixes=prefixes)
+        terms = [job.terms for job in jobs] if search.termed else None
+        found = self.translator.n_best([job.text for job in jobs], options, len(jobs), prefixes=prefixes, terms=terms)
         if search.aligned:
             for translation in max(found, key=len):  # the first of a rank that is asked for makes the whole batch's
                 _ = translation.alignment

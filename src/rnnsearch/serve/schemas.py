@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 MOST = 20
 """The widest beam and the longest n-best list."""
 Text = Annotated[str, Field(description="Raw text, of any number of sentences and lines.")]
+Term = Annotated[str, Field(min_length=1, max_length=200)]
 Count = Annotated[int, Field(ge=1, le=MOST)]
 
 
@@ -30,6 +31,9 @@ class TranslateRequest(Asked):
     prefix: str | list[str] | None = Field(
         None, description="What the translation must begin with, one for each text, each text one sentence."
     )
+    glossary: dict[Term, Term] = Field(
+        default_factory=dict, max_length=500, description="Terms, and what each must be in the translation."
+    )
     alignment: bool = Field(True, description="Whether to give word alignments; without, an empty list.")
     attention: bool = Field(False, description="Whether to give the attention over words.")
     stream: bool = Field(False, description="One text's greedy translation as server-sent events, symbol by symbol.")
@@ -46,6 +50,8 @@ class TranslateRequest(Asked):
             raise ValueError(f"beam must be at least n_best ({self.n_best}); got {self.beam}")
         if self.stream and self.prefix is not None:
             raise ValueError("prefix must be left out where stream is true")
+        if self.stream and self.glossary:
+            raise ValueError("glossary must be left out where stream is true, for its search is greedy")
         return self
 
     @property

@@ -10,6 +10,7 @@ from rnnsearch.serve.apart import split
 from rnnsearch.serve.limits import ServeError
 from rnnsearch.serve.registry import NBest, Search, Served
 from rnnsearch.text.alignments import Link
+from rnnsearch.text.glossary import Glossary
 from rnnsearch.text.sentences import rejoin
 from rnnsearch.text.spans import word_spans
 from rnnsearch.translation import one_line
@@ -71,7 +72,12 @@ def require_line(name: str, text: str) -> None:
 
 
 async def translate_texts(
-    served: Served, texts: Sequence[str], search: Search, prefixes: Sequence[str] | None = None, patient: bool = False
+    served: Served,
+    texts: Sequence[str],
+    search: Search,
+    prefixes: Sequence[str] | None = None,
+    patient: bool = False,
+    glossary: Glossary | None = None,
 ) -> list[TextTranslation]:
     """Each text translated, all their sentences in the same queue. `prefixes`: one a text of one sentence.
 
@@ -88,7 +94,7 @@ async def translate_texts(
             require_line("prefix", prefix)
             starts += [prefix] * len(own)
     sentences = [text[a:b] for text, own in zip(texts, spans, strict=True) for a, b in own]
-    found = iter(await served.translate(sentences, search, starts, patient)) if sentences else iter(())
+    found = iter(await served.translate(sentences, search, starts, patient, glossary)) if sentences else iter(())
     return [
         TextTranslation(text, own, [next(found) for _ in own], about.target)
         for text, own in zip(texts, spans, strict=True)

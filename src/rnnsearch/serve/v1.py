@@ -35,6 +35,7 @@ from rnnsearch.serve.schemas import (
 from rnnsearch.serve.service import Service, Use
 from rnnsearch.serve.suggestions import alternatives, growing
 from rnnsearch.serve.texts import TextTranslation, one_sentence, require_line, translate_texts
+from rnnsearch.text.glossary import Glossary
 from rnnsearch.text.spans import word_spans
 from rnnsearch.translation import Translation, one_line
 
@@ -66,7 +67,9 @@ async def translate(request: Request, asked: TranslateRequest, service: Use) -> 
             events = _streamed(service, about, asked, answer)
             return StreamingResponse(events, media_type="text/event-stream", headers={"cache-control": "no-store"})
         search = Search(asked.beam, asked.n_best, aligned=asked.alignment)
-        found = await service.answer(request, translate_texts(served, asked.texts, search, asked.prefixes))
+        glossary = Glossary(asked.glossary)
+        work = translate_texts(served, asked.texts, search, asked.prefixes, glossary=glossary)
+        found = await service.answer(request, work)
     content = await apart(lambda: answer(found).model_dump_json(), size=_size(found, asked.attention))
     return Response(content, media_type="application/json")
 
