@@ -51,6 +51,16 @@ def test_merges_are_those_of_the_counts():
     assert tokenizer.symbols()[-4:] == merged
 
 
+def test_the_tutorials_example():
+    """5 low, 2 lower, 6 newest, 3 widest (Luong, Cho & Manning 2016): `es` and `est` are seen 9 times and come first;
+    then what makes `low`, seen 7 times, of which the tutorial shows `lo`. Here its space is a part of it."""
+    words = {"low": 5, "lower": 2, "newest": 6, "widest": 3}
+    tokenizer = train_bpe([" ".join(word for word, n in words.items() for _ in range(n))], SMALLEST + 5, 1)
+    assert tokenizer.symbols()[-5:-3] == ["es", "est"]
+    shown = [tokenizer.segment([word])[0].symbols for word in words]
+    assert shown == [["▁low"], ["▁low", "e", "r"], ["▁", "n", "e", "w", "est"], ["▁", "w", "i", "d", "est"]]
+
+
 def test_no_merge_crosses_words_or_punctuation():
     tokenizer = train_bpe(['of the end. "So," it isn\'t'] * 100, SMALLEST + 200, 1)
     learned = [s for s in tokenizer.symbols()[len(SPECIALS) :] if s not in BYTE_SYMBOLS and len(s) > 1]
