@@ -146,10 +146,14 @@ def test_unknown_words_are_copied_or_looked_up(forgetful, tmp_path):
     np.testing.assert_allclose(looked_up.word_attention[0], looked_up.word_attention[1])
     np.testing.assert_allclose(looked_up.word_attention[::2], copied.word_attention, rtol=1e-6)
     assert {j for _, j in looked_up.alignment} == set(range(len(looked_up.words)))
+    assert set(copied.word_replaced) == {"copy"}
+    assert looked_up.word_replaced == ["dictionary"] * len(looked_up.words)
+    assert plain.word_replaced == [None] * len(plain.words)
     assert looked_up.word_token_scores == [[score] for score in plain.token_scores for _ in range(2)]
     prefix = "ein Zebra xy"
     begun = rnnsearch.load(forgetful, dictionary=dictionary).n_best([text], prefixes=[prefix])[0][0]
     assert begun.text.startswith(f"{prefix} zwei Worte"), "what the user wrote is not replaced"
+    assert begun.word_replaced[:4] == [None, None, None, "dictionary"]
 
 
 def test_a_model_folder_says_what_becomes_of_unknown_words(forgetful, tmp_path):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -81,6 +81,17 @@ class Translation:
         for word, own in enumerate(scores):
             scores[word] = own or scores[word - 1]
         return scores
+
+    @property
+    def word_replaced(self) -> list[Literal["copy", "dictionary"] | None]:
+        """For each of `words`, where it comes from if it took the place of an unknown word."""
+        by = {self.token_words[one.token]: one.by for one in self.replaced}
+        begun = set(self.token_words)
+        found = [by.get(word) for word in range(len(self.words))]
+        for word in range(1, len(found)):
+            if word not in begun:  # one of several that stand for one token
+                found[word] = found[word - 1]
+        return found
 
     @property
     def word_probabilities(self) -> list[float]:

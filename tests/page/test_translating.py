@@ -84,6 +84,17 @@ def test_an_aligners_links_light_whole_words(open_page):
     assert sheet.page.inner_text("#detail").endswith(f" · from {strongest}")
 
 
+def test_a_word_that_took_an_unknown_words_place_says_so(open_page):
+    given = answer(["Zebra", "dog"], ["Zebra", "Hund"])
+    words = given["translations"][0]["sentences"][0]["best"][0]["words"]
+    words[0]["replaced"], words[1]["replaced"] = "copy", "dictionary"
+    sheet = open_page(routes={"/v1/translate": given})
+    sheet.translate("Zebra dog")
+    for word, said in (("Zebra", "Zebra, 80% sure, copied · "), ("Hund", "Hund, 80% sure, from the dictionary · ")):
+        sheet.page.hover(f"#target .word:has-text('{word}')")
+        assert sheet.page.inner_text("#detail").startswith(said)
+
+
 def test_pointing_at_a_source_word_lights_its_translation(translated):
     box = translated.page.locator("#source-mirror .word", has_text="teacher").bounding_box()
     translated.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)

@@ -132,6 +132,9 @@ class TargetWord(Word):
 
     score: float = Field(description="Sum of its symbols' log-probabilities, in nats.")
     probability: float = Field(description="Geometric mean of its symbols' probabilities.")
+    replaced: Literal["copy", "dictionary"] | None = Field(
+        None, description="Where it comes from, if the model had no word: copied from the source, or looked up."
+    )
 
 
 class Best(BaseModel):

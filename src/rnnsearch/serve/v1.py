@@ -164,8 +164,10 @@ def _best(t: Translation, attention: bool, alignment: bool) -> Best:
         text=one_line(t.text),
         source_words=[Word(**place) for place in _words(t.source)],
         words=[
-            TargetWord(**place, score=round(sum(scores), 6), probability=round(sure, 6))
-            for place, scores, sure in zip(_words(t.text), t.word_token_scores, t.word_probabilities, strict=True)
+            TargetWord(**place, score=round(sum(scores), 6), probability=round(sure, 6), replaced=by)
+            for place, scores, sure, by in zip(
+                _words(t.text), t.word_token_scores, t.word_probabilities, t.word_replaced, strict=True
+            )
         ],
         attention=t.plain("word_attention")["word_attention"] if attention else None,
         alignment=list(t.alignment) if alignment else [],
