@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from rnnsearch.errors import ConfigError, DataError
-from rnnsearch.text.subwords import SMALLEST, train_bpe
+from rnnsearch.text.subwords import FEW, LARGEST, SMALLEST, fitting_size, train_bpe
 from rnnsearch.text.tokenizer import BYTE_SYMBOLS
 from rnnsearch.text.vocabulary import SPECIALS
 
@@ -59,6 +59,12 @@ def test_the_tutorials_example():
     assert tokenizer.symbols()[-5:-3] == ["es", "est"]
     shown = [tokenizer.segment([word])[0].symbols for word in words]
     assert shown == [["▁low"], ["▁low", "e", "r"], ["▁", "n", "e", "w", "est"], ["▁", "w", "i", "d", "est"]]
+
+
+def test_a_small_corpus_wants_few_symbols():
+    small, large = Counter({"abcde": 70_000}), Counter({"abcde": 100_000})
+    assert fitting_size([small]) == fitting_size([small, small]) == FEW
+    assert fitting_size([large]) == fitting_size([small, large]) == LARGEST
 
 
 def test_no_merge_crosses_words_or_punctuation():

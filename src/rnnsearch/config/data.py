@@ -118,9 +118,10 @@ class TextConfig(Table):
 
     type: Literal["words", "bpe"] = "bpe"
     """Whole words (the papers), or byte-pair encoding."""
-    vocabulary: Annotated[int, Field(ge=8, le=MOST)] = 8000
+    vocabulary: Annotated[int, Field(ge=8, le=MOST)] | None = None
     """Symbols a side, the four special ones included; with `joint`, of both sides together. `bpe` needs 249 or more (a
-    symbol a byte, and room to merge). Fewer are used where the text has fewer."""
+    symbol a byte, and room to merge). Fewer are used where the text has fewer. Without it 8,000, or with `bpe` fewer
+    [for a small corpus](data.md#words-or-subwords)."""
     target_vocabulary: Annotated[int, Field(ge=8, le=MOST)] | None = None
     """Symbols of the target side, where it has another number of them. Not with `joint`."""
     joint: bool | None = None

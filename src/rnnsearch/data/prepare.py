@@ -56,7 +56,7 @@ from rnnsearch.data.workers import Pool, cores
 from rnnsearch.errors import ConfigError, DataError, did_you_mean
 from rnnsearch.files import atomic_folder
 from rnnsearch.text.alignments import format_pharaoh, parse_pharaoh
-from rnnsearch.text.subwords import bpe_from_counts
+from rnnsearch.text.subwords import LARGEST, bpe_from_counts, fitting_size
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.words import count_words_in, forget_rare, words_from_counts
 
@@ -314,12 +314,14 @@ class _HeldOut:
 def _tokenizers(config: TextConfig, stretches: dict[str, Counter[str]], folder: Path) -> dict[str, Tokenizer]:
     """The sides' tokenizers, saved; the last is the target's."""
     make = {"words": words_from_counts, "bpe": bpe_from_counts}[config.type]
+    usual = fitting_size([*stretches.values()]) if config.type == "bpe" else LARGEST
+    vocabulary = usual if config.vocabulary is None else config.vocabulary
     if config.joint:
-        joint = make(sum(stretches.values(), Counter()), config.vocabulary, config.min_count)
+        joint = make(sum(stretches.values(), Counter()), vocabulary, config.min_count)
         tokenizers = dict.fromkeys(stretches, joint)
     else:
-        sizes = [config.vocabulary] * len(stretches)
-        sizes[-1] = config.target_vocabulary or config.vocabulary
+        sizes = [vocabulary] * len(stretches)
+        sizes[-1] = config.target_vocabulary or vocabulary
         tokenizers = {
             side: make(counts, size, config.min_count)
             for (side, counts), size in zip(stretches.items(), sizes, strict=True)

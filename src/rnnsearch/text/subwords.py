@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
@@ -19,8 +19,18 @@ SMALLEST = len(SPECIALS) + len(_BEYOND_ASCII) + 128
 """Symbols that every vocabulary holds: special ones, bytes, and each ASCII character or its byte."""
 ENOUGH = 5_000_000
 """Stretches of text that merges are learned from."""
+LARGEST = 8000
+"""Symbols that most corpora want: more make training slower, and each is seen less often."""
+SMALL_CORPUS, FEW = 400_000, 2000
+"""Below so many characters a side, so many symbols: see docs/results/small-corpora.md."""
 _REPEATS = 4096
 """Characters of one stretch of training text handed to the library at a time."""
+
+
+def fitting_size(sides: Collection[Counter[str]]) -> int:
+    """How many symbols suit a text with these stretches between spaces a side, where nobody says."""
+    characters = sum(len(chunk) * n for chunks in sides for chunk, n in chunks.items()) / len(sides)
+    return FEW if characters < SMALL_CORPUS else LARGEST
 
 
 def train_bpe(lines: Iterable[str], size: int, min_count: int) -> Tokenizer:
