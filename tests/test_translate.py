@@ -156,6 +156,22 @@ def test_unknown_words_are_copied_or_looked_up(forgetful, tmp_path):
     assert begun.word_replaced[:4] == [None, None, None, "dictionary"]
 
 
+def test_terms_are_had_or_refused(translator, tmp_path):
+    options = translator.options(beam=6, n_best=2)
+    known = translator.target.join([10, 11])
+    found, free = translator.n_best(ENGLISH[:2], options, terms=[[known], []])
+    assert all(known in t.text for t in found)
+    assert [t.text for t in free] == [t.text for t in translator.n_best(ENGLISH[1:2], options)[0]]
+    assert translator.n_best(ENGLISH[:1], translator.options(beam=1), terms=[[]])
+    with pytest.raises(RnnsearchError, match="terms need a beam of 2 or more; got 1"):
+        translator.n_best(ENGLISH[:1], translator.options(beam=1), terms=[[known]])
+    with pytest.raises(RnnsearchError, match=r"terms must be one list a sentence \(1\); got 2"):
+        translator.n_best(ENGLISH[:1], options, terms=[[], []])
+    words = write_model(tmp_path / "words", BAHDANAU)
+    with pytest.raises(RnnsearchError, match='the model has no symbol for a word of the term "Quagga"'):
+        rnnsearch.load(words).n_best(ENGLISH[:1], options, terms=[["Quagga"]])
+
+
 def test_a_model_folder_says_what_becomes_of_unknown_words(forgetful, tmp_path):
     own = tmp_path / "own"
     shutil.copytree(forgetful, own)

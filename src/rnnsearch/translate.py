@@ -182,7 +182,10 @@ class Translator:
         options = options or self.options()
         sources = self.source.segment(texts)
         if terms is not None:
-            options = replace(options, phrases=self._phrases(terms, options))
+            if len(terms) != len(texts):
+                raise RnnsearchError(f"terms must be one list a sentence ({len(texts)}); got {len(terms)}")
+            if any(terms):
+                options = replace(options, phrases=self._phrases(terms, options))
         begins = self._read_prefixes(sources, prefixes)
         if begins is not None:
             sizes = torch.tensor([len(spelling) for spelling in self.target.spellings()])
@@ -244,7 +247,7 @@ class Translator:
         return following(scorer, sources, head, symbols, count, self.candidates)
 
     def _phrases(self, terms: Sequence[Sequence[str]], options: SearchOptions) -> tuple[tuple[Phrase, ...], ...]:
-        if options.beam == 1 and any(terms):
+        if options.beam == 1:
             raise RnnsearchError("terms need a beam of 2 or more; got 1")
         ids = {term: tuple(self.target.ids([term])[0]) for term in set(chain.from_iterable(terms))}
         for term, phrase in ids.items():

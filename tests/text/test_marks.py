@@ -185,6 +185,13 @@ def test_nonsense_fails_on_nothing_and_loses_no_tag():
         assert Counter(tags(found)) == Counter(tags(source)), (source, found)
 
 
+def test_elements_may_be_nested_as_deep_as_anybody_likes():
+    for source in ("<b>" * 500 + "x" + "</b>" * 500, "<b>a " * 500 + "</b>" * 500, "<i>" * 300 + "<b>x</b>"):
+        marked = MarkedText(source)
+        found = marked.placed(marked.text, diagonal(marked.text))
+        assert Counter(tags(found)) == Counter(tags(source))
+
+
 def test_what_holds_nothing_to_translate_is_itself():
     for source in ("<x/> <b></b>", " <code>a</code>  21", "&nbsp;<br>", ""):
         marked = MarkedText(source, protect=["numbers"])

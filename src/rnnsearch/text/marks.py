@@ -30,6 +30,10 @@ PROTECTED: dict[Protected, str] = {
 """What can be kept letter for letter, by name, and how it is found. The first that matches at a place has it."""
 
 
+DEEPEST = 100
+"""Elements inside one another; the tags of deeper ones are points. The time to place them grows by it."""
+
+
 class MarkedText:
     """A text with its marks taken out of it."""
 
@@ -118,7 +122,7 @@ class _Reader:
                 mark.end, mark.closes = self._size, tag.markup
             else:  # only the innermost open element can end: marks are nested
                 self._point(tag.markup)
-                if not (tag.closes or tag.empty):
+                if not (tag.closes or tag.empty) and len(self._open) < DEEPEST:
                     self._open.append((tag.name, len(self.marks) - 1))
         self._add(html.unescape(source[begin:]))
         for mark in self.marks:
