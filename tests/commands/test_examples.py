@@ -32,7 +32,7 @@ def toy(config: RunConfig, corpus: Path) -> list[str]:
         f'data.train=["{corpus / "train.en"}|{corpus / "train.de"}"]',
         "data.dev_size=10",
         "data.test_size=10",
-        f"text.vocabulary={min(config.text.vocabulary, 400)}",
+        f"text.vocabulary={min(config.text.vocabulary or 400, 400)}",
         "training.max_updates=2",
         "training.threads=1",
         "training.device=cpu",
