@@ -28,6 +28,7 @@ MUST = "must be given"
 FAMILIES: dict[str, Mapping[str, Any]] = {
     "encoder": config.encoders.ENCODERS,
     "cell": names.CELLS,
+    "composition": config.characters.SOURCE_CHARACTERS,
     "score": attention.SCORES,
     "window": attention.WINDOWS,
     "normaliser": names.NORMALISERS,

@@ -9,10 +9,15 @@ import torch
 from rnnsearch import config
 from rnnsearch.config import ModelConfig, merge, preset_names, resolve
 from rnnsearch.data.batches import make_batch
+from rnnsearch.data.spelling import Characters
 from rnnsearch.models.draws import Draws
+from rnnsearch.models.translation_model import CharacterCounts
 from rnnsearch.objectives.likelihood import likelihood
 from rnnsearch.systems.build import build
 from rnnsearch.systems.checks import check
+from rnnsearch.text.tokenizer import Spelled
+from rnnsearch.text.vocabulary import UNK
+from rnnsearch.text.words import train_words
 from rnnsearch.training.schedules import SCHEDULES
 
 SMALL = [name for name in preset_names() if name.endswith("-small")]
@@ -206,8 +211,12 @@ def test_small_variants_learn(name):
     """Two updates with all their dropout lower the loss of a batch; here at a sixteenth of their sizes."""
     small = resolved(name)
     tiny = ModelConfig.model_validate(shrunk(small.model.model_dump()))
-    model = build(tiny, 16, 16, seed=1, objective=small.objective)
-    batch = make_batch([([5, 6, 7, 8], [4, 5]), ([9], [6, 7, 8, 9])], [0, 1])
+    words = train_words(["a b c d e f g h i j k l"], 16, 1)
+    inventory = Characters(words, known=False)
+    counts = CharacterCounts(len(inventory), len(inventory))
+    model = build(tiny, 16, 16, seed=1, objective=small.objective, characters=counts)
+    rows = [(Spelled([5, 6, UNK, 8], [" ab"]), Spelled([4, 5])), (Spelled([9]), Spelled([6, UNK, UNK, 9], [" k", "c"]))]
+    batch = make_batch(rows, [0, 1], characters={"source": inventory, "target": inventory})
     objective, optimiser = likelihood(small.training.label_smoothing), torch.optim.Adam(model.parameters(), lr=3e-3)
     before = objective(model, batch, None).nll.item()
     for update in range(2):

@@ -194,7 +194,7 @@ class Translator:
         size = batch_sentences or self.config.search.batch_sentences
         found = decode_all(
             self.search.scorer,
-            [s.ids for s in sources],
+            [s.spelled for s in sources],
             options,
             size,
             make=self.system.sources,
@@ -202,8 +202,8 @@ class Translator:
             progress=progress,
         )
         known: Sequence[Mapping[int, str]] = [begin.unknown for begin in begins or ()] or [{}] * len(sources)
-        each = zip(sources, found, known, strict=True)
-        targets = [[self._target(source, h, words) for h in hypotheses] for source, hypotheses, words in each]
+        each = zip(sources, self._with_spellings(sources, found, known, options), known, strict=True)
+        targets = [[self._target(source, *one, words) for one in hypotheses] for source, hypotheses, words in each]
         made = iter(
             self._translations(
                 [source for source, own in zip(sources, targets, strict=True) for _ in own],
@@ -214,14 +214,39 @@ class Translator:
         )
         return [[next(made) for _ in own] for own in targets]
 
-    def _target(self, source: Segmented, hypothesis: Hypothesis, known: Mapping[int, str]) -> Segmented:
-        """The text of a hypothesis, unknown words replaced but those that a prefix has given."""
-        target = self.target.joined(hypothesis.ids, known)
+    def _with_spellings(
+        self,
+        sources: Sequence[Segmented],
+        found: Sequence[Sequence[Hypothesis]],
+        known: Sequence[Mapping[int, str]],
+        options: SearchOptions,
+    ) -> list[list[tuple[Hypothesis, dict[int, str]]]]:
+        """Each hypothesis with its unknown words as the model spells them, by their places, if it does; `known`: those
+        of each sentence that are given."""
+        each = [[(h, dict[int, str]()) for h in hypotheses] for hypotheses in found]
+        if not self.system.can("spell"):
+            return each
+        flat = [
+            (source.spelled, h.ids, own)
+            for source, hypotheses, given in zip(sources, each, known, strict=True)
+            for h, own in hypotheses
+            if any(id == UNK and place not in given for place, id in enumerate(h.ids))
+        ]
+        spelled = self.system.spell([s for s, _, _ in flat], [ids for _, ids, _ in flat], options.beam)
+        for (_, _, own), words in zip(flat, spelled, strict=True):
+            own.update(words)
+        return each
+
+    def _target(
+        self, source: Segmented, hypothesis: Hypothesis, spelled: Mapping[int, str], known: Mapping[int, str]
+    ) -> Segmented:
+        """The text of a hypothesis, unknown words spelled or replaced but those that a prefix has given."""
+        target = self.target.joined(hypothesis.ids, {**spelled, **known})
         if self.unknown is None or hypothesis.weights is None:
             return target
         read = self.config.objective.aligns_read_words
         attention = attention_of_symbols(hypothesis.weights, len(hypothesis.ids), read)
-        return self.unknown.replace(source, target, attention, known)
+        return self.unknown.replace(source, target, attention, known, spelled)
 
     def stream(self, text: str) -> Generator[str, None, Translation]:
         """Greedy translation of a sentence: the text so far after every symbol and, returned, the whole."""
@@ -229,13 +254,15 @@ class Translator:
         if not source.ids:
             return self._translations([source], [self.target.joined([])], [EMPTY])[0]
         scorer = self.search.scorer
-        steps = stream(scorer, self.system.sources([source.ids], scorer.device), self.options(beam=1), self.candidates)
+        options, sentences = self.options(beam=1), self.system.sources([source.spelled], scorer.device)
+        steps = stream(scorer, sentences, options, self.candidates)
         while True:
             try:
                 so_far = next(steps)
             except StopIteration as end:
                 hypothesis: Hypothesis = end.value
-                return self._translations([source], [self._target(source, hypothesis, {})], [hypothesis])[0]
+                [[(_, spelled)]] = self._with_spellings([source], [[hypothesis]], [{}], options)
+                return self._translations([source], [self._target(source, hypothesis, spelled, {})], [hypothesis])[0]
             # The bytes of a character may not all be there yet.
             yield self.target.join(so_far).rstrip("\N{REPLACEMENT CHARACTER}")
 
@@ -243,7 +270,7 @@ class Translator:
         """The `count` likeliest of these symbols to go on with in a translation that begins so, the best first."""
         head = self.target.ids([begin.removesuffix(" ")])[0] if begin.strip() else []
         scorer = self.search.scorer
-        sources = self.system.sources(self.source.ids([text]), scorer.device)
+        sources = self.system.sources([self.source.segment([text])[0].spelled], scorer.device)
         return following(scorer, sources, head, symbols, count, self.candidates)
 
     def _phrases(self, terms: Sequence[Sequence[str]], options: SearchOptions) -> tuple[tuple[Phrase, ...], ...]:
@@ -299,20 +326,20 @@ class Translator:
         source_side, target_side = self.source.segment(sources), self.target.segment(targets)
         hypotheses = forced_all(
             self.system.plain(),
-            [s.ids for s in source_side],
+            [s.spelled for s in source_side],
             [t.ids for t in target_side],
             self.options().ranking,
             self.config.search.batch_sentences,
             make=self.system.sources,
         )
         if by == "posterior":
-            weights = self.system.posterior([s.ids for s in source_side], [t.ids for t in target_side])
+            weights = self.system.posterior([s.spelled for s in source_side], [t.ids for t in target_side])
             hypotheses = [replace(h, attention=w) for h, w in zip(hypotheses, weights, strict=True)]
         return self._translations(source_side, target_side, hypotheses, by in (None, "aligner"))
 
     def states(self, texts: Sequence[str]) -> Matrix:
         """[sentences, S]: the last states of the encoder's top layer, both directions' side by side."""
-        ids, size = self.source.ids(texts), self.config.search.batch_sentences
+        ids, size = [s.spelled for s in self.source.segment(texts)], self.config.search.batch_sentences
         return np.concatenate(
             [self.system.states(ids[begin : begin + size]) for begin in range(0, max(1, len(ids)), size)]
         )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from rnnsearch.search.hypothesis import Hypothesis
 from rnnsearch.text.alignments import Link, attention_of_symbols, information, links_from_attention, symbols_to_words
 from rnnsearch.text.spans import NO_WORD, Unit, without_punctuation, word_of_symbol, word_spans
 from rnnsearch.text.spans import words as words_of
-from rnnsearch.text.tokenizer import Replacement, Segmented
+from rnnsearch.text.tokenizer import ReplacedBy, Replacement, Segmented
 from rnnsearch.text.vocabulary import EOS, SPECIALS
 
 Matrix = npt.NDArray[np.float32]
@@ -83,7 +83,7 @@ class Translation:
         return scores
 
     @property
-    def word_replaced(self) -> list[Literal["copy", "dictionary"] | None]:
+    def word_replaced(self) -> list[ReplacedBy | None]:
         """For each of `words`, where it comes from if it took the place of an unknown word."""
         by = {self.token_words[one.token]: one.by for one in self.replaced}
         begun = set(self.token_words)

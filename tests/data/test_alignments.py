@@ -48,7 +48,7 @@ def test_links_stay_in_step_with_cleaning(tmp_path):
     assert {path.name for path in prepared.folder.iterdir()} == {
         "tokenizer.en.json", "tokenizer.de.json", "prepared.json", "cleaning.json", "train.links", "train.links.ends",
         "train.en.ids", "train.en.ids.ends", "train.de.ids", "train.de.ids.ends", "train.target.words.tsv",
-        "aligner",
+        "train.en.unknown", "train.en.unknown.ends", "train.de.unknown", "train.de.unknown.ends", "aligner",
     }  # fmt: skip
 
 

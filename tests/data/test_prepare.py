@@ -9,6 +9,7 @@ from rnnsearch.data.batches import Batches
 from rnnsearch.data.direction import Direction
 from rnnsearch.data.prepare import prepare
 from rnnsearch.data.word_counts import COUNTS, read_counts
+from rnnsearch.text.vocabulary import PAD, UNK
 from rnnsearch.text.words import count_words
 from tests.data.toys import NUMBERS, PAIRS, ZAHLEN, beside, config, contents, texts, write
 
@@ -41,6 +42,26 @@ def test_ids_give_the_text_back(tmp_path, monkeypatch, text, chunk):
     targets = [target for _, target in texts(prepared)]
     assert read_counts(prepared.folder / COUNTS) == count_words(targets)
     assert beside(prepared.folder) == []
+
+
+@pytest.mark.parametrize("chunk", [7, 10_000])
+def test_unknown_words_are_kept(tmp_path, monkeypatch, chunk):
+    monkeypatch.setattr(passes, "CHUNK", chunk)
+    run = config(tmp_path, {"type": "words", "vocabulary": 9}, train=[write(tmp_path, "train", PAIRS)], dev_size=0)
+    prepared = prepare(run, tmp_path / "prepared")
+    found, numbers = [], np.arange(len(prepared.train))
+    assert prepared.facts["spelled"] == ["en", "de"] and prepared.facts["unknown"]["en"] > 0.2
+    for name, tokenizer in prepared.tokenizers.items():
+        side = prepared.train.only([name])
+        each = zip(side.padded(name, numbers), side.unknown_words(name, numbers), strict=True)
+        column = []
+        for ids, words in each:
+            known = dict(zip(np.flatnonzero(ids == UNK).tolist(), words, strict=True))
+            column.append(tokenizer.joined(ids[ids != PAD].tolist()[:-1], known).text)
+        found.append(column)
+    held = [(pair.source, pair.target) for pair in prepared.test]
+    assert sorted([*zip(*found, strict=True), *held]) == sorted(PAIRS)
+    assert side.unknown_words("de", numbers[5:2:-1]) == side.unknown_words("de", numbers)[5:2:-1]
 
 
 def test_what_was_prepared_before_leaves_no_trace(tmp_path):

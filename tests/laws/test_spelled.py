@@ -1,87 +1,181 @@
-"""A symbol read by its spelling: two unknown words have one id, and yet a model can tell them apart."""
+"""Words read and spelled by their characters: two unknown words have one id, and yet a model tells them apart."""
 
-from collections import Counter
-from functools import partial
+from itertools import product
 
 import pytest
 import torch
-from torch import nn
 
+from rnnsearch.config import ModelConfig
+from rnnsearch.config.characters import SOURCE_CHARACTERS
 from rnnsearch.data.batches import make_batch
-from rnnsearch.data.spelling import NOTHING, UNKNOWN, Characters, Spelled
-from rnnsearch.models.embeddings import Embedding
+from rnnsearch.data.spelling import LONGEST, NOTHING, UNKNOWN, Characters
+from rnnsearch.models.decoders.table import DECODERS
+from rnnsearch.models.translation_model import CharacterCounts
 from rnnsearch.objectives.likelihood import likelihood
-from rnnsearch.search.decode import forced_all, make_sources
-from rnnsearch.search.model_scorer import ModelScorer
+from rnnsearch.search.decode import forced_all
+from rnnsearch.search.model_scorer import LIBRARY, ModelScorer, fastest
 from rnnsearch.search.ranking import MEAN
-from rnnsearch.text.vocabulary import UNK
+from rnnsearch.search.spell import spell, spellings
+from rnnsearch.systems.build import build
+from rnnsearch.text.tokenizer import Spelled
+from rnnsearch.text.vocabulary import EOS, SPECIALS, UNK
 from rnnsearch.text.words import train_words
 
 WORDS = train_words(["the cat saw the bird", "the bird saw"], 20, 1)
-CHARACTERS = Characters.most_frequent(Counter(["the", "cat", "saw", "zebras", "gnu"]), 40)
+READ, WRITTEN = Characters(WORDS, known=True), Characters(WORDS, known=False)
+COUNTS = CharacterCounts(len(READ), len(WRITTEN))
+SOURCES = [s.spelled for s in WORDS.segment(["the cebras saw the cat", "the gnu saw", "the cat"])]
+TARGETS = [s.spelled for s in WORDS.segment(["the bat saw", "rats the chat saw", "the cat"])]
+SIDES = {"source": READ, "target": WRITTEN}
 
 
-class Composed(Embedding):
-    """A symbol's own vector and those of its characters, summed."""
+def batch_of(numbers=(0, 1, 2), characters=SIDES):
+    return make_batch([(SOURCES[n], TARGETS[n]) for n in numbers], numbers, characters=characters)
 
-    def __init__(self, plain):
-        super().__init__(*plain.weight.shape, plain.zero_bos)
-        self.weight = plain.weight
-        self.characters = nn.Embedding(len(CHARACTERS), plain.weight.shape[1], padding_idx=NOTHING)
 
-    def forward(self, symbols):
-        x = super().forward(symbols)
-        if symbols.spelling is None:
-            return x
-        return x + self.characters(symbols.spelling.characters).sum(1)[symbols.spelling.which]
+def make(sentences, device):
+    batch = make_batch([(sentence, [5]) for sentence in sentences], range(len(sentences)), characters={"source": READ})
+    return {"source": batch.source.to(device)}
 
 
 @pytest.fixture
-def model(choices, make):
-    config = next(config for config in choices["whole"].values() if config.model.attention is not None)
-    made = make(config)
-    torch.manual_seed(1)
-    made.source_embedding = Composed(made.source_embedding)
+def hybrid(plainest):
+    """A model of a decoder that reads and spells words by their characters, its weights lively."""
+
+    def made(decoder, composition="lstm", words="all"):
+        config = plainest(decoder, None)
+        read = {"type": composition, "words": words}
+        written = {"size": 6, "embedding": 4, "layers": 2}
+        tables = {**config.model.model_dump(), "source_characters": read, "target_characters": written}
+        options = ModelConfig.model_validate(tables)
+        model = build(options, len(WORDS), len(WORDS), 1, config.objective, COUNTS).eval()
+        generator = torch.Generator().manual_seed(5)
+        for parameter in model.parameters():
+            parameter.data.add_(torch.randn(parameter.shape, generator=generator), alpha=0.4)
+        return model
+
     return made
 
 
-def test_two_unknown_words_are_read_differently_in_training_and_in_search(model):
-    segmented = WORDS.segment(["the zebras saw", "the gnu saw", "the cat"])
-    sources, targets = [Spelled.of(sentence) for sentence in segmented], [[5, 6], [5, 6], [7]]
-    assert sources[0] == sources[1] and UNK in sources[0] and sources[0].texts == ["the", "zebras", "saw"]
+ATTENDING = [name for name, decoder in DECODERS.items() if decoder.attends]
 
-    def losses(characters):
-        pairs = list(zip(sources, targets, strict=True))
-        return [float(likelihood()(model, make_batch([pair], [0], characters=characters), None).nll) for pair in pairs]
 
-    def scores(characters):
-        make = partial(make_sources, characters=characters)
-        return [-sum(found.token_scores) for found in forced_all(ModelScorer(model), sources, targets, MEAN, make=make)]
+@pytest.mark.parametrize("words", ["all", "unknown"])
+@pytest.mark.parametrize("composition", SOURCE_CHARACTERS)
+def test_two_unknown_words_are_read_differently_in_training_and_in_search(composition, words, hybrid):
+    model = hybrid("bahdanau", composition, words)
+    pairs = [Spelled([*SOURCES[1]], [word]) for word in (" gnu", " gnat")]
+    target = [4, 5]
+    losses = [
+        likelihood()(model, make_batch([(pair, target)], [0], characters=SIDES), None).nll.item() for pair in pairs
+    ]
+    found = forced_all(ModelScorer(model), pairs, [target] * 2, MEAN, make=make)
+    assert abs(losses[0] - losses[1]) > 1e-3
+    assert losses == pytest.approx([-h.log_prob for h in found], rel=1e-4)
 
-    for found in (losses({"source": CHARACTERS}), scores(CHARACTERS)):
-        assert abs(found[0] - found[1]) > 1e-3
-    assert losses({"source": CHARACTERS}) == pytest.approx(scores(CHARACTERS), rel=1e-4)
-    assert losses(None)[0] == pytest.approx(losses(None)[1])
+
+@pytest.mark.parametrize("decoder", ATTENDING)
+def test_the_loss_is_that_of_the_words_and_of_the_unknown_words_characters(decoder, hybrid):
+    model, batch = hybrid(decoder), batch_of()
+    loss, done = likelihood(spelling=0.3).passed(model, batch, None)
+    speller, model.speller = model.speller, None
+    words = likelihood()(model, batch, None)
+    model.speller = speller
+    reading, spelling, of_characters = done.unrolled.reading, batch.target.spelling, 0.0
+    for n, i in product(*map(range, batch.target.ids.shape)):
+        word = spelling.characters[spelling.which[n, i]][None]
+        assert (spelling.which[n, i] > 0) == (batch.target.ids[n, i] == UNK)
+        if batch.target.ids[n, i] == UNK:
+            of_characters += speller.losses(
+                speller.first(reading.state[n, i, None], reading.context[n, i, None]), word
+            )[0]
+    torch.testing.assert_close(loss.total, words.total + 0.3 * of_characters)
+    torch.testing.assert_close(loss.nll, words.nll + of_characters.detach())
+    torch.testing.assert_close(done.nll.sum(), loss.nll)
+
+
+@pytest.mark.parametrize("decoder", ATTENDING)
+def test_a_spelled_words_score_is_its_forced_one_and_the_best_of_all(decoder, hybrid):
+    model = hybrid(decoder)
+    found = spell(model, WRITTEN, SOURCES[:2], TARGETS[:2], make, beam=4)
+    assert [sorted(words) for words in found] == [[1], [0, 2]]
+    batch = batch_of((0, 1))
+    reading = model.unroll(batch.target.previous(), model.encode(batch.sources)).reading
+    places = (batch.target.ids == UNK).nonzero(as_tuple=True)
+    first = model.speller.first(reading.state[places], reading.context[places])
+    for hypothesis, begin, text in zip(
+        spellings(model, first, 4), first, [w[p] for w in found for p in sorted(w)], strict=True
+    ):
+        assert WRITTEN.text(hypothesis.ids) == text != ""
+        assert UNK not in hypothesis.ids and len(hypothesis.ids) <= LONGEST
+        if hypothesis.finished:
+            forced = model.speller.losses(begin[None], torch.tensor([hypothesis.ids]))[0]
+            assert hypothesis.log_prob == pytest.approx(-forced.item(), rel=1e-4, abs=1e-4)
+
+
+def test_a_wide_beam_finds_the_likeliest_word(hybrid):
+    model = hybrid("bahdanau")
+    model.speller.output.bias.data[EOS] += 2.0
+    first = torch.randn(2, 6, generator=torch.Generator().manual_seed(1))
+    letters = range(len(SPECIALS), len(WRITTEN))
+    short = [list(word) for length in (1, 2) for word in product(letters, repeat=length)]
+    for begin, best in zip(first, spellings(model, first, 200), strict=True):
+        padded = torch.tensor([word + [0] * (2 - len(word)) for word in short])
+        nll = model.speller.losses(begin.expand(len(short), -1), padded)[1]
+        assert best.log_prob >= -nll.min().item() - 1e-4
+
+
+@pytest.mark.parametrize("words", ["all", "unknown"])
+@pytest.mark.parametrize("decoder", ["bahdanau", "cgru"])
+def test_native_search_reads_spelled_words_too(decoder, words, hybrid):
+    model = hybrid(decoder, "cnn", words)
+    scorer, what = fastest(model, "fp32")
+    if what == LIBRARY:
+        pytest.skip("there is no native code here")
+    plain, native = (
+        forced_all(each, SOURCES, [[4, 5, 1], [5], [6, 4]], MEAN, make=make) for each in (ModelScorer(model), scorer)
+    )
+    for one, other in zip(plain, native, strict=True):
+        assert one.token_scores == pytest.approx(other.token_scores, abs=1e-3)
 
 
 def test_a_batch_spells_each_symbol_once_whatever_becomes_of_the_batch():
     texts = ["the zebras saw the gnu", "the gnu", "the cat saw the the"]
-    sources = [Spelled.of(sentence) for sentence in WORDS.segment(texts)]
-    batch = make_batch([(source, [5]) for source in sources], [0, 1, 2], characters={"source": CHARACTERS})
-    spelling = batch.source.spelling
-    assert len(spelling.characters) == 1 + len({word for text in texts for word in text.split()})
-    for made in (batch, batch.to("cpu"), batch.turned().turned(), *batch.split()):
-        which, characters = made.source.spelling.which, made.source.spelling.characters
-        assert which.shape == made.source.ids.shape
-        assert torch.equal(which > 0, made.source.mask & (made.source.ids != 3)), "EOS and padding have no spelling"
-        for row, index in enumerate(made.indices):
-            lengths = [(characters[n] != NOTHING).sum().item() for n in which[row] if n]
-            assert lengths == [len(word) for word in texts[index].split()]
-    assert CHARACTERS.spelling([["z?"]], 1).characters[1, 1] == UNKNOWN
+    sources = [s.spelled for s in WORDS.segment(texts)]
+    for inventory, known in ((READ, True), (WRITTEN, False)):
+        rows = [(source, [5]) for source in sources]
+        batch = make_batch(rows, [0, 1, 2], characters={"source": inventory})
+        words = {f" {word}" for text in texts for word in text.split() if known or word in ("zebras", "gnu")}
+        assert len(batch.source.spelling.characters) == 1 + len(words)
+        for made in (batch, batch.to("cpu"), batch.turned().turned(), *batch.split()):
+            which, characters = made.source.spelling.which, made.source.spelling.characters
+            assert which.shape == made.source.ids.shape
+            spelled = made.source.ids >= len(SPECIALS) if known else torch.zeros_like(made.source.mask)
+            assert torch.equal(which > 0, spelled | (made.source.ids == UNK)), "EOS and padding have no spelling"
+            for row, index in enumerate(made.indices):
+                found = [inventory.text([c for c in characters[n].tolist() if c != UNKNOWN]) for n in which[row] if n]
+                each = [f" {word}" for word in texts[index].split() if known or word in ("zebras", "gnu")]
+                assert found == ["".join(c for c in word if c in " thecasawbirdn" and c != "n") for word in each]
 
 
-def test_symbols_of_bytes_are_spelled_by_the_character_they_are_of():
-    from rnnsearch.text.subwords import train_bpe
+def test_longer_words_are_cut_and_unknown_characters_are_one():
+    ids = torch.tensor([[UNK, UNK, EOS]])
+    spelling = WRITTEN.spelling(ids, [["c" * (LONGEST + 9), " ±t"]])
+    assert spelling.characters.shape == (3, LONGEST) and spelling.which.tolist() == [[1, 2, 0]]
+    assert spelling.characters[2, 1] == UNKNOWN and spelling.characters[2, 3] == NOTHING
+    assert not spelling.characters[0].any()
 
-    [segmented] = train_bpe(["the cat saw"], 400, 1).segment(["the čat"])
-    assert "".join(dict.fromkeys(segmented.texts)) and segmented.texts.count("č") == 2
+
+def test_half_a_batch_after_the_other_learns_the_same(hybrid):
+    model, batch = hybrid("bahdanau"), batch_of()
+    whole = likelihood()(model, batch, None)
+    halves = [likelihood()(model, half, None) for half in batch.split()]
+    torch.testing.assert_close(whole.total, sum(half.total for half in halves))
+
+
+def test_a_beam_of_characters_is_batched_like_sentences(hybrid):
+    model = hybrid("bahdanau")
+    first = torch.randn(5, 6, generator=torch.Generator().manual_seed(2))
+    alone = [spellings(model, one[None], 3)[0] for one in first]
+    for one, other in zip(alone, spellings(model, first, 3), strict=True):
+        assert one.ids == other.ids and one.log_prob == pytest.approx(other.log_prob, abs=1e-4)

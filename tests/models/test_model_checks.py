@@ -272,11 +272,41 @@ def test_a_decoder_without_attention_refuses_what_attention_needs(refused):
             "init": {"type": "normal", "scale": 0.1, "alignment_scale": 0.1},
             "dropout": {"annotations": 0.2},
             "lexical": True,
+            "target_characters": {"size": 8},
         }
     )
     assert [fault.partition(":")[0] for fault in found] == [
-        *("model.init.alignment_scale", "model.attention", "model.lexical", "model.dropout.annotations"),
+        *("model.init.alignment_scale", "model.attention", "model.lexical", "model.target_characters"),
+        "model.dropout.annotations",
         "model.encoder.type",
+    ]
+
+
+READ, WRITTEN = "model.source_characters={type='cnn'}", "model.target_characters={size=8}"
+WORDS = "text={type='words'}"
+
+
+def test_words_alone_are_read_and_spelled_by_their_characters(faults):
+    assert faults(BASE, WORDS, READ, WRITTEN, "objective.spelling=0.5") == []
+    symbols = 'text.type = "bpe", whose symbols can spell every word; remove it'
+    assert faults(BASE, READ, WRITTEN) == [
+        f"model.source_characters: has no effect with {symbols}",
+        f"model.target_characters: has no effect with {symbols}",
+    ]
+    assert faults(BASE, WORDS, READ, "objective.spelling=0.5") == [
+        "objective.spelling: has no effect with a model that spells no words; remove it"
+    ]
+    assert [fault.partition(";")[0] for fault in faults(BASE, WORDS, READ, "objective.symmetry=1.0")] == [
+        "model.source_characters: has no effect with objective.symmetry, which turns source and target about"
+    ]
+    assert faults(BASE, WORDS, WRITTEN, "search.replace_unknown=copy") == [
+        "search.replace_unknown: has no effect with a model that spells unknown words; remove it"
+    ]
+    assert faults(BASE, WORDS, "model.source_characters={type='ngrams', shortest=4, longest=3}") == [
+        "model.source_characters.longest: must be at least model.source_characters.shortest (4); got 3"
+    ]
+    assert faults(BASE, WORDS, "model.source_characters={type='ngrams', embedding=3}") == [
+        'model.source_characters.embedding: has no effect with the ngrams composition; remove it (or say "unset")'
     ]
 
 

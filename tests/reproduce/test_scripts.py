@@ -130,3 +130,18 @@ def test_every_system_is_one(name):
     data = {"source": "en", "target": "de", "train": ["own/train.en|own/train.de"]}
     args = module["argparse"].Namespace(set=[])
     assert module["system_config"](args, name, data).model.decoder.type != "bahdanau"
+
+
+def test_rare_words_side_by_side(script, tmp_path):
+    sizes = [*TINY, "model.decoder.maxout=6", "model.attention.size=5", "training.average=0"]
+    rows = ["words", "+ copied", "+ dictionary", "hybrid"]
+    script("open_vocabulary", *OWN, "--rows", *rows, "--set", *sizes, "text.vocabulary=9")
+    out = tmp_path / "out"
+    found = json.loads((out / "open-vocabulary.json").read_text(encoding="utf-8"))
+    assert [row["name"] for row in found] == rows and all(row["pairs_a_second"] > 0 for row in found)
+    assert (out / "table.md").read_text(encoding="utf-8").count("\n| ") >= 4
+    assert "words of the references" in (out / "rare-words.md").read_text(encoding="utf-8")
+    assert "cat\tKatze\n" in (out / "dictionary.tsv").read_text(encoding="utf-8")
+    names = [f"{name.replace(' ', '-')}.json" for name in rows]
+    copied, spelled = (json.loads((out / names[place]).read_text())["translations"] for place in (1, 3))
+    assert not any("<unk>" in line for line in [*copied, *spelled])

@@ -38,6 +38,15 @@ def test_words_invert_every_text_without_unknown_words(words, odd):
     assert all(words.join(s.ids) == s.text for s in known)
 
 
+def test_unknown_words_are_kept_to_the_letter(words, odd):
+    found = words.segment(odd)
+    assert any(len(s.spelled.unknown) > 1 for s in found)
+    for s in found:
+        places = [place for place, id in enumerate(s.ids) if id == UNK]
+        assert s.spelled == s.ids and len(places) == len(s.spelled.unknown)
+        assert words.joined(s.ids, dict(zip(places, s.spelled.unknown, strict=True))).text == s.text
+
+
 def test_raw_text_yields_no_special_but_unk(tokenizer, odd):
     assert not any({PAD, BOS, EOS} & set(ids) for ids in tokenizer.ids(odd))
 

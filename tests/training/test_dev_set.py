@@ -1,8 +1,10 @@
 """What is measured of the dev set's translations while a model learns."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from rnnsearch.systems import dev_set
 from rnnsearch.systems.build import build
 from rnnsearch.systems.dev_set import Bleu, DevSet
 from rnnsearch.text.tokenizer import Tokenizer
+from tests.untrained import BAHDANAU, untrained
 
 
 class Characters(Tokenizer):
@@ -20,8 +23,8 @@ class Characters(Tokenizer):
 
     def __init__(self) -> None: ...
 
-    def ids(self, sentences: Sequence[str]) -> list[list[int]]:
-        return [[ord(character) for character in sentence] for sentence in sentences]
+    def segment(self, sentences: Sequence[str]) -> list[Any]:
+        return [SimpleNamespace(spelled=[ord(character) for character in sentence]) for sentence in sentences]
 
     def join(self, ids: Sequence[int]) -> str:
         return "".join(map(chr, ids))
@@ -31,11 +34,10 @@ class Characters(Tokenizer):
 def test_bleu_is_of_text_as_the_target_language_is_written(language, configure, monkeypatch):
     """Without spaces between words a whole sentence would be one word, right or wrong."""
     references = [f"这个句子的第{n}个部分没有空格" for n in "一二三四五六七八九"]
-    dev = DevSet(
-        [Row(("a", reference), Path(), 1) for reference in references], Characters(), Characters(), Processes()
-    )
+    system = replace(untrained(BAHDANAU), tokenizers={"en": Characters(), "de": Characters()})
+    dev = DevSet([Row(("a", reference), Path(), 1) for reference in references], system, Processes())
     found = [[SimpleNamespace(ids=dev.target_ids[n][:-1])] for n in dev.own]
-    monkeypatch.setattr(dev_set, "decode_all", lambda *_: found)
+    monkeypatch.setattr(dev_set, "decode_all", lambda *_, **__: found)
     monkeypatch.setattr(dev_set, "fastest", lambda *_: SimpleNamespace(scorer=None))
     model = build(configure(max_updates=1).model, 20, 20, seed=None)
     assert Bleu(dev, language, SearchConfig())(model) > 80

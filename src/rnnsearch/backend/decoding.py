@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from rnnsearch.backend.twins import is_rnnsearch
+from rnnsearch.data.sides import Side
 from rnnsearch.kernels.native.packed import Kind, Matrix, Packed, at, decoding, rounded_up, threads
 from rnnsearch.models.attention.scores import Additive
 from rnnsearch.models.cells import GRU
@@ -191,15 +192,15 @@ class NativeRNNsearch:
         """The output layer over the symbols `ids` [C] alone."""
         return self._packed(self._output_layer.weight[ids], self._output_layer.bias[ids])
 
-    def encode(self, ids: Tensor, mask: Tensor) -> NativeMemory:
+    def encode(self, source: Side) -> NativeMemory:
         """The memory of B sentences [B, J], whose real symbols come first."""
-        lengths = mask.sum(1)
+        lengths = source.mask.sum(1)
+        x = self._embed(source.symbols).float().contiguous()
         order = None
         if bool((lengths[1:] > lengths[:-1]).any()):
             order = lengths.argsort(descending=True, stable=True)
-            ids, lengths = ids[order], lengths[order]
-        x = self._embed(Symbols(ids)).float().contiguous()
-        B, J = ids.shape
+            x, lengths = x[order], lengths[order]
+        B, J = source.ids.shape
         D = self._encode.size
         annotations, summary = x.new_empty(B, J, 2 * D), x.new_empty(B, D)
         where = (at(x), at(lengths), c_int64(B), c_int64(J), at(annotations), at(summary))

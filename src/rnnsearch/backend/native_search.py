@@ -14,13 +14,17 @@ from torch import Tensor
 from rnnsearch.backend.decoding import TABLE_BYTES, Greedy, GreedySearch
 from rnnsearch.backend.packed_model import PackedLinear, PackedOutput, packed
 from rnnsearch.backend.steps import STEPS, Read, deep_part, lacks, lexical, lexical_lacks, readout
+from rnnsearch.data.sides import Side
 from rnnsearch.kernels.native.packed import Kind, Packed, at, decoding, threads
 from rnnsearch.kernels.recurrence import CFeatures, laid_out, prepared_of
 from rnnsearch.kernels.step import Source, Step, What
 from rnnsearch.models.memory import Memory, Origin
 from rnnsearch.models.translation_model import TranslationModel
-from rnnsearch.symbols import Symbols
-from rnnsearch.text.vocabulary import UNK
+from rnnsearch.symbols import Spelling, Symbols
+from rnnsearch.text.vocabulary import EOS, PAD, UNK
+
+NOTHING = Side.of(torch.full((1, 1), EOS), Spelling(torch.zeros(1, 1, dtype=torch.int64), torch.full((1, 1), PAD)))
+"""An empty sentence, for models that read characters, too."""
 
 
 class _CDecoder(Structure):
@@ -110,7 +114,7 @@ class NativeDecoder:
     def _layout(self, word: Tensor) -> None:
         """The step, written once for one symbol of one sentence; the sentences of a search take its place."""
         decoder = self._model.decoder
-        step, read, _ = self._write(torch.zeros(1, 1, dtype=torch.int64), torch.ones(1, 1, dtype=torch.bool))
+        step, read, _ = self._write(NOTHING)
         deep = 0 if self._deep is None else self._deep.word.weight.shape[0]
         values = readout(step, decoder, word.shape[1] - deep, read)
         if self._model.lexical is not None:
@@ -144,25 +148,26 @@ class NativeDecoder:
             self._laid[key] = Packed(self._native, weight[begin : begin + size], None, self._kind)
         return ctypes.addressof(self._laid[key].matrix)
 
-    def _write(self, ids: Tensor, mask: Tensor) -> tuple[Step, Read, Memory]:
+    def _write(self, source: Side) -> tuple[Step, Read, Memory]:
         """The step over some sentences [B, J], with what they are remembered by and their first states; it is written
         with the model's own weights."""
         model, decoder = self._encoder, self._model.decoder
-        words = model.source_embedding(Symbols(ids))
-        memory = model.decoder.remember(model.encoder(words, mask, None))
+        words = model.source_embedding(source.symbols)
+        memory = model.decoder.remember(model.encoder(words, source.mask, None))
         if model.lexical is not None:
             values = memory.annotations if memory.values is None else memory.values
             memory = memory._replace(values=torch.cat([values, words], dim=2))
-        step = Step(torch.empty(*ids.shape, 0))  # as many positions as a window's centre moves over
+        step = Step(torch.empty(*source.ids.shape, 0))  # as many positions as a window's centre moves over
         return step, STEPS[type(decoder)](step, decoder, model.decoder.start(memory), memory), memory
 
     def rows(self, ids: Tensor) -> Packed:
         """The output layer over the symbols `ids` [C] alone."""
         return self._layer.over(ids)
 
-    def encode(self, ids: Tensor, mask: Tensor) -> NativeBatch:
+    def encode(self, sentences: Side) -> NativeBatch:
         """The memory of B sentences [B, J]."""
-        step, _, memory = self._write(ids, mask)
+        step, _, memory = self._write(sentences)
+        ids = sentences.ids
         remembered = torch.zeros(len(ids), ids.shape[1] * self._c.features.memory)
         first = torch.cat([remembered, *(part.float() for _, part in step.states), torch.zeros(len(ids), 1)], dim=1)
         nothing = torch.empty(len(ids), 0)

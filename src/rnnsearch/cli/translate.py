@@ -131,8 +131,9 @@ def translate(
     if links:
         links.doubt()
     if replaced:
-        looked_up, copied = replaced["dictionary"], replaced["copy"]
-        say(f"{replaced.total():,} unknown words replaced: {looked_up:,} by the dictionary, {copied:,} copied")
+        told = {"dictionary": "by the dictionary", "copy": "copied", "spelled": "spelled"}
+        each = ", ".join(f"{replaced[by]:,} {how}" for by, how in told.items() if replaced[by])
+        say(f"{replaced.total():,} unknown words replaced: {each}")
 
 
 def score(

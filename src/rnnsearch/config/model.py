@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from rnnsearch.config.attention import AttentionConfig
+from rnnsearch.config.characters import SOURCE_CHARACTERS, SourceCharactersConfig, TargetCharactersConfig
 from rnnsearch.config.choice import OneOf, Options, by_name
 from rnnsearch.config.decoders import DECODERS, DecoderConfig
 from rnnsearch.config.encoders import ENCODERS, EncoderConfig
@@ -88,3 +89,5 @@ class ModelConfig(Table):
     lexical: bool = False
     """The lexical model beside the decoder (Nguyen & Chiang 2018): the attended source words speak for themselves. Only
     for a decoder with attention."""
+    source_characters: Annotated[SourceCharactersConfig, OneOf("composition", SOURCE_CHARACTERS)] | None = None
+    target_characters: TargetCharactersConfig | None = None

@@ -83,6 +83,9 @@ class ObjectiveConfig(Table):
     """Weight of the sum over source positions of (1 - sum of its weights)^2 (Xu et al. 2015)."""
     fertility: FertilityConfig | None = None
     supervision: SupervisionConfig | None = None
+    spelling: Positive | None = None
+    """alpha of J_w + alpha J_c, the weight of the spelling of unknown words (Luong & Manning 2016). Without it 1. Only
+    with `[model.target_characters]`."""
     reinforce: Annotated[ReinforceConfig, OneOf("baseline", BASELINES, key="baseline")] | None = None
     symmetry: Positive | None = None
     """Weight of the agreement of two models, one a direction, that are trained together (Cohn et al. 2016). The reverse

@@ -113,15 +113,11 @@ def make_batch(
     characters: Mapping[str, Characters] | None = None,
 ) -> Batch:
     """The batch of rows of ids, the direction's sources before its target, without BOS and EOS; `indices` are their
-    numbers. `characters`: of the sides whose symbols are to be spelled."""
+    numbers. `characters`: of the sides whose symbols are to be spelled, and whose rows are `Spelled`."""
     assert len(rows) == len(indices) > 0
     columns = [list(column) for column in zip(*rows, strict=True)]
     sides = dict(zip((*direction.sources, direction.target), columns, strict=True))
-    batch = _batch(ParallelIds.of(sides), np.arange(len(rows)), tuple(indices), direction)
-    if not characters:
-        return batch
-    spelled = {name: inventory.side(sides[name], batch.sides[name]) for name, inventory in characters.items()}
-    return replace(batch, sides={**batch.sides, **spelled})
+    return _batch(ParallelIds.of(sides), np.arange(len(rows)), tuple(indices), direction, characters or {})
 
 
 def _batch(
@@ -129,12 +125,16 @@ def _batch(
     rows: Indices,
     indices: tuple[int, ...],
     direction: Direction,
+    characters: Mapping[str, Characters],
     share: Share | None = None,
     widths: Sequence[int] | None = None,
 ) -> Batch:
     """The batch of rows of a direction's `ids`; `widths`: of its sides, where they are to be wider than the rows."""
-    wide = zip(ids.names, widths or [0] * len(ids.names), strict=True)
-    sides = {name: Side.of(torch.from_numpy(ids.padded(name, rows, width))) for name, width in wide}
+    sides = {}
+    for name, width in zip(ids.names, widths or [0] * len(ids.names), strict=True):
+        padded, inventory = torch.from_numpy(ids.padded(name, rows, width)), characters.get(name)
+        spelling = None if inventory is None else inventory.spelling(padded, ids.unknown_words(name, rows))
+        sides[name] = Side.of(padded, spelling)
     batch = Batch(sides, direction, indices, share=share)
     if ids.links is None:
         return batch
@@ -151,7 +151,8 @@ class Batches:
     few different shapes are wanted.
 
     Sides that `segments` names are segmented anew each time: a function of seed, epoch number and row. Budget and
-    `max_length` count the symbols of the corpus, and word alignments, which are between those, are left out.
+    `max_length` count the symbols of the corpus, and word alignments, which are between those, are left out. Symbols of
+    sides that `characters` names have their spelling.
 
     They are of one `direction` (without one: from all sides but the last to the last), and hold the rows that have all
     of its sides.
@@ -171,9 +172,10 @@ class Batches:
         multiple: int = 1,
         direction: Direction | None = None,
         segments: Mapping[str, Segments] | None = None,
+        characters: Mapping[str, Characters] | None = None,
     ) -> None:
         assert 0 <= rank < world
-        self._segments = dict(segments or {})
+        self._segments, self._characters = dict(segments or {}), dict(characters or {})
         self.direction = direction or Direction(ids.names[:-1], ids.names[-1])
         ids = ids.only((*self.direction.sources, self.direction.target))
         self._ids, self._config, self._seed, self._rank, self._world = ids, batch, seed, rank, world
@@ -204,7 +206,7 @@ class Batches:
 
     def of(self, indices: Sequence[int]) -> Batch:
         """The whole batch of some pairs, as the corpus has them."""
-        return _batch(self._ids, np.asarray(indices, dtype=np.int64), tuple(indices), self.direction)
+        return _batch(self._ids, np.asarray(indices, dtype=np.int64), tuple(indices), self.direction, self._characters)
 
     @property
     def padding_waste(self) -> float:
@@ -226,7 +228,8 @@ class Batches:
         rows = np.arange(self._rank, len(pairs), self._world) if counts else np.array([0])
         share = Share(tuple(rows.tolist()), tuple(pairs.tolist()), int(lengths[-1].sum()), counts)
         widths = self._widths.of(lengths.max(1)).tolist()
-        return _batch(ids, places[rows], tuple(pairs[rows].tolist()), self.direction, share, widths)
+        numbers = tuple(pairs[rows].tolist())
+        return _batch(ids, places[rows], numbers, self.direction, self._characters, share, widths)
 
     def _segmented(self, pairs: Indices, epoch: int) -> ParallelIds:
         """Pairs in memory, the sides that `segments` names anew. All processes draw all rows: they share the widths."""

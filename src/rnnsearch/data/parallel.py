@@ -7,6 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rnnsearch.data.ragged import Integers, Ragged
+from rnnsearch.data.spelling import codes, words_of_codes
+from rnnsearch.text.tokenizer import Spelled
 from rnnsearch.text.vocabulary import EOS, PAD
 
 
@@ -27,11 +29,14 @@ class ParallelIds:
         links: Ragged | None = None,
         present: Mapping[str, npt.NDArray[np.bool_]] | None = None,
         documents: Documents | None = None,
+        unknown: Mapping[str, Ragged] | None = None,
     ) -> None:
-        """`present`: of the sides that some rows lack, which rows have them."""
+        """`present`: of the sides that some rows lack, which rows have them. `unknown`: of the sides that have them,
+        the unknown words of each row, as `spelling.codes`."""
         assert len({len(rows) for rows in (*sides.values(), *([] if links is None else [links]))}) == 1
         self._sides = dict(sides)
         self._present = dict(present or {})
+        self._unknown = dict(unknown or {})
         self.links = links
         """Word alignments over symbols, where the corpus has them."""
         self.documents = documents
@@ -39,9 +44,16 @@ class ParallelIds:
 
     @classmethod
     def of(cls, sides: Mapping[str, Sequence[Sequence[int] | None]], links: Ragged | None = None) -> "ParallelIds":
-        """From lists of ids (without BOS and EOS) in memory; None where a row lacks the side."""
+        """From lists of ids (without BOS and EOS) in memory, maybe `Spelled`; None where a row lacks the side."""
         present = {name: np.array([ids is not None for ids in rows]) for name, rows in sides.items() if None in rows}
-        return cls({name: Ragged.of([ids or () for ids in rows]) for name, rows in sides.items()}, links, present)
+        unknown = {}
+        for name, rows in sides.items():
+            words = [row.unknown if isinstance(row, Spelled) else () for row in rows]
+            if any(words):
+                flat, sizes = codes(words)
+                unknown[name] = Ragged(flat, np.cumsum(sizes))
+        ids = {name: Ragged.of([ids or () for ids in rows]) for name, rows in sides.items()}
+        return cls(ids, links, present, unknown=unknown)
 
     def __len__(self) -> int:
         return len(next(iter(self._sides.values())))
@@ -54,11 +66,16 @@ class ParallelIds:
     def only(self, names: Sequence[str]) -> "ParallelIds":
         """The same rows, of some sides."""
         present = {name: rows for name, rows in self._present.items() if name in names}
-        return ParallelIds({name: self._sides[name] for name in names}, self.links, present, self.documents)
+        unknown = {name: words for name, words in self._unknown.items() if name in names}
+        return ParallelIds({name: self._sides[name] for name in names}, self.links, present, self.documents, unknown)
 
     def row(self, index: int) -> tuple[Integers, ...]:
         """The ids of one row's sides, without EOS."""
         return tuple(side.row(index) for side in self._sides.values())
+
+    def unknown_words(self, name: str, indices: Integers) -> list[list[str]]:
+        """The unknown words of rows of one side, in order; none of a side that they were not kept of."""
+        return words_of_codes(self._unknown[name], indices) if name in self._unknown else [[] for _ in indices]
 
     def lengths(self, indices: npt.NDArray[np.integer]) -> Integers:
         """Symbols of rows' sides, EOS included, [sides, rows]; 0 for a side that a row lacks."""

@@ -22,6 +22,7 @@ from rnnsearch.data.cleaning import Tally, fault, row_key
 from rnnsearch.data.corpus import Chunk, Row, read_chunks
 from rnnsearch.data.links import LINK_TYPE, links_of_rows, of_stripped
 from rnnsearch.data.partitions import HELD_OUT, PARTS, TRAIN, Part, Parts, key_fields, split_key
+from rnnsearch.data.spelling import codes
 from rnnsearch.data.workers import Pool
 from rnnsearch.text.alignments import format_pharaoh
 from rnnsearch.text.stretches import StretchIds
@@ -229,13 +230,20 @@ def encode(
 ) -> tuple[list[tuple[bytes, npt.NDArray[np.uint64]]], list[int]]:
     """Segment a chunk's training rows by the sides' saved tokenizers: the symbols of each side, then links (the text's
     own or, where it has none, those of the saved aligner `guide`), as the values and how many each row has; and the
-    unknown symbols of each side."""
+    unknown symbols of each side. Between symbols and links stand the unknown words of sides that have words, see
+    `spelling.codes`."""
     texts = [list(compress(span.column(number), parts == TRAIN)) for number in range(len(span.paths))]
-    columns, unknown = [], []
+    columns, spelled, unknown = [], [], []
     for column, saved in zip(texts, tokenizers, strict=False):
         flat, sizes = _stretches(saved).ids(column)
-        columns.append((flat.astype(id_type(_loaded(saved))).tobytes(), sizes.astype(np.uint64)))
+        tokenizer = _loaded(saved)
+        columns.append((flat.astype(id_type(tokenizer)).tobytes(), sizes.astype(np.uint64)))
         unknown.append(int(np.count_nonzero(flat == UNK)))
+        if tokenizer.type == "words":
+            having = np.repeat(np.arange(len(sizes)), sizes)[flat == UNK]
+            values, lengths = codes(_unknown_words(tokenizer, column, set(having.tolist())))
+            spelled.append((values.tobytes(), lengths))
+    columns += spelled
     lines = texts[-1] if len(texts) > len(tokenizers) else None if guide is None else _aligned(guide, *texts)
     if lines is not None:
         source, target = (_loaded(saved).segment(column) for column, saved in zip(texts, tokenizers, strict=False))
@@ -243,6 +251,12 @@ def encode(
         counts = links.lengths(np.arange(len(links))).astype(np.uint64)
         columns.append((links.flat.astype(LINK_TYPE).tobytes(), counts))
     return columns, unknown
+
+
+def _unknown_words(tokenizer: Tokenizer, texts: list[str], having: set[int]) -> list[list[str]]:
+    """The unknown words of each text, of which only these have any."""
+    found = iter(tokenizer.segment([texts[number] for number in sorted(having)]))
+    return [next(found).spelled.unknown if number in having else [] for number in range(len(texts))]
 
 
 def _aligned(guide: Path, sources: list[str], targets: list[str]) -> list[str]:

@@ -49,6 +49,7 @@ from rnnsearch.data.prepared import (
     Prepared,
     prepared_tokenizer,
     settings_of,
+    unknown_words,
 )
 from rnnsearch.data.ragged import RaggedFile
 from rnnsearch.data.word_counts import COUNTS, write_counts
@@ -338,7 +339,8 @@ def _write_ids(
     returns the facts about them."""
     aligned = cleaned.aligned or guide is not None
     saved = tuple(SavedTokenizer(folder / prepared_tokenizer(side), t.fingerprint()) for side, t in tokenizers.items())
-    names = [f"train.{side}.ids" for side in tokenizers] + ["train.links"] * aligned
+    spelled = [side for side, tokenizer in tokenizers.items() if tokenizer.type == "words"]
+    names = [*(f"train.{side}.ids" for side in tokenizers), *map(unknown_words, spelled), *["train.links"] * aligned]
     unknown, lacking = np.zeros((2, len(tokenizers)), dtype=np.int64)
     with ExitStack() as stack:
         files = [stack.enter_context(RaggedFile(folder / name)) for name in names]
@@ -352,6 +354,7 @@ def _write_ids(
         "symbols": {side: file.total for side, file in zip(tokenizers, files, strict=False)},
         "unknown": {s: int(n) / max(f.total, 1) for s, f, n in zip(tokenizers, files, unknown, strict=False)},
         "lacking": dict(zip(tokenizers, lacking.tolist(), strict=True)),
+        "spelled": spelled,
     }
     return facts | ({"links": files[-1].total} if aligned else {})
 

@@ -4,7 +4,8 @@ The folder, for each side NAME: `tokenizer.NAME.json`, `train.NAME.ids` with `tr
 raw text of dev and test (`dev.en`). `train.target.words.tsv`: how often each target word occurs in training;
 `cleaning.json`: what was left out and why; `prepared.json` describes the rest. Of a corpus with word alignments also
 `train.links` with its ends, `dev.align` and `test.align` (in the Pharaoh format); of one with documents,
-`train.documents`: the number of each row's document and its place there; with `[data] aligner`, the folder `aligner`.
+`train.documents`: the number of each row's document and its place there; with `[data] aligner`, the folder `aligner`;
+where symbols are words, `train.NAME.unknown`: the unknown words of each row.
 `prepare.prepare` writes it.
 """
 
@@ -36,6 +37,14 @@ FACTS = "prepared.json"
 REPORT = "cleaning.json"
 DOCUMENTS = "train.documents"
 DOCUMENT_TYPE = "<u4"
+
+
+CODE_TYPE = "<u4"
+
+
+def unknown_words(side: str) -> str:
+    """Where the unknown words of a side's training rows are, as `spelling.codes` gives them."""
+    return f"train.{side}.unknown"
 
 
 def prepared_tokenizer(side: str) -> str:
@@ -95,17 +104,19 @@ class Prepared:
     def train(self) -> ParallelIds:
         """The training rows."""
         links = Ragged.open(self.folder / "train.links", LINK_TYPE, columns=2) if self.facts["aligned"] else None
-        sides, present = {}, {}
+        sides, present, unknown = {}, {}, {}
         for side, kind in self.facts["dtypes"].items():
             ids = f"train.{side}.ids"
             sides[side] = Ragged.open(self._file(ids), kind, ends=self._file(f"{ids}{ENDS}"))
             if self.facts["lacking"][side]:  # a sentence that is there has a symbol at least
                 present[side] = sides[side].lengths(np.arange(len(sides[side]))) > 0
+        for side in self.facts["spelled"]:
+            unknown[side] = Ragged.open(self.folder / unknown_words(side), CODE_TYPE)
         documents = None
         if self.facts["documents"]:
             table = np.memmap(self.folder / DOCUMENTS, dtype=DOCUMENT_TYPE, mode="r").reshape(-1, 2)
             documents = Documents(table[:, 0], table[:, 1])
-        return ParallelIds(sides, links, present, documents)
+        return ParallelIds(sides, links, present, documents, unknown)
 
     @cached_property
     def dev(self) -> list[Row]:
@@ -173,7 +184,8 @@ def _read_facts(folder: Path) -> dict[str, Any]:
     if version not in (OF_TWO, FORMAT):
         wanted = f"must have format {FORMAT}, which this version of rnnsearch reads"
         raise DataError(f"{path}: {wanted}; got {version} (prepare the corpus again)")
-    return _facts_of_two(facts) if version == OF_TWO else dict(facts)
+    whole = _facts_of_two(facts) if version == OF_TWO else facts
+    return {"spelled": [], **whole}  # folders of before do not keep unknown words
 
 
 def _facts_of_two(facts: dict[str, Any]) -> dict[str, Any]:

@@ -1,64 +1,91 @@
-"""The characters of a batch's symbols, for embeddings that are made of them: unknown words can then be told apart."""
+"""The characters of a side's symbols, for embeddings that are made of them and for words that are spelled: unknown
+words can then be told apart."""
 
-from collections import Counter
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
+import numpy as np
+import numpy.typing as npt
 import torch
+from torch import Tensor
 
-from rnnsearch.data.sides import Side
+from rnnsearch.data.ragged import Integers, Ragged
 from rnnsearch.symbols import Spelling
-from rnnsearch.text.tokenizer import Segmented
+from rnnsearch.text.tokenizer import Tokenizer
+from rnnsearch.text.vocabulary import PAD, SPECIALS, UNK
 
-NOTHING, UNKNOWN = 0, 1
-"""What pads a symbol's characters, and what stands for one that is not in the inventory."""
-
-
-class Spelled(list[int]):
-    """The ids of a sentence, with the text of each; ids alone can take its place wherever spelling does not matter."""
-
-    def __init__(self, ids: Iterable[int], texts: Iterable[str]) -> None:
-        super().__init__(ids)
-        self.texts = list(texts)
-
-    @classmethod
-    def of(cls, segmented: Segmented) -> "Spelled":
-        """Of a segmented sentence."""
-        return cls(segmented.ids, segmented.texts)
+NOTHING, UNKNOWN = PAD, UNK
+"""What pads a symbol's characters, and what stands for one that is not in the inventory: as of symbols, so that a word
+can be searched for like a sentence."""
+LONGEST = 50
+"""Characters of a symbol that are read or written; what is longer (an address, a rule of dashes) is cut."""
+END = "\U0010ffff"
+"""What ends each word where words are kept one after the other; no character of any script."""
 
 
 class Characters:
-    """An inventory of characters, the first of which has number 2 (see `UNKNOWN`)."""
+    """The inventory of a word-level tokenizer's characters: those of its known words, the most frequent words first.
 
-    def __init__(self, characters: Sequence[str]) -> None:
-        self._numbers = {character: number for number, character in enumerate(characters, UNKNOWN + 1)}
+    They have the numbers from `len(SPECIALS)` on. A word's leading space is its first character.
+    """
 
-    @classmethod
-    def most_frequent(cls, words: Counter[str], size: int) -> "Characters":
-        """So many numbers in all, for the most frequent characters of words that occur so often."""
-        counts: Counter[str] = Counter()
-        for word, count in words.items():
-            for character in word:
-                counts[character] += count
-        ranked = sorted(counts, key=lambda character: (-counts[character], character))
-        return cls(ranked[: size - UNKNOWN - 1])
+    def __init__(self, tokenizer: Tokenizer, known: bool) -> None:
+        """known: known words are to be spelled, too, and not unknown ones alone."""
+        words = [spelling.decode() for spelling in tokenizer.spellings()[len(SPECIALS) :]]
+        self._shown = list(dict.fromkeys(chain.from_iterable(words)))
+        self._numbers = {character: number for number, character in enumerate(self._shown, len(SPECIALS))}
+        self._known = self._table(words) if known else None
 
     def __len__(self) -> int:
-        return UNKNOWN + 1 + len(self._numbers)
+        return len(SPECIALS) + len(self._shown)
 
-    def spelling(self, texts: Sequence[Sequence[str]], width: int) -> Spelling:
-        """Of rows of symbols' texts, padded to `width` symbols; what comes after a row's texts (EOS) has none."""
-        rows: dict[str, int] = {"": 0}
-        which = torch.zeros(len(texts), width, dtype=torch.int64)
-        for place, row in enumerate(texts):
-            which[place, : len(row)] = torch.tensor([rows.setdefault(text, len(rows)) for text in row])
-        characters = torch.full((len(rows), max(map(len, rows))), NOTHING)
-        for text, number in rows.items():
-            spelled = [self._numbers.get(character, UNKNOWN) for character in text]
-            characters[number, : len(text)] = torch.tensor(spelled, dtype=torch.int64)
-        return Spelling(which, characters)
+    def text(self, numbers: Sequence[int]) -> str:
+        """What numbers spell; specials spell nothing."""
+        return "".join(self._shown[number - len(SPECIALS)] for number in numbers if number >= len(SPECIALS))
 
-    def side(self, rows: Sequence[Sequence[int]], side: Side) -> Side:
-        """A side with the spelling of its rows; all must be `Spelled`."""
-        texts = [row.texts for row in rows if isinstance(row, Spelled)]
-        assert len(texts) == len(rows), "only sentences with their symbols' texts can be spelled"
-        return Side(side.ids, side.mask, side.places, self.spelling(texts, side.ids.shape[1]))
+    def spelling(self, ids: Tensor, unknown: Sequence[Sequence[str]]) -> Spelling:
+        """That of sentences [B, J], each different symbol once; `unknown`: the unknown words of each row, in order."""
+        here = ids == UNK
+        words = list(chain.from_iterable(unknown))
+        assert len(words) == int(here.sum()), "each unknown word of a sentence must be given"
+        rows: dict[str, int] = {}
+        which = torch.zeros_like(ids)
+        which[here] = torch.tensor([rows.setdefault(word, len(rows) + 1) for word in words], dtype=ids.dtype)
+        tables = [self._table([""]), self._table(list(rows))]
+        if self._known is not None:
+            spelled = ids >= len(SPECIALS)
+            symbols, inverse = ids[spelled].unique(return_inverse=True)
+            which[spelled] = inverse + len(rows) + 1
+            tables.append(self._known[symbols.numpy() - len(SPECIALS)])
+        characters = np.full((sum(map(len, tables)), max(table.shape[1] for table in tables)), NOTHING)
+        begin = 0
+        for table in tables:
+            characters[begin : begin + len(table), : table.shape[1]] = table
+            begin += len(table)
+        used = max(1, int((characters != NOTHING).sum(1).max()))
+        return Spelling(which, torch.from_numpy(characters[:, :used]))
+
+    def _table(self, words: Sequence[str]) -> npt.NDArray[np.int32]:
+        """The numbers [S, L] of words, each cut after `LONGEST` and padded."""
+        width = min(LONGEST, max(map(len, words), default=1))
+        table = np.full((len(words), width), NOTHING, dtype=np.int32)
+        for row, word in zip(table, words, strict=True):
+            numbers = [self._numbers.get(character, UNKNOWN) for character in word[:LONGEST]]
+            row[: len(numbers)] = numbers
+        return table
+
+
+def codes(rows: Iterable[Sequence[str]]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint64]]:
+    """Rows of words as code points one after the other, each word ended, and how many code points each row has."""
+    texts = ["".join(f"{word}{END}" for word in words) for words in rows]
+    flat = np.frombuffer("".join(texts).encode("utf-32-le"), dtype="<u4")
+    return flat, np.array([len(text) for text in texts], dtype=np.uint64)
+
+
+def words_of_codes(kept: Ragged, rows: Integers) -> list[list[str]]:
+    """The words of some rows that are kept as `codes` gives them."""
+    flat, of, _ = kept.values(rows)
+    texts = np.split(flat.astype("<u4"), np.searchsorted(of, np.arange(1, len(rows))))
+    return [text.tobytes().decode("utf-32-le").split(END)[:-1] for text in texts]

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from rnnsearch.config import ModelConfig, ObjectiveConfig
 from rnnsearch.data.sides import Side
 from rnnsearch.models.auxiliary import Auxiliary
+from rnnsearch.models.composition import ComposedEmbedding
 from rnnsearch.models.decoders.decoder import Reading, State
 from rnnsearch.models.decoders.table import DECODERS
 from rnnsearch.models.draws import Draws, dropout, word_dropout
@@ -20,6 +21,7 @@ from rnnsearch.models.encoders import ENCODERS
 from rnnsearch.models.lexical import Lexical
 from rnnsearch.models.memory import Encoded, Memory
 from rnnsearch.models.outputs import Output
+from rnnsearch.models.speller import Speller
 from rnnsearch.symbols import Symbols
 from rnnsearch.tensors import select
 
@@ -31,6 +33,16 @@ def only(memories: Memories) -> Memory:
     """The one memory of a system with one source."""
     (memory,) = memories.values()
     return memory
+
+
+class CharacterCounts(NamedTuple):
+    """How many characters either side's words are made of, where they are."""
+
+    source: int = 0
+    target: int = 0
+
+
+NO_CHARACTERS = CharacterCounts()
 
 
 class Unrolled(NamedTuple):
@@ -53,10 +65,15 @@ class TranslationModel(nn.Module):
         source_vocabulary: int,
         target_vocabulary: int,
         objective: ObjectiveConfig | None = None,
+        characters: CharacterCounts = NO_CHARACTERS,
     ) -> None:
         super().__init__()
         target = Embedding(target_vocabulary, config.embedding, zero_bos=config.decoder.first == "zero")
-        self.source_embedding = target if config.tie == "all" else Embedding(source_vocabulary, config.embedding)
+        composed, size = config.source_characters, config.embedding
+        if composed is not None:
+            self.source_embedding: Embedding = ComposedEmbedding(composed, source_vocabulary, characters.source, size)
+        else:
+            self.source_embedding = target if config.tie == "all" else Embedding(source_vocabulary, size)
         self.target_embedding = target
         self.encoder = ENCODERS[config.encoder.type](config.encoder, config.embedding, config.dropout)
         self.decoder = DECODERS[config.decoder.type](config.decoder, config, self.encoder)
@@ -70,6 +87,11 @@ class TranslationModel(nn.Module):
             annotation, readout = config.decoder.attended_size(self.encoder.annotation_size), self.decoder.readout_size
             self.auxiliary = Auxiliary(objective, annotation, readout + beside, target_vocabulary)
         self.lexical = Lexical(config.embedding) if config.lexical else None
+        self.speller: Speller | None = None
+        """What spells the target words that the vocabulary lacks."""
+        if config.target_characters is not None:
+            context = config.decoder.attended_size(self.encoder.annotation_size)
+            self.speller = Speller(config.target_characters, characters.target, self.decoder.state_size, context)
 
     def encode(self, sources: Mapping[str, Side], draws: Draws | None = None) -> dict[str, Memory]:
         """What the decoder remembers of B sentences, by the source's name."""

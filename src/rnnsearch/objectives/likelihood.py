@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from rnnsearch.data.batches import Batch
+from rnnsearch.data.sides import Side
+from rnnsearch.models.decoders.decoder import Reading
 from rnnsearch.models.draws import Draws
+from rnnsearch.models.speller import Speller
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.loss import Loss, Objective
 from rnnsearch.objectives.penalty import Pass, Penalty
@@ -21,11 +24,14 @@ Weighted = Sequence[tuple[float, Penalty]]
 class Likelihood(Objective[TranslationModel]):
     """The negative log-likelihood, summed over words and sentences, with label smoothing and weighted penalties.
 
+    Of a model that spells unknown words it is J = J_w + alpha J_c (Luong & Manning 2016, eq. 6), the likelihood of the
+    words, with <unk> for some, and that of those words' characters; alpha is `spelling`.
     Without gradients (on a dev set) nothing is minimised: the total is then the likelihood's alone.
     """
 
     smoothing: float = 0.0
     penalties: Weighted = ()
+    spelling: float = field(default=1.0, kw_only=True)
 
     def __call__(self, model: TranslationModel, batch: Batch, draws: Draws | None) -> Loss:
         return self.passed(model, batch, draws)[0]
@@ -39,19 +45,33 @@ class Likelihood(Objective[TranslationModel]):
         readout, ids = (tensor.flatten(0, 1).index_select(0, real) for tensor in (unrolled.readout, target.ids))
         total, each = model.output.losses(readout, ids, self.smoothing)
         nll = each.new_zeros(target.ids.numel()).index_copy(0, real, each).view(target.ids.shape)
+        whole = each.sum()
+        if model.speller is not None:
+            spelled, of_each = spelling_losses(model.speller, target, unrolled.reading)
+            total, nll, whole = total + self.spelling * spelled, nll + of_each, whole + of_each.sum()
         done = Pass(model, batch, memories, unrolled, nll)
         parts: dict[str, Tensor] = {}
         if torch.is_grad_enabled():
             for weight, penalty in self.penalties:
                 total = total + weight * penalty(done)
                 parts |= penalty.parts(done)
-        return Loss(total, each.sum(), parts), done
+        return Loss(total, whole, parts), done
 
     def after_update(self, model: TranslationModel, parts: Mapping[str, Tensor]) -> None:
         for _, penalty in self.penalties:
             penalty.after_update(model, parts)
 
 
-def likelihood(smoothing: float = 0.0, penalties: Weighted = ()) -> Likelihood:
+def spelling_losses(speller: Speller, target: Side, reading: Reading) -> tuple[Tensor, Tensor]:
+    """J_c, and [B, I] that of each target symbol, 0 of known words, without a gradient."""
+    assert target.spelling is not None, "a model that spells words needs their characters"
+    which, characters = target.spelling.which, target.spelling.characters
+    places = which.nonzero(as_tuple=True)
+    first = speller.first(reading.state[places], reading.context[places])
+    total, each = speller.losses(first, characters[which[places]])
+    return total, each.new_zeros(which.shape).index_put(places, each)
+
+
+def likelihood(smoothing: float = 0.0, penalties: Weighted = (), spelling: float = 1.0) -> Likelihood:
     """Maximum likelihood by itself."""
-    return Likelihood(smoothing, penalties)
+    return Likelihood(smoothing, penalties, spelling=spelling)

@@ -19,6 +19,7 @@ from rnnsearch.search.plan import Plan
 from rnnsearch.search.ranking import MEAN, Ranking
 from rnnsearch.search.scorer import SOURCE, Scorer, Sources
 from rnnsearch.search.workers import FEWEST, one_thread_each
+from rnnsearch.text.tokenizer import Spelled
 from rnnsearch.text.vocabulary import EOS, PAD
 
 Ids = Sequence[int]
@@ -35,9 +36,11 @@ def make_sources(
     """The batch of a system with one source: EOS after each sentence, then padding. With `characters`, of sentences
     that are `Spelled`, symbols have their spelling."""
     width = max(len(ids) for ids in sentences)
-    rows = [[*ids, EOS, *[PAD] * (width - len(ids))] for ids in sentences]
-    side = Side.of(torch.tensor(rows))
-    return {name: (side if characters is None else characters.side(sentences, side)).to(device)}
+    padded = torch.tensor([[*ids, EOS, *[PAD] * (width - len(ids))] for ids in sentences])
+    if characters is None:
+        return {name: Side.of(padded).to(device)}
+    unknown = [ids.unknown if isinstance(ids, Spelled) else [] for ids in sentences]
+    return {name: Side.of(padded, characters.spelling(padded, unknown)).to(device)}
 
 
 def decode_all(

@@ -10,6 +10,7 @@ from torch import Tensor
 from rnnsearch.backend.decoding import Greedy, NativeRNNsearch
 from rnnsearch.backend.native_search import NativeDecoder
 from rnnsearch.backend.packed_model import packed
+from rnnsearch.data.sides import Side
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.kernels.native import rows
 from rnnsearch.kernels.native.choice import search_kind
@@ -73,7 +74,7 @@ class Twin(Protocol):
     @property
     def searches_greedily(self) -> bool: ...
     def rows(self, ids: Tensor) -> Packed: ...
-    def encode(self, ids: Tensor, mask: Tensor) -> Any: ...
+    def encode(self, source: Side) -> Any: ...
     def start(self, memory: Any) -> Tensor: ...
     def step(
         self, memory: Any, state: Tensor, y: Tensor, output: Packed
@@ -104,7 +105,7 @@ class NativeStepScorer:
     def _remember(self, sources: Sources, columns: Tensor | None) -> _NativeMemory:
         ((name, source),) = sources.items()
         output = self._twin.output if columns is None else self._twin.rows(columns)
-        return _NativeMemory(name, self._twin.encode(source.ids, source.mask), output)
+        return _NativeMemory(name, self._twin.encode(source), output)
 
 
 class NativeScorer(NativeStepScorer):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rnnsearch.config import RunConfig
 from rnnsearch.data.corpus import read_lines
 from rnnsearch.errors import DataError
-from rnnsearch.text.tokenizer import Replacement, Segmented
+from rnnsearch.text.tokenizer import ReplacedBy, Replacement, Segmented
 from rnnsearch.text.vocabulary import UNK
 
 DICTIONARY = "dictionary.tsv"
@@ -34,8 +34,11 @@ class UnknownWords:
         target: Segmented,
         attention: NDArray[np.floating[Any]],
         kept: Collection[int] = (),
+        spelled: Collection[int] = (),
     ) -> Segmented:
-        """`target` with other text at its unknown symbols; its symbols and their number stay.
+        """`target` with other text at its unknown symbols; its symbols and their number stay. `kept`: the places of
+        those that stay as they are; `spelled`: of those that a model has spelled, for which a dictionary's entry alone
+        is put.
 
         `attention` is [target symbols or more, source symbols or more]. The source's own symbols are copied as they
         stand in its text, unknown or not; its end is never. An `<unk>` of a source without any symbol stays.
@@ -52,8 +55,9 @@ class UnknownWords:
                 j = int(np.where(real, attention[i, : len(real)], -np.inf).argmax())
                 copied = source.text[slice(*source.offsets[j])]
                 found = self.entry(copied)
-                text += found or copied
-                replaced.append(Replacement(i, j, copied, "dictionary" if found else "copy"))
+                text += found or (target.text[start:end] if i in spelled else copied)
+                by: ReplacedBy = "dictionary" if found else "spelled" if i in spelled else "copy"
+                replaced.append(Replacement(i, j, copied, by))
             else:
                 text += target.text[start:end]
             offsets.append((begin, len(text)))
@@ -65,11 +69,11 @@ class UnknownWords:
 
 
 def unknown_words(config: RunConfig) -> UnknownWords | None:
-    """What `[search]` asks for; None where `<unk>` is to stay.
+    """What `[search]` asks for, or a model that spells needs; None where `<unk>` is to stay.
 
     Errors: DataError for an unfit dictionary.
     """
-    if config.search.replace_unknown == "none":
+    if config.search.replace_unknown == "none" and config.model.target_characters is None:
         return None
     path = config.search.dictionary
     return UnknownWords(None if path is None else read_dictionary(config.base / path))

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from rnnsearch.text.tokenizer import ReplacedBy
+
 MOST = 20
 """The widest beam and the longest n-best list."""
 Text = Annotated[str, Field(description="Raw text, of any number of sentences and lines.")]
@@ -132,8 +134,10 @@ class TargetWord(Word):
 
     score: float = Field(description="Sum of its symbols' log-probabilities, in nats.")
     probability: float = Field(description="Geometric mean of its symbols' probabilities.")
-    replaced: Literal["copy", "dictionary"] | None = Field(
-        None, description="Where it comes from, if the model had no word: copied from the source, or looked up."
+    replaced: ReplacedBy | None = Field(
+        None,
+        description="Where it comes from, if the vocabulary has no such word: copied from the source, looked up, or "
+        "spelled by the model.",
     )
 
 

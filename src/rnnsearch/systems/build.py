@@ -6,7 +6,7 @@ from rnnsearch.backend.twins import choose
 from rnnsearch.config import ModelConfig, ObjectiveConfig
 from rnnsearch.errors import ConfigError
 from rnnsearch.models.initialise import INITS, generator, initialise
-from rnnsearch.models.translation_model import TranslationModel
+from rnnsearch.models.translation_model import NO_CHARACTERS, CharacterCounts, TranslationModel
 
 
 def build(
@@ -15,6 +15,7 @@ def build(
     target_vocabulary: int,
     seed: int | None,
     objective: ObjectiveConfig | None = None,
+    characters: CharacterCounts = NO_CHARACTERS,
 ) -> TranslationModel:
     """A model, its parameters drawn from `seed` (None: left to be filled), with what the objective needs besides.
 
@@ -24,7 +25,7 @@ def build(
         raise ConfigError(
             [f'model.tie: "all" needs equal vocabularies; got {source_vocabulary} and {target_vocabulary} symbols']
         )
-    built = TranslationModel(model, source_vocabulary, target_vocabulary, objective)
+    built = TranslationModel(model, source_vocabulary, target_vocabulary, objective, characters)
     if seed is not None:
         initialise(built, INITS[model.init.type](model.init, generator(seed)))
     choose(built)

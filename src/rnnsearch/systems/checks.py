@@ -137,6 +137,8 @@ def check_unknown(config: RunConfig) -> list[str]:
         subwords = f'text.type = "{config.text.type}", whose vocabulary has a symbol for every text'
         faults += _unseeing(config.model, {path: True})
         faults += _idle(subwords, {path: config.text.type != "words"})
+    if kind == "copy":
+        faults += _idle("a model that spells unknown words", {path: config.model.target_characters is not None})
     if kind == "dictionary" and search.dictionary is None:
         faults.append('search.dictionary: must be given for replace_unknown = "dictionary"')
     unread = {"search.dictionary": kind != "dictionary" and search.dictionary is not None}
@@ -145,7 +147,8 @@ def check_unknown(config: RunConfig) -> list[str]:
 
 def check_model(config: RunConfig) -> list[str]:
     """Every fault in the combinations of `[model]`; empty if none."""
-    return [*_init(config.model), *_attends(config), *_bridge(config.model), *_dropout(config.model), *_ties(config)]
+    model = config.model
+    return [*_init(model), *_attends(config), *_bridge(model), *_dropout(model), *_ties(config), *_spelled(config)]
 
 
 def _init(model: ModelConfig) -> list[str]:
@@ -170,6 +173,7 @@ def _attends(config: RunConfig) -> list[str]:
             return [f"model.attention: must be given for {_what(model)}"]
         return _pieces(model.attention) or _sizes(config, model.attention)
     used = {"model.attention": model.attention is not None, "model.lexical": model.lexical}
+    used["model.target_characters"] = model.target_characters is not None
     used["model.dropout.annotations"] = model.dropout.annotations > 0
     used["model.dropout.attention"] = model.dropout.attention > 0
     return [*_unseeing(model, used), *_one_vector(model)]
@@ -250,3 +254,19 @@ def _ties(config: RunConfig) -> list[str]:
         faults.append('model.tie: "all" needs one vocabulary for both languages: set text.joint = true')
     only_bpe = {"text.joint": bool(text.joint), "text.bpe_dropout": text.bpe_dropout > 0}
     return faults + (_idle('text.type = "words"', only_bpe) if text.type == "words" else [])
+
+
+def _spelled(config: RunConfig) -> list[str]:
+    """Words alone have characters, and the spelling of some a weight."""
+    model, objective, faults = config.model, config.objective, []
+    used = {
+        "model.source_characters": model.source_characters is not None,
+        "model.target_characters": model.target_characters is not None,
+    }
+    if config.text.type != "words":
+        faults += _idle(f'text.type = "{config.text.type}", whose symbols can spell every word', used)
+    if objective.symmetry is not None:
+        faults += _idle("objective.symmetry, which turns source and target about", used)
+    if model.target_characters is None:
+        faults += _idle("a model that spells no words", {"objective.spelling": objective.spelling is not None})
+    return faults

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from rnnsearch.config import SearchConfig
 from rnnsearch.data.batches import make_batch
 from rnnsearch.data.corpus import Row
-from rnnsearch.data.direction import Direction
 from rnnsearch.metrics.alignment_error import alignment_error
 from rnnsearch.metrics.bleu_chrf_ter import corpus_bleu
 from rnnsearch.models.translation_model import TranslationModel
@@ -22,10 +21,10 @@ from rnnsearch.processes import Processes
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all
 from rnnsearch.search.model_scorer import ModelScorer, fastest
+from rnnsearch.systems.system import System
 from rnnsearch.systems.validation import HeldOut
 from rnnsearch.text.alignments import Link, Links, attention_of_symbols, links_from_attention, symbols_to_words
 from rnnsearch.text.spans import without_punctuation, word_of_symbol
-from rnnsearch.text.tokenizer import Tokenizer
 
 Found = TypeVar("Found")
 
@@ -33,24 +32,24 @@ Found = TypeVar("Found")
 class DevSet:
     """Sentence pairs, segmented once, sorted by length, and shared out among processes."""
 
-    def __init__(self, pairs: Sequence[Row], source: Tokenizer, target: Tokenizer, processes: Processes) -> None:
+    def __init__(self, pairs: Sequence[Row], system: System[Any], processes: Processes) -> None:
         self.pairs = pairs
-        self.source = source
-        self.target = target
+        self.system = system
+        self.source = system.source
+        self.target = system.target
         self.processes = processes
-        self.source_ids = source.ids([pair.source for pair in pairs])
-        self.target_ids = target.ids([pair.target for pair in pairs])
+        self.source_ids = [s.spelled for s in self.source.segment([pair.source for pair in pairs])]
+        self.target_ids = [t.spelled for t in self.target.segment([pair.target for pair in pairs])]
         self.order = sorted(range(len(pairs)), key=lambda n: (len(self.target_ids[n]), len(self.source_ids[n])))
         self.own = processes.share(self.order)
         """The numbers of the pairs that this process translates and aligns."""
 
-    def held_out(
-        self, objective: Objective[Model], direction: Direction, rows: int, device: torch.device
-    ) -> HeldOut[Model]:
+    def held_out(self, objective: Objective[Model], rows: int, device: torch.device) -> HeldOut[Model]:
         """The pairs as batches of `rows`, whose sides are named as in training."""
+        direction, characters = self.system.direction, self.system.characters
         starts = range(0, len(self.order), rows)
         batches = [
-            make_batch([(self.source_ids[n], self.target_ids[n]) for n in numbers], numbers, direction)
+            make_batch([(self.source_ids[n], self.target_ids[n]) for n in numbers], numbers, direction, characters)
             for numbers in self.processes.share([self.order[start : start + rows] for start in starts])
         ]
         tokens = sum(len(ids) + 1 for ids in self.target_ids)
@@ -75,7 +74,8 @@ class Bleu:
         dev, search = self.dev, self.search
         options = SearchOptions(beam=1, max_ratio=search.max_ratio, max_extra=search.max_extra)
         sources = [dev.source_ids[n] for n in dev.own]
-        found = decode_all(fastest(model, "fp32").scorer, sources, options, search.batch_sentences)
+        scorer, make = fastest(model, "fp32").scorer, dev.system.sources
+        found = decode_all(scorer, sources, options, search.batch_sentences, make=make)
         texts = dev.of_all([dev.target.join(best[0].ids) for best in found])
         return corpus_bleu(texts, [pair.target for pair in dev.pairs], self.language)
 
@@ -98,7 +98,8 @@ class AlignmentErrorRate:
     def __call__(self, model: TranslationModel) -> float:
         dev = self.dev
         sources, targets = ([ids[n] for n in dev.own] for ids in (dev.source_ids, dev.target_ids))
-        found = forced_all(ModelScorer(model), sources, targets, batch_sentences=self.batch_sentences)
+        scorer, size = ModelScorer(model), self.batch_sentences
+        found = forced_all(scorer, sources, targets, batch_sentences=size, make=dev.system.sources)
         links = [self._links(n, each.weights) for n, each in zip(dev.own, found, strict=True)]
         return alignment_error(dev.of_all(links), self.gold).aer
 

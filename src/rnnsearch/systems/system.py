@@ -6,6 +6,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Generic, Literal
 
 import numpy as np
@@ -15,20 +16,22 @@ from numpy.typing import NDArray
 from rnnsearch.config import RunConfig
 from rnnsearch.data.corpus import Row
 from rnnsearch.data.direction import Direction
+from rnnsearch.data.spelling import Characters
 from rnnsearch.errors import ModelError
 from rnnsearch.objectives.loss import Model, Objective
 from rnnsearch.processes import Processes
 from rnnsearch.search.model_scorer import Fastest
 from rnnsearch.search.scorer import Scorer, Sources
+from rnnsearch.systems.characters import characters
 from rnnsearch.systems.parameters import ParameterGroup
 from rnnsearch.systems.validation import Validation
 from rnnsearch.text.alignments import Links
 from rnnsearch.text.tokenizer import Tokenizer
 
 Matrix = NDArray[np.float32]
-Ability = Literal["translate", "attend", "posterior", "states"]
+Ability = Literal["translate", "attend", "posterior", "states", "spell"]
 """To translate at all; to align by attention; to align by posterior weights (`search.posterior`); to say what state a
-source sentence leaves the encoder in."""
+source sentence leaves the encoder in; to spell the words that its vocabulary lacks."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,11 @@ class System(ABC, Generic[Model]):
     def target(self) -> Tokenizer:
         """The tokenizer of the target."""
         return self.tokenizers[self.config.data.target]
+
+    @cached_property
+    def characters(self) -> dict[str, Characters]:
+        """The inventories of the sides whose words are read or written by their characters, by name."""
+        return characters(self.config, self.tokenizers)
 
     @property
     @abstractmethod
@@ -117,6 +125,12 @@ class System(ABC, Generic[Model]):
     def states(self, sentences: Sequence[Sequence[int]]) -> Matrix:
         """[sentences, S], the state that each leaves the encoder in. Errors: ModelError where it has none."""
         raise ModelError(self.cannot["states"])
+
+    def spell(
+        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], beam: int
+    ) -> list[dict[int, str]]:
+        """What the unknown words of translations are, by their places. Errors: ModelError where it spells none."""
+        raise ModelError(self.cannot["spell"])
 
     @property
     def parameters(self) -> int:

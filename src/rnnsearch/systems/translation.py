@@ -11,7 +11,7 @@ import torch
 from rnnsearch.config import RunConfig
 from rnnsearch.data.corpus import Row
 from rnnsearch.errors import ConfigError
-from rnnsearch.models.translation_model import TranslationModel
+from rnnsearch.models.translation_model import CharacterCounts, TranslationModel
 from rnnsearch.objectives.build import penalties
 from rnnsearch.objectives.likelihood import Likelihood, likelihood
 from rnnsearch.processes import Processes
@@ -19,7 +19,9 @@ from rnnsearch.search.decode import make_sources
 from rnnsearch.search.model_scorer import Fastest, ModelScorer, fastest
 from rnnsearch.search.posterior import posterior_attention
 from rnnsearch.search.scorer import Scorer, Sources
+from rnnsearch.search.spell import spell
 from rnnsearch.systems.build import build
+from rnnsearch.systems.characters import characters
 from rnnsearch.systems.dev_set import AlignmentErrorRate, Bleu, DevSet
 from rnnsearch.systems.system import Ability, Matrix, System
 from rnnsearch.systems.validation import Measure, Validation
@@ -38,28 +40,34 @@ class TranslationSystem(System[TranslationModel]):
         if len(config.data.sides) != 2:
             raise ConfigError(["data.source: must be one language for a translation model"])
         source, target = (len(tokenizers[side]) for side in config.data.sides)
-        return cls(build(config.model, source, target, seed, config.objective), config, tokenizers)
+        inventories = characters(config, tokenizers)
+        sizes = CharacterCounts(*(len(inventories.get(side, ())) for side in config.data.sides))
+        return cls(build(config.model, source, target, seed, config.objective, sizes), config, tokenizers)
 
     @property
     def cannot(self) -> Mapping[Ability, str]:
         decoder, kind = self.model.decoder, self.config.model.decoder.type
+        lacks: dict[Ability, str] = {}
+        if self.model.speller is None:
+            lacks["spell"] = "this needs a model with model.target_characters; it has none"
         if not decoder.attends:
-            no_attention = f"this needs a model with attention; its decoder ({kind}) has none"
-            return {"attend": no_attention, "posterior": no_attention}
-        if self.config.objective.aligns_read_words:
-            return {
-                "posterior": "posterior attention has no use for this model: its attention was trained to align the "
-                'word just read (objective.supervision.word = "read")'
-            }
-        return {}
+            lacks["attend"] = lacks["posterior"] = f"this needs a model with attention; its decoder ({kind}) has none"
+        elif self.config.objective.aligns_read_words:
+            lacks["posterior"] = (
+                "posterior attention has no use for this model: its attention was trained to align the word just read "
+                '(objective.supervision.word = "read")'
+            )
+        return lacks
 
     def objective(self) -> Likelihood:
-        return likelihood(self.config.training.label_smoothing, penalties(self.config.objective))
+        weight = self.config.objective.spelling
+        smoothing, beside = self.config.training.label_smoothing, penalties(self.config.objective)
+        return likelihood(smoothing, beside, 1.0 if weight is None else weight)
 
     def validation(
         self, rows: Sequence[Row], gold: Sequence[Links] | None, device: torch.device, processes: Processes
     ) -> Validation[TranslationModel]:
-        config, dev = self.config, DevSet(rows, self.source, self.target, processes)
+        config, dev = self.config, DevSet(rows, self, processes)
         measures: dict[str, Measure[TranslationModel] | None] = {"bleu": None}
         if config.training.dev_bleu:
             measures["bleu"] = Bleu(dev, config.data.target, config.search)
@@ -67,7 +75,7 @@ class TranslationSystem(System[TranslationModel]):
             read = config.objective.aligns_read_words
             measures["aer"] = AlignmentErrorRate(dev, gold, read, config.search.batch_sentences)
         size = config.training.batch.sentences or 64
-        return Validation(dev.held_out(likelihood(), self.direction, size, device), measures)
+        return Validation(dev.held_out(likelihood(), size, device), measures)
 
     def fastest(self, precision: str) -> Fastest:
         return fastest(self.model, precision)
@@ -76,11 +84,20 @@ class TranslationSystem(System[TranslationModel]):
         return ModelScorer(self.model)
 
     def sources(self, sentences: Sequence[Sequence[int]], device: torch.device) -> Sources:
-        return make_sources(sentences, device, name=self.config.data.one_source)
+        name = self.config.data.one_source
+        return make_sources(sentences, device, self.characters.get(name), name)
 
     def posterior(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[dict[str, Matrix]]:
         self.require("posterior")
         return posterior_attention(self.model, sources, targets, self.sources)
+
+    def spell(
+        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], beam: int
+    ) -> list[dict[int, str]]:
+        self.require("spell")
+        inventory = self.characters[self.config.data.target]
+        size = self.config.search.batch_sentences
+        return spell(self.model, inventory, sources, targets, self.sources, beam, size)
 
     def states(self, sentences: Sequence[Sequence[int]]) -> Matrix:
         if not sentences:

@@ -29,6 +29,9 @@ TYPES: dict[str, TokenizerType] = {"WordLevel": "words", "BPE": "bpe"}
 BYTE_SYMBOLS = {f"<0x{byte:02X}>": bytes([byte]) for byte in range(256)}
 """The library's names of the byte symbols of a `bpe` vocabulary."""
 
+ReplacedBy = Literal["copy", "dictionary", "spelled"]
+"""A copy of the source word, its entry in a dictionary, or the model's own spelling."""
+
 Encoded = TypeVar("Encoded")
 
 
@@ -42,7 +45,16 @@ class Replacement:
     """The source symbol that it attended to most."""
     source: str
     """The text of that."""
-    by: Literal["copy", "dictionary"]
+    by: ReplacedBy
+
+
+class Spelled(list[int]):
+    """The ids of a sentence with its unknown words, in order, each with the space before it; ids alone can take its
+    place wherever spelling does not matter."""
+
+    def __init__(self, ids: Iterable[int], unknown: Iterable[str] = ()) -> None:
+        super().__init__(ids)
+        self.unknown = list(unknown)
 
 
 @dataclass(frozen=True)
@@ -63,6 +75,20 @@ class Segmented:
     def texts(self) -> list[str]:
         """What each symbol stands for in the text, without the leading space: an unknown word is itself."""
         return [self.text[start:end] for start, end in self.offsets]
+
+    @property
+    def spelled(self) -> Spelled:
+        """Its ids, with the unknown words as they stand in the text."""
+        if not self.unknown:
+            return Spelled(self.ids)
+        each = zip(self.ids, self.offsets, strict=True)
+        return Spelled(self.ids, [self._piece(start, end) for id, (start, end) in each if id == UNK])
+
+    def _piece(self, start: int, end: int) -> str:
+        """What stands there, with the space that was left out of the offsets."""
+        piece = self.text[start:end]
+        spaced = start == 0 or self.text[start - 1] == " "
+        return f" {piece}" if not piece or (spaced and not piece[0].isspace()) else piece
 
     @property
     def unknown(self) -> bool:

@@ -65,6 +65,8 @@ class Decoder(nn.Module, ABC):
         super().__init__()
         self.readout_size: int = options.readout_size
         """R, what the output layer reads."""
+        self.state_size: int = options.size
+        """Of `Reading.state`."""
         self.state_dropout = model.dropout.state
 
     def remember(self, encoded: Encoded) -> Memory:

@@ -130,6 +130,7 @@ class LuongInputFeeding(Luong):
         super().__init__(options, model, encoder)
         self.fed_size = options.readout
         self.feeding = self.beside(options.readout)
+        self.state_size = options.readout
 
     def step(self, x: Float[Tensor, "N G"], state: LayersState, memory: Memory) -> tuple[LayersState, Reading]:
         state, reading = self._step_apart(x, state, memory)

@@ -75,7 +75,7 @@ export function describe(found, side, word, links = weights(found, side, word)) 
   const [own, others] = side === "target" ? [found.words, found.source_words] : [found.source_words, found.words];
   const named = links.slice(0, MOST).map(([n, weight]) => `${others[n]?.text ?? ""} ${linked(found) ? "" : percent(weight)}`.trim());
   const sure = side === "target" && own[word].probability != null ? `, ${percent(own[word].probability)} sure` : "";
-  const replaced = { copy: ", copied", dictionary: ", from the dictionary" }[own[word].replaced] ?? "";
+  const replaced = { copy: ", copied", dictionary: ", from the dictionary", spelled: ", spelled" }[own[word].replaced] ?? "";
   const arrow = side === "target" ? "from" : "to";
   return `${own[word].text}${sure}${replaced}${named.length ? ` · ${arrow} ${named.join(", ")}` : ""}`;
 }
