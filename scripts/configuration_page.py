@@ -195,7 +195,8 @@ def preset_row(name: str) -> list[str]:
     tables = config.preset(name)
     model, training, text = tables["model"], tables["training"], tables["text"]
     encoder, decoder, attends = model["encoder"], model["decoder"], model.get("attention", {})
-    units = "words" if text["type"] == "words" else "joint bpe" if text.get("joint") else "bpe"
+    kinds = dict.fromkeys([text["type"], text.get("target_type") or text["type"]])
+    units = ("joint " if text.get("joint") else "") + " to ".join(kinds)
     counts = [f"{text[key]:,}" for key in ("vocabulary", "target_vocabulary") if key in text]
     layers = [f"{part['layers']} x {part['size']}" if "layers" in part else part["size"] for part in (encoder, decoder)]
     sizes = [model["embedding"], *layers, *(decoder[key] for key in ("maxout", "readout") if key in decoder)]

@@ -44,6 +44,10 @@ ENCODER_OPTIONS: dict[str, list[Any]] = {
     "reduce": [1],
     "residual_from": [2],
     "reverse": [True],
+    "widths": [3],
+    "filters": [2],
+    "stride": [2],
+    "highway": [1],
 }
 DECODER_OPTIONS = {"maxout": 6, "readout": 6, "layers": 2, "transitions": 1, "slots": 3, "slot_size": 4}
 ATTENTION_OPTIONS = {

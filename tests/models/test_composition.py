@@ -49,7 +49,7 @@ def filters(p, word):
     C = [p["characters"][c] for c in word] + [np.zeros(3)] * 3
     y = []
     for w in range(1, 5):
-        H, b = p[f"filters.{w - 1}.weight"], p[f"filters.{w - 1}.bias"]
+        H, b = p[f"filters.layers.{w - 1}.weight"], p[f"filters.layers.{w - 1}.bias"]
         for f in range(2 * w):
             y.append(max(np.tanh(H[f] @ np.concatenate(C[k : k + w]) + b[f]) for k in range(len(word))))
     y = np.array(y)
@@ -110,7 +110,7 @@ def test_spelled_symbols_are_composed_and_others_looked_up(name, words, drawn):
 
 def test_a_highway_first_passes_on_what_it_reads():
     from rnnsearch.config.model import GlorotOptions
-    from rnnsearch.models.composition import Highway
+    from rnnsearch.models.convolutions import Highway
     from rnnsearch.models.initialise import Glorot, generator, initialise
 
     layer = Highway(30)

@@ -1,4 +1,4 @@
-"""Every encoder but the pyramid against a loop over its layers and positions, padding or not; its dropout."""
+"""Every encoder that merges no positions against a loop over its layers and positions, padding or not; its dropout."""
 
 from itertools import product
 
@@ -92,6 +92,7 @@ WITH_ALL = [
     {"type": "bidirectional"},
     STACKED | {"direction": "bottom", "residual_from": 3, "reverse": True},
     {"type": "pyramid", "layers": 3, "reduce": 2},
+    {"type": "convolutional", "filters": 2, "widths": 3, "stride": 2, "highway": 1},
 ]
 
 

@@ -272,11 +272,10 @@ def test_a_decoder_without_attention_refuses_what_attention_needs(refused):
             "init": {"type": "normal", "scale": 0.1, "alignment_scale": 0.1},
             "dropout": {"annotations": 0.2},
             "lexical": True,
-            "target_characters": {"size": 8},
         }
     )
     assert [fault.partition(":")[0] for fault in found] == [
-        *("model.init.alignment_scale", "model.attention", "model.lexical", "model.target_characters"),
+        *("model.init.alignment_scale", "model.attention", "model.lexical"),
         "model.dropout.annotations",
         "model.encoder.type",
     ]
@@ -299,6 +298,10 @@ def test_words_alone_are_read_and_spelled_by_their_characters(faults):
     assert [fault.partition(";")[0] for fault in faults(BASE, WORDS, READ, "objective.symmetry=1.0")] == [
         "model.source_characters: has no effect with objective.symmetry, which turns source and target about"
     ]
+    blind = faults({**BASE, "preset": "rnnencdec-small"}, READ, WRITTEN)
+    assert blind == [
+        "model.target_characters: has no effect with the rnnencdec decoder, which does not attend; remove it"
+    ]
     assert faults(BASE, WORDS, WRITTEN, "search.replace_unknown=copy") == [
         "search.replace_unknown: has no effect with a model that spells unknown words; remove it"
     ]
@@ -307,6 +310,25 @@ def test_words_alone_are_read_and_spelled_by_their_characters(faults):
     ]
     assert faults(BASE, WORDS, "model.source_characters={type='ngrams', embedding=3}") == [
         'model.source_characters.embedding: has no effect with the ngrams composition; remove it (or say "unset")'
+    ]
+
+
+def test_sides_of_different_symbols(faults):
+    mixed = ("text={type='words', target_type='bpe', joint=false}", READ)
+    assert faults(BASE, *mixed, "text.bpe_dropout=0.1") == []
+    assert [fault.partition(" ")[0] for fault in faults(BASE, *mixed, WRITTEN)] == ["model.target_characters:"]
+    assert faults(BASE, "text.target_type=characters") == [
+        "text: `joint` needs one `type` for both languages; got bpe and characters (`target_type`)"
+    ]
+    out = ("text.target_type=characters", "text.joint=false")
+    assert faults(BASE, *out, "search.max_ratio=8") == []
+    assert faults(BASE, *out) == [
+        "search.max_ratio: must be at least 5 for a target of characters: translations have so many a source symbol at "
+        "most; got 2"
+    ]
+    assert faults(BASE, "text.type=characters") == []
+    assert faults(BASE, "text.type=characters", "text.bpe_dropout=0.1") == [
+        'text.bpe_dropout: has no effect with text.type = "characters"; remove it'
     ]
 
 

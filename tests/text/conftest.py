@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from rnnsearch.text.subwords import train_bpe
+from rnnsearch.text.subwords import train_bpe, train_characters
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.words import train_words
 
@@ -77,7 +77,12 @@ def words() -> Tokenizer:
     return train_words(LINES, size=500, min_count=1)
 
 
-@pytest.fixture(scope="session", params=["words", "bpe"])
+@pytest.fixture(scope="session")
+def characters() -> Tokenizer:
+    return train_characters(LINES, size=400, min_count=1)
+
+
+@pytest.fixture(scope="session", params=["words", "bpe", "characters"])
 def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
     return request.getfixturevalue(request.param)
 

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from rnnsearch.errors import ConfigError, DataError
-from rnnsearch.text.subwords import FEW, LARGEST, SMALLEST, fitting_size, train_bpe
+from rnnsearch.text.subwords import FEW, LARGEST, SMALLEST, fitting_size, train_bpe, train_characters
 from rnnsearch.text.tokenizer import BYTE_SYMBOLS
 from rnnsearch.text.vocabulary import SPECIALS
 
@@ -25,6 +25,20 @@ sys.stdout.write(train_bpe(lines, 450, 1).fingerprint())
 def test_frequent_words_become_one_symbol():
     tokenizer = train_bpe(["the bench", "the man"] * 20, SMALLEST + 30, 2)
     assert tokenizer.segment(["the bench"])[0].symbols == ["▁the", "▁bench"]
+
+
+def test_characters_are_bpe_without_merges():
+    lines = ["the bench – the man", "größer"] * 3
+    tokenizer = train_characters(lines, SMALLEST + 30, 2)
+    assert tokenizer.segment(["the – ß"])[0].symbols == list("▁the▁–▁ß")
+    assert tokenizer.merges()[1] == [] and tokenizer.type == "bpe"
+    few = train_characters(lines, SMALLEST + 2, 2)
+    assert len(few) == SMALLEST + 2 and few.join(few.ids(["größer – 日本"])[0]) == "größer – 日本"
+    assert train_characters(lines[::-1], SMALLEST + 30, 2).fingerprint() == tokenizer.fingerprint()
+    with pytest.raises(ConfigError, match="at least"):
+        train_characters(lines, SMALLEST, 1)
+    with pytest.raises(DataError, match="characters seen 9 times"):
+        train_characters(["a b"], 400, 9)
 
 
 def test_merges_are_those_of_the_counts():

@@ -60,7 +60,6 @@ from rnnsearch.models.decoders.stack_decoders import (
     Sutskever,
 )
 from rnnsearch.models.draws import each_mask
-from rnnsearch.models.encoders import Pyramid
 from rnnsearch.models.lexical import Lexical
 from rnnsearch.models.memory import CellState, Memory
 from rnnsearch.models.stack import Stack, StackNoise, StackState
@@ -348,7 +347,7 @@ def lexical_lacks(model: TranslationModel) -> str | None:
         return "a lexical model with several heads"
     if isinstance(model.decoder, Neubig):
         return "a lexical model beside a context that is part of the state"
-    return "a lexical model over a pyramid" if isinstance(model.encoder, Pyramid) else None
+    return "a lexical model over merged positions" if model.encoder.merges else None
 
 
 def readout(step: Step, decoder: Decoder, word: int, read: Read) -> tuple[Value, ...]:

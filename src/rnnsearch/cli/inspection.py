@@ -87,7 +87,10 @@ def _table(title: str, columns: Sequence[str], rows: Rows) -> Table:
 
 def _model(system: System[Any], folder: Path) -> dict[str, str]:
     config, model = system.config, system.config.model
-    units = "words" if config.text.type == "words" else "subwords (BPE), " + ("joint" if config.text.joint else "apart")
+    shown = {"words": "words", "bpe": "subwords (BPE)", "characters": "characters"}
+    units = " to ".join(dict.fromkeys(shown[kind] for kind in config.text.types))
+    if config.text.types != ("words", "words"):
+        units += ", joint" if config.text.joint else ", apart"
     megabytes = (folder / WEIGHTS).stat().st_size / 1e6
     return {
         "Languages": f"{config.data.source} → {config.data.target}",

@@ -113,19 +113,25 @@ class DataConfig(Table):
         return source
 
 
+TextType = Literal["words", "bpe", "characters"]
+
+
 class TextConfig(Table):
     """`[text]`: how raw text becomes symbols. See [Data](data.md#words-or-subwords)."""
 
-    type: Literal["words", "bpe"] = "bpe"
-    """Whole words (the papers), or byte-pair encoding."""
+    type: TextType = "bpe"
+    """Whole words (the papers), byte-pair encoding, or characters."""
+    target_type: TextType | None = None
+    """That of the target side, where it is another. Not with `joint`."""
     vocabulary: Annotated[int, Field(ge=8, le=MOST)] | None = None
     """Symbols a side, the four special ones included; with `joint`, of both sides together. `bpe` needs 249 or more (a
     symbol a byte, and room to merge). Fewer are used where the text has fewer. Without it 8,000, or with `bpe` fewer
-    [for a small corpus](data.md#words-or-subwords)."""
+    [for a small corpus](data.md#words-or-subwords). Of `characters` it is the most there may be: rarer ones are spelled
+    in bytes, as with `bpe`."""
     target_vocabulary: Annotated[int, Field(ge=8, le=MOST)] | None = None
     """Symbols of the target side, where it has another number of them. Not with `joint`."""
     joint: bool | None = None
-    """One vocabulary for both languages. Only with `bpe`."""
+    """One vocabulary for both languages. Not with `words`."""
     min_count: Size = 1
     """A rarer word, character or merge stays out of the vocabulary."""
     bpe_dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
@@ -137,4 +143,12 @@ class TextConfig(Table):
     def _one_vocabulary(self) -> TextConfig:
         if self.joint and self.target_vocabulary is not None:
             raise ValueError("`target_vocabulary` has no effect with `joint`: both languages have one vocabulary")
+        if self.joint and self.types[0] != self.types[1]:
+            got = " and ".join(self.types)
+            raise ValueError(f"`joint` needs one `type` for both languages; got {got} (`target_type`)")
         return self
+
+    @property
+    def types(self) -> tuple[TextType, TextType]:
+        """Of the sources, and of the target."""
+        return self.type, self.target_type or self.type

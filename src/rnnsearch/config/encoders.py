@@ -124,6 +124,25 @@ class PyramidOptions(_Layered):
         return self
 
 
+class ConvolutionalOptions(EncoderConfig):
+    """Filters over windows of symbols, the most of each in every segment, highway layers, and two recurrent layers, one
+    a direction, over the segments (Lee et al. 2017). For characters."""
+
+    type: Literal["convolutional"] = "convolutional"
+    widths: Annotated[int, Field(ge=1, le=20)] = 8
+    """Windows are of 1 to so many symbols."""
+    filters: Size
+    """Filters of each width."""
+    stride: Annotated[int, Field(ge=1, le=20)] = 5
+    """Symbols of a segment."""
+    highway: Annotated[int, Field(ge=0, le=100)] = 4
+    """Highway layers."""
+
+    @property
+    def layer_sizes(self) -> tuple[int, ...]:
+        return (2 * self.size,)
+
+
 ENCODERS: dict[str, type[EncoderConfig]] = by_name(
-    BidirectionalOptions, UnidirectionalOptions, StackedOptions, PyramidOptions
+    BidirectionalOptions, UnidirectionalOptions, StackedOptions, PyramidOptions, ConvolutionalOptions
 )

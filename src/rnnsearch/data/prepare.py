@@ -23,6 +23,7 @@ import numpy.typing as npt
 from rnnsearch.align import aligner
 from rnnsearch.align.aligner import Aligner, Pair, learn_aligner
 from rnnsearch.config import DataConfig, RunConfig, TextConfig
+from rnnsearch.config.data import TextType
 from rnnsearch.data import catalog
 from rnnsearch.data.cleaning import DUPLICATE, EXAMPLES, Tally, first_of_each
 from rnnsearch.data.corpus import check_files, read_rows
@@ -57,13 +58,15 @@ from rnnsearch.data.workers import Pool, cores
 from rnnsearch.errors import ConfigError, DataError, did_you_mean
 from rnnsearch.files import atomic_folder
 from rnnsearch.text.alignments import format_pharaoh, parse_pharaoh
-from rnnsearch.text.subwords import LARGEST, bpe_from_counts, fitting_size
+from rnnsearch.text.subwords import LARGEST, bpe_from_counts, characters_from_counts, fitting_size
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.words import count_words_in, forget_rare, words_from_counts
 
 SMALL = 20
 """Of a small corpus one pair in so many is split off for dev, and as many for test, where no number is given."""
 
+MAKE = {"words": words_from_counts, "bpe": bpe_from_counts, "characters": characters_from_counts}
+"""From the stretches between spaces to a tokenizer, of `[text] type`."""
 ALIGNED_ALONE = 200_000
 """Characters of a side below which starting processes for the aligner would take longer than learning it."""
 
@@ -84,7 +87,7 @@ def prepare(
     counts, no pair left, too few sentences to split, a folder that holds something else;
     RnnsearchError for a full disk.
     """
-    if config.text.joint and config.text.type == "words":
+    if config.text.joint and "words" in config.text.types:
         raise ConfigError(['text.joint: has no effect with text.type = "words"; remove it'])
     if config.data.alignments is not None and len(config.data.sides) != 2:
         raise ConfigError([f"data.alignments: must be of two sides; got {len(config.data.sides)}"])
@@ -314,19 +317,20 @@ class _HeldOut:
 
 def _tokenizers(config: TextConfig, stretches: dict[str, Counter[str]], folder: Path) -> dict[str, Tokenizer]:
     """The sides' tokenizers, saved; the last is the target's."""
-    make = {"words": words_from_counts, "bpe": bpe_from_counts}[config.type]
-    usual = fitting_size([*stretches.values()]) if config.type == "bpe" else LARGEST
-    vocabulary = usual if config.vocabulary is None else config.vocabulary
+    fitting = fitting_size([*stretches.values()])
+
+    def made(kind: TextType, counts: Counter[str], given: int | None) -> Tokenizer:
+        usual = fitting if kind == "bpe" else LARGEST
+        return MAKE[kind](counts, usual if given is None else given, config.min_count)
+
+    of_sources, of_target = config.types
     if config.joint:
-        joint = make(sum(stretches.values(), Counter()), vocabulary, config.min_count)
+        joint = made(of_target, sum(stretches.values(), Counter()), config.vocabulary)
         tokenizers = dict.fromkeys(stretches, joint)
     else:
-        sizes = [vocabulary] * len(stretches)
-        sizes[-1] = config.target_vocabulary or vocabulary
-        tokenizers = {
-            side: make(counts, size, config.min_count)
-            for (side, counts), size in zip(stretches.items(), sizes, strict=True)
-        }
+        *sources, target = stretches
+        tokenizers = {side: made(of_sources, stretches[side], config.vocabulary) for side in sources}
+        tokenizers[target] = made(of_target, stretches[target], config.target_vocabulary or config.vocabulary)
     for side, tokenizer in tokenizers.items():
         tokenizer.save(folder / prepared_tokenizer(side))
     return tokenizers

@@ -25,6 +25,7 @@ from rnnsearch.data.links import LINK_TYPE
 from rnnsearch.data.parallel import Documents, ParallelIds
 from rnnsearch.data.partitions import Part
 from rnnsearch.data.ragged import ENDS, Ragged
+from rnnsearch.data.spelling import CODES
 from rnnsearch.errors import DataError
 from rnnsearch.text.alignments import Links, read_pharaoh
 from rnnsearch.text.tokenizer import Tokenizer
@@ -37,9 +38,6 @@ FACTS = "prepared.json"
 REPORT = "cleaning.json"
 DOCUMENTS = "train.documents"
 DOCUMENT_TYPE = "<u4"
-
-
-CODE_TYPE = "<u4"
 
 
 def unknown_words(side: str) -> str:
@@ -111,7 +109,7 @@ class Prepared:
             if self.facts["lacking"][side]:  # a sentence that is there has a symbol at least
                 present[side] = sides[side].lengths(np.arange(len(sides[side]))) > 0
         for side in self.facts["spelled"]:
-            unknown[side] = Ragged.open(self.folder / unknown_words(side), CODE_TYPE)
+            unknown[side] = Ragged.open(self.folder / unknown_words(side), CODES.str)
         documents = None
         if self.facts["documents"]:
             table = np.memmap(self.folder / DOCUMENTS, dtype=DOCUMENT_TYPE, mode="r").reshape(-1, 2)

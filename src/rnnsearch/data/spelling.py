@@ -21,8 +21,10 @@ NOTHING, UNKNOWN = PAD, UNK
 can be searched for like a sentence."""
 LONGEST = 50
 """Characters of a symbol that are read or written; what is longer (an address, a rule of dashes) is cut."""
-END = "\U0010ffff"
-"""What ends each word where words are kept one after the other; no character of any script."""
+CODES = np.dtype("<u4")
+"""What code points are kept as."""
+END = 0x110000
+"""What ends each word where words are kept one after the other: the number after that of the last character."""
 
 
 class Characters:
@@ -78,14 +80,19 @@ class Characters:
 
 
 def codes(rows: Iterable[Sequence[str]]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint64]]:
-    """Rows of words as code points one after the other, each word ended, and how many code points each row has."""
-    texts = ["".join(f"{word}{END}" for word in words) for words in rows]
-    flat = np.frombuffer("".join(texts).encode("utf-32-le"), dtype="<u4")
-    return flat, np.array([len(text) for text in texts], dtype=np.uint64)
+    """Rows of words as code points one after the other, each word ended by END, and how many numbers each row has."""
+    flat, sizes = [np.zeros(0, dtype=CODES)], []
+    for words in rows:
+        flat += [np.append(np.frombuffer(word.encode("utf-32-le"), dtype=CODES), CODES.type(END)) for word in words]
+        sizes.append(sum(len(word) + 1 for word in words))
+    return np.concatenate(flat), np.array(sizes, dtype=np.uint64)
 
 
 def words_of_codes(kept: Ragged, rows: Integers) -> list[list[str]]:
     """The words of some rows that are kept as `codes` gives them."""
     flat, of, _ = kept.values(rows)
-    texts = np.split(flat.astype("<u4"), np.searchsorted(of, np.arange(1, len(rows))))
-    return [text.tobytes().decode("utf-32-le").split(END)[:-1] for text in texts]
+    ends = np.flatnonzero(flat == END)
+    found: list[list[str]] = [[] for _ in rows]
+    for begin, end, row in zip(np.append(0, ends + 1).tolist(), ends.tolist(), of[ends].tolist(), strict=False):
+        found[row].append(flat[begin:end].astype(CODES).tobytes().decode("utf-32-le"))
+    return found

@@ -23,6 +23,7 @@ from rnnsearch.config.characters import (
 )
 from rnnsearch.data.spelling import NOTHING
 from rnnsearch.models.cells import LSTM
+from rnnsearch.models.convolutions import Filters, highways
 from rnnsearch.models.embeddings import Embedding
 from rnnsearch.models.initialise import parameter
 from rnnsearch.models.linear import Linear
@@ -88,25 +89,7 @@ class BothStates(Composition):
         return joined
 
 
-class Highway(nn.Module):
-    """z = t * g(W_H y + b_H) + (1 - t) * y,  t = sigmoid(W_T y + b_T), g = ReLU (Kim et al. 2016, eq. 8); b_T begins
-    at -2, so that a layer first passes y on."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.change = Linear(size, size)
-        """W_H and b_H."""
-        self.gate = Linear(size, size, bias=False)
-        """W_T."""
-        self.gate_bias = parameter(-2.0, size)
-
-    def forward(self, y: Float[Tensor, "S F"]) -> Float[Tensor, "S F"]:
-        """One layer."""
-        t = torch.sigmoid(self.gate(y) + self.gate_bias)
-        return t * torch.relu(self.change(y)) + (1 - t) * y
-
-
-class Filters(Composition):
+class Convolution(Composition):
     """y_f = max_k tanh(<C[k : k + w], H_f> + b_f) over windows of w = 1, 2, ... characters (Kim et al. 2016, eq. 5 and
     6), then highway layers, then a linear layer to the size of a word's vector.
 
@@ -118,25 +101,16 @@ class Filters(Composition):
     def __init__(self, options: CNNOptions, characters: int, size: int) -> None:
         super().__init__(options, characters, size)
         self.characters = parameter("embedding", characters, options.embedding)
-        widths = range(1, options.widths + 1)
-        self.filters = nn.ModuleList(Linear(w * options.embedding, w * options.filters) for w in widths)
-        """H and b of each width."""
-        found = options.filters * sum(widths)
-        self.highway = nn.ModuleList(Highway(found) for _ in range(options.highway))
-        self.join = Linear(found, size)
+        counts = {w: w * options.filters for w in range(1, options.widths + 1)}
+        self.filters = Filters(options.embedding, counts, centred=False)
+        self.highway = highways(self.filters.size, options.highway)
+        self.join = Linear(self.filters.size, size)
 
     def forward(self, words: Words) -> Vectors:
         beyond = (words == NOTHING).unsqueeze(-1)
         x = functional.embedding(words, self.characters).masked_fill(beyond, 0.0)
-        found = []
-        for w, layer in enumerate(self.filters, start=1):
-            windows = functional.pad(x, (0, 0, 0, w - 1)).unfold(1, w, 1)  # [S, L, e, w]
-            y = torch.tanh(layer(windows.transpose(2, 3).flatten(2)))
-            found.append(y.masked_fill(beyond, -1.0).amax(1))
-        y = torch.cat(found, dim=-1)
-        for layer in self.highway:
-            y = layer(y)
-        joined: Tensor = self.join(y)
+        y = torch.tanh(self.filters(x)).masked_fill(beyond, -1.0).amax(1)
+        joined: Tensor = self.join(self.highway(y))
         return joined
 
 
@@ -163,7 +137,7 @@ class NGrams(Composition):
         return total
 
 
-COMPOSITIONS: dict[str, type[Composition]] = {c.name: c for c in (LastState, BothStates, Filters, NGrams)}
+COMPOSITIONS: dict[str, type[Composition]] = {c.name: c for c in (LastState, BothStates, Convolution, NGrams)}
 
 
 class ComposedEmbedding(Embedding):

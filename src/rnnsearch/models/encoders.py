@@ -1,7 +1,7 @@
 """Encoders: embedded source words to annotations, and to the states that a bridge reads.
 
-Of one layer (`Unidirectional`, `Bidirectional`), and of several: `Stacked`, of any depth, and `Pyramid`, for long or
-character sources.
+Of one layer (`Unidirectional`, `Bidirectional`), and of several: `Stacked`, of any depth, and `Pyramid` and
+`Convolutional`, for long or character sources.
 """
 
 from __future__ import annotations
@@ -14,8 +14,15 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from rnnsearch.config import DropoutConfig, EncoderConfig
-from rnnsearch.config.encoders import BidirectionalOptions, PyramidOptions, StackedOptions, UnidirectionalOptions
+from rnnsearch.config.encoders import (
+    BidirectionalOptions,
+    ConvolutionalOptions,
+    PyramidOptions,
+    StackedOptions,
+    UnidirectionalOptions,
+)
 from rnnsearch.models.cells import CELLS
+from rnnsearch.models.convolutions import Filters, highways
 from rnnsearch.models.draws import Draws, dropout, sequence_mask
 from rnnsearch.models.memory import CellState, Encoded, Origin, StateShape
 
@@ -25,6 +32,8 @@ class Encoder(nn.Module, ABC):
     that of `Encoded.summary`."""
 
     name: ClassVar[str]
+    merges: ClassVar[bool] = False
+    """Whether an annotation may be of several source positions (`Encoded.origin`)."""
 
     def __init__(self, options: Any, embedding: int, dropout: DropoutConfig | None = None) -> None:
         super().__init__()
@@ -152,12 +161,40 @@ class Pyramid(_Layered):
     """
 
     name = "pyramid"
+    merges = True
 
     def __init__(self, options: PyramidOptions, embedding: int, dropout: DropoutConfig | None = None) -> None:
         super().__init__(options, embedding, dropout, options.layers - options.reduce)
 
     def forward(self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Encoded:
         return super().forward(x, mask, draws)._replace(origin=origin(mask, 2 ** (len(self.layers) - self.full)))
+
+
+class Convolutional(Encoder):
+    """Lee et al. 2017, "Fully character-level neural machine translation without explicit segmentation", section 4.1:
+
+    y_j = ReLU(<X[j - w/2 : j + w/2], H_f> + b_f) of every width w and filter f, the most of it in each segment of
+    `stride` positions, highway layers, and a bidirectional recurrent layer over the segments.
+    """
+
+    name = "convolutional"
+    merges = True
+
+    def __init__(self, options: ConvolutionalOptions, embedding: int, dropout: DropoutConfig | None = None) -> None:
+        super().__init__(options, embedding, dropout)
+        self.stride = options.stride
+        self.filters = Filters(embedding, dict.fromkeys(range(1, options.widths + 1), options.filters), centred=True)
+        self.highway = highways(self.filters.size, options.highway)
+        both_ways = BidirectionalOptions(cell=options.cell, size=options.size)
+        self.reader = Bidirectional(both_ways, self.filters.size, dropout)
+
+    def forward(self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Encoded:
+        beyond, rest = (~mask).unsqueeze(-1), -x.shape[1] % self.stride
+        y = torch.relu(self.filters(x.masked_fill(beyond, 0.0))).masked_fill(beyond, 0.0)
+        segments = nn.functional.pad(y, (0, 0, 0, rest)).unflatten(1, (-1, self.stride)).amax(2)
+        real = nn.functional.pad(mask, (0, rest)).unflatten(1, (-1, self.stride)).any(-1)
+        encoded: Encoded = self.reader(self.highway(segments), real, draws)
+        return encoded._replace(origin=origin(mask, self.stride))
 
 
 def merged(
@@ -192,4 +229,6 @@ def turned(x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"]) -> Float[Tensor
     return x.gather(1, order[:, :, None].expand_as(x))
 
 
-ENCODERS: dict[str, type[Encoder]] = {c.name: c for c in (Bidirectional, Unidirectional, Stacked, Pyramid)}
+ENCODERS: dict[str, type[Encoder]] = {
+    c.name: c for c in (Bidirectional, Unidirectional, Stacked, Pyramid, Convolutional)
+}

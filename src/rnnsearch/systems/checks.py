@@ -19,6 +19,9 @@ from rnnsearch.models.decoders.table import DECODERS
 from rnnsearch.models.encoders import shapes
 from rnnsearch.models.memory import StateShape
 
+LETTERS = 5
+"""Characters that a word or subword has, or fewer, in most languages."""
+
 
 def check(config: RunConfig) -> list[str]:
     """Every fault in the combinations of a config, each with its dotted path; empty if none."""
@@ -30,6 +33,7 @@ def check(config: RunConfig) -> list[str]:
         *_aligned(config),
         *_dev_set(config),
         *_limits(config),
+        *_letters(config),
         *check_unknown(config),
     ]
 
@@ -120,6 +124,15 @@ def _dev_set(config: RunConfig) -> list[str]:
     return [f"{path}: needs a dev set; give data.dev or data.dev_size" for path, used in needing.items() if used]
 
 
+def _letters(config: RunConfig) -> list[str]:
+    """A translation into characters has many for each word or subword that it is of."""
+    letters = [kind == "characters" for kind in config.text.types]
+    if letters != [False, True] or config.search.max_ratio >= LETTERS:
+        return []
+    must = f"must be at least {LETTERS} for a target of characters: translations have so many a source symbol at most"
+    return [f"search.max_ratio: {must}; got {config.search.max_ratio:g}"]
+
+
 def _limits(config: RunConfig) -> list[str]:
     """A schedule that ends with the run needs to know its end."""
     training = config.training
@@ -134,9 +147,10 @@ def check_unknown(config: RunConfig) -> list[str]:
     search, kind, path = config.search, config.search.replace_unknown, "search.replace_unknown"
     faults = []
     if kind != "none":
-        subwords = f'text.type = "{config.text.type}", whose vocabulary has a symbol for every text'
+        other = next((kind for kind in config.text.types if kind != "words"), "words")
+        subwords = f'text.type = "{other}", whose vocabulary has a symbol for every text'
         faults += _unseeing(config.model, {path: True})
-        faults += _idle(subwords, {path: config.text.type != "words"})
+        faults += _idle(subwords, {path: other != "words"})
     if kind == "copy":
         faults += _idle("a model that spells unknown words", {path: config.model.target_characters is not None})
     if kind == "dictionary" and search.dictionary is None:
@@ -252,19 +266,22 @@ def _ties(config: RunConfig) -> list[str]:
         faults.append(f"{shares}, so {must}; got {size}")
     if model.tie == "all" and not text.joint:
         faults.append('model.tie: "all" needs one vocabulary for both languages: set text.joint = true')
-    only_bpe = {"text.joint": bool(text.joint), "text.bpe_dropout": text.bpe_dropout > 0}
-    return faults + (_idle('text.type = "words"', only_bpe) if text.type == "words" else [])
+    if "words" in text.types:
+        faults += _idle('text.type = "words"', {"text.joint": bool(text.joint)})
+    if "bpe" not in text.types:
+        faults += _idle(f'text.type = "{text.type}"', {"text.bpe_dropout": text.bpe_dropout > 0})
+    return faults
 
 
 def _spelled(config: RunConfig) -> list[str]:
     """Words alone have characters, and the spelling of some a weight."""
     model, objective, faults = config.model, config.objective, []
-    used = {
-        "model.source_characters": model.source_characters is not None,
-        "model.target_characters": model.target_characters is not None,
-    }
-    if config.text.type != "words":
-        faults += _idle(f'text.type = "{config.text.type}", whose symbols can spell every word', used)
+    of_sides = model.source_characters, model.target_characters
+    names = "model.source_characters", "model.target_characters"
+    used = {name: options is not None for name, options in zip(names, of_sides, strict=True)}
+    for name, kind in zip(names, config.text.types, strict=True):
+        if kind != "words":
+            faults += _idle(f'text.type = "{kind}", whose symbols can spell every word', {name: used[name]})
     if objective.symmetry is not None:
         faults += _idle("objective.symmetry, which turns source and target about", used)
     if model.target_characters is None:

@@ -52,17 +52,13 @@ def bpe_from_counts(chunks: Counter[str], size: int, min_count: int) -> Tokenize
     Of more than `ENOUGH` stretches, all counts are divided so that `ENOUGH` are left, and what then occurs less than
     half a time is left out: learning takes time by the length of the text, and hardly changes.
     """
-    if size < SMALLEST + 2:
-        raise ConfigError([f"text.vocabulary: must be at least {SMALLEST + 2} with bpe (a symbol a byte); got {size}"])
+    _require_room(size)
     share = ENOUGH / max(chunks.total(), 1)
     if share < 1:
         chunks = Counter({chunk: scaled for chunk, n in chunks.items() if (scaled := round(n * share))})
         min_count = max(1, round(min_count * share))
     alphabet = _alphabet(chunks, min_count, room=(size - SMALLEST) // 2)
-    if not alphabet:
-        raise DataError(f"the training text must hold characters seen {min_count} times or more; got none")
-    ascii_bytes = sorted(set(range(128)) - {ord(c) for c in alphabet})
-    fixed = [*SPECIALS, *(f"<0x{byte:02X}>" for byte in (*ascii_bytes, *_BEYOND_ASCII))]
+    fixed = _fixed(alphabet)
     trainer = trainers.BpeTrainer(
         vocab_size=size,
         min_frequency=min_count,
@@ -76,7 +72,35 @@ def bpe_from_counts(chunks: Counter[str], size: int, min_count: int) -> Tokenize
     # Training registers the special symbols as "added", which are found in raw text: begin anew without them.
     trained = json.loads(core.to_str())["model"]
     merges = [(left, right) for left, right in trained["merges"]]
-    model = models.BPE(vocab=trained["vocab"], merges=merges, byte_fallback=True, unk_token=SPECIALS[UNK])
+    return _assembled(trained["vocab"], merges)
+
+
+def train_characters(lines: Iterable[str], size: int, min_count: int) -> Tokenizer:
+    """A tokenizer whose symbols are characters, those that occur `min_count` times or more, as many as there is room
+    for, the space among them; others are spelled in bytes. It is `train_bpe`'s without merges. Errors: as there."""
+    return characters_from_counts(count_chunks(lines), size, min_count)
+
+
+def characters_from_counts(chunks: Counter[str], size: int, min_count: int) -> Tokenizer:
+    """As `train_characters`, of a text with these stretches between spaces."""
+    _require_room(size)
+    alphabet = _alphabet(chunks, min_count, room=size - SMALLEST)
+    return _assembled({symbol: id for id, symbol in enumerate([*_fixed(alphabet), *alphabet])}, [])
+
+
+def _require_room(size: int) -> None:
+    if size < SMALLEST + 2:
+        raise ConfigError([f"text.vocabulary: must be at least {SMALLEST + 2} with bpe (a symbol a byte); got {size}"])
+
+
+def _fixed(alphabet: list[str]) -> list[str]:
+    """The special symbols and those of bytes, beside these characters."""
+    ascii_bytes = sorted(set(range(128)) - {ord(c) for c in alphabet})
+    return [*SPECIALS, *(f"<0x{byte:02X}>" for byte in (*ascii_bytes, *_BEYOND_ASCII))]
+
+
+def _assembled(vocabulary: dict[str, int], merges: list[tuple[str, str]]) -> Tokenizer:
+    model = models.BPE(vocab=vocabulary, merges=merges, byte_fallback=True, unk_token=SPECIALS[UNK])
     return Tokenizer.assemble(model, PIECES)
 
 
@@ -89,6 +113,8 @@ def _alphabet(chunks: Counter[str], min_count: int, room: int) -> list[str]:
             counts[character] += n
     frequent = [c for c, n in counts.items() if n >= max(min_count, 1)]
     beyond = sorted((c for c in frequent if not c.isascii()), key=lambda c: (-counts[c], c))
+    if not frequent:
+        raise DataError(f"the training text must hold characters seen {min_count} times or more; got none")
     return sorted([c for c in frequent if c.isascii()] + beyond[:room])
 
 

@@ -143,10 +143,10 @@ def _characters(config: RunConfig, prepared: Prepared) -> dict[str, Characters]:
 
 def _segments(config: RunConfig, prepared: Prepared) -> dict[str, Segments]:
     """How sides are segmented anew in each epoch, where they are."""
-    dropout = config.text.bpe_dropout
-    return (
-        {name: MergeDropout(tokenizer, dropout) for name, tokenizer in prepared.tokenizers.items()} if dropout else {}
-    )
+    dropout, (of_sources, of_target) = config.text.bpe_dropout, config.text.types
+    kinds = dict.fromkeys(config.data.sources, of_sources) | {config.data.target: of_target}
+    cut = [name for name, kind in kinds.items() if kind == "bpe" and dropout]
+    return {name: MergeDropout(prepared.tokenizers[name], dropout) for name in cut}
 
 
 def _agree(trainer: Trainer[Any], prepared: Prepared, processes: Processes) -> None:

@@ -1,10 +1,10 @@
-"""The pyramid against a loop of the paper, and its attention put back onto the source positions."""
+"""Encoders that merge positions against loops of the papers, and their attention put back onto source positions."""
 
 import numpy as np
 import pytest
 import torch
 
-from rnnsearch.config.encoders import PyramidOptions
+from rnnsearch.config.encoders import ConvolutionalOptions, PyramidOptions
 from rnnsearch.models.encoders import ENCODERS, origin
 from rnnsearch.models.memory import Memory
 from rnnsearch.tensors import lengths_mask
@@ -38,6 +38,39 @@ def test_annotations_are_the_papers(layers, reduce, drawn, numbers):
         assert encoded.mask[b].tolist() == [k < len(rows) for k in range(encoded.mask.shape[1])]
         close(encoded.annotations[b, : len(rows)], np.stack(rows))
         close(encoded.summary[b], summary)
+
+
+@pytest.mark.parametrize("stride", [1, 3])
+def test_a_convolutional_encoder_is_the_papers(stride, drawn, numbers):
+    """Lee et al. 2017, section 4.1, sentence by sentence without padding."""
+    options = ConvolutionalOptions(cell="gru", size=4, widths=4, filters=2, stride=stride, highway=2)
+    encoder, p = drawn(ENCODERS["convolutional"](options, 3))
+    assert options.annotation_size == encoder.annotation_size == 8
+    x = numbers(4, 7, 3)
+    encoded = encoder(x, MASK)
+    for b, length in enumerate(LENGTHS):
+        real = x[b, :length].numpy()
+        y = np.zeros((length, 8))
+        for w in range(1, 5):
+            H, bias = p[f"filters.layers.{w - 1}.weight"], p[f"filters.layers.{w - 1}.bias"]
+            for j in range(length):
+                begin = j - (w - 1) // 2
+                window = [real[k] if 0 <= k < length else np.zeros(3) for k in range(begin, begin + w)]
+                for f in range(2):
+                    y[j, 2 * (w - 1) + f] = max(0.0, H[f] @ np.concatenate(window) + bias[f])
+        rows = [y[begin : begin + stride].max(0) for begin in range(0, length, stride)]
+        for layer in range(2):
+            own = within(p, f"highway.{layer}")
+            for number, row in enumerate(rows):
+                t = [paper.sigma(own["gate.weight"][k] @ row + own["gate_bias"][k]) for k in range(8)]
+                changed = [max(0.0, own["change.weight"][k] @ row + own["change.bias"][k]) for k in range(8)]
+                rows[number] = np.array([t[k] * changed[k] + (1 - t[k]) * row[k] for k in range(8)])
+        annotations, summary, final = paper.encode("gru", within(p, "reader"), rows, 4, True)
+        close(encoded.annotations[b, : len(rows)], annotations)
+        close(encoded.summary[b], summary)
+        close(encoded.finals[0].h[b], final[0])
+        assert encoded.mask[b].tolist() == [k < len(rows) for k in range(encoded.mask.shape[1])]
+        assert encoded.origin.position[b].tolist() == [j // stride for j in range(7)]
 
 
 @pytest.mark.parametrize("each", [2, 4])
