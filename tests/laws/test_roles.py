@@ -7,16 +7,19 @@ import pytest
 import torch
 from torch import nn
 
-from rnnsearch.config import ObjectiveConfig
+from rnnsearch.config import ModelConfig, ObjectiveConfig
 from rnnsearch.config.model import GlorotOptions
+from rnnsearch.models.composition import COMPOSITIONS
 from rnnsearch.models.initialise import Init, generator, initialise
+from rnnsearch.models.translation_model import CharacterCounts
 from rnnsearch.systems.build import build
 
 IS = [
     (r"\.score\.((query|key|first|filter)\.)?weight$|\.feature_weights\.\d\.weight$", "alignment"),
     (r"\.score\.vector$", "alignment_vector"),
     (r"\.recurrent(_gates)?\.weight$", "recurrent"),
-    (r"_embedding\.weight$|^output\.weight$", "embedding"),
+    (r"_embedding\.weight$|(^|\.)output\.weight$|\.(characters|vectors)$", "embedding"),
+    (r"\.gate_bias$", -2.0),
     (r"\.gain$", 1.0),
     (r"\.norm\w*\.(\d\.)?bias$", 0.0),
     (r"^auxiliary\.fertility\.moments\.weight$|^auxiliary\.baseline\.linear\.weight$", 0.0),
@@ -101,3 +104,11 @@ def test_a_parameter_without_a_role_is_an_error(choices):
     model.decoder.more = nn.Linear(2, 3)
     with pytest.raises(AssertionError, match=r"decoder\.more\.weight has no role"):
         initialise(model, Marks(GlorotOptions(), generator(1)))
+
+
+@pytest.mark.parametrize("composition", COMPOSITIONS)
+def test_of_characters(composition, plainest):
+    config = plainest("bahdanau", None)
+    tables = {"source_characters": {"type": composition}, "target_characters": {"size": 5}}
+    model = ModelConfig.model_validate(config.model.model_dump() | tables)
+    assert_drawn(build(model, 12, 12, seed=1, characters=CharacterCounts(9, 9)))
