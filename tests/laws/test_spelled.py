@@ -139,6 +139,18 @@ def test_native_search_reads_spelled_words_too(decoder, words, hybrid):
         assert one.token_scores == pytest.approx(other.token_scores, abs=1e-3)
 
 
+@pytest.mark.parametrize("composition", SOURCE_CHARACTERS)
+def test_what_search_reads_is_composed_once_and_equal(composition, hybrid):
+    model = hybrid("bahdanau", composition).double()
+    settled = model.with_source_embedding(model.source_embedding.settled(READ.known))
+    assert settled.source_embedding is not model.source_embedding and settled.encoder is model.encoder
+    symbols = batch_of().source.symbols
+    torch.testing.assert_close(settled.source_embedding(symbols), model.source_embedding(symbols))
+    for some in ([2], [0, 1]):
+        one, other = (m.encode(batch_of(some).sources)["source"].annotations for m in (model, settled))
+        torch.testing.assert_close(one, other)
+
+
 def test_a_batch_spells_each_symbol_once_whatever_becomes_of_the_batch():
     texts = ["the zebras saw the gnu", "the gnu", "the cat saw the the"]
     sources = [s.spelled for s in WORDS.segment(texts)]

@@ -43,6 +43,11 @@ class Characters:
     def __len__(self) -> int:
         return len(SPECIALS) + len(self._shown)
 
+    @property
+    def known(self) -> Tensor | None:
+        """The characters [S, L] of the known words, in the order of their ids; None where they are not spelled."""
+        return None if self._known is None else torch.from_numpy(self._known.astype(np.int64))
+
     def text(self, numbers: Sequence[int]) -> str:
         """What numbers spell; specials spell nothing."""
         return "".join(self._shown[number - len(SPECIALS)] for number in numbers if number >= len(SPECIALS))

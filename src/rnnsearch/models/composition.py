@@ -28,7 +28,7 @@ from rnnsearch.models.embeddings import Embedding
 from rnnsearch.models.initialise import parameter
 from rnnsearch.models.linear import Linear
 from rnnsearch.symbols import Symbols
-from rnnsearch.text.vocabulary import SPECIALS
+from rnnsearch.text.vocabulary import SPECIALS, UNK
 
 Words = Int[Tensor, "S L"]
 Vectors = Float[Tensor, "S E"]
@@ -140,6 +140,10 @@ class NGrams(Composition):
 COMPOSITIONS: dict[str, type[Composition]] = {c.name: c for c in (LastState, BothStates, Convolution, NGrams)}
 
 
+AT_ONCE = 4096
+"""Known words that are composed together."""
+
+
 class ComposedEmbedding(Embedding):
     """The vectors of words by their characters; of other symbols (EOS, and known words where unknown ones alone are
     composed) from a table."""
@@ -155,3 +159,27 @@ class ComposedEmbedding(Embedding):
         listed = super().forward(Symbols(symbols.ids.masked_fill(spelled, 0)))
         composed = functional.embedding(spelling.which, self.composition(spelling.characters).to(listed.dtype))
         return torch.where(spelled.unsqueeze(-1), composed, listed)
+
+    def settled(self, known: Words) -> SettledEmbedding:
+        """What search reads instead, where the weights no longer change; `known`: the characters of the known words."""
+        return SettledEmbedding(self, known)
+
+
+class SettledEmbedding(ComposedEmbedding):
+    """The twin of an embedding that composes all words, without gradients: known ones are composed once and for all."""
+
+    def __init__(self, whole: ComposedEmbedding, known: Words) -> None:
+        nn.Module.__init__(self)
+        self.composition, self.zero_bos = whole.composition, whole.zero_bos
+        with torch.no_grad():
+            vectors = [self.composition(words) for words in known.to(whole.weight.device).split(AT_ONCE)]
+            self.weight = nn.Parameter(torch.cat([whole.weight, *vectors]), requires_grad=False)
+
+    def forward(self, symbols: Symbols) -> Float[Tensor, "*rows E"]:
+        spelling = symbols.spelling
+        assert spelling is not None, "words are composed of characters, which must be given"
+        x = functional.embedding(symbols.ids, self.weight)
+        places = ((symbols.ids == UNK) & (spelling.which > 0)).nonzero(as_tuple=True)
+        words, which = spelling.which[places].unique(return_inverse=True)
+        composed = self.composition(spelling.characters[words])
+        return x.index_put(places, composed[which].to(x.dtype))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -92,6 +93,12 @@ class TranslationModel(nn.Module):
         if config.target_characters is not None:
             context = config.decoder.attended_size(self.encoder.annotation_size)
             self.speller = Speller(config.target_characters, characters.target, self.decoder.state_size, context)
+
+    def with_source_embedding(self, embedding: Embedding) -> TranslationModel:
+        """A model of the same parts but that one."""
+        other = copy.copy(self)
+        other._modules = {**self._modules, "source_embedding": embedding}
+        return other
 
     def encode(self, sources: Mapping[str, Side], draws: Draws | None = None) -> dict[str, Memory]:
         """What the decoder remembers of B sentences, by the source's name."""

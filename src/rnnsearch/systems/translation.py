@@ -11,6 +11,7 @@ import torch
 from rnnsearch.config import RunConfig
 from rnnsearch.data.corpus import Row
 from rnnsearch.errors import ConfigError
+from rnnsearch.models.composition import ComposedEmbedding
 from rnnsearch.models.translation_model import CharacterCounts, TranslationModel
 from rnnsearch.objectives.build import penalties
 from rnnsearch.objectives.likelihood import Likelihood, likelihood
@@ -78,7 +79,11 @@ class TranslationSystem(System[TranslationModel]):
         return Validation(dev.held_out(likelihood(), size, device), measures)
 
     def fastest(self, precision: str) -> Fastest:
-        return fastest(self.model, precision)
+        model, inventory = self.model, self.characters.get(self.config.data.one_source)
+        if inventory is not None and inventory.known is not None:
+            assert isinstance(model.source_embedding, ComposedEmbedding)
+            model = model.with_source_embedding(model.source_embedding.settled(inventory.known))
+        return fastest(model, precision)
 
     def plain(self) -> Scorer:
         return ModelScorer(self.model)
