@@ -30,6 +30,7 @@ MODELS: dict[str, Row] = {
     "words, bi-LSTM in": WORDS | {"model": {"source_characters": {"type": "bilstm"}}},
     "words, CNN in": WORDS | {"model": {"source_characters": {"type": "cnn"}}},
     "words, n-grams in": WORDS | {"model": {"source_characters": {"type": "ngrams"}}},
+    "words, pointer": WORDS | {"model": {"pointer": {}}},
     "hybrid": {"preset": "hybrid-small"},
     "BPE": {"preset": "small", "text": {"joint": False, "vocabulary": 8000}},
     "BPE to characters": {"preset": "characters-out-small", "text": {"vocabulary": 8000}},
@@ -60,7 +61,7 @@ def update_of(system: TranslationSystem, pairs: list[Pair]) -> Callable[[], obje
         tuple(t.segment([text])[0].spelled for t, text in zip((system.source, system.target), pair, strict=True))
         for pair in pairs
     ]
-    batch = make_batch(rows, range(len(rows)), system.direction, system.characters)
+    batch = make_batch(rows, range(len(rows)), system.direction, system.spellings)
     optimiser, loss = torch.optim.Adam(system.model.parameters(), fused=True), system.objective()
 
     def update() -> None:

@@ -43,6 +43,7 @@ HYBRID = {"preset": "hybrid-small"}
 MODELS: dict[str, dict[str, Any]] = {
     "words": WORDS,
     "characters in": WORDS | {"model": {"source_characters": {"type": "cnn"}}},
+    "pointer": WORDS | {"model": {"pointer": {}}},
     "hybrid": HYBRID,
     "BPE": {"preset": "small"},
 }
@@ -51,6 +52,8 @@ ROWS: dict[str, tuple[str, str | None]] = {
     "words": ("words", "none"),
     "+ copied": ("words", "copy"),
     "+ dictionary": ("words", "dictionary"),
+    "pointer": ("pointer", None),
+    "pointer, + dictionary": ("pointer", "dictionary"),
     "characters in, + dictionary": ("characters in", "dictionary"),
     "hybrid": ("hybrid", None),
     "BPE": ("BPE", None),
@@ -96,7 +99,7 @@ def model_config(args: argparse.Namespace, name: str) -> RunConfig:
 
 def prepared_for(config: RunConfig, output: Path) -> Prepared:
     """The corpus, once for all models that cut text alike."""
-    return prepared_once(config, output / config.text.type)
+    return prepared_once(config, output / f"text-{config.text.type}")
 
 
 def training_text(prepared: Prepared) -> Iterator[list[str]]:

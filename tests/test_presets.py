@@ -10,6 +10,7 @@ from rnnsearch import config
 from rnnsearch.config import ModelConfig, merge, preset_names, resolve
 from rnnsearch.data.batches import make_batch
 from rnnsearch.data.spelling import Characters
+from rnnsearch.data.spellings import Spellings
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.translation_model import CharacterCounts
 from rnnsearch.objectives.likelihood import likelihood
@@ -216,7 +217,7 @@ def test_small_variants_learn(name):
     counts = CharacterCounts(len(inventory), len(inventory))
     model = build(tiny, 16, 16, seed=1, objective=small.objective, characters=counts)
     rows = [(Spelled([5, 6, UNK, 8], [" ab"]), Spelled([4, 5])), (Spelled([9]), Spelled([6, UNK, UNK, 9], [" k", "c"]))]
-    batch = make_batch(rows, [0, 1], characters={"source": inventory, "target": inventory})
+    batch = make_batch(rows, [0, 1], spellings=Spellings({"source": inventory, "target": inventory}))
     objective, optimiser = likelihood(small.training.label_smoothing), torch.optim.Adam(model.parameters(), lr=3e-3)
     before = objective(model, batch, None).nll.item()
     for update in range(2):

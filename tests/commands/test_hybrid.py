@@ -1,4 +1,4 @@
-"""A hybrid model from its run file to its translations: words that no vocabulary holds are read, and spelled."""
+"""From a run file to translations: words that no vocabulary holds are read and spelled, or pointed at."""
 
 import json
 import re
@@ -93,3 +93,29 @@ def test_what_was_prepared_before_unknown_words_were_kept(cli, corpus, hybrid):
     again = ["--set", "data.prepared=old", "folder=again", "data.cleaning.drop_duplicates=false"]
     result = cli("train", corpus / "run.toml", *again)
     assert result.code == 1 and "holds no unknown words of" in result.err and "prepare the corpus again" in result.err
+
+
+@pytest.fixture(scope="module")
+def pointing(cli: Any, corpus: Path) -> Path:
+    unset = ["model.source_characters=unset", "model.target_characters=unset", "model.pointer={size=8}"]
+    settings = ["folder=pointing", "data.cleaning.drop_duplicates=false", *unset]
+    result = cli("train", corpus / "run.toml", "--set", *settings)
+    assert result.code == 0, result.err
+    return corpus / "pointing"
+
+
+def test_words_that_were_never_seen_are_copied(cli, pointing, tmp_path):
+    lines = "we see Zorro and see.\n\nwe see Éß9 and see.\n"
+    told = cli("translate", pointing, stdin=lines)
+    assert told.lines == ["wir sehen Zorro und sehen.", "", "wir sehen Éß9 und sehen."]
+    assert re.search("2 unknown words replaced: 2 copied", told.err)
+    for options in (["--beam", "1"], ["--precision", "fp32"]):
+        assert cli("translate", pointing, *options, stdin=lines).lines == told.lines
+    [row, *_] = cli("translate", pointing, "--format", "json", stdin=lines).rows
+    assert [(one["source"], one["by"]) for one in row["replaced"]] == [("Zorro", "copy")]
+    assert [2, 2] in row["alignment"], "a copied word is aligned to itself"
+    words = tmp_path / "words.tsv"
+    words.write_text("Zorro\tFuchs\n")
+    assert cli("translate", pointing, "--dictionary", words, stdin=lines).lines[0] == "wir sehen Fuchs und sehen."
+    refused = cli("align", pointing, words, words, "--by", "posterior")
+    assert refused.code == 1 and "model.pointer" in refused.err

@@ -18,7 +18,7 @@ IS = [
     (r"\.score\.((query|key|first|filter)\.)?weight$|\.feature_weights\.\d\.weight$", "alignment"),
     (r"\.score\.vector$", "alignment_vector"),
     (r"\.recurrent(_gates)?\.weight$", "recurrent"),
-    (r"_embedding\.weight$|(^|\.)output\.weight$|\.(characters|vectors)$", "embedding"),
+    (r"_embedding\.weight$|(^|\.)output\.(words\.)?weight$|\.(characters|vectors)$", "embedding"),
     (r"\.gate_bias$", -2.0),
     (r"\.gain$", 1.0),
     (r"\.norm\w*\.(\d\.)?bias$", 0.0),
@@ -112,3 +112,8 @@ def test_of_characters(composition, plainest):
     tables = {"source_characters": {"type": composition}, "target_characters": {"size": 5}}
     model = ModelConfig.model_validate(config.model.model_dump() | tables)
     assert_drawn(build(model, 12, 12, seed=1, characters=CharacterCounts(9, 9)))
+
+
+def test_of_a_pointer(plainest):
+    model = ModelConfig.model_validate(plainest("bahdanau", None).model.model_dump() | {"pointer": {"size": 5}})
+    assert_drawn(build(model, 12, 12, seed=1))

@@ -9,6 +9,7 @@ from rnnsearch.config import ModelConfig
 from rnnsearch.config.characters import SOURCE_CHARACTERS
 from rnnsearch.data.batches import make_batch
 from rnnsearch.data.spelling import LONGEST, NOTHING, UNKNOWN, Characters
+from rnnsearch.data.spellings import Spellings
 from rnnsearch.models.decoders.table import DECODERS
 from rnnsearch.models.translation_model import CharacterCounts
 from rnnsearch.objectives.likelihood import likelihood
@@ -26,15 +27,17 @@ READ, WRITTEN = Characters(WORDS, known=True), Characters(WORDS, known=False)
 COUNTS = CharacterCounts(len(READ), len(WRITTEN))
 SOURCES = [s.spelled for s in WORDS.segment(["the cebras saw the cat", "the gnu saw", "the cat"])]
 TARGETS = [s.spelled for s in WORDS.segment(["the bat saw", "rats the chat saw", "the cat"])]
-SIDES = {"source": READ, "target": WRITTEN}
+SIDES = Spellings({"source": READ, "target": WRITTEN})
 
 
-def batch_of(numbers=(0, 1, 2), characters=SIDES):
-    return make_batch([(SOURCES[n], TARGETS[n]) for n in numbers], numbers, characters=characters)
+def batch_of(numbers=(0, 1, 2), spellings=SIDES):
+    return make_batch([(SOURCES[n], TARGETS[n]) for n in numbers], numbers, spellings=spellings)
 
 
 def make(sentences, device):
-    batch = make_batch([(sentence, [5]) for sentence in sentences], range(len(sentences)), characters={"source": READ})
+    batch = make_batch(
+        [(sentence, [5]) for sentence in sentences], range(len(sentences)), spellings=Spellings({"source": READ})
+    )
     return {"source": batch.source.to(device)}
 
 
@@ -67,7 +70,7 @@ def test_two_unknown_words_are_read_differently_in_training_and_in_search(compos
     pairs = [Spelled([*SOURCES[1]], [word]) for word in (" gnu", " gnat")]
     target = [4, 5]
     losses = [
-        likelihood()(model, make_batch([(pair, target)], [0], characters=SIDES), None).nll.item() for pair in pairs
+        likelihood()(model, make_batch([(pair, target)], [0], spellings=SIDES), None).nll.item() for pair in pairs
     ]
     found = forced_all(ModelScorer(model), pairs, [target] * 2, MEAN, make=make)
     assert abs(losses[0] - losses[1]) > 1e-3
@@ -156,7 +159,7 @@ def test_a_batch_spells_each_symbol_once_whatever_becomes_of_the_batch():
     sources = [s.spelled for s in WORDS.segment(texts)]
     for inventory, known in ((READ, True), (WRITTEN, False)):
         rows = [(source, [5]) for source in sources]
-        batch = make_batch(rows, [0, 1, 2], characters={"source": inventory})
+        batch = make_batch(rows, [0, 1, 2], spellings=Spellings({"source": inventory}))
         words = {f" {word}" for text in texts for word in text.split() if known or word in ("zebras", "gnu")}
         assert len(batch.source.spelling.characters) == 1 + len(words)
         for made in (batch, batch.to("cpu"), batch.turned().turned(), *batch.split()):

@@ -313,6 +313,24 @@ def test_words_alone_are_read_and_spelled_by_their_characters(faults):
     ]
 
 
+def test_what_a_pointer_goes_with(faults):
+    pointer = "model.pointer={size=8}"
+    assert faults(BASE, WORDS, pointer, READ, "search.replace_unknown=copy") == []
+    assert faults(BASE, pointer) == [
+        'model.pointer: has no effect with text.type = "bpe", whose symbols can spell every word; remove it'
+    ]
+    assert faults(BASE, WORDS, pointer, WRITTEN) == [
+        "model.pointer: has no effect with model.target_characters, which spells what it would copy; remove it"
+    ]
+    hard = ("model.attention.normaliser=hard", "objective.reinforce.baseline=learned")
+    for more, why in ((("objective.symmetry=1.0",), "which turns"), (hard, "which is no distribution")):
+        found = faults(BASE, WORDS, pointer, *more)
+        assert [fault.partition(":")[0] for fault in found] == ["model.pointer"] and why in found[0]
+    assert faults({**BASE, "preset": "rnnencdec-small"}, pointer) == [
+        "model.pointer: has no effect with the rnnencdec decoder, which does not attend; remove it"
+    ]
+
+
 def test_sides_of_different_symbols(faults):
     mixed = ("text={type='words', target_type='bpe', joint=false}", READ)
     assert faults(BASE, *mixed, "text.bpe_dropout=0.1") == []

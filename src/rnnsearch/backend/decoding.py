@@ -183,7 +183,7 @@ class NativeRNNsearch:
         encoder, decoder = model.encoder, model.decoder
         if type(encoder) is not Bidirectional or type(encoder.forward_cell) is not GRU:
             return None
-        if not is_rnnsearch(decoder) or model.lexical is not None:
+        if not is_rnnsearch(decoder) or model.lexical is not None or model.switch is not None:
             return None
         native = decoding() if model.output.weight.device.type == "cpu" else None
         return None if native is None else NativeRNNsearch(native, model, kind)

@@ -99,7 +99,9 @@ class NativeDecoder:
     def of(model: TranslationModel, kind: Kind) -> NativeDecoder | None:
         """The twin of a model on the CPU; None where its step is not written or nothing can be built here."""
         decoder = model.decoder
-        if type(decoder) not in STEPS or lacks(decoder) is not None or lexical_lacks(model) is not None:
+        if type(decoder) not in STEPS or model.switch is not None:
+            return None
+        if lacks(decoder) is not None or lexical_lacks(model) is not None:
             return None
         native = decoding() if model.output.weight.device.type == "cpu" else None
         return None if native is None else NativeDecoder(native, model, kind)

@@ -68,6 +68,6 @@ def packed(model: TranslationModel, kind: Kind) -> TranslationModel | None:
         for name, child in module.named_children():
             if type(child) is Linear:
                 setattr(module, name, PackedLinear(native, child, kind))
-    if type(twin.output) is Output:
-        twin.output = PackedOutput(native, twin.output, kind)
+            elif type(child) is Output:
+                setattr(module, name, PackedOutput(native, child, kind))
     return twin

@@ -122,7 +122,20 @@ def _layers(model: ModelConfig) -> dict[str, str]:
         if attention is None
         else _part(attention.score.type, {k: v for k, v in attention.flat().items() if k != "score"}),
         "Decoder": _part(model.decoder.type, model.decoder.model_dump(exclude={"type"}, exclude_none=True)),
+        **_unknown_words(model),
     }
+
+
+def _unknown_words(model: ModelConfig) -> dict[str, str]:
+    """What becomes of words that the vocabulary lacks, where something does."""
+    read, written, found = model.source_characters, model.target_characters, {}
+    if read is not None:
+        found["Source characters"] = _part(read.type, read.model_dump(exclude={"type"}))
+    if written is not None:
+        found["Unknown words"] = _part("spelled", written.model_dump())
+    if model.pointer is not None:
+        found["Unknown words"] = _part("pointed at", model.pointer.model_dump())
+    return found
 
 
 def _part(name: str, options: dict[str, Any]) -> str:

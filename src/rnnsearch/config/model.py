@@ -70,6 +70,15 @@ class UniformOptions(InitConfig):
 INITS: dict[str, type[InitConfig]] = by_name(GlorotOptions, NormalOptions, UniformOptions)
 
 
+class PointerConfig(Table):
+    """`[model.pointer]`: target words that the vocabulary lacks may be pointed at in the source (Gulcehre et al. 2016).
+
+    What is copied so comes out as it stands there. Only for `text.type = "words"` and a decoder with soft attention."""
+
+    size: Size = 256
+    """Units of the switch between saying a word and pointing at one."""
+
+
 class ModelConfig(Table):
     """`[model]`"""
 
@@ -91,3 +100,4 @@ class ModelConfig(Table):
     for a decoder with attention."""
     source_characters: Annotated[SourceCharactersConfig, OneOf("composition", SOURCE_CHARACTERS)] | None = None
     target_characters: TargetCharactersConfig | None = None
+    pointer: PointerConfig | None = None

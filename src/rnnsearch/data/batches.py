@@ -20,7 +20,7 @@ from rnnsearch.data.epochs import Epoch, Widths, blocks, plan
 from rnnsearch.data.links import links_matrix
 from rnnsearch.data.parallel import ParallelIds
 from rnnsearch.data.sides import Side
-from rnnsearch.data.spelling import Characters
+from rnnsearch.data.spellings import NO_SPELLINGS, Spellings
 from rnnsearch.errors import ConfigError, DataError
 
 Indices = npt.NDArray[np.int64]
@@ -53,6 +53,8 @@ class Batch:
     """True where target symbol i is linked to source symbol j; None for a corpus without word alignments."""
     share: Share | None = None
     """Of the batches of an epoch: what others have of it."""
+    copies: Bool[Tensor, "B I J"] | None = None
+    """True where target symbol i is unknown and a copy of source symbol j; None where nobody asks."""
 
     @property
     def sources(self) -> dict[str, Side]:
@@ -84,13 +86,14 @@ class Batch:
         return self._each(Tensor.pin_memory)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        links = None if self.links is None else change(self.links)
-        return replace(self, sides={name: side.each(change) for name, side in self.sides.items()}, links=links)
+        links, copies = (None if one is None else change(one) for one in (self.links, self.copies))
+        sides = {name: side.each(change) for name, side in self.sides.items()}
+        return replace(self, sides=sides, links=links, copies=copies)
 
     def turned(self) -> Batch:
         """The same pairs in the other direction: targets as sources."""
         links = None if self.links is None else self.links.transpose(1, 2)
-        return replace(self, direction=self.direction.turned(), links=links)
+        return replace(self, direction=self.direction.turned(), links=links, copies=None)
 
     def split(self) -> tuple[Batch, Batch]:
         """Two halves of at least one row each, as wide as the whole, so that random numbers drawn for the whole fit;
@@ -101,23 +104,24 @@ class Batch:
 
     def _rows(self, start: int, stop: int) -> Batch:
         sides = {name: side.rows(start, stop) for name, side in self.sides.items()}
-        links = None if self.links is None else self.links[start:stop]
+        links, copies = (None if one is None else one[start:stop] for one in (self.links, self.copies))
         share = None if self.share is None else self.share._replace(rows=self.share.rows[start:stop])
-        return replace(self, sides=sides, indices=self.indices[start:stop], links=links, share=share)
+        indices = self.indices[start:stop]
+        return replace(self, sides=sides, indices=indices, links=links, share=share, copies=copies)
 
 
 def make_batch(
     rows: Sequence[tuple[Sequence[int], ...]],
     indices: Sequence[int],
     direction: Direction = PAIR,
-    characters: Mapping[str, Characters] | None = None,
+    spellings: Spellings = NO_SPELLINGS,
 ) -> Batch:
     """The batch of rows of ids, the direction's sources before its target, without BOS and EOS; `indices` are their
-    numbers. `characters`: of the sides whose symbols are to be spelled, and whose rows are `Spelled`."""
+    numbers. `spellings`: what is to be held of unknown words, of rows that are `Spelled`."""
     assert len(rows) == len(indices) > 0
     columns = [list(column) for column in zip(*rows, strict=True)]
     sides = dict(zip((*direction.sources, direction.target), columns, strict=True))
-    return _batch(ParallelIds.of(sides), np.arange(len(rows)), tuple(indices), direction, characters or {})
+    return _batch(ParallelIds.of(sides), np.arange(len(rows)), tuple(indices), direction, spellings)
 
 
 def _batch(
@@ -125,17 +129,22 @@ def _batch(
     rows: Indices,
     indices: tuple[int, ...],
     direction: Direction,
-    characters: Mapping[str, Characters],
+    spellings: Spellings,
     share: Share | None = None,
     widths: Sequence[int] | None = None,
 ) -> Batch:
     """The batch of rows of a direction's `ids`; `widths`: of its sides, where they are to be wider than the rows."""
     sides = {}
     for name, width in zip(ids.names, widths or [0] * len(ids.names), strict=True):
-        padded, inventory = torch.from_numpy(ids.padded(name, rows, width)), characters.get(name)
+        padded, inventory = torch.from_numpy(ids.padded(name, rows, width)), spellings.characters.get(name)
         spelling = None if inventory is None else inventory.spelling(padded, ids.unknown_words(name, rows))
         sides[name] = Side.of(padded, spelling)
     batch = Batch(sides, direction, indices, share=share)
+    if spellings.copies is not None:
+        (source,) = direction.sources
+        unknown = [ids.unknown_words(name, rows) for name in (source, direction.target)]
+        copies = spellings.copies.matrix(batch.source.ids, unknown[0], batch.target.ids, unknown[1])
+        batch = replace(batch, copies=copies)
     if ids.links is None:
         return batch
     links = links_matrix(ids.links, rows, batch.target.ids.shape[1], batch.source.ids.shape[1])
@@ -151,8 +160,8 @@ class Batches:
     few different shapes are wanted.
 
     Sides that `segments` names are segmented anew each time: a function of seed, epoch number and row. Budget and
-    `max_length` count the symbols of the corpus, and word alignments, which are between those, are left out. Symbols of
-    sides that `characters` names have their spelling.
+    `max_length` count the symbols of the corpus, and word alignments, which are between those, are left out. What
+    batches hold of unknown words, `spellings` says.
 
     They are of one `direction` (without one: from all sides but the last to the last), and hold the rows that have all
     of its sides.
@@ -172,10 +181,10 @@ class Batches:
         multiple: int = 1,
         direction: Direction | None = None,
         segments: Mapping[str, Segments] | None = None,
-        characters: Mapping[str, Characters] | None = None,
+        spellings: Spellings = NO_SPELLINGS,
     ) -> None:
         assert 0 <= rank < world
-        self._segments, self._characters = dict(segments or {}), dict(characters or {})
+        self._segments, self._spellings = dict(segments or {}), spellings
         self.direction = direction or Direction(ids.names[:-1], ids.names[-1])
         ids = ids.only((*self.direction.sources, self.direction.target))
         self._ids, self._config, self._seed, self._rank, self._world = ids, batch, seed, rank, world
@@ -206,7 +215,7 @@ class Batches:
 
     def of(self, indices: Sequence[int]) -> Batch:
         """The whole batch of some pairs, as the corpus has them."""
-        return _batch(self._ids, np.asarray(indices, dtype=np.int64), tuple(indices), self.direction, self._characters)
+        return _batch(self._ids, np.asarray(indices, dtype=np.int64), tuple(indices), self.direction, self._spellings)
 
     @property
     def padding_waste(self) -> float:
@@ -229,7 +238,7 @@ class Batches:
         share = Share(tuple(rows.tolist()), tuple(pairs.tolist()), int(lengths[-1].sum()), counts)
         widths = self._widths.of(lengths.max(1)).tolist()
         numbers = tuple(pairs[rows].tolist())
-        return _batch(ids, places[rows], numbers, self.direction, self._characters, share, widths)
+        return _batch(ids, places[rows], numbers, self.direction, self._spellings, share, widths)
 
     def _segmented(self, pairs: Indices, epoch: int) -> ParallelIds:
         """Pairs in memory, the sides that `segments` names anew. All processes draw all rows: they share the widths."""

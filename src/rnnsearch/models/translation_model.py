@@ -22,6 +22,7 @@ from rnnsearch.models.encoders import ENCODERS
 from rnnsearch.models.lexical import Lexical
 from rnnsearch.models.memory import Encoded, Memory
 from rnnsearch.models.outputs import Output
+from rnnsearch.models.pointer import PointerOutput, Switch
 from rnnsearch.models.speller import Speller
 from rnnsearch.symbols import Symbols
 from rnnsearch.tensors import select
@@ -80,7 +81,8 @@ class TranslationModel(nn.Module):
         self.decoder = DECODERS[config.decoder.type](config.decoder, config, self.encoder)
         tied = None if config.tie == "none" else target
         beside = config.embedding if config.lexical else 0
-        self.output = Output(self.decoder.readout_size, target_vocabulary, tied, beside)
+        kind = Output if config.pointer is None else PointerOutput
+        self.output: Output | PointerOutput = kind(self.decoder.readout_size, target_vocabulary, tied, beside)
         self.dropout = config.dropout
         self.auxiliary: Auxiliary | None = None
         """What only training uses."""
@@ -88,10 +90,14 @@ class TranslationModel(nn.Module):
             annotation, readout = config.decoder.attended_size(self.encoder.annotation_size), self.decoder.readout_size
             self.auxiliary = Auxiliary(objective, annotation, readout + beside, target_vocabulary)
         self.lexical = Lexical(config.embedding) if config.lexical else None
+        context = config.decoder.attended_size(self.encoder.annotation_size)
+        self.switch: Switch | None = None
+        """Between saying a word and pointing at one of the source."""
+        if config.pointer is not None:
+            self.switch = Switch(self.decoder.state_size, context, config.embedding, config.pointer.size)
         self.speller: Speller | None = None
         """What spells the target words that the vocabulary lacks."""
         if config.target_characters is not None:
-            context = config.decoder.attended_size(self.encoder.annotation_size)
             self.speller = Speller(config.target_characters, characters.target, self.decoder.state_size, context)
 
     def with_source_embedding(self, embedding: Embedding) -> TranslationModel:
@@ -128,7 +134,7 @@ class TranslationModel(nn.Module):
         reading = self.decoder.unroll(self.decoder.inputs(y_prev), state, memory)
         readout = self._readout(y_prev, reading, memory)
         dropped = dropout(readout.unflatten(0, (B, -1)), self.dropout.readout, draws)
-        return Unrolled(dropped.flatten(0, 1), reading)
+        return Unrolled(self._with_switch(dropped.flatten(0, 1), y_prev, reading), reading)
 
     def step(
         self, y: Int[Tensor, "N"], state: State, memories: Memories
@@ -143,7 +149,7 @@ class TranslationModel(nn.Module):
         state, reading = self.decoder.step(self.decoder.inputs(y_prev), state, memory)
         (name,) = memories
         alpha = {} if reading.alpha is None else {name: memory.on_source(reading.alpha)}
-        return self._readout(y_prev, reading, memory), state, alpha
+        return self._with_switch(self._readout(y_prev, reading, memory), y_prev, reading), state, alpha
 
     def unroll_apart(self, previous: Int[Tensor, "N I"], memories: Memories) -> Reading:
         """All target positions at once, as the decoder's `unroll_apart` reads them; nothing is random."""
@@ -177,6 +183,12 @@ class TranslationModel(nn.Module):
             return readout
         assert reading.alpha is not None
         return torch.cat([readout, self.lexical(reading.alpha, memory).to(readout.dtype)], dim=-1)
+
+    def _with_switch(self, readout: Tensor, y_prev: Tensor, reading: Reading) -> Tensor:
+        """A readout, and behind it the switch of a model that points."""
+        if self.switch is None:
+            return readout
+        return torch.cat([readout, self.switch(reading.state, reading.context, y_prev).to(readout.dtype)], dim=-1)
 
     def _embed(self, table: Embedding, symbols: Symbols, draws: Draws | None) -> Tensor:
         x = word_dropout(table(symbols), self.dropout.word, draws)

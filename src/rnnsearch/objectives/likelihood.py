@@ -6,16 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from rnnsearch.data.batches import Batch
 from rnnsearch.data.sides import Side
 from rnnsearch.models.decoders.decoder import Reading
 from rnnsearch.models.draws import Draws
+from rnnsearch.models.pointer import LEAST, PointerOutput
 from rnnsearch.models.speller import Speller
-from rnnsearch.models.translation_model import TranslationModel
+from rnnsearch.models.translation_model import Memories, TranslationModel, only
 from rnnsearch.objectives.loss import Loss, Objective
 from rnnsearch.objectives.penalty import Pass, Penalty
+from rnnsearch.tensors import at_least_fp32
 
 Weighted = Sequence[tuple[float, Penalty]]
 
@@ -43,7 +46,11 @@ class Likelihood(Objective[TranslationModel]):
         unrolled = model.unroll(target.previous(), memories, draws)
         real = target.places
         readout, ids = (tensor.flatten(0, 1).index_select(0, real) for tensor in (unrolled.readout, target.ids))
-        total, each = model.output.losses(readout, ids, self.smoothing)
+        if isinstance(model.output, PointerOutput):
+            copied = copied_weight(batch, memories, unrolled.reading).flatten().index_select(0, real)
+            total, each = model.output.losses(readout, ids, self.smoothing, copied)
+        else:
+            total, each = model.output.losses(readout, ids, self.smoothing)
         nll = each.new_zeros(target.ids.numel()).index_copy(0, real, each).view(target.ids.shape)
         whole = each.sum()
         if model.speller is not None:
@@ -60,6 +67,13 @@ class Likelihood(Objective[TranslationModel]):
     def after_update(self, model: TranslationModel, parts: Mapping[str, Tensor]) -> None:
         for _, penalty in self.penalties:
             penalty.after_update(model, parts)
+
+
+def copied_weight(batch: Batch, memories: Memories, reading: Reading) -> Float[Tensor, "B I"]:
+    """The attention of each target position on the source words that its symbol is a copy of; 0 of what is no copy."""
+    assert batch.copies is not None and reading.alpha is not None, "a model that points needs copies and attention"
+    alpha = at_least_fp32(only(memories).on_source(reading.alpha))
+    return (alpha.clamp_min(LEAST) * batch.copies).sum(-1)
 
 
 def spelling_losses(speller: Speller, target: Side, reading: Reading) -> tuple[Tensor, Tensor]:

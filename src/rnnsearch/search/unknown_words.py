@@ -69,11 +69,12 @@ class UnknownWords:
 
 
 def unknown_words(config: RunConfig) -> UnknownWords | None:
-    """What `[search]` asks for, or a model that spells needs; None where `<unk>` is to stay.
+    """What `[search]` asks for, or a model that spells or points needs; None where `<unk>` is to stay.
 
     Errors: DataError for an unfit dictionary.
     """
-    if config.search.replace_unknown == "none" and config.model.target_characters is None:
+    writes = config.model.target_characters is not None or config.model.pointer is not None
+    if config.search.replace_unknown == "none" and not writes:
         return None
     path = config.search.dictionary
     return UnknownWords(None if path is None else read_dictionary(config.base / path))

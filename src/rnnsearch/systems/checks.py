@@ -188,6 +188,7 @@ def _attends(config: RunConfig) -> list[str]:
         return _pieces(model.attention) or _sizes(config, model.attention)
     used = {"model.attention": model.attention is not None, "model.lexical": model.lexical}
     used["model.target_characters"] = model.target_characters is not None
+    used["model.pointer"] = model.pointer is not None
     used["model.dropout.annotations"] = model.dropout.annotations > 0
     used["model.dropout.attention"] = model.dropout.attention > 0
     return [*_unseeing(model, used), *_one_vector(model)]
@@ -278,6 +279,8 @@ def _spelled(config: RunConfig) -> list[str]:
     model, objective, faults = config.model, config.objective, []
     of_sides = model.source_characters, model.target_characters
     names = "model.source_characters", "model.target_characters"
+    if model.pointer is not None:
+        faults += _points(config)
     used = {name: options is not None for name, options in zip(names, of_sides, strict=True)}
     for name, kind in zip(names, config.text.types, strict=True):
         if kind != "words":
@@ -286,4 +289,20 @@ def _spelled(config: RunConfig) -> list[str]:
         faults += _idle("objective.symmetry, which turns source and target about", used)
     if model.target_characters is None:
         faults += _idle("a model that spells no words", {"objective.spelling": objective.spelling is not None})
+    return faults
+
+
+def _points(config: RunConfig) -> list[str]:
+    """What a pointer needs, and what it does not go with."""
+    model, pointer = config.model, {"model.pointer": True}
+    symbols = next((kind for kind in config.text.types if kind != "words"), "words")
+    faults = _idle(
+        f'text.type = "{symbols}", whose symbols can spell every word', {"model.pointer": symbols != "words"}
+    )
+    if config.objective.symmetry is not None:
+        faults += _idle("objective.symmetry, which turns source and target about", pointer)
+    if model.target_characters is not None:
+        faults += _idle("model.target_characters, which spells what it would copy", pointer)
+    if model.attention is not None and NORMALISERS[model.attention.normaliser].draws_noise:
+        faults += _idle(f"the {model.attention.normaliser} normaliser, which is no distribution over places", pointer)
     return faults

@@ -46,10 +46,10 @@ class DevSet:
 
     def held_out(self, objective: Objective[Model], rows: int, device: torch.device) -> HeldOut[Model]:
         """The pairs as batches of `rows`, whose sides are named as in training."""
-        direction, characters = self.system.direction, self.system.characters
+        direction, spellings = self.system.direction, self.system.spellings
         starts = range(0, len(self.order), rows)
         batches = [
-            make_batch([(self.source_ids[n], self.target_ids[n]) for n in numbers], numbers, direction, characters)
+            make_batch([(self.source_ids[n], self.target_ids[n]) for n in numbers], numbers, direction, spellings)
             for numbers in self.processes.share([self.order[start : start + rows] for start in starts])
         ]
         tokens = sum(len(ids) + 1 for ids in self.target_ids)

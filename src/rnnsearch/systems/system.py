@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from rnnsearch.config import RunConfig
 from rnnsearch.data.corpus import Row
 from rnnsearch.data.direction import Direction
-from rnnsearch.data.spelling import Characters
+from rnnsearch.data.spellings import Spellings
 from rnnsearch.errors import ModelError
 from rnnsearch.objectives.loss import Model, Objective
 from rnnsearch.processes import Processes
 from rnnsearch.search.model_scorer import Fastest
 from rnnsearch.search.scorer import Scorer, Sources
-from rnnsearch.systems.characters import characters
 from rnnsearch.systems.parameters import ParameterGroup
+from rnnsearch.systems.spellings import spellings
 from rnnsearch.systems.validation import Validation
 from rnnsearch.text.alignments import Links
 from rnnsearch.text.tokenizer import Tokenizer
@@ -69,9 +69,9 @@ class System(ABC, Generic[Model]):
         return self.tokenizers[self.config.data.target]
 
     @cached_property
-    def characters(self) -> dict[str, Characters]:
-        """The inventories of the sides whose words are read or written by their characters, by name."""
-        return characters(self.config, self.tokenizers)
+    def spellings(self) -> Spellings:
+        """What its batches hold of unknown words."""
+        return spellings(self.config, self.tokenizers)
 
     @property
     @abstractmethod

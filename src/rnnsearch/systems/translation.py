@@ -22,8 +22,8 @@ from rnnsearch.search.posterior import posterior_attention
 from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.search.spell import spell
 from rnnsearch.systems.build import build
-from rnnsearch.systems.characters import characters
 from rnnsearch.systems.dev_set import AlignmentErrorRate, Bleu, DevSet
+from rnnsearch.systems.spellings import spellings
 from rnnsearch.systems.system import Ability, Matrix, System
 from rnnsearch.systems.validation import Measure, Validation
 from rnnsearch.text.alignments import Links
@@ -41,7 +41,7 @@ class TranslationSystem(System[TranslationModel]):
         if len(config.data.sides) != 2:
             raise ConfigError(["data.source: must be one language for a translation model"])
         source, target = (len(tokenizers[side]) for side in config.data.sides)
-        inventories = characters(config, tokenizers)
+        inventories = spellings(config, tokenizers).characters
         sizes = CharacterCounts(*(len(inventories.get(side, ())) for side in config.data.sides))
         return cls(build(config.model, source, target, seed, config.objective, sizes), config, tokenizers)
 
@@ -53,6 +53,8 @@ class TranslationSystem(System[TranslationModel]):
             lacks["spell"] = "this needs a model with model.target_characters; it has none"
         if not decoder.attends:
             lacks["attend"] = lacks["posterior"] = f"this needs a model with attention; its decoder ({kind}) has none"
+        elif self.model.switch is not None:
+            lacks["posterior"] = "posterior attention is of words that are said; this model also points (model.pointer)"
         elif self.config.objective.aligns_read_words:
             lacks["posterior"] = (
                 "posterior attention has no use for this model: its attention was trained to align the word just read "
@@ -79,7 +81,7 @@ class TranslationSystem(System[TranslationModel]):
         return Validation(dev.held_out(likelihood(), size, device), measures)
 
     def fastest(self, precision: str) -> Fastest:
-        model, inventory = self.model, self.characters.get(self.config.data.one_source)
+        model, inventory = self.model, self.spellings.characters.get(self.config.data.one_source)
         if inventory is not None and inventory.known is not None:
             assert isinstance(model.source_embedding, ComposedEmbedding)
             model = model.with_source_embedding(model.source_embedding.settled(inventory.known))
@@ -90,7 +92,7 @@ class TranslationSystem(System[TranslationModel]):
 
     def sources(self, sentences: Sequence[Sequence[int]], device: torch.device) -> Sources:
         name = self.config.data.one_source
-        return make_sources(sentences, device, self.characters.get(name), name)
+        return make_sources(sentences, device, self.spellings.characters.get(name), name)
 
     def posterior(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[dict[str, Matrix]]:
         self.require("posterior")
@@ -100,7 +102,7 @@ class TranslationSystem(System[TranslationModel]):
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], beam: int
     ) -> list[dict[int, str]]:
         self.require("spell")
-        inventory = self.characters[self.config.data.target]
+        inventory = self.spellings.characters[self.config.data.target]
         size = self.config.search.batch_sentences
         return spell(self.model, inventory, sources, targets, self.sources, beam, size)
 

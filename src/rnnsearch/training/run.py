@@ -10,15 +10,15 @@ from rnnsearch import config as run_config
 from rnnsearch.config import RunConfig
 from rnnsearch.data.batches import Batches, Segments
 from rnnsearch.data.prepared import Prepared
-from rnnsearch.data.spelling import Characters
+from rnnsearch.data.spellings import Spellings
 from rnnsearch.device import choose_device
 from rnnsearch.errors import ConfigError, DataError, TrainingError
 from rnnsearch.files import locked, write_text
 from rnnsearch.kernels.recorded import WIDTH_MULTIPLE
 from rnnsearch.processes import Processes, restarted
-from rnnsearch.systems.characters import characters
 from rnnsearch.systems.checks import check
 from rnnsearch.systems.folder import CONFIG
+from rnnsearch.systems.spellings import spellings
 from rnnsearch.text.merge_dropout import MergeDropout
 from rnnsearch.training.estimate import estimate
 from rnnsearch.training.finish import describe_all, describe_run, finish
@@ -86,7 +86,7 @@ def _train(
 ) -> str:
     task, folders = make_trained(config, prepared, folder, device, processes)
     outputs = folders if processes.first else ()  # which the first alone writes
-    training, spelled = config.training, _characters(config, prepared)
+    training, spelled = config.training, _spellings(config, prepared)
     batches = Batches(
         prepared.train,
         training.batch,
@@ -96,7 +96,7 @@ def _train(
         world=processes.world,
         multiple=WIDTH_MULTIPLE if device.type == "cuda" else 1,
         segments=_segments(config, prepared),
-        characters=spelled,
+        spellings=spelled,
     )
 
     def new_best() -> None:
@@ -127,16 +127,18 @@ def _train(
     reason = trainer.run()
     finish(trainer, outputs, prepared)
     everyone.message(f"training ended: {reason}")
-    unread = {side: share for side, share in prepared.facts.get("unknown", {}).items() if side not in spelled}
+    unread = {
+        side: share for side, share in prepared.facts.get("unknown", {}).items() if side not in spelled.characters
+    }
     for verdict in verdicts(trainer.state.history, unread):
         everyone.message(verdict)
     return reason
 
 
-def _characters(config: RunConfig, prepared: Prepared) -> dict[str, Characters]:
-    """The sides whose words are spelled. Errors: DataError where the data do not hold their unknown words."""
-    found = characters(config, prepared.tokenizers)
-    for side in found.keys() - set(prepared.facts["spelled"]):
+def _spellings(config: RunConfig, prepared: Prepared) -> Spellings:
+    """What batches hold of unknown words. Errors: DataError where the data do not hold these."""
+    found = spellings(config, prepared.tokenizers)
+    for side in found.needed(prepared.direction) - set(prepared.facts["spelled"]):
         raise DataError(f"{prepared.folder}: holds no unknown words of {side} (prepare the corpus again)")
     return found
 

@@ -1,0 +1,101 @@
+"""A model that points: in training, in search and over every decoder that attends, and what it copies."""
+
+import pytest
+import torch
+
+from rnnsearch.config import ModelConfig
+from rnnsearch.data.batches import make_batch
+from rnnsearch.data.spellings import Copies, Spellings
+from rnnsearch.models.decoders.table import DECODERS
+from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.search.constraints import SearchOptions
+from rnnsearch.search.decode import decode_all, forced_all
+from rnnsearch.search.model_scorer import ModelScorer, fastest
+from rnnsearch.search.ranking import MEAN
+from rnnsearch.systems.build import build
+from rnnsearch.text.vocabulary import UNK
+from rnnsearch.text.words import train_words
+
+SOURCE, TARGET = train_words(["we see the cat Bob"], 20, 1), train_words(["wir sehen die Katze"], 20, 1)
+SPELLINGS = Spellings(copies=Copies(SOURCE))
+SOURCES = [s.spelled for s in SOURCE.segment(["we see Zoe the Zoe", "Bob the cat Ann", "the cat"])]
+TARGETS = [s.spelled for s in TARGET.segment(["wir sehen Zoe", "Bob die Ann Eva", "die Katze"])]
+ATTENDING = [name for name, decoder in DECODERS.items() if decoder.attends]
+
+
+def batch_of(numbers=(0, 1, 2)):
+    return make_batch([(SOURCES[n], TARGETS[n]) for n in numbers], numbers, spellings=SPELLINGS)
+
+
+@pytest.fixture
+def pointing(plainest):
+    """A model of a decoder that points, its weights lively."""
+
+    def made(decoder):
+        config = plainest(decoder, None)
+        options = ModelConfig.model_validate(config.model.model_dump() | {"pointer": {"size": 5}})
+        model = build(options, len(SOURCE), len(TARGET), 1, config.objective).eval()
+        generator = torch.Generator().manual_seed(5)
+        for parameter in model.parameters():
+            parameter.data.add_(torch.randn(parameter.shape, generator=generator), alpha=0.4)
+        return model
+
+    return made
+
+
+def test_copies_are_the_same_words_of_the_other_vocabulary_or_of_none():
+    batch = batch_of()
+    found = [(n, TARGETS[n].unknown, batch.copies[n].nonzero().tolist()) for n in range(3) if batch.copies[n].any()]
+    assert found == [(0, [" Zoe"], [[2, 2], [2, 4]]), (1, [" Bob", " Ann", " Eva"], [[0, 0], [2, 3]])]
+    for made in (batch.to("cpu"), *batch.split()):
+        assert torch.equal(made.copies, batch.copies[list(made.indices)])
+    assert batch.turned().copies is None
+
+
+@pytest.mark.parametrize("decoder", ATTENDING)
+def test_a_loss_is_of_what_is_said_and_of_what_is_pointed_at(decoder, pointing):
+    model, batch = pointing(decoder), batch_of()
+    loss, done = likelihood().passed(model, batch, None)
+    unrolled = done.unrolled
+    log_p = model.log_probs(unrolled.readout.flatten(0, 1)).view(*batch.target.ids.shape, -1)
+    points = torch.sigmoid(-unrolled.readout[..., -1])
+    expected = 0.0
+    for n, i in batch.target.mask.nonzero().tolist():
+        y, copies = batch.target.ids[n, i], batch.copies[n, i]
+        if copies.any():
+            alpha = done.memory.on_source(unrolled.reading.alpha)[n, i]
+            expected -= points[n, i].log() + alpha[copies].sum().log()
+        elif y == UNK:
+            expected -= (log_p[n, i, UNK].exp() - points[n, i]).log()
+        else:
+            expected -= log_p[n, i, y]
+    torch.testing.assert_close(loss.nll, expected.detach(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(loss.nll, done.nll.sum())
+    halves = [likelihood()(model, half, None).total for half in batch.split()]
+    torch.testing.assert_close(loss.total, sum(halves), rtol=1e-4, atol=1e-4)
+    loss.total.backward()
+    assert all(p.grad is not None for p in [*model.switch.parameters(), *model.output.parameters()])
+
+
+@pytest.mark.parametrize("decoder", ATTENDING)
+def test_scores_of_said_words_in_search_are_the_losses(decoder, pointing):
+    model, batch = pointing(decoder), batch_of([2])
+    nll = likelihood()(model, batch, None).nll.item()
+    for scorer in (ModelScorer(model), fastest(model, "fp32").scorer):
+        found = forced_all(scorer, SOURCES[2:], TARGETS[2:], MEAN)
+        assert found[0].log_prob == pytest.approx(-nll, abs=1e-3)
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_search_of_all_columns_of_some_and_of_one_sentence(beam, pointing):
+    model = pointing("bahdanau")
+    options = SearchOptions(beam=beam, max_ratio=1.0, max_extra=2, length_penalty=1.0)
+    scorer = fastest(model, "fp32").scorer
+    together = decode_all(scorer, SOURCES, options)
+    everything = decode_all(scorer, SOURCES, options, columns=lambda _: torch.arange(len(TARGET)))
+    for n, (one, other) in enumerate(zip(together, everything, strict=True)):
+        alone = decode_all(scorer, SOURCES[n : n + 1], options)[0]
+        assert one[0].ids == other[0].ids == alone[0].ids
+        forced = forced_all(ModelScorer(model), SOURCES[n : n + 1], [one[0].ids], MEAN)[0]
+        if one[0].finished:
+            assert one[0].log_prob == pytest.approx(forced.log_prob, abs=1e-3)
