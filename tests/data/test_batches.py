@@ -11,8 +11,12 @@ from rnnsearch.data.batches import Batch, Batches, make_batch
 from rnnsearch.data.direction import Direction
 from rnnsearch.data.parallel import ParallelIds
 from rnnsearch.data.ragged import Ragged
+from rnnsearch.data.spelling import Characters
+from rnnsearch.data.spellings import Spellings
 from rnnsearch.errors import ConfigError, DataError
+from rnnsearch.text.tokenizer import Spelled
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
+from rnnsearch.text.words import train_words
 
 BUDGETS = [
     BatchConfig(tokens=60, sort_batches=3),
@@ -297,3 +301,42 @@ def test_links_are_left_out_where_symbols_change():
     ids = ParallelIds.of({"en": sources, "de": targets}, links)
     assert next(Batches(ids, BUDGETS[3], None, 0).epoch(0)).links is not None
     assert next(Batches(ids, BUDGETS[3], None, 0, segments={"de": doubled}).epoch(0)).links is None
+
+
+@pytest.mark.parametrize("world", [1, 3])
+@pytest.mark.parametrize("budget", BUDGETS[:3], ids=str)
+def test_parts_of_an_epoch_have_so_many_target_symbols_at_most(budget, world):
+    ids, most = corpus(), 80
+    for rank in range(world):
+        batches = Batches(ids, budget, None, seed=3, rank=rank, world=world, partition=most)
+        epoch, free = list(batches.epoch(1)), list(Batches(ids, budget, None, seed=3, rank=rank, world=world).epoch(1))
+        assert all(map(same, epoch, free)) and all(batch.vocabulary is None for batch in free)
+        parts = []
+        for batch in epoch:
+            wanted = set(batches.of(batch.share.indices).target.ids.unique().tolist()) - {PAD}
+            known = batch.vocabulary.tolist()
+            assert known == sorted(known) and wanted <= set(known)
+            if not parts or parts[-1][0] != known:
+                parts.append((known, [], []))
+            parts[-1][1].append(wanted)
+        for known, each, _ in parts:
+            assert set().union(*each) == set(known)
+            assert len(known) <= most or len(each) == 1
+        assert any(len(each) > 1 for _, each, _ in parts) and len(parts) > 1
+        for skip in (1, len(epoch) - 1, len(epoch)):
+            rest = list(batches.epoch(1, skip))
+            assert [b.vocabulary.tolist() for b in rest] == [b.vocabulary.tolist() for b in epoch[skip:]]
+        assert torch.equal(epoch[0].split()[0].vocabulary, epoch[0].vocabulary) if epoch[0].sentences > 1 else True
+    whole = list(Batches(ids, budget, None, seed=3, partition=1000).epoch(0))
+    assert {tuple(batch.vocabulary.tolist()) for batch in whole} == {tuple(sorted({EOS, *range(4, 99)}))}
+
+
+def test_words_behind_unknown_symbols_stay_beside_a_side_that_is_segmented_anew():
+    rows = [Spelled([5, 1, 1], [" ab", "c"]), Spelled([6], []), Spelled([1], [" ab"])]
+    ids = ParallelIds.of({"en": rows, "de": [[7, 8], [9], [4]]})
+    inventory = Characters(train_words(["a b c"], 8, 1), known=False)
+    made = Batches(ids, BatchConfig(sentences=3), None, 1, segments={"de": lambda ids, _: [*ids, 5]},
+                   spellings=Spellings({"en": inventory}))  # fmt: skip
+    [batch] = made.epoch(0)
+    assert sorted((batch.source.spelling.which > 0).sum(1).tolist()) == [0, 1, 2]
+    assert (batch.target.ids == 5).sum() == 3

@@ -313,6 +313,16 @@ def test_words_alone_are_read_and_spelled_by_their_characters(faults):
     ]
 
 
+def test_parts_of_the_vocabulary(faults):
+    parted = "objective.partition=500"
+    assert faults(BASE, parted) == []
+    assert faults({**BASE, "preset": "rnnencdec-small"}, parted) == []
+    for more in ("text.bpe_dropout=0.1", "objective.symmetry=1.0"):
+        [fault] = faults(BASE, parted, more)
+        assert fault.startswith(f"objective.partition: has no effect with {more.partition('=')[0]}, which")
+    assert faults(BASE, "objective.partition=0") == ["objective.partition: must be greater than or equal to 1; got 0"]
+
+
 def test_what_a_pointer_goes_with(faults):
     pointer = "model.pointer={size=8}"
     assert faults(BASE, WORDS, pointer, READ, "search.replace_unknown=copy") == []

@@ -111,3 +111,35 @@ def test_rows_are_drawn_like_the_embeddings_of_words_whatever_their_number():
     for layer in (few, many):
         initialise(layer, Glorot(GlorotOptions(), generator(1)))
         assert layer.weight.std().item() == pytest.approx(R**-0.5, rel=0.05)
+
+
+@pytest.mark.parametrize("lexical", [0, 2])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_a_loss_over_some_rows_is_that_of_a_layer_of_these(smoothing, lexical, drawn, numbers):
+    layer, _ = drawn(Output(R, V, lexical=lexical))
+    rows, target, t = torch.tensor([1, 2, 5, 6]), torch.tensor([5, 1, 6, 6, 2]), numbers(5, R + lexical)
+    small, _ = drawn(Output(R, len(rows), lexical=lexical))
+    for name, parameter in small.named_parameters():
+        parameter.data.copy_(dict(layer.named_parameters())[name].data[rows])
+    choose(small, fast=False)
+    expected, each = small.losses(t, torch.searchsorted(rows, target), smoothing)
+    expected.backward()
+    for fast in (False, True):
+        choose(layer, fast)
+        layer.zero_grad()
+        total, nll = layer.losses(t, target, smoothing, rows)
+        total.backward()
+        torch.testing.assert_close(total, expected)
+        torch.testing.assert_close(nll, each)
+        for name, parameter in layer.named_parameters():
+            torch.testing.assert_close(parameter.grad[rows], dict(small.named_parameters())[name].grad)
+            assert not parameter.grad[[0, 3, 4]].any()
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_a_part_that_holds_all_symbols_is_the_whole(fast, output, numbers, target):
+    layer, _ = output
+    choose(layer, fast)
+    t = numbers(M, R)
+    for found, whole in zip(layer.losses(t, target, 0.1, torch.arange(V)), layer.losses(t, target, 0.1), strict=True):
+        torch.testing.assert_close(found, whole)

@@ -1,5 +1,7 @@
 """Maximum likelihood, as the training loop sees it."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -39,3 +41,14 @@ def test_a_batch_is_the_sum_of_its_halves(make, batches):
     halves = [likelihood(0.1)(model, half, None) for half in batch.split()]
     assert whole.nll.item() == pytest.approx(sum(h.nll.item() for h in halves), rel=1e-5)
     assert whole.total.item() == pytest.approx(sum(h.total.item() for h in halves), rel=1e-5)
+
+
+def test_the_softmax_of_a_part_is_over_its_symbols(make, batches):
+    model, batch = make(), batches([0, 1, 2])
+    whole = likelihood(0.1)(model, batch, None)
+    size = len(model.output.bias)
+    every = likelihood(0.1)(model, replace(batch, vocabulary=torch.arange(size)), None)
+    torch.testing.assert_close(every.total, whole.total)
+    own = batch.target.ids[batch.target.mask].unique()
+    part = likelihood()(model, replace(batch, vocabulary=own), None)
+    assert len(own) < size and part.nll < whole.nll, "fewer words share the probability"

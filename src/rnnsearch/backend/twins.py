@@ -224,9 +224,12 @@ def is_rnnsearch(decoder: Decoder) -> bool:
     return _bahdanau_lacks(decoder) is None
 
 
-def _losses(output: Output, readout: Tensor, target: Tensor, smoothing: float) -> Losses:
+def _losses(output: Output, readout: Tensor, target: Tensor, smoothing: float, rows: Tensor | None = None) -> Losses:
     weight: Tensor = output.weight if output.lexical is None else torch.cat([output.weight, output.lexical], dim=1)
-    return cross_entropy(readout, weight, output.bias, target, smoothing)
+    if rows is None:
+        return cross_entropy(readout, weight, output.bias, target, smoothing)
+    part, bias = weight.index_select(0, rows), output.bias.index_select(0, rows)
+    return cross_entropy(readout, part, bias, torch.searchsorted(rows, target), smoothing)
 
 
 SEQUENCE = Twin("the whole sequence, its backward pass by hand", _native_sequence)

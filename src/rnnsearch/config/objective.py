@@ -77,12 +77,15 @@ BASELINES: dict[str, type[ReinforceConfig]] = by_name(AverageBaselineOptions, Le
 class ObjectiveConfig(Table):
     """`[objective]`: what training minimises besides the negative log-likelihood.
 
-    Weights are those of sums over a sentence. Only for a decoder with attention."""
+    Weights are those of sums over a sentence. All but `partition` are only for a decoder with attention."""
 
     doubly_stochastic: Positive | None = None
     """Weight of the sum over source positions of (1 - sum of its weights)^2 (Xu et al. 2015)."""
     fertility: FertilityConfig | None = None
     supervision: SupervisionConfig | None = None
+    partition: Size | None = None
+    """In training the softmax is over so many target symbols at most, those of some successive batches (tau in Jean et
+    al. 2015): for vocabularies of hundreds of thousands of words. Without it over all."""
     spelling: Positive | None = None
     """alpha of J_w + alpha J_c, the weight of the spelling of unknown words (Luong & Manning 2016). Without it 1. Only
     with `[model.target_characters]`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from random import Random
 from threading import Lock
 from typing import NamedTuple
@@ -11,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from rnnsearch.config import BatchConfig
@@ -22,6 +23,8 @@ from rnnsearch.data.parallel import ParallelIds
 from rnnsearch.data.sides import Side
 from rnnsearch.data.spellings import NO_SPELLINGS, Spellings
 from rnnsearch.errors import ConfigError, DataError
+from rnnsearch.text.tokenizer import Spelled
+from rnnsearch.text.vocabulary import PAD
 
 Indices = npt.NDArray[np.int64]
 Segments = Callable[[Sequence[int], Random], list[int]]
@@ -55,6 +58,8 @@ class Batch:
     """Of the batches of an epoch: what others have of it."""
     copies: Bool[Tensor, "B I J"] | None = None
     """True where target symbol i is unknown and a copy of source symbol j; None where nobody asks."""
+    vocabulary: Int[Tensor, "C"] | None = None
+    """The target symbols that the softmax is over in training, sorted; None: all."""
 
     @property
     def sources(self) -> dict[str, Side]:
@@ -88,12 +93,13 @@ class Batch:
     def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
         links, copies = (None if one is None else change(one) for one in (self.links, self.copies))
         sides = {name: side.each(change) for name, side in self.sides.items()}
-        return replace(self, sides=sides, links=links, copies=copies)
+        vocabulary = None if self.vocabulary is None else change(self.vocabulary)
+        return replace(self, sides=sides, links=links, copies=copies, vocabulary=vocabulary)
 
     def turned(self) -> Batch:
         """The same pairs in the other direction: targets as sources."""
         links = None if self.links is None else self.links.transpose(1, 2)
-        return replace(self, direction=self.direction.turned(), links=links, copies=None)
+        return replace(self, direction=self.direction.turned(), links=links, copies=None, vocabulary=None)
 
     def split(self) -> tuple[Batch, Batch]:
         """Two halves of at least one row each, as wide as the whole, so that random numbers drawn for the whole fit;
@@ -163,6 +169,9 @@ class Batches:
     `max_length` count the symbols of the corpus, and word alignments, which are between those, are left out. What
     batches hold of unknown words, `spellings` says.
 
+    With `partition` successive batches of an epoch that have so many different target symbols, or fewer, share these as
+    the vocabulary of their softmax (Jean et al. 2015, section 3.2); a batch that alone has more has its own.
+
     They are of one `direction` (without one: from all sides but the last to the last), and hold the rows that have all
     of its sides.
 
@@ -182,8 +191,10 @@ class Batches:
         direction: Direction | None = None,
         segments: Mapping[str, Segments] | None = None,
         spellings: Spellings = NO_SPELLINGS,
+        partition: int | None = None,
     ) -> None:
         assert 0 <= rank < world
+        self._partition = partition
         self._segments, self._spellings = dict(segments or {}), spellings
         self.direction = direction or Direction(ids.names[:-1], ids.names[-1])
         ids = ids.only((*self.direction.sources, self.direction.target))
@@ -210,8 +221,25 @@ class Batches:
         """This process's share of the batches of an epoch, without the first `skip`, which cost nothing."""
         with self._lock:
             planned = self._planned(number)
-        for batch in range(skip, len(planned)):
-            yield self._share(planned.pairs(batch), number)
+        for batch, vocabulary in zip(range(skip, len(planned)), self._vocabularies(planned, skip), strict=False):
+            made = self._share(planned.pairs(batch), number)
+            yield made if vocabulary is None else replace(made, vocabulary=torch.from_numpy(vocabulary))
+
+    def _vocabularies(self, planned: Epoch, skip: int) -> Iterator[Indices | None]:
+        """That of each batch of an epoch but the first `skip`, where it is parted."""
+        if self._partition is None:
+            yield from repeat(None)
+            return
+        begin, target = 0, self._ids.names[-1]
+        while begin < len(planned):
+            known, end = np.zeros(0, dtype=np.int64), begin
+            while end < len(planned):
+                more = np.union1d(known, np.setdiff1d(self._ids.padded(target, planned.pairs(end)), [PAD]))
+                if end > begin and len(more) > self._partition:
+                    break
+                known, end = more, end + 1
+            yield from repeat(known, max(0, end - max(begin, skip)))
+            begin = end
 
     def of(self, indices: Sequence[int]) -> Batch:
         """The whole batch of some pairs, as the corpus has them."""
@@ -245,7 +273,8 @@ class Batches:
         rows = [self._ids.row(pair) for pair in pairs.tolist()]
         sides: dict[str, list[list[int]]] = {}
         for name, column in zip(self._ids.names, zip(*rows, strict=True), strict=True):
-            sides[name] = [ids.tolist() for ids in column]
+            unknown = self._ids.unknown_words(name, pairs)
+            sides[name] = [Spelled(ids.tolist(), words) for ids, words in zip(column, unknown, strict=True)]
             if draw := self._segments.get(name):
                 randoms = (Random(f"{self._seed} {epoch} {pair} {name}") for pair in pairs.tolist())
                 sides[name] = [draw(ids, random) for ids, random in zip(sides[name], randoms, strict=True)]

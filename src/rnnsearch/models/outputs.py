@@ -28,7 +28,7 @@ class Output(nn.Module):
     `lexical` numbers at the end of a readout are the lexical model's, with a matrix W_l [V, lexical] of their own.
     """
 
-    twin: Callable[[Output, Tensor, Tensor, float], Losses] | None = None
+    twin: Callable[[Output, Tensor, Tensor, float, Tensor | None], Losses] | None = None
 
     def __init__(self, readout: int, vocabulary: int, tied: Embedding | None = None, lexical: int = 0) -> None:
         super().__init__()
@@ -59,16 +59,26 @@ class Output(nn.Module):
         """Log-probabilities, in fp32 at least, over all symbols or over `rows`."""
         return torch.log_softmax(at_least_fp32(self.logits(readout, rows)), dim=-1)
 
-    def losses(self, readout: Float[Tensor, "M R"], target: Int[Tensor, "M"], smoothing: float = 0.0) -> Losses:
+    def losses(
+        self,
+        readout: Float[Tensor, "M R"],
+        target: Int[Tensor, "M"],
+        smoothing: float = 0.0,
+        rows: Int[Tensor, "C"] | None = None,
+    ) -> Losses:
         """Of M target symbols: the sum of the cross-entropy with label smoothing, and the NLL of each, which has no
         gradient. From all M x V log-probabilities, or by a chosen twin (`backend/twins.py`).
 
         With smoothing eps the target distribution is (1 - eps) on the symbol and eps / V on every symbol
         (Szegedy et al. 2016).
+
+        With `rows`, sorted symbols of which all targets are, the softmax is over these alone (Jean et al. 2015, eq. 11,
+        where the proposal is uniform over them, so that the importance weights are all the same).
         """
         if self.twin is not None:
-            return self.twin(self, readout, target, smoothing)
-        log_p = self.log_probs(readout)
+            return self.twin(self, readout, target, smoothing, rows)
+        log_p = self.log_probs(readout, rows)
+        target = target if rows is None else torch.searchsorted(rows, target)
         nll = -log_p.gather(1, target[:, None])[:, 0]
         uniform = -log_p.mean(dim=1).sum()
         return (1 - smoothing) * nll.sum() + smoothing * uniform, nll.detach()

@@ -87,12 +87,13 @@ class PointerOutput(nn.Module):
         target: Int[Tensor, "M"],
         smoothing: float,
         copied: Float[Tensor, "M"],
+        rows: Int[Tensor, "C"] | None = None,
     ) -> Losses:
         """As `Output.losses`, where a target symbol that `copied` gives attention (the sum of the weights of the source
         words that it is a copy of) is pointed at, and every other said: z_t is known in training (eq. 6)."""
         points = copied > 0
         said, pointed = (~points).nonzero()[:, 0], points.nonzero()[:, 0]
-        total, of_words = self.words.losses(readout[said, :-1], target[said], smoothing)
+        total, of_words = self.words.losses(readout[said, :-1], target[said], smoothing, rows)
         z = at_least_fp32(readout[:, -1])
         of_switch = -functional.logsigmoid(torch.where(points, -z, z))
         of_place = -at_least_fp32(copied[pointed]).clamp_min(LEAST).log()

@@ -48,9 +48,9 @@ class Likelihood(Objective[TranslationModel]):
         readout, ids = (tensor.flatten(0, 1).index_select(0, real) for tensor in (unrolled.readout, target.ids))
         if isinstance(model.output, PointerOutput):
             copied = copied_weight(batch, memories, unrolled.reading).flatten().index_select(0, real)
-            total, each = model.output.losses(readout, ids, self.smoothing, copied)
+            total, each = model.output.losses(readout, ids, self.smoothing, copied, batch.vocabulary)
         else:
-            total, each = model.output.losses(readout, ids, self.smoothing)
+            total, each = model.output.losses(readout, ids, self.smoothing, batch.vocabulary)
         nll = each.new_zeros(target.ids.numel()).index_copy(0, real, each).view(target.ids.shape)
         whole = each.sum()
         if model.speller is not None:

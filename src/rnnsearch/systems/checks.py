@@ -34,6 +34,7 @@ def check(config: RunConfig) -> list[str]:
         *_dev_set(config),
         *_limits(config),
         *_letters(config),
+        *_partition(config),
         *check_unknown(config),
     ]
 
@@ -61,7 +62,8 @@ def _unseeing(model: ModelConfig, used: Mapping[str, bool]) -> list[str]:
 
 def _blind(config: RunConfig) -> list[str]:
     """What has no effect on a model that does not attend, outside `[model]`."""
-    used = {f"objective.{name}": value is not None for name, value in config.objective}
+    own = {"partition", "spelling"}  # of the likelihood itself
+    used = {f"objective.{name}": value is not None for name, value in config.objective if name not in own}
     return _unseeing(config.model, used | {"search.coverage_penalty": config.search.coverage_penalty > 0})
 
 
@@ -131,6 +133,18 @@ def _letters(config: RunConfig) -> list[str]:
         return []
     must = f"must be at least {LETTERS} for a target of characters: translations have so many a source symbol at most"
     return [f"search.max_ratio: {must}; got {config.search.max_ratio:g}"]
+
+
+def _partition(config: RunConfig) -> list[str]:
+    """Parts are of the symbols that the corpus was cut into, in one direction."""
+    if config.objective.partition is None:
+        return []
+    used, found = {"objective.partition": True}, []
+    if config.text.bpe_dropout and config.text.types[1] == "bpe":
+        found += _idle("text.bpe_dropout, which cuts the text anew", used)
+    if config.objective.symmetry is not None:
+        found += _idle("objective.symmetry, which turns source and target about", used)
+    return found
 
 
 def _limits(config: RunConfig) -> list[str]:

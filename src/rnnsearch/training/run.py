@@ -97,6 +97,7 @@ def _train(
         multiple=WIDTH_MULTIPLE if device.type == "cuda" else 1,
         segments=_segments(config, prepared),
         spellings=spelled,
+        partition=config.objective.partition,
     )
 
     def new_best() -> None:
