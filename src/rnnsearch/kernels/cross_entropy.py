@@ -16,6 +16,8 @@ from rnnsearch.tensors import at_least_fp32, product_type
 
 CHUNK_BYTES = 1 << 24
 """Of logits held at a time: the loss never holds B x I x V of them."""
+LEAST_ROWS = 128
+"""Of a chunk all the same: each adds to the gradient of all V rows of W, which costs as much as many rows' logits."""
 
 
 def cross_entropy(
@@ -34,8 +36,8 @@ def cross_entropy(
 
 
 def _chunk_rows(rows: int, row_bytes: int) -> int:
-    """Rows of each of the fewest chunks of equal size within CHUNK_BYTES."""
-    chunks = max(1, -(-rows * row_bytes // CHUNK_BYTES))
+    """Rows of each of the fewest chunks of equal size within CHUNK_BYTES, or of LEAST_ROWS."""
+    chunks = max(1, min(-(-rows * row_bytes // CHUNK_BYTES), -(-rows // LEAST_ROWS)))
     return max(1, -(-rows // chunks))
 
 

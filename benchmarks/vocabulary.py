@@ -1,0 +1,99 @@
+"""What a large target vocabulary costs: training over all of it and over parts, search over all and over candidates.
+
+Run it as `python -m benchmarks.vocabulary`; `--output FILE` also writes the table. The preset `small`'s model,
+untrained, with so many made-up words on the target side, drawn by Zipf's law; batches of 64 pairs of 13 symbols, in
+fp32, Adam. Each row is a process of its own, for its memory. A part holds the words of `--batches` batches; candidates
+are 2,000.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import Row, machine_line, parsed, parser, peak_mib, publish, run, seconds_of, table
+
+SIZES = (8_000, 30_000, 100_000, 500_000)
+WAYS = ("all", "parts")
+PAIRS, LENGTH, CANDIDATES = 64, 13, 2_000
+
+
+def measured(size: int, way: str, batches: int) -> Row:
+    """Times of an update and of greedy search of a batch, the words of the softmax, and the memory of training."""
+    import numpy as np
+    import torch
+
+    from rnnsearch.config import BatchConfig, resolve
+    from rnnsearch.data.batches import Batches
+    from rnnsearch.data.parallel import ParallelIds
+    from rnnsearch.models.draws import Draws
+    from rnnsearch.objectives.likelihood import likelihood
+    from rnnsearch.search.constraints import SearchOptions
+    from rnnsearch.search.decode import make_sources
+    from rnnsearch.search.greedy import greedy
+    from rnnsearch.search.model_scorer import ModelScorer
+    from rnnsearch.systems.build import build
+
+    tables = {"preset": "small", "data": {"source": "en", "target": "de", "train": ["x.tsv"]}, "model": {"tie": "none"}}
+    model = build(resolve(tables).model, 8_000, size, seed=1)
+    draw = np.random.default_rng(1)
+    share = 1 / np.arange(1, size - 3)
+    words = draw.choice(np.arange(4, size), (batches * PAIRS, LENGTH), p=share / share.sum()).tolist()
+    ids = ParallelIds.of({"en": draw.integers(4, 8_000, (batches * PAIRS, LENGTH)).tolist(), "de": words})
+    most = size if way == "parts" else None
+    batch = next(Batches(ids, BatchConfig(sentences=PAIRS), None, 1, partition=most).epoch(0))
+    optimiser, objective = torch.optim.Adam(model.parameters(), fused=True), likelihood()
+
+    def update() -> None:
+        objective(model, batch, Draws(1)).total.backward()
+        optimiser.step()
+        optimiser.zero_grad()
+
+    found: Row = {"update": seconds_of(update, 2, 0.5), "words": size if most is None else len(batch.vocabulary)}
+    found["mib"] = peak_mib()
+    scorer, options = ModelScorer(model.eval()), SearchOptions(beam=1, max_ratio=0.0, max_extra=LENGTH)
+    sources, few = make_sources(ids_of(ids), torch.device("cpu")), torch.arange(min(size, CANDIDATES))
+    columns = None if way == "all" else lambda _: few
+    found["search"] = seconds_of(lambda: greedy(scorer, sources, options, columns), 2, 0.5)
+    return found
+
+
+def ids_of(ids: Any) -> list[list[int]]:
+    """The sources of the first batch."""
+    return [ids.row(number)[0].tolist() for number in range(PAIRS)]
+
+
+def rows(given: Any) -> Iterator[list[object]]:
+    """A row a size and way, each by a process of its own."""
+    for size in given.sizes:
+        for way in WAYS:
+            command = [sys.executable, "-m", "benchmarks.vocabulary", "--one", str(size), way]
+            ended = run([*command, "--batches", str(given.batches)], given.log)
+            found = json.loads(ended.output)
+            tokens = PAIRS * LENGTH
+            yield [f"{size:,}", way, found["words"], tokens / found["update"], found["mib"], tokens / found["search"]]
+
+
+def main() -> None:
+    """Measure and print."""
+    made = parser(__doc__)
+    made.add_argument("--sizes", nargs="+", type=int, default=[*SIZES])
+    made.add_argument("--batches", type=int, default=50, help="of a part")
+    made.add_argument("--log", type=Path, default=Path("vocabulary.log"), help="what the rows' processes say on stderr")
+    made.add_argument("--one", nargs=2, metavar=("SIZE", "WAY"), help="measure one row alone, as JSON")
+    given = parsed(made)
+    if given.one:
+        sys.stdout.write(json.dumps(measured(int(given.one[0]), given.one[1], given.batches)))
+        return
+    head = (
+        "target words | training and search over | words of the softmax {:,} | training, target symbols/s {:,.0f} | "
+        "memory of training, MiB {:,.0f} | greedy, target symbols/s {:,.0f}"
+    )
+    publish([f"Training and search in fp32. {machine_line()}", "", *table(head, rows(given))], given.output)
+
+
+if __name__ == "__main__":
+    main()

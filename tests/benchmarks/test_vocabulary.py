@@ -1,0 +1,11 @@
+"""The benchmark of large vocabularies at toy size."""
+
+from benchmarks import vocabulary
+
+
+def test_a_part_has_fewer_words_than_the_vocabulary(monkeypatch):
+    monkeypatch.setattr(vocabulary, "seconds_of", lambda work, *_: (work(), 0.5)[1])
+    for way in vocabulary.WAYS:
+        found = vocabulary.measured(900, way, batches=2)
+        assert found["words"] == 900 if way == "all" else 20 < found["words"] < 900
+        assert found["update"] == found["search"] == 0.5 and found["mib"] > 0
