@@ -12,8 +12,9 @@ from rnnsearch.models.attention.features import FEATURES
 from rnnsearch.models.cells import RNMTLSTM
 from rnnsearch.models.decoders.stack_decoders import Luong
 from rnnsearch.models.draws import Draws
+from rnnsearch.models.encoders import Convolutional
 
-ROUNDING = {torch.float32: 1e-4, torch.bfloat16: 0.02}
+ROUNDING = {torch.float32: 2e-4, torch.bfloat16: 0.02}
 """Of a tensor's norm; in bf16 it may be eight times as far from fp32 as the definition is in bf16 besides.
 
 How far the definition is, is one draw a parameter, which may be luckily near where a layer norm over six numbers
@@ -71,11 +72,18 @@ def test_in_sizes_that_bf16_takes(decoder, feature, plainest, make, batch, kind,
     compare(model, batch, kind, read, gradients)
 
 
+UNSTEADY = {RNMTLSTM: 16.0, Convolutional: 32.0}
+"""How far rounding may go with parts whose output has no bounds, or that take the most of some numbers, which rounding
+makes another one: in differences that it makes in the definition."""
+
+
 def compare(model, batch, kind, read, gradients):
     exact, exact_gradients = outcome(model, batch, torch.float32, fast=False)
     other, other_gradients = outcome(model, batch, kind, fast=False)
     scale = 1e-2 * max(float(d.norm()) for d in exact_gradients.values() if d is not None)
-    times = 16.0 if any(isinstance(part, RNMTLSTM) for part in model.modules()) else 8.0  # its output has no bounds
+    times = 8.0
+    for part in model.modules():
+        times = max(times, UNSTEADY.get(type(part), 0.0))
     for got, want, rounded in zip(read, exact, other, strict=True):
         assert_near(got, want, rounded, kind, "read", times=times)
     off = [

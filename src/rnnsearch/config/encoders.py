@@ -133,8 +133,8 @@ class ConvolutionalOptions(EncoderConfig):
     """Windows are of 1 to so many symbols."""
     filters: Size
     """Filters of each width."""
-    stride: Annotated[int, Field(ge=1, le=20)] = 5
-    """Symbols of a segment."""
+    stride: Annotated[int, Field(ge=1, le=20)]
+    """Symbols of a segment (5 in Lee et al.)."""
     highway: Annotated[int, Field(ge=0, le=100)] = 4
     """Highway layers."""
 

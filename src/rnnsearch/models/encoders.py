@@ -212,7 +212,7 @@ def origin(mask: Bool[Tensor, "B J"], stride: int) -> Origin:
     B, J = mask.shape
     position = (torch.arange(J, device=mask.device) // stride).expand(B, J)
     count = nn.functional.pad(mask, (0, -J % stride)).unflatten(1, (-1, stride)).sum(-1)
-    return Origin(position, mask / count.gather(1, position).clamp_min(1))
+    return Origin(position, mask.double() / count.gather(1, position).clamp_min(1))
 
 
 def shapes(options: EncoderConfig) -> tuple[StateShape, ...]:

@@ -40,7 +40,7 @@ class Origin(NamedTuple):
 
     position: [B, J], the annotation that each source position went into.
     share: [B, J], the part of that annotation's weight that is its own: 1 / (real source positions in it);
-        0 on padding.
+        0 on padding; in fp64, whatever the weights are in.
     """
 
     position: Tensor
@@ -52,7 +52,8 @@ class Origin(NamedTuple):
         alpha: [N, J'] of N = B * K rows, or [B, I, J'].
         """
         rows = alpha.reshape(self.position.shape[0], -1, alpha.shape[-1])
-        spread = rows.gather(2, self.position[:, None].expand(-1, rows.shape[1], -1)) * self.share[:, None]
+        spread = rows.gather(2, self.position[:, None].expand(-1, rows.shape[1], -1))
+        spread = spread * self.share[:, None].to(spread.dtype)
         return spread.reshape(*alpha.shape[:-1], -1)
 
 
