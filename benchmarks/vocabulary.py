@@ -1,9 +1,10 @@
-"""What a large target vocabulary costs: training over all of it and over parts, search over all and over candidates.
+"""What a large target vocabulary costs: training over all of it, over parts, by noise words and by classes; search over
+all and over candidates.
 
 Run it as `python -m benchmarks.vocabulary`; `--output FILE` also writes the table. The preset `small`'s model,
 untrained, with so many made-up words on the target side, drawn by Zipf's law; batches of 64 pairs of 13 symbols, in
 fp32, Adam. Each row is a process of its own, for its memory. A part holds the words of `--batches` batches; candidates
-are 2,000.
+are 2,000. Search is over all but in the way `parts`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ from typing import Any
 from benchmarks.harness import Row, machine_line, parsed, parser, peak_mib, publish, run, seconds_of, table
 
 SIZES = (8_000, 30_000, 100_000, 500_000)
-WAYS = ("all", "parts")
+WAYS: dict[str, dict[str, Any]] = {
+    "all": {},
+    "parts": {},
+    "NCE": {"objective": {"contrast": {"type": "nce"}}},
+    "BlackOut": {"objective": {"contrast": {"type": "blackout"}}},
+    "hierarchical": {"model": {"output": {"type": "hierarchical"}}},
+    "adaptive": {"model": {"output": {"type": "adaptive", "cutoffs": [2_000, 7_000]}}},
+}
+"""What each says in a run file."""
 PAIRS, LENGTH, CANDIDATES = 64, 13, 2_000
 
 
@@ -26,10 +35,12 @@ def measured(size: int, way: str, batches: int) -> Row:
     import numpy as np
     import torch
 
-    from rnnsearch.config import BatchConfig, resolve
+    from rnnsearch.config import BatchConfig, merge, resolve
     from rnnsearch.data.batches import Batches
+    from rnnsearch.data.noise import Proposal
     from rnnsearch.data.parallel import ParallelIds
     from rnnsearch.models.draws import Draws
+    from rnnsearch.objectives.contrast import CONTRASTS
     from rnnsearch.objectives.likelihood import likelihood
     from rnnsearch.search.constraints import SearchOptions
     from rnnsearch.search.decode import make_sources
@@ -37,15 +48,20 @@ def measured(size: int, way: str, batches: int) -> Row:
     from rnnsearch.search.model_scorer import ModelScorer
     from rnnsearch.systems.build import build
 
-    tables = {"preset": "small", "data": {"source": "en", "target": "de", "train": ["x.tsv"]}, "model": {"tie": "none"}}
-    model = build(resolve(tables).model, 8_000, size, seed=1)
+    untied = {"model": {"tie": "none"}, "text": {"type": "words", "joint": False}, "training": {"label_smoothing": 0.0}}
+    data = {"source": "en", "target": "de", "train": ["x.tsv"]}
+    config = resolve(merge(merge({"preset": "small", "data": data}, untied), WAYS[way]))
+    model = build(config.model, 8_000, size, seed=1)
     draw = np.random.default_rng(1)
     share = 1 / np.arange(1, size - 3)
     words = draw.choice(np.arange(4, size), (batches * PAIRS, LENGTH), p=share / share.sum()).tolist()
     ids = ParallelIds.of({"en": draw.integers(4, 8_000, (batches * PAIRS, LENGTH)).tolist(), "de": words})
-    most = size if way == "parts" else None
-    batch = next(Batches(ids, BatchConfig(sentences=PAIRS), None, 1, partition=most).epoch(0))
-    optimiser, objective = torch.optim.Adam(model.parameters(), fused=True), likelihood()
+    most, told = size if way == "parts" else None, config.objective.contrast
+    proposal = None if told is None else Proposal(ids.counts("de", size), told.power, told.samples)
+    made = Batches(ids, BatchConfig(sentences=PAIRS), None, 1, partition=most, proposal=proposal)
+    batch = next(made.epoch(0))
+    contrast = None if told is None else CONTRASTS[told.type](size)
+    optimiser, objective = torch.optim.Adam(model.parameters(), fused=True), likelihood(contrast=contrast)
 
     def update() -> None:
         objective(model, batch, Draws(1)).total.backward()
@@ -53,10 +69,12 @@ def measured(size: int, way: str, batches: int) -> Row:
         optimiser.zero_grad()
 
     found: Row = {"update": seconds_of(update, 2, 0.5), "words": size if most is None else len(batch.vocabulary)}
+    if told is not None:
+        found["words"] = told.samples
     found["mib"] = peak_mib()
     scorer, options = ModelScorer(model.eval()), SearchOptions(beam=1, max_ratio=0.0, max_extra=LENGTH)
     sources, few = make_sources(ids_of(ids), torch.device("cpu")), torch.arange(min(size, CANDIDATES))
-    columns = None if way == "all" else lambda _: few
+    columns = (lambda _: few) if way == "parts" else None
     found["search"] = seconds_of(lambda: greedy(scorer, sources, options, columns), 2, 0.5)
     return found
 
@@ -69,7 +87,7 @@ def ids_of(ids: Any) -> list[list[int]]:
 def rows(given: Any) -> Iterator[list[object]]:
     """A row a size and way, each by a process of its own."""
     for size in given.sizes:
-        for way in WAYS:
+        for way in given.ways:
             command = [sys.executable, "-m", "benchmarks.vocabulary", "--one", str(size), way]
             ended = run([*command, "--batches", str(given.batches)], given.log)
             found = json.loads(ended.output)
@@ -81,6 +99,7 @@ def main() -> None:
     """Measure and print."""
     made = parser(__doc__)
     made.add_argument("--sizes", nargs="+", type=int, default=[*SIZES])
+    made.add_argument("--ways", nargs="+", choices=[*WAYS], default=[*WAYS])
     made.add_argument("--batches", type=int, default=50, help="of a part")
     made.add_argument("--log", type=Path, default=Path("vocabulary.log"), help="what the rows' processes say on stderr")
     made.add_argument("--one", nargs=2, metavar=("SIZE", "WAY"), help="measure one row alone, as JSON")
@@ -89,7 +108,7 @@ def main() -> None:
         sys.stdout.write(json.dumps(measured(int(given.one[0]), given.one[1], given.batches)))
         return
     head = (
-        "target words | training and search over | words of the softmax {:,} | training, target symbols/s {:,.0f} | "
+        "target words | training | its words {:,} | training, target symbols/s {:,.0f} | "
         "memory of training, MiB {:,.0f} | greedy, target symbols/s {:,.0f}"
     )
     publish([f"Training and search in fp32. {machine_line()}", "", *table(head, rows(given))], given.output)

@@ -36,6 +36,8 @@ FAMILIES: dict[str, Mapping[str, Any]] = {
     "decoder": config.decoders.DECODERS,
     "bridge": names.BRIDGES,
     "init": config.model.INITS,
+    "output": config.outputs.OUTPUTS,
+    "contrast": config.objective.CONTRASTS,
     "alignment loss": names.ALIGNMENT_LOSSES,
     "baseline": config.objective.BASELINES,
     "optimiser": config.optimisers.OPTIMISERS,

@@ -21,8 +21,9 @@ FLOATS = frozenset({"F16", "BF16", "F32", "F64"})
 
 
 def weights(model: nn.Module) -> dict[str, Tensor]:
-    """The model's parameters by name; a shared one once, under its first name."""
-    return dict(model.named_parameters())
+    """The model's parameters by name, a shared one once, under its first name; and its buffers, which are counted once
+    and not learned."""
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
 
 def save_weights(path: Path, tensors: dict[str, Tensor]) -> None:

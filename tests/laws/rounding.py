@@ -41,6 +41,6 @@ def rounded(model, rounding):
             module.weight.data = rounding(module.weight.data)
         if isinstance(module, nn.Linear):
             module.register_forward_pre_hook(lambda _, given: (Through.apply(given[0], rounding),))
-    logits = twin.output.logits
-    twin.output.logits = lambda readout, rows=None: logits(Through.apply(readout, rounding), rows)
+    over = twin.output.over
+    twin.output.over = lambda rows: lambda readout: over(rows)(Through.apply(readout, rounding))
     return twin

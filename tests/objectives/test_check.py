@@ -13,7 +13,16 @@ BASE = {
 NO_ATTENTION = {"preset": "rnnencdec-small"}
 HARD = {"model": {"attention": {"normaliser": "hard"}}}
 NOT_ALIGNED = {"source": "aa", "target": "bb", "train": ["a|b"]}
+NCE = {"type": "nce"}
+BINARY = {"model": {"output": {"type": "hierarchical"}}}
 CROSS_ENTROPY = {"supervision": {"type": "cross-entropy"}}
+
+
+def adaptive(cutoffs, factor=4.0, kind="bpe"):
+    output = {"type": "adaptive", "cutoffs": cutoffs, "factor": factor}
+    return {"model": {"output": output}, "text": {"type": kind}}
+
+
 BLIND = "which does not attend; remove it"
 
 
@@ -44,6 +53,27 @@ BLIND = "which does not attend; remove it"
         ({}, HARD, "objective.reinforce: must be given for the hard normaliser"),
         ({"reinforce": {"baseline": "learned"}}, {}, "objective.reinforce: has no effect with the softmax normaliser"),
         ({}, {"search": {"length_norm": "gnm"}}, "search.length_norm: must be one of power, gnmt"),
+        ({"contrast": {"type": "nc"}}, {}, 'objective.contrast.type: must be one of nce, blackout; got "nc"'),
+        ({"contrast": {"type": "nce", "power": 2.0}}, {}, "objective.contrast.power: must be less than or equal to 1"),
+        ({"contrast": NCE, "partition": 9}, {}, "objective.contrast: does not go with objective.partition; remove one"),
+        ({"contrast": NCE, "symmetry": 1.0}, {}, "objective.contrast: does not go with objective.symmetry"),
+        ({"contrast": NCE, "reinforce": {"baseline": "learned"}}, HARD, "objective.contrast: .* objective.reinforce"),
+        ({"contrast": NCE}, {"training": {"label_smoothing": 0.1}}, "objective.contrast: .* training.label_smoothing"),
+        ({"contrast": NCE}, BINARY, 'objective.contrast: does not go with model.output.type = "hierarchical"'),
+        ({"partition": 9}, BINARY, 'model.output.type: "hierarchical" does not go with objective.partition'),
+        ({"symmetry": 0.5}, BINARY, 'model.output.type: "hierarchical" does not go with objective.symmetry'),
+        (
+            {},
+            {"model": {"output": {"type": "adaptive"}}},
+            "model.output.cutoffs: must be given for the adaptive output",
+        ),
+        ({}, adaptive([9, 4]), r"model.output.cutoffs: must be in ascending order; got \[9, 4\]"),
+        (
+            {},
+            adaptive([9, 12], 80.0, "words"),
+            "model.output.factor: must leave the last group a number of the readout's 192",
+        ),
+        ({}, adaptive([9]), 'model.output.type: "adaptive" needs symbols in order of frequency'),
         ({"symmetry": 0.0}, {}, "objective.symmetry: must be greater than 0"),
         ({"symmetry": -1.0}, {}, "objective.symmetry: must be greater than 0"),
         ({}, {"search": {"candidates": 500}}, "search.candidates: must be less than or equal to 100; got 500"),

@@ -24,6 +24,7 @@ from rnnsearch.models.cells import GRU
 from rnnsearch.models.decoders.bahdanau import Bahdanau
 from rnnsearch.models.decoders.readouts import DeepOutput
 from rnnsearch.models.encoders import Bidirectional
+from rnnsearch.models.outputs import Output
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.symbols import Symbols
 from rnnsearch.text.vocabulary import UNK
@@ -142,6 +143,7 @@ class NativeRNNsearch:
         self._native = native
         self._kind = kind
         self._embed = model.source_embedding
+        assert isinstance(model.output, Output)
         self._output_layer = model.output
         assert decoder.initial is not None
         D, R = cell.size, deep.word.weight.shape[0]
@@ -183,9 +185,9 @@ class NativeRNNsearch:
         encoder, decoder = model.encoder, model.decoder
         if type(encoder) is not Bidirectional or type(encoder.forward_cell) is not GRU:
             return None
-        if not is_rnnsearch(decoder) or model.lexical is not None or model.switch is not None:
+        if not is_rnnsearch(decoder) or model.lexical is not None or type(model.output) is not Output:
             return None
-        native = decoding() if model.output.weight.device.type == "cpu" else None
+        native = decoding() if model.device.type == "cpu" else None
         return None if native is None else NativeRNNsearch(native, model, kind)
 
     def rows(self, ids: Tensor) -> Packed:

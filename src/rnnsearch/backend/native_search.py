@@ -19,6 +19,7 @@ from rnnsearch.kernels.native.packed import Kind, Packed, at, decoding, threads
 from rnnsearch.kernels.recurrence import CFeatures, laid_out, prepared_of
 from rnnsearch.kernels.step import Source, Step, What
 from rnnsearch.models.memory import Memory, Origin
+from rnnsearch.models.outputs import Output
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.symbols import Spelling, Symbols
 from rnnsearch.text.vocabulary import EOS, PAD, UNK
@@ -99,11 +100,11 @@ class NativeDecoder:
     def of(model: TranslationModel, kind: Kind) -> NativeDecoder | None:
         """The twin of a model on the CPU; None where its step is not written or nothing can be built here."""
         decoder = model.decoder
-        if type(decoder) not in STEPS or model.switch is not None:
+        if type(decoder) not in STEPS or type(model.output) is not Output:
             return None
         if lacks(decoder) is not None or lexical_lacks(model) is not None:
             return None
-        native = decoding() if model.output.weight.device.type == "cpu" else None
+        native = decoding() if model.device.type == "cpu" else None
         return None if native is None else NativeDecoder(native, model, kind)
 
     def _words(self, embedded: Tensor) -> Tensor:

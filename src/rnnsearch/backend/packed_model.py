@@ -34,7 +34,8 @@ class PackedOutput(Output):
 
     def __init__(self, native: ctypes.CDLL, layer: Output, kind: Kind) -> None:
         nn.Module.__init__(self)
-        self.weight, self.bias, self.lexical = layer.weight, layer.bias, layer.lexical
+        self.vocabulary, self.lexical = layer.vocabulary, layer.lexical
+        self.weight, self.bias = layer.weight, layer.bias
         self._native, self._kind = native, kind
         self._packed = self._of(layer.weight, layer.lexical, layer.bias)
 
@@ -47,20 +48,13 @@ class PackedOutput(Output):
             return self._packed
         return self._of(self.weight[rows], None if self.lexical is None else self.lexical[rows], self.bias[rows])
 
-    def logits(
-        self, readout: Float[Tensor, "*rows R"], rows: Int[Tensor, "C"] | None = None
-    ) -> Float[Tensor, "*rows C"]:
-        if rows is not None:
-            return super().logits(readout, rows)
-        return self._packed(readout)
-
 
 def packed(model: TranslationModel, kind: Kind) -> TranslationModel | None:
     """A model of the same parameters whose linear layers are `PackedLinear`; None where nothing can be built here.
 
     The weights are laid out now: what becomes of the parameters later is not seen.
     """
-    native = decoding() if model.output.weight.device.type == "cpu" else None
+    native = decoding() if model.device.type == "cpu" else None
     if native is None:
         return None
     twin = copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()})

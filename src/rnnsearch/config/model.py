@@ -9,6 +9,7 @@ from rnnsearch.config.characters import SOURCE_CHARACTERS, SourceCharactersConfi
 from rnnsearch.config.choice import OneOf, Options, by_name
 from rnnsearch.config.decoders import DECODERS, DecoderConfig
 from rnnsearch.config.encoders import ENCODERS, EncoderConfig
+from rnnsearch.config.outputs import OUTPUTS, OutputConfig, SoftmaxOptions
 from rnnsearch.config.table import Positive, Share, Size, Table
 
 
@@ -95,6 +96,7 @@ class ModelConfig(Table):
     """`target`: the output rows are the target embedding. `all`: the source embedding is, too; this needs `text.joint`.
     Both need a readout (`decoder.maxout` or `decoder.readout`; `decoder.size` with `sutskever`) as long as
     `embedding`."""
+    output: Annotated[OutputConfig, OneOf("output", OUTPUTS, default="softmax")] = SoftmaxOptions()
     lexical: bool = False
     """The lexical model beside the decoder (Nguyen & Chiang 2018): the attended source words speak for themselves. Only
     for a decoder with attention."""

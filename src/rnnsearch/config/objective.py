@@ -42,6 +42,38 @@ class SupervisionConfig(Table):
     must attend after it reads (`cgru`, `luong`, ... not `bahdanau`)."""
 
 
+class ContrastConfig(Options):
+    """`[objective.contrast]`: training tells words of the text from noise words, and sums over no vocabulary.
+
+    The log's training NLL is then this loss. Only for `model.output.type = "softmax"`."""
+
+    type: str
+    """A contrast: see below."""
+    samples: Size = 500
+    """Noise words of a batch (K)."""
+    power: Annotated[float, Field(ge=0.0, le=1.0)]
+    """Noise words are drawn by their counts in the training text to this power."""
+
+
+class NCEOptions(ContrastConfig):
+    """Noise-contrastive estimation: a word of the text, or of the noise? (Mnih & Teh 2012)"""
+
+    type: Literal["nce"] = "nce"
+    power: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0
+    """Noise words are drawn by their counts in the training text to this power: 1, or 0.4 with `blackout`."""
+
+
+class BlackOutOptions(ContrastConfig):
+    """A softmax over the word and the noise words, weighted, that also pushes each noise word down (Ji et al. 2016)."""
+
+    type: Literal["blackout"] = "blackout"
+    power: Annotated[float, Field(ge=0.0, le=1.0)] = 0.4
+    """As for `nce`."""
+
+
+CONTRASTS: dict[str, type[ContrastConfig]] = by_name(NCEOptions, BlackOutOptions)
+
+
 class ReinforceConfig(Options):
     """`[objective.reinforce]`: how hard attention is trained (Xu et al. 2015).
 
@@ -77,7 +109,8 @@ BASELINES: dict[str, type[ReinforceConfig]] = by_name(AverageBaselineOptions, Le
 class ObjectiveConfig(Table):
     """`[objective]`: what training minimises besides the negative log-likelihood.
 
-    Weights are those of sums over a sentence. All but `partition` are only for a decoder with attention."""
+    Weights are those of sums over a sentence. All but `partition`, `contrast` and `spelling` are only for a
+    decoder with attention."""
 
     doubly_stochastic: Positive | None = None
     """Weight of the sum over source positions of (1 - sum of its weights)^2 (Xu et al. 2015)."""
@@ -86,6 +119,7 @@ class ObjectiveConfig(Table):
     partition: Size | None = None
     """In training the softmax is over so many target symbols at most, those of some successive batches (tau in Jean et
     al. 2015): for vocabularies of hundreds of thousands of words. Without it over all."""
+    contrast: Annotated[ContrastConfig, OneOf("contrast", CONTRASTS)] | None = None
     spelling: Positive | None = None
     """alpha of J_w + alpha J_c, the weight of the spelling of unknown words (Luong & Manning 2016). Without it 1. Only
     with `[model.target_characters]`."""

@@ -19,6 +19,7 @@ from rnnsearch.config import BatchConfig
 from rnnsearch.data.direction import PAIR, Direction
 from rnnsearch.data.epochs import Epoch, Widths, blocks, plan
 from rnnsearch.data.links import links_matrix
+from rnnsearch.data.noise import Noise, Proposal
 from rnnsearch.data.parallel import ParallelIds
 from rnnsearch.data.sides import Side
 from rnnsearch.data.spellings import NO_SPELLINGS, Spellings
@@ -60,6 +61,8 @@ class Batch:
     """True where target symbol i is unknown and a copy of source symbol j; None where nobody asks."""
     vocabulary: Int[Tensor, "C"] | None = None
     """The target symbols that the softmax is over in training, sorted; None: all."""
+    noise: Noise | None = None
+    """The noise words that the target symbols are told from in training, where they are."""
 
     @property
     def sources(self) -> dict[str, Side]:
@@ -94,12 +97,14 @@ class Batch:
         links, copies = (None if one is None else change(one) for one in (self.links, self.copies))
         sides = {name: side.each(change) for name, side in self.sides.items()}
         vocabulary = None if self.vocabulary is None else change(self.vocabulary)
-        return replace(self, sides=sides, links=links, copies=copies, vocabulary=vocabulary)
+        noise = None if self.noise is None else self.noise.each(change)
+        return replace(self, sides=sides, links=links, copies=copies, vocabulary=vocabulary, noise=noise)
 
     def turned(self) -> Batch:
         """The same pairs in the other direction: targets as sources."""
         links = None if self.links is None else self.links.transpose(1, 2)
-        return replace(self, direction=self.direction.turned(), links=links, copies=None, vocabulary=None)
+        turned = self.direction.turned()
+        return replace(self, direction=turned, links=links, copies=None, vocabulary=None, noise=None)
 
     def split(self) -> tuple[Batch, Batch]:
         """Two halves of at least one row each, as wide as the whole, so that random numbers drawn for the whole fit;
@@ -113,7 +118,8 @@ class Batch:
         links, copies = (None if one is None else one[start:stop] for one in (self.links, self.copies))
         share = None if self.share is None else self.share._replace(rows=self.share.rows[start:stop])
         indices = self.indices[start:stop]
-        return replace(self, sides=sides, indices=indices, links=links, share=share, copies=copies)
+        noise = None if self.noise is None else self.noise.rows(start, stop)
+        return replace(self, sides=sides, indices=indices, links=links, share=share, copies=copies, noise=noise)
 
 
 def make_batch(
@@ -172,6 +178,8 @@ class Batches:
     With `partition` successive batches of an epoch that have so many different target symbols, or fewer, share these as
     the vocabulary of their softmax (Jean et al. 2015, section 3.2); a batch that alone has more has its own.
 
+    With a `proposal` each batch has its noise words: a function of seed, epoch number and batch.
+
     They are of one `direction` (without one: from all sides but the last to the last), and hold the rows that have all
     of its sides.
 
@@ -192,9 +200,10 @@ class Batches:
         segments: Mapping[str, Segments] | None = None,
         spellings: Spellings = NO_SPELLINGS,
         partition: int | None = None,
+        proposal: Proposal | None = None,
     ) -> None:
         assert 0 <= rank < world
-        self._partition = partition
+        self._partition, self._proposal = partition, proposal
         self._segments, self._spellings = dict(segments or {}), spellings
         self.direction = direction or Direction(ids.names[:-1], ids.names[-1])
         ids = ids.only((*self.direction.sources, self.direction.target))
@@ -223,7 +232,12 @@ class Batches:
             planned = self._planned(number)
         for batch, vocabulary in zip(range(skip, len(planned)), self._vocabularies(planned, skip), strict=False):
             made = self._share(planned.pairs(batch), number)
-            yield made if vocabulary is None else replace(made, vocabulary=torch.from_numpy(vocabulary))
+            if vocabulary is not None:
+                made = replace(made, vocabulary=torch.from_numpy(vocabulary))
+            if self._proposal is not None:
+                noise = self._proposal.noise(made.target.ids, self._seed, number, batch)
+                made = replace(made, noise=noise)
+            yield made
 
     def _vocabularies(self, planned: Epoch, skip: int) -> Iterator[Indices | None]:
         """That of each batch of an epoch but the first `skip`, where it is parted."""

@@ -11,6 +11,9 @@ from rnnsearch.data.spelling import codes, words_of_codes
 from rnnsearch.text.tokenizer import Spelled
 from rnnsearch.text.vocabulary import EOS, PAD
 
+COUNTED = 1 << 22
+"""Symbols at a time."""
+
 
 class Documents(NamedTuple):
     """Of each row, which document it is of and its place there, as the text was read: rows left out leave gaps."""
@@ -72,6 +75,19 @@ class ParallelIds:
     def row(self, index: int) -> tuple[Integers, ...]:
         """The ids of one row's sides, without EOS."""
         return tuple(side.row(index) for side in self._sides.values())
+
+    def first(self, name: str, most: int) -> tuple[Integers, Integers]:
+        """The symbols of one side's first rows, as many as have `most` together or fewer, and where each row ends."""
+        values, ends = self._sides[name].first(most)
+        return values.astype(np.int64), ends
+
+    def counts(self, name: str, vocabulary: int) -> Integers:
+        """How often each symbol of one side's vocabulary occurs; EOS once a row."""
+        flat, found = self._sides[name].flat, np.zeros(vocabulary, dtype=np.int64)
+        for begin in range(0, len(flat), COUNTED):
+            found += np.bincount(flat[begin : begin + COUNTED], minlength=vocabulary)
+        found[EOS] += len(self)
+        return found
 
     def unknown_words(self, name: str, indices: Integers) -> list[list[str]]:
         """The unknown words of rows of one side, in order; none of a side that they were not kept of."""

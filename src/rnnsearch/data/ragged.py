@@ -53,6 +53,11 @@ class Ragged:
         """One row."""
         return self.values(np.array([range(len(self))[index]]))[0]
 
+    def first(self, most: int) -> tuple[npt.NDArray[Any], Integers]:
+        """The values of the first rows, as many as have `most` together or fewer, and where each row ends."""
+        ends = np.asarray(self._ends[: np.searchsorted(self._ends, most, side="right")], dtype=np.int64)
+        return self.flat[: int(ends[-1]) if len(ends) else 0], ends
+
     def values(self, indices: npt.NDArray[Any]) -> tuple[Integers, Integers, Integers]:
         """The values of rows one after the other; of each, which of `indices` it is of, and its place in that row."""
         lengths = self.lengths(indices)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import partial
 
 import torch
 from jaxtyping import Float, Int
@@ -20,7 +20,45 @@ Logits = Callable[[Tensor], Tensor]
 """Unnormalised scores [..., C] of readouts [..., R]."""
 
 
-class Output(nn.Module):
+class OutputLayer(nn.Module, ABC):
+    """From readouts to the probabilities of all target symbols, or of some."""
+
+    vocabulary: int
+    """How many symbols."""
+
+    @abstractmethod
+    def over(self, rows: Int[Tensor, "C"] | None) -> Logits:
+        """Unnormalised scores of the symbols `rows`, or of all, for many readouts."""
+
+    def logits(
+        self, readout: Float[Tensor, "*rows R"], rows: Int[Tensor, "C"] | None = None
+    ) -> Float[Tensor, "*rows C"]:
+        """Unnormalised scores of every symbol, or of the symbols `rows` alone."""
+        return self.over(rows)(readout)
+
+    def log_probs(
+        self, readout: Float[Tensor, "*rows R"], rows: Int[Tensor, "C"] | None = None
+    ) -> Float[Tensor, "*rows C"]:
+        """Log-probabilities, in fp32 at least, over all symbols or over `rows`."""
+        return torch.log_softmax(at_least_fp32(self.logits(readout, rows)), dim=-1)
+
+
+class PlainLoss(OutputLayer):
+    """An output whose loss is of the readouts and their symbols alone."""
+
+    @abstractmethod
+    def losses(
+        self,
+        readout: Float[Tensor, "M R"],
+        target: Int[Tensor, "M"],
+        smoothing: float = 0.0,
+        rows: Int[Tensor, "C"] | None = None,
+    ) -> Losses:
+        """Of M target symbols: the sum of the cross-entropy with label smoothing, and the NLL of each, which has no
+        gradient. `rows`: see `Output`; an output without smoothing or rows is never given any."""
+
+
+class Output(PlainLoss):
     """W_o [V, R] and b. `tied` shares W_o with an embedding table of the same shape.
 
     Rows of W_o, tied or not, are drawn as vectors of words like an embedding's: Glorot's bound for a matrix [V, R]
@@ -32,32 +70,29 @@ class Output(nn.Module):
 
     def __init__(self, readout: int, vocabulary: int, tied: Embedding | None = None, lexical: int = 0) -> None:
         super().__init__()
+        self.vocabulary = vocabulary
         self.weight = parameter("embedding", vocabulary, readout) if tied is None else tied.weight
         self.lexical = parameter("weight", vocabulary, lexical) if lexical else None
         """W_l."""
         self.bias = parameter("bias", vocabulary)
 
-    def logits(
-        self, readout: Float[Tensor, "*rows R"], rows: Int[Tensor, "C"] | None = None
-    ) -> Float[Tensor, "*rows C"]:
-        """Unnormalised scores of every symbol, or of the symbols `rows` alone."""
-        own, beside = readout, None
-        if self.lexical is not None:
-            own, beside = readout.split([self.weight.shape[1], self.lexical.shape[1]], dim=-1)
-        logits = functional.linear(own, _rows(self.weight, rows), _rows(self.bias, rows))
-        if self.lexical is None or beside is None:
-            return logits
-        return logits + functional.linear(beside, _rows(self.lexical, rows))
-
     def over(self, rows: Int[Tensor, "C"] | None) -> Logits:
-        """`logits` of the symbols `rows`, or of all, for many readouts."""
-        return partial(self.logits, rows=rows)
+        weight, lexical, bias = self.rows(rows)
 
-    def log_probs(
-        self, readout: Float[Tensor, "*rows R"], rows: Int[Tensor, "C"] | None = None
-    ) -> Float[Tensor, "*rows C"]:
-        """Log-probabilities, in fp32 at least, over all symbols or over `rows`."""
-        return torch.log_softmax(at_least_fp32(self.logits(readout, rows)), dim=-1)
+        def logits(readout: Tensor) -> Tensor:
+            if lexical is None:
+                return functional.linear(readout, weight, bias)
+            own, beside = readout.split([weight.shape[1], lexical.shape[1]], dim=-1)
+            return functional.linear(own, weight, bias) + functional.linear(beside, lexical)
+
+        return logits
+
+    def rows(self, rows: Int[Tensor, "C"] | None) -> tuple[Tensor, Tensor | None, Tensor]:
+        """W_o, W_l and b of some symbols, or all there is."""
+        if rows is None:
+            return self.weight, self.lexical, self.bias
+        lexical = None if self.lexical is None else self.lexical.index_select(0, rows)
+        return self.weight.index_select(0, rows), lexical, self.bias.index_select(0, rows)
 
     def losses(
         self,
@@ -66,8 +101,7 @@ class Output(nn.Module):
         smoothing: float = 0.0,
         rows: Int[Tensor, "C"] | None = None,
     ) -> Losses:
-        """Of M target symbols: the sum of the cross-entropy with label smoothing, and the NLL of each, which has no
-        gradient. From all M x V log-probabilities, or by a chosen twin (`backend/twins.py`).
+        """From all M x V log-probabilities, or by a chosen twin (`backend/twins.py`).
 
         With smoothing eps the target distribution is (1 - eps) on the symbol and eps / V on every symbol
         (Szegedy et al. 2016).
@@ -83,7 +117,12 @@ class Output(nn.Module):
         uniform = -log_p.mean(dim=1).sum()
         return (1 - smoothing) * nll.sum() + smoothing * uniform, nll.detach()
 
-
-def _rows(matrix: Tensor, rows: Tensor | None) -> Tensor:
-    """Some rows of a matrix, or the matrix."""
-    return matrix if rows is None else matrix.index_select(0, rows)
+    def beside(
+        self, readout: Float[Tensor, "M R"], target: Int[Tensor, "M"], others: Int[Tensor, "K"]
+    ) -> tuple[Float[Tensor, "M"], Float[Tensor, "M K"]]:
+        """The scores of M target symbols, and beside each those of `others`, which all share: of few rows of W_o."""
+        M = len(target)
+        weight, lexical, bias = self.rows(torch.cat([target, others]))
+        both = weight if lexical is None else torch.cat([weight, lexical], dim=1)
+        own = (readout * both[:M].to(readout.dtype)).sum(-1) + bias[:M]
+        return at_least_fp32(own), at_least_fp32(functional.linear(readout, both[M:], bias[M:]))

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from rnnsearch.models.embeddings import Embedding
 from rnnsearch.models.linear import Linear
-from rnnsearch.models.outputs import Logits, Losses, Output
+from rnnsearch.models.outputs import Logits, Losses, Output, OutputLayer
 from rnnsearch.tensors import at_least_fp32
 from rnnsearch.text.vocabulary import UNK
 
@@ -36,7 +36,7 @@ class Switch(nn.Module):
         return chosen
 
 
-class PointerOutput(nn.Module):
+class PointerOutput(OutputLayer):
     """The output layer under a switch, whose number stands behind each readout:
 
     p(y_t = w) = p(z_t = 1) p_vocabulary(w) of a word of the vocabulary; p(z_t = 0) alpha_t(j) of source word j (eq. 5).
@@ -46,40 +46,19 @@ class PointerOutput(nn.Module):
 
     def __init__(self, readout: int, vocabulary: int, tied: Embedding | None = None, lexical: int = 0) -> None:
         super().__init__()
+        self.vocabulary = vocabulary
         self.words = Output(readout, vocabulary, tied, lexical)
 
-    @property
-    def weight(self) -> Tensor:
-        """W_o."""
-        return self.words.weight
-
-    @property
-    def bias(self) -> Tensor:
-        """Of W_o."""
-        return self.words.bias
-
-    def logits(
-        self, readout: Float[Tensor, "*rows R"], rows: Int[Tensor, "C"] | None = None
-    ) -> Float[Tensor, "*rows C"]:
-        """Log-probabilities of every symbol, or of the symbols `rows` alone."""
-        return self._mixed(readout, self.words.over(rows), rows)
-
     def over(self, rows: Int[Tensor, "C"] | None) -> Logits:
-        """`logits` of the symbols `rows`, or of all, for many readouts."""
         words = self.words.over(rows)
-        return lambda readout: self._mixed(readout, words, rows)
 
-    def _mixed(self, readout: Tensor, words: Logits, rows: Tensor | None) -> Tensor:
-        said = at_least_fp32(readout[..., -1:])
-        scores = torch.log_softmax(at_least_fp32(words(readout[..., :-1])), dim=-1) + functional.logsigmoid(said)
-        unknown = torch.arange(scores.shape[-1], device=scores.device) == UNK if rows is None else rows == UNK
-        return torch.where(unknown, torch.logaddexp(scores, functional.logsigmoid(-said)), scores)
+        def logits(readout: Tensor) -> Tensor:
+            said = at_least_fp32(readout[..., -1:])
+            scores = torch.log_softmax(at_least_fp32(words(readout[..., :-1])), dim=-1) + functional.logsigmoid(said)
+            unknown = torch.arange(scores.shape[-1], device=scores.device) == UNK if rows is None else rows == UNK
+            return torch.where(unknown, torch.logaddexp(scores, functional.logsigmoid(-said)), scores)
 
-    def log_probs(
-        self, readout: Float[Tensor, "*rows R"], rows: Int[Tensor, "C"] | None = None
-    ) -> Float[Tensor, "*rows C"]:
-        """`logits`, which they are."""
-        return self.logits(readout, rows)
+        return logits
 
     def losses(
         self,

@@ -11,8 +11,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from rnnsearch.config import ModelConfig, ObjectiveConfig
+from rnnsearch.config.outputs import SoftmaxOptions
 from rnnsearch.data.sides import Side
 from rnnsearch.models.auxiliary import Auxiliary
+from rnnsearch.models.class_outputs import OUTPUTS
 from rnnsearch.models.composition import ComposedEmbedding
 from rnnsearch.models.decoders.decoder import Reading, State
 from rnnsearch.models.decoders.table import DECODERS
@@ -21,7 +23,7 @@ from rnnsearch.models.embeddings import Embedding
 from rnnsearch.models.encoders import ENCODERS
 from rnnsearch.models.lexical import Lexical
 from rnnsearch.models.memory import Encoded, Memory
-from rnnsearch.models.outputs import Output
+from rnnsearch.models.outputs import Output, PlainLoss
 from rnnsearch.models.pointer import PointerOutput, Switch
 from rnnsearch.models.speller import Speller
 from rnnsearch.symbols import Symbols
@@ -81,8 +83,14 @@ class TranslationModel(nn.Module):
         self.decoder = DECODERS[config.decoder.type](config.decoder, config, self.encoder)
         tied = None if config.tie == "none" else target
         beside = config.embedding if config.lexical else 0
-        kind = Output if config.pointer is None else PointerOutput
-        self.output: Output | PointerOutput = kind(self.decoder.readout_size, target_vocabulary, tied, beside)
+        self.output: PlainLoss | PointerOutput
+        if config.pointer is not None:
+            self.output = PointerOutput(self.decoder.readout_size, target_vocabulary, tied, beside)
+        elif isinstance(config.output, SoftmaxOptions):
+            self.output = Output(self.decoder.readout_size, target_vocabulary, tied, beside)
+        else:
+            kind = OUTPUTS[config.output.type]
+            self.output = kind(config.output, self.decoder.readout_size, target_vocabulary)
         self.dropout = config.dropout
         self.auxiliary: Auxiliary | None = None
         """What only training uses."""
@@ -99,6 +107,11 @@ class TranslationModel(nn.Module):
         """What spells the target words that the vocabulary lacks."""
         if config.target_characters is not None:
             self.speller = Speller(config.target_characters, characters.target, self.decoder.state_size, context)
+
+    @property
+    def device(self) -> torch.device:
+        """Where its parameters are."""
+        return next(self.parameters()).device
 
     def with_source_embedding(self, embedding: Embedding) -> TranslationModel:
         """A model of the same parts but that one."""

@@ -10,12 +10,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rnnsearch.data.batches import Batch
+from rnnsearch.data.noise import Noise
 from rnnsearch.data.sides import Side
 from rnnsearch.models.decoders.decoder import Reading
 from rnnsearch.models.draws import Draws
+from rnnsearch.models.outputs import Losses, Output
 from rnnsearch.models.pointer import LEAST, PointerOutput
 from rnnsearch.models.speller import Speller
 from rnnsearch.models.translation_model import Memories, TranslationModel, only
+from rnnsearch.objectives.contrast import Contrast
 from rnnsearch.objectives.loss import Loss, Objective
 from rnnsearch.objectives.penalty import Pass, Penalty
 from rnnsearch.tensors import at_least_fp32
@@ -29,12 +32,14 @@ class Likelihood(Objective[TranslationModel]):
 
     Of a model that spells unknown words it is J = J_w + alpha J_c (Luong & Manning 2016, eq. 6), the likelihood of the
     words, with <unk> for some, and that of those words' characters; alpha is `spelling`.
+    With a `contrast` it is that loss of batches that hold noise words, and what stands for the NLL there.
     Without gradients (on a dev set) nothing is minimised: the total is then the likelihood's alone.
     """
 
     smoothing: float = 0.0
     penalties: Weighted = ()
     spelling: float = field(default=1.0, kw_only=True)
+    contrast: Contrast | None = field(default=None, kw_only=True)
 
     def __call__(self, model: TranslationModel, batch: Batch, draws: Draws | None) -> Loss:
         return self.passed(model, batch, draws)[0]
@@ -49,6 +54,9 @@ class Likelihood(Objective[TranslationModel]):
         if isinstance(model.output, PointerOutput):
             copied = copied_weight(batch, memories, unrolled.reading).flatten().index_select(0, real)
             total, each = model.output.losses(readout, ids, self.smoothing, copied, batch.vocabulary)
+        elif self.contrast is not None and batch.noise is not None:
+            assert isinstance(model.output, Output), "other outputs have no scores to tell from noise"
+            total, each = contrasted(self.contrast, model.output, readout, ids, batch.noise, real)
         else:
             total, each = model.output.losses(readout, ids, self.smoothing, batch.vocabulary)
         nll = each.new_zeros(target.ids.numel()).index_copy(0, real, each).view(target.ids.shape)
@@ -69,6 +77,14 @@ class Likelihood(Objective[TranslationModel]):
             penalty.after_update(model, parts)
 
 
+def contrasted(contrast: Contrast, output: Output, readout: Tensor, ids: Tensor, noise: Noise, real: Tensor) -> Losses:
+    """The sum of a contrast's losses of symbols at the places `real` [M] of a batch, and each without a gradient."""
+    own, others = output.beside(readout, ids, noise.ids)
+    log_q, same = noise.of_target.flatten().index_select(0, real), ids[:, None] == noise.ids
+    each = contrast(own, others, log_q, noise.log_q, same)
+    return each.sum(), each.detach()
+
+
 def copied_weight(batch: Batch, memories: Memories, reading: Reading) -> Float[Tensor, "B I"]:
     """The attention of each target position on the source words that its symbol is a copy of; 0 of what is no copy."""
     assert batch.copies is not None and reading.alpha is not None, "a model that points needs copies and attention"
@@ -86,6 +102,8 @@ def spelling_losses(speller: Speller, target: Side, reading: Reading) -> tuple[T
     return total, each.new_zeros(which.shape).index_put(places, each)
 
 
-def likelihood(smoothing: float = 0.0, penalties: Weighted = (), spelling: float = 1.0) -> Likelihood:
+def likelihood(
+    smoothing: float = 0.0, penalties: Weighted = (), spelling: float = 1.0, contrast: Contrast | None = None
+) -> Likelihood:
     """Maximum likelihood by itself."""
-    return Likelihood(smoothing, penalties, spelling=spelling)
+    return Likelihood(smoothing, penalties, spelling=spelling, contrast=contrast)

@@ -38,12 +38,12 @@ class ModelScorer:
 
     def __init__(self, model: TranslationModel) -> None:
         self._model = model
-        self.vocabulary = len(model.output.bias)
+        self.vocabulary = model.output.vocabulary
 
     @property
     def device(self) -> torch.device:
         """That of the model's parameters."""
-        return self._model.output.bias.device
+        return self._model.device
 
     def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
         memory = self._model.encode(sources)
@@ -141,7 +141,7 @@ def fastest(model: TranslationModel, precision: str = "auto") -> Fastest:
     products in fp32 serve where these were faster than what fp32 or `auto` allow in native code.
     Errors: RnnsearchError for bf16 and int8 where there is no native code.
     """
-    on_cpu = next(model.parameters()).device.type == "cpu"
+    on_cpu = model.device.type == "cpu"
     if not on_cpu or decoding() is None:
         if precision in ("bf16", "int8"):
             raise RnnsearchError(

@@ -39,19 +39,18 @@ def posterior_attention(
 
     Ids are given without EOS.
     """
-    device = model.output.bias.device
-    return [_of_pair(model, make([x], device), y) for x, y in zip(sources, targets, strict=True)]
+    return [_of_pair(model, make([x], model.device), y) for x, y in zip(sources, targets, strict=True)]
 
 
 def _of_pair(model: TranslationModel, source: Sources, target: Sequence[int]) -> dict[str, NDArray[np.float32]]:
-    device = model.output.bias.device
+    device = model.device
     memories = model.encode(source)
     ((name, memory),) = memories.items()
     previous, y = torch.tensor([[BOS, *target]], device=device), torch.tensor([*target, EOS], device=device)
     reading = model.unroll_apart(previous, memories)
     assert reading.alpha is not None
     alpha = reading.alpha[0].float()
-    rows = max(1, AT_ONCE // (alpha.shape[1] * len(model.output.bias)))
+    rows = max(1, AT_ONCE // (alpha.shape[1] * model.output.vocabulary))
     of_word = torch.cat(
         [
             _of_words(model, before, state, memory, words)

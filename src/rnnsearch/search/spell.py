@@ -27,7 +27,7 @@ class CharacterScorer:
 
     def __init__(self, speller: Speller, first: Tensor) -> None:
         self._speller, self._first = speller, first
-        self.vocabulary = len(speller.output.bias)
+        self.vocabulary = speller.output.vocabulary
 
     @property
     def device(self) -> torch.device:
@@ -83,7 +83,7 @@ def _unknown(
     model: TranslationModel, sources: Sequence[Ids], targets: Sequence[Ids], make: MakeSources
 ) -> tuple[list[tuple[int, int]], Tensor]:
     """Where the unknown words of a batch are, as (sentence, place), and what each begins at."""
-    device, width = model.output.bias.device, max(len(ids) for ids in targets)
+    device, width = model.device, max(len(ids) for ids in targets)
     assert model.speller is not None
     y = torch.tensor([[*ids, EOS, *[PAD] * (width - len(ids))] for ids in targets], device=device)
     reading = model.unroll(Side.of(y).previous(), model.encode(make(sources, device))).reading

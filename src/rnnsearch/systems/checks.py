@@ -9,6 +9,7 @@ from rnnsearch.config import AttentionConfig, ModelConfig, RunConfig
 from rnnsearch.config.decoders import StackOptions
 from rnnsearch.config.encoders import ENCODERS, StackedOptions
 from rnnsearch.config.model import NormalOptions
+from rnnsearch.config.outputs import AdaptiveOptions
 from rnnsearch.data.catalog import CORPORA
 from rnnsearch.models.attention.normalisers import NORMALISERS
 from rnnsearch.models.attention.scores import SCORES
@@ -35,6 +36,7 @@ def check(config: RunConfig) -> list[str]:
         *_limits(config),
         *_letters(config),
         *_partition(config),
+        *_contrast(config),
         *check_unknown(config),
     ]
 
@@ -62,7 +64,7 @@ def _unseeing(model: ModelConfig, used: Mapping[str, bool]) -> list[str]:
 
 def _blind(config: RunConfig) -> list[str]:
     """What has no effect on a model that does not attend, outside `[model]`."""
-    own = {"partition", "spelling"}  # of the likelihood itself
+    own = {"partition", "contrast", "spelling"}  # of the likelihood itself
     used = {f"objective.{name}": value is not None for name, value in config.objective if name not in own}
     return _unseeing(config.model, used | {"search.coverage_penalty": config.search.coverage_penalty > 0})
 
@@ -147,6 +149,23 @@ def _partition(config: RunConfig) -> list[str]:
     return found
 
 
+def _contrast(config: RunConfig) -> list[str]:
+    """What words are told from noise by: scores of one softmax's symbols."""
+    model, objective = config.model, config.objective
+    if objective.contrast is None:
+        return []
+    given = {
+        "model.pointer": model.pointer is not None,
+        "objective.partition": objective.partition is not None,
+        "objective.symmetry": objective.symmetry is not None,
+        "objective.reinforce": objective.reinforce is not None,
+        "training.label_smoothing": config.training.label_smoothing > 0,
+    }
+    if model.output.type != "softmax":
+        given[f'model.output.type = "{model.output.type}"'] = True
+    return [f"objective.contrast: does not go with {other}; remove one" for other, on in given.items() if on]
+
+
 def _limits(config: RunConfig) -> list[str]:
     """A schedule that ends with the run needs to know its end."""
     training = config.training
@@ -176,7 +195,8 @@ def check_unknown(config: RunConfig) -> list[str]:
 def check_model(config: RunConfig) -> list[str]:
     """Every fault in the combinations of `[model]`; empty if none."""
     model = config.model
-    return [*_init(model), *_attends(config), *_bridge(model), *_dropout(model), *_ties(config), *_spelled(config)]
+    own = [*_init(model), *_attends(config), *_bridge(model), *_dropout(model), *_output(config)]
+    return [*own, *_ties(config), *_spelled(config)]
 
 
 def _init(model: ModelConfig) -> list[str]:
@@ -269,6 +289,29 @@ def _dropout(model: ModelConfig) -> list[str]:
     return _idle("an encoder and a decoder of one layer", {"model.dropout.layers": one and model.dropout.layers > 0})
 
 
+def _output(config: RunConfig) -> list[str]:
+    """What an output of several softmaxes does not go with."""
+    model, kind = config.model, config.model.output
+    if kind.type == "softmax":
+        return []
+    given = {
+        "model.lexical": model.lexical,
+        "model.pointer": model.pointer is not None,
+        "objective.partition": config.objective.partition is not None,
+        "objective.symmetry": config.objective.symmetry is not None,
+        "training.label_smoothing": config.training.label_smoothing > 0,
+        f'model.tie = "{model.tie}"': model.tie != "none",
+    }
+    what = f'model.output.type: "{kind.type}"'
+    faults = [f"{what} does not go with {other}; remove one" for other, on in given.items() if on]
+    if isinstance(kind, AdaptiveOptions) and kind.factor ** len(kind.cutoffs) > model.decoder.readout_size:
+        wanted = f"leave the last group a number of the readout's {model.decoder.readout_size}"
+        faults.append(f"model.output.factor: must {wanted}; got {kind.factor:g} and {len(kind.cutoffs)} groups")
+    if isinstance(kind, AdaptiveOptions) and config.text.types[1] != "words":
+        faults.append('model.output.type: "adaptive" needs symbols in order of frequency (text.type = "words")')
+    return faults
+
+
 def _ties(config: RunConfig) -> list[str]:
     """Shared embeddings need a readout of their size, and all of them one vocabulary."""
     model, text, faults = config.model, config.text, []
@@ -283,6 +326,10 @@ def _ties(config: RunConfig) -> list[str]:
         faults.append('model.tie: "all" needs one vocabulary for both languages: set text.joint = true')
     if "words" in text.types:
         faults += _idle('text.type = "words"', {"text.joint": bool(text.joint)})
+    if not text.joint:
+        faults += _idle("two vocabularies", {"text.side_min_count": text.side_min_count is not None})
+    elif text.type != "bpe":
+        faults += _idle(f'text.type = "{text.type}"', {"text.side_min_count": text.side_min_count is not None})
     if "bpe" not in text.types:
         faults += _idle(f'text.type = "{text.type}"', {"text.bpe_dropout": text.bpe_dropout > 0})
     return faults

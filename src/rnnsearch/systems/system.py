@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from rnnsearch.config import RunConfig
 from rnnsearch.data.corpus import Row
 from rnnsearch.data.direction import Direction
+from rnnsearch.data.parallel import ParallelIds
 from rnnsearch.data.spellings import Spellings
 from rnnsearch.errors import ModelError
 from rnnsearch.objectives.loss import Model, Objective
@@ -99,6 +100,9 @@ class System(ABC, Generic[Model]):
     @abstractmethod
     def objective(self) -> Objective[Model]:
         """What training minimises."""
+
+    def count(self, train: ParallelIds) -> None:
+        """Take from the training rows what a kind counts there before it is trained: of most, nothing."""
 
     @abstractmethod
     def validation(

@@ -10,10 +10,14 @@ import torch
 
 from rnnsearch.config import RunConfig
 from rnnsearch.data.corpus import Row
+from rnnsearch.data.parallel import ParallelIds
+from rnnsearch.data.word_classes import by_frequency, by_neighbours
 from rnnsearch.errors import ConfigError
+from rnnsearch.models.class_outputs import HierarchicalOutput
 from rnnsearch.models.composition import ComposedEmbedding
 from rnnsearch.models.translation_model import CharacterCounts, TranslationModel
 from rnnsearch.objectives.build import penalties
+from rnnsearch.objectives.contrast import CONTRASTS
 from rnnsearch.objectives.likelihood import Likelihood, likelihood
 from rnnsearch.processes import Processes
 from rnnsearch.search.decode import make_sources
@@ -65,7 +69,19 @@ class TranslationSystem(System[TranslationModel]):
     def objective(self) -> Likelihood:
         weight = self.config.objective.spelling
         smoothing, beside = self.config.training.label_smoothing, penalties(self.config.objective)
-        return likelihood(smoothing, beside, 1.0 if weight is None else weight)
+        told = self.config.objective.contrast
+        contrast = None if told is None else CONTRASTS[told.type](self.model.output.vocabulary)
+        return likelihood(smoothing, beside, 1.0 if weight is None else weight, contrast)
+
+    def count(self, train: ParallelIds) -> None:
+        output, target = self.model.output, self.config.data.target
+        if not isinstance(output, HierarchicalOutput):
+            return
+        if output.by == "neighbours":
+            classes = by_neighbours(train, target, output.vocabulary, output.count)
+        else:
+            classes = by_frequency(train.counts(target, output.vocabulary), output.count)
+        output.arrange(torch.from_numpy(classes))
 
     def validation(
         self, rows: Sequence[Row], gold: Sequence[Links] | None, device: torch.device, processes: Processes

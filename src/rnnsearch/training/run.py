@@ -9,6 +9,7 @@ import torch
 from rnnsearch import config as run_config
 from rnnsearch.config import RunConfig
 from rnnsearch.data.batches import Batches, Segments
+from rnnsearch.data.noise import Proposal
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.data.spellings import Spellings
 from rnnsearch.device import choose_device
@@ -98,6 +99,7 @@ def _train(
         segments=_segments(config, prepared),
         spellings=spelled,
         partition=config.objective.partition,
+        proposal=_proposal(config, prepared),
     )
 
     def new_best() -> None:
@@ -142,6 +144,15 @@ def _spellings(config: RunConfig, prepared: Prepared) -> Spellings:
     for side in found.needed(prepared.direction) - set(prepared.facts["spelled"]):
         raise DataError(f"{prepared.folder}: holds no unknown words of {side} (prepare the corpus again)")
     return found
+
+
+def _proposal(config: RunConfig, prepared: Prepared) -> Proposal | None:
+    """Where noise words are drawn from, by an objective that has some."""
+    told = config.objective.contrast
+    if told is None:
+        return None
+    counts = prepared.train.counts(config.data.target, len(prepared.target))
+    return Proposal(counts, told.power, told.samples)
 
 
 def _segments(config: RunConfig, prepared: Prepared) -> dict[str, Segments]:

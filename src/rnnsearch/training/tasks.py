@@ -65,6 +65,7 @@ def make_trained(
     if config.objective.symmetry is not None:
         return _two_directions(config, prepared, folder, device, processes)
     system = SYSTEMS[config.model.kind].make(config, prepared.tokenizers, config.training.seed)
+    system.count(prepared.train)
     model = system.model.to(device)
     dev, gold = prepared.dev, _gold(config, prepared)
     validation = system.validation(dev, gold, device, processes) if dev else None

@@ -1,0 +1,74 @@
+"""Classes of words: by frequency, and by what stands before them."""
+
+import numpy as np
+
+from rnnsearch.data import word_classes
+from rnnsearch.data.parallel import ParallelIds
+from rnnsearch.data.word_classes import by_frequency, by_neighbours
+from rnnsearch.text.vocabulary import EOS
+
+
+def test_classes_have_equal_shares_of_the_square_roots():
+    counts = np.array([0, 3, 99, 8, 8, 0, 24])
+    # square roots of counts + 1: 10 of symbol 2, 5 of 6, 3 and 3 of 3 and 4, 2 of 1, 1 and 1 of 0 and 5: 25 together
+    assert by_frequency(counts, 5).tolist() == [4, 4, 2, 3, 4, 4, 3]
+    assert by_frequency(counts, 1).tolist() == [0] * 7
+
+
+def likelihood(rows, classes):
+    """log p of a text, as the criterion has it, by counting: p(c(w) | v) p(w | c(w))."""
+    found, pairs = 0.0, [(v, w) for row in rows for v, w in zip([EOS, *row], [*row, EOS], strict=True)]
+    for v, w in pairs:
+        after = [other for before, other in pairs if before == v]
+        same = [other for _, other in pairs if classes[other] == classes[w]]
+        found += np.log(sum(classes[other] == classes[w] for other in after) / len(after))
+        found += np.log(same.count(w) / len(same))
+    return found
+
+
+def planted(size):
+    """Sentences in which words of three kinds take turns."""
+    draw = np.random.default_rng(1)
+    kinds = [np.arange(4, 9), np.arange(9, 14), np.arange(14, 19)]
+    return [[int(draw.choice(kinds[place % 3])) for place in range(6)] for _ in range(size)], kinds
+
+
+def test_words_that_follow_the_same_words_are_of_one_class():
+    rows, kinds = planted(300)
+    classes = by_neighbours(ParallelIds.of({"de": rows}), "de", 19, 4)
+    assert all(len({int(classes[word]) for word in kind}) == 1 for kind in kinds)
+    assert len({int(classes[kind[0]]) for kind in kinds}) == 3
+    again = by_neighbours(ParallelIds.of({"de": rows}), "de", 19, 4)
+    assert np.array_equal(classes, again)
+
+
+def test_no_exchange_of_one_word_would_make_the_text_likelier():
+    draw = np.random.default_rng(2)
+    rows = [draw.integers(4, 12, 5).tolist() for _ in range(12)]
+    counts = np.bincount(np.concatenate(rows), minlength=12)
+    counts[EOS] = len(rows)
+    classes = by_neighbours(ParallelIds.of({"de": rows}), "de", 12, 3)
+    reached = likelihood(rows, classes)
+    assert reached >= likelihood(rows, by_frequency(counts, 3))
+    for word in range(4, 12):
+        for other in range(3):
+            moved = classes.copy()
+            moved[word] = other
+            assert likelihood(rows, moved) <= reached + 1e-9
+
+
+def test_what_is_too_rare_for_the_table_keeps_its_class_by_frequency(monkeypatch):
+    rows, _ = planted(50)
+    monkeypatch.setattr(word_classes, "CELLS", 4 * 6)
+    counts = ParallelIds.of({"de": rows}).counts("de", 19)
+    before = by_frequency(counts, 4)
+    classes = by_neighbours(ParallelIds.of({"de": rows}), "de", 19, 4)
+    rare = np.argsort(-counts, kind="stable")[6:]
+    assert np.array_equal(classes[rare], before[rare])
+
+
+def test_a_text_may_be_too_long_to_be_counted_whole(monkeypatch):
+    rows, _ = planted(50)
+    monkeypatch.setattr(word_classes, "PAIRS", 60)
+    some = by_neighbours(ParallelIds.of({"de": rows}), "de", 19, 4)
+    assert np.array_equal(some, by_neighbours(ParallelIds.of({"de": rows[:10]}), "de", 19, 4))

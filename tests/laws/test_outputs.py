@@ -1,0 +1,79 @@
+"""Outputs of several softmaxes in whole systems: search, forced scores, candidate lists, and what a folder keeps."""
+
+import pytest
+import torch
+
+from rnnsearch.config import ModelConfig
+from rnnsearch.data.batches import make_batch
+from rnnsearch.models.class_outputs import OUTPUTS
+from rnnsearch.models.decoders.table import DECODERS
+from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.search.constraints import SearchOptions
+from rnnsearch.search.decode import decode_all, forced_all
+from rnnsearch.search.model_scorer import ModelScorer, fastest
+from rnnsearch.search.ranking import MEAN
+from rnnsearch.systems.build import build
+from rnnsearch.weights import load_weights, save_weights, weights
+from tests.laws.conftest import SYMBOLS
+
+OPTIONS = {"hierarchical": {"classes": 4}, "adaptive": {"cutoffs": [5, 8], "factor": 2.0}}
+SOURCES, TARGETS = [[5, 6, 7], [9], [10, 4]], [[4, 5], [6, 7, 8, 9], []]
+SEARCH = SearchOptions(beam=3, max_ratio=1.0, max_extra=3)
+
+
+@pytest.fixture(params=OPTIONS)
+def lively(request, plainest):
+    """Makes a model of a decoder with the output, its weights lively."""
+
+    def made(decoder):
+        config = plainest(decoder, None)
+        output = {"output": {"type": request.param, **OPTIONS[request.param]}}
+        options = ModelConfig.model_validate(config.model.model_dump() | output)
+        model = build(options, SYMBOLS, SYMBOLS, 1, config.objective).eval()
+        generator = torch.Generator().manual_seed(5)
+        for parameter in model.parameters():
+            parameter.data.add_(torch.randn(parameter.shape, generator=generator), alpha=0.4)
+        if request.param == "hierarchical":
+            model.output.arrange(torch.arange(SYMBOLS) % 3)
+        return model
+
+    return made
+
+
+def test_every_output_is_under_these_laws():
+    assert OPTIONS.keys() == OUTPUTS.keys()
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_losses_are_the_scores_of_search(decoder, lively):
+    model = lively(decoder)
+    nll = likelihood().passed(model, make_batch(list(zip(SOURCES, TARGETS, strict=True)), range(3)), None)[1].nll
+    for scorer in (ModelScorer(model), fastest(model, "fp32").scorer):
+        found = forced_all(scorer, SOURCES, TARGETS, MEAN)
+        for one, expected in zip(found, nll.sum(1).tolist(), strict=True):
+            assert one.log_prob == pytest.approx(-expected, abs=1e-3)
+
+
+@pytest.mark.parametrize("decoder", ["bahdanau", "luong", "sutskever"])
+def test_a_beams_scores_are_forced_scores_and_all_candidates_are_no_list(decoder, lively):
+    model = lively(decoder)
+    scorer = fastest(model, "fp32").scorer
+    found = decode_all(scorer, SOURCES, SEARCH)
+    everything = decode_all(scorer, SOURCES, SEARCH, columns=lambda _: torch.arange(SYMBOLS))
+    for source, beam, other in zip(SOURCES, found, everything, strict=True):
+        assert [one.ids for one in beam] == [one.ids for one in other]
+        for one in (one for one in beam if one.finished):
+            forced = forced_all(ModelScorer(model), [source], [one.ids], MEAN)[0]
+            assert one.log_prob == pytest.approx(forced.log_prob, abs=1e-3)
+    some = decode_all(scorer, SOURCES, SEARCH, columns=lambda _: torch.tensor([2, 3, 4, 6, 9]))
+    assert {id for beam in some for one in beam for id in one.ids} <= {4, 6, 9}
+
+
+def test_a_file_of_weights_keeps_the_classes(lively, tmp_path):
+    model, other = lively("bahdanau"), lively("bahdanau")
+    if "output.classes" in weights(model):
+        other.output.arrange(torch.zeros(SYMBOLS, dtype=torch.int64))
+    save_weights(tmp_path / "w", weights(model))
+    load_weights(tmp_path / "w", other)
+    t = torch.randn(2, model.decoder.readout_size)
+    torch.testing.assert_close(other.output.log_probs(t), model.output.log_probs(t))

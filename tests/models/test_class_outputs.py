@@ -1,0 +1,114 @@
+"""Outputs of several softmaxes against their definitions, over all symbols and over some, and their losses."""
+
+import numpy as np
+import pytest
+import torch
+
+from rnnsearch.config.outputs import AdaptiveOptions, HierarchicalOptions
+from rnnsearch.models.class_outputs import AdaptiveOutput, HierarchicalOutput
+from tests.models import reference as paper
+from tests.models.reference import close
+
+M, R, V = 9, 8, 11
+CLASSES = [2, 0, 1, 1, 0, 2, 2, 4, 1, 0, 4]
+"""Of a fifth, there is none: class 3."""
+SOME = [6, 1, 3, 10, 5]
+
+
+def hierarchical(p, t, some):
+    """p(c(y)) p(y | c(y)), over `some` symbols and the classes that have any."""
+    here = sorted({CLASSES[y] for y in some})
+    of_class = paper.softmax((paper.product(p["class_weight"], t) + p["class_bias"])[here])
+    scores, found = paper.product(p["weight"], t) + p["bias"], []
+    for y in some:
+        members = [other for other in some if CLASSES[other] == CLASSES[y]]
+        among = paper.softmax(scores[members])
+        found.append(of_class[here.index(CLASSES[y])] * among[members.index(y)])
+    return np.array(found)
+
+
+def adaptive(p, t, some):
+    """Grave et al. 2017, eq. 3 and 4, with two groups: of symbols 3 to 6, and 7 to 10."""
+    groups = [range(3, 7), range(7, V)]
+    here = [k for k, group in enumerate(groups) if any(y in group for y in some)]
+    own = [y for y in some if y < 3]
+    W, b = p["layer.head.weight"], p["layer.head.bias"]
+    head = paper.softmax((paper.product(W, t) + b)[own + [3 + k for k in here]])
+    found = []
+    for y in some:
+        if y < 3:
+            found.append(head[own.index(y)])
+            continue
+        k = 0 if y in groups[0] else 1
+        members = [other for other in some if other in groups[k]]
+        small = paper.product(p[f"layer.tail.{k}.0.weight"], t)
+        scores = paper.product(p[f"layer.tail.{k}.1.weight"], small)
+        among = paper.softmax(scores[[member - groups[k][0] for member in members]])
+        found.append(head[len(own) + here.index(k)] * among[members.index(y)])
+    return np.array(found)
+
+
+@pytest.fixture(params=["hierarchical", "adaptive"])
+def output(request, drawn):
+    if request.param == "adaptive":
+        made = AdaptiveOutput(AdaptiveOptions(cutoffs=[3, 7], factor=2.0), R, V)
+        return *drawn(made), adaptive
+    made = HierarchicalOutput(HierarchicalOptions(classes=5), R, V)
+    made.arrange(torch.tensor(CLASSES))
+    return *drawn(made), hierarchical
+
+
+@pytest.mark.parametrize("some", [None, SOME, [4], [*range(V)]])
+def test_log_probs_are_their_definition(output, numbers, some):
+    layer, p, definition = output
+    t = numbers(2, 3, R)
+    found = layer.log_probs(t, None if some is None else torch.tensor(some)).exp()
+    for row, got in zip(t.flatten(0, 1), found.flatten(0, 1), strict=True):
+        close(got, definition(p, row.numpy(), [*range(V)] if some is None else some))
+    close(found.sum(-1), np.ones((2, 3)))
+
+
+@pytest.mark.parametrize("rows", [1, M])
+def test_losses_are_of_the_same_probabilities_gradients_too(output, numbers, rows):
+    layer, _, _ = output
+    target = torch.tensor([7, 0, 5, 5, 10, 2, 9, 1, 6][:rows])
+    found = []
+    for plain in (True, False):
+        layer.zero_grad()
+        t = numbers(rows, R).mul(0).add(torch.linspace(-1, 1, rows * R, dtype=torch.float64).view(rows, R))
+        t.requires_grad_()
+        if plain:
+            nll = -layer.log_probs(t).gather(1, target[:, None])[:, 0]
+            total, each = nll.sum(), nll.detach()
+        else:
+            total, each = layer.losses(t, target)
+            assert not each.requires_grad
+        (total * 0.3).backward()
+        gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in layer.parameters()]
+        found.append([total.detach(), each, t.grad, *gradients])
+    for got, want in zip(*found, strict=True):
+        torch.testing.assert_close(got, want)
+
+
+def test_classes_far_apart_in_score_keep_their_probabilities(drawn):
+    layer, _ = drawn(HierarchicalOutput(HierarchicalOptions(classes=2), 1, 4))
+    layer.float()
+    layer.weight.data = torch.tensor([[0.0], [0.0], [-500.0], [-501.0]])
+    layer.bias.data.zero_()
+    layer.class_weight.data.zero_()
+    layer.class_bias.data.zero_()
+    found = layer.log_probs(torch.ones(1, 1, dtype=torch.float32)).exp()[0]
+    expected = torch.tensor([0.25, 0.25, 0.5 / (1 + np.exp(-1)), 0.5 / (1 + np.exp(1))], dtype=torch.float32)
+    torch.testing.assert_close(found, expected)
+
+
+def test_in_bf16_losses_are_near(output, numbers):
+    layer, t, target = output[0].float(), numbers(M, R).float(), torch.arange(M)
+    with torch.autocast("cpu", torch.bfloat16):
+        total, _ = layer.losses(t.bfloat16(), target)
+    assert total.item() == pytest.approx(layer.losses(t, target)[0].item(), rel=0.05)
+
+
+def test_without_a_number_there_are_as_many_classes_as_each_has_symbols():
+    layer = HierarchicalOutput(HierarchicalOptions(), R, 100)
+    assert layer.classes.unique(return_counts=True)[1].tolist() == [10] * 10
