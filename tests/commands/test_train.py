@@ -51,6 +51,20 @@ def test_merges_are_dropped_over_the_same_prepared_data(cli, corpus):
     assert dropped[0][1] == dropped[1][1] != whole[1]
 
 
+def test_a_joint_vocabulary_with_symbols_that_one_side_lacks(cli, corpus):
+    joint = ("text.type=bpe", "text.joint=true", "text.vocabulary=300", "text.side_min_count=20", "model.tie=unset")
+    shared = (*joint, "folder=joint", "data.aligner=false", "training.max_updates=250")
+    result = cli("train", corpus / "run.toml", "--set", *shared)
+    assert result.code == 0, result.err
+    told = cli("translate", corpus / "joint", "--format", "json", stdin="the small cat sees the dog.\n")
+    [row] = told.rows
+    assert row["text"] == "der kleine Katze sieht der Hund."
+    sides = [(corpus / "joint" / "tokenizers" / f"{side}.json").read_text() for side in ("en", "de")]
+    assert sides[0] != sides[1], "each knows what it takes apart"
+    dropped = cli("train", corpus / "run.toml", "--set", *shared, "text.bpe_dropout=0.1", "folder=joint-dropped")
+    assert dropped.code == 0 and "prepared 200" in dropped.err
+
+
 def test_data_without_an_aligner_are_said_to_have_none(cli, corpus):
     data, other = ("data.prepared=bare", "training.max_updates=2"), "data.aligner=false"
     assert "has no aligner" not in cli("train", corpus / "run.toml", "--set", "folder=first", *data, other).err

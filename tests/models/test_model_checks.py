@@ -368,6 +368,11 @@ def test_ties_need_one_vocabulary(faults):
     assert faults(BASE, "text={type='words', joint=true}") == [
         'text.joint: has no effect with text.type = "words"; remove it'
     ]
+    one = "text.side_min_count: has no effect with"
+    assert faults(BASE, "text.joint=false", "text.side_min_count=50") == [f"{one} two vocabularies; remove it"]
+    letters = ("text.type=characters", "text.joint=true", "text.side_min_count=50")
+    assert faults(BASE, *letters) == [f'{one} text.type = "characters"; remove it']
+    assert faults(BASE, "text.joint=true", "text.side_min_count=50") == []
     assert faults(BASE, "text={type='words', bpe_dropout=0.1}") == [
         'text.bpe_dropout: has no effect with text.type = "words"; remove it'
     ]

@@ -82,7 +82,14 @@ def characters() -> Tokenizer:
     return train_characters(LINES, size=400, min_count=1)
 
 
-@pytest.fixture(scope="session", params=["words", "bpe", "characters"])
+@pytest.fixture(scope="session")
+def parted(bpe: Tokenizer) -> Tokenizer:
+    """BPE of which half of the merged symbols are taken apart again."""
+    vocabulary, merges = bpe.merges()
+    return bpe.without(vocabulary[left + right] for left, right in merges[::2])
+
+
+@pytest.fixture(scope="session", params=["words", "bpe", "characters", "parted"])
 def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
     return request.getfixturevalue(request.param)
 

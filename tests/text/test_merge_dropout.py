@@ -27,6 +27,17 @@ def test_the_text_stays_the_same(bpe, lines, odd, dropout):
     assert changed > len(lines) / 2
 
 
+def test_rare_symbols_never_come_back(bpe, parted, lines):
+    drawn = MergeDropout(parted, 0.1)
+    kept = {id for ids in parted.ids(lines) for id in ids}
+    rare = {id for ids in bpe.ids(lines) for id in ids} - kept
+    assert rare
+    for number, ids in enumerate(parted.ids(lines)):
+        found = drawn(ids, Random(number))
+        assert parted.join(found) == parted.join(ids) and not rare & set(found)
+    assert [MergeDropout(parted, 0.0)(ids, Random(1)) for ids in parted.ids(lines)] == parted.ids(lines)
+
+
 def test_all_merges_dropped_leave_characters_and_bytes(bpe):
     [ids] = bpe.ids(["A man sits on a bench 🙂"])
     drawn = MergeDropout(bpe, 1.0)(ids, Random(0))

@@ -8,9 +8,10 @@ from collections import Counter
 import pytest
 
 from rnnsearch.errors import ConfigError, DataError
-from rnnsearch.text.subwords import FEW, LARGEST, SMALLEST, fitting_size, train_bpe, train_characters
+from rnnsearch.text.subwords import FEW, LARGEST, SMALLEST, fitting_size, train_bpe, train_characters, without_rare
 from rnnsearch.text.tokenizer import BYTE_SYMBOLS
 from rnnsearch.text.vocabulary import SPECIALS
+from rnnsearch.text.words import count_chunks
 
 TIES = """
 import itertools, sys
@@ -73,6 +74,37 @@ def test_the_tutorials_example():
     assert tokenizer.symbols()[-5:-3] == ["es", "est"]
     shown = [tokenizer.segment([word])[0].symbols for word in words]
     assert shown == [["▁low"], ["▁low", "e", "r"], ["▁", "n", "e", "w", "est"], ["▁", "w", "i", "d", "est"]]
+
+
+def apart(symbol, allowed, pairs):
+    """Sennrich et al.'s recursion, as subword-nmt has it."""
+    if symbol in allowed or symbol not in pairs:
+        return [symbol]
+    return [part for side in pairs[symbol] for part in apart(side, allowed, pairs)]
+
+
+@pytest.mark.parametrize("least", [1, 2, 3, 5, 100])
+def test_symbols_that_are_rare_on_a_side_are_taken_apart_there(lines, odd, least):
+    joint = train_bpe(lines, 400, 2)
+    own = lines[:2] * 2 + lines[4:5]
+    side = without_rare(joint, count_chunks(own), least)
+    counts = Counter(symbol for one in joint.segment(own) for symbol in one.symbols)
+    allowed = {symbol for symbol, n in counts.items() if n >= least}
+    pairs = {}
+    for pair in joint.merges()[1]:
+        left, right = (part.replace(" ", "▁") for part in pair)
+        pairs.setdefault(left + right, (left, right))
+    for whole, found in zip(joint.segment([*own, *odd]), side.segment([*own, *odd]), strict=True):
+        expected = [part for symbol in whole.symbols for part in apart(symbol, allowed, pairs)]
+        assert found.symbols == expected
+        assert side.ids([whole.text]) == [found.ids]
+        assert side.join(found.ids) == joint.join(whole.ids)
+    used = {symbol for one in side.segment(own) for symbol in one.symbols}
+    assert used <= allowed | (used - pairs.keys())
+    if least == 1:
+        assert side.ids(own) == joint.ids(own)
+    if least == 100:
+        assert not used & pairs.keys(), "no symbol is left that was merged"
 
 
 def test_a_small_corpus_wants_few_symbols():

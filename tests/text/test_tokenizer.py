@@ -26,7 +26,9 @@ def test_joining_inverts_the_training_text(tokenizer, lines):
     assert [tokenizer.join(one) for one in ids] == lines
 
 
-def test_bpe_inverts_every_text(bpe, odd):
+@pytest.mark.parametrize("kind", ["bpe", "parted"])
+def test_bpe_inverts_every_text(kind, request, odd):
+    bpe = request.getfixturevalue(kind)
     for text, ids in zip(odd, bpe.ids(odd), strict=True):
         assert bpe.join(ids) == text
         assert not set(ids) & {PAD, UNK, BOS, EOS}
@@ -156,8 +158,8 @@ def test_save_and_load(tokenizer, odd, tmp_path):
     assert (tmp_path / "again.json").read_bytes() == path.read_bytes()
 
 
-def test_fingerprints_differ(words, bpe):
-    assert words.fingerprint() != bpe.fingerprint()
+def test_fingerprints_differ(words, bpe, parted):
+    assert len({words.fingerprint(), bpe.fingerprint(), parted.fingerprint()}) == 3
     assert len(words.fingerprint()) == 16
     assert (words.type, bpe.type) == ("words", "bpe")
 
@@ -198,6 +200,9 @@ def test_foreign_files(bpe, tmp_path):
         "got one that changes the length of the text": {**ours, "padding": PADDING},
         "got one whose ids do not count the symbols from 0": {**ours, "model": {**ours["model"], "vocab": gap}},
         "got one with added tokens, which raw text could inject": {**ours, "added_tokens": [added(EOS)]},
+        "got `rare` that are no ids of its symbols": {**ours, "rare": [10**9]},
+        "got `rare` that are no ids of": {**ours, "rare": {"5": 6}},
+        "got `rare` that are no": {**ours, "rare": [True]},
     }
     for message, content in faults.items():
         path.write_text(json.dumps(content), encoding="utf-8")

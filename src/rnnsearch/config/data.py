@@ -132,6 +132,9 @@ class TextConfig(Table):
     """Symbols of the target side, where it has another number of them. Not with `joint`."""
     joint: bool | None = None
     """One vocabulary for both languages. Not with `words`."""
+    side_min_count: Size | None = None
+    """Of a `joint` vocabulary: a symbol that occurs less often on one side of the training text is taken apart again on
+    that side, into those it was merged from (Sennrich et al. 2017: 50). Only with `bpe`."""
     min_count: Size = 1
     """A rarer word, character or merge stays out of the vocabulary."""
     bpe_dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0

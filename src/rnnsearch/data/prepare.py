@@ -58,7 +58,7 @@ from rnnsearch.data.workers import Pool, cores
 from rnnsearch.errors import ConfigError, DataError, did_you_mean
 from rnnsearch.files import atomic_folder
 from rnnsearch.text.alignments import format_pharaoh, parse_pharaoh
-from rnnsearch.text.subwords import LARGEST, bpe_from_counts, characters_from_counts, fitting_size
+from rnnsearch.text.subwords import LARGEST, bpe_from_counts, characters_from_counts, fitting_size, without_rare
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.words import count_words_in, forget_rare, words_from_counts
 
@@ -327,6 +327,8 @@ def _tokenizers(config: TextConfig, stretches: dict[str, Counter[str]], folder: 
     if config.joint:
         joint = made(of_target, sum(stretches.values(), Counter()), config.vocabulary)
         tokenizers = dict.fromkeys(stretches, joint)
+        if least := config.side_min_count:
+            tokenizers = {side: without_rare(joint, counts, least) for side, counts in stretches.items()}
     else:
         *sources, target = stretches
         tokenizers = {side: made(of_sources, stretches[side], config.vocabulary) for side in sources}

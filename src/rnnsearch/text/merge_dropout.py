@@ -21,6 +21,7 @@ class MergeDropout:
     def __init__(self, tokenizer: Tokenizer, dropout: float) -> None:
         """`dropout`: the probability p of each merge, at each step, to be left out."""
         self._dropout = dropout
+        self._apart = tokenizer.apart
         self._spellings = tokenizer.spellings()
         self._begins = [spelling.startswith(b" ") for spelling in self._spellings]
         vocabulary, merges = tokenizer.merges()
@@ -45,7 +46,7 @@ class MergeDropout:
             else:
                 for piece in characters:
                     drawn += merged(piece, self._merges, self._dropout, random)
-        return drawn
+        return self._apart(drawn)
 
     def _characters(self, stretch: tuple[int, ...]) -> list[list[int]] | None:
         """The symbols of one character (or byte) of each piece of a stretch; None where one is too long."""

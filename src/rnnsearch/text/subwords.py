@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
 
 import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
@@ -23,6 +24,8 @@ LARGEST = 8000
 """Symbols that most corpora want: more make training slower, and each is seen less often."""
 SMALL_CORPUS, FEW = 400_000, 2000
 """Below so many characters a side, so many symbols: see docs/results/small-corpora.md."""
+_TOGETHER = 10_000
+"""Stretches segmented at a time."""
 _REPEATS = 4096
 """Characters of one stretch of training text handed to the library at a time."""
 
@@ -73,6 +76,22 @@ def bpe_from_counts(chunks: Counter[str], size: int, min_count: int) -> Tokenize
     trained = json.loads(core.to_str())["model"]
     merges = [(left, right) for left, right in trained["merges"]]
     return _assembled(trained["vocab"], merges)
+
+
+def without_rare(tokenizer: Tokenizer, chunks: Counter[str], min_count: int) -> Tokenizer:
+    """A joint tokenizer for the side whose text has these stretches between spaces: symbols that occur there less often
+    than `min_count` times are taken apart again into those they were merged from, and these likewise, so that the side
+    has few symbols that it was hardly trained on (Sennrich et al. 2017, section 2; Sennrich et al. 2016, section 3.2).
+    """
+    counts = [0] * len(tokenizer)
+    rest = iter(chunks.items())
+    while some := list(islice(rest, _TOGETHER)):
+        for ids, (_, n) in zip(tokenizer.ids([chunk for chunk, _ in some]), some, strict=True):
+            for id in ids:
+                counts[id] += n
+    vocabulary, merges = tokenizer.merges()
+    merged = {vocabulary[left + right] for left, right in merges}
+    return tokenizer.without(id for id in merged if counts[id] < min_count)
 
 
 def train_characters(lines: Iterable[str], size: int, min_count: int) -> Tokenizer:

@@ -14,6 +14,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -28,6 +29,9 @@ TokenizerType = Literal["words", "bpe"]
 TYPES: dict[str, TokenizerType] = {"WordLevel": "words", "BPE": "bpe"}
 BYTE_SYMBOLS = {f"<0x{byte:02X}>": bytes([byte]) for byte in range(256)}
 """The library's names of the byte symbols of a `bpe` vocabulary."""
+
+RARE = "rare"
+"""Where the file of a tokenizer holds the symbols that are taken apart, beside what is the library's."""
 
 ReplacedBy = Literal["copy", "dictionary", "spelled"]
 """A copy of the source word, its entry in a dictionary, or the model's own spelling."""
@@ -99,9 +103,11 @@ class Segmented:
 class Tokenizer:
     """A trained segmentation: words (`words.train_words`) or subwords (`subwords.train_bpe`)."""
 
-    def __init__(self, core: tokenizers.Tokenizer) -> None:
-        """`core`: a tokenizer of the library, as `assemble` makes it."""
+    def __init__(self, core: tokenizers.Tokenizer, rare: Iterable[int] = ()) -> None:
+        """`core`: a tokenizer of the library, as `assemble` makes it. `rare`: symbols that are taken apart again into
+        those they were merged from (see `subwords.without_rare`)."""
         self._core = core
+        self._rare = frozenset(rare)
 
     @staticmethod
     def assemble(model: Any, pieces: str) -> "Tokenizer":
@@ -125,7 +131,42 @@ class Tokenizer:
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, without BOS and EOS; an empty text has none. The fast path: no symbols, no
         offsets, all cores. Errors: DataError for a text that is not valid Unicode."""
-        return [encoding.ids for encoding in _encode(self._core.encode_batch_fast, texts)]
+        return [self.apart(encoding.ids) for encoding in _encode(self._core.encode_batch_fast, texts)]
+
+    def apart(self, ids: list[int]) -> list[int]:
+        """Ids, rare symbols among them taken apart."""
+        if not self._rare or self._rare.isdisjoint(ids):
+            return ids
+        return [part for id in ids for part in self._parts.get(id, (id,))]
+
+    def without(self, rare: Iterable[int]) -> "Tokenizer":
+        """The same symbols, of which these are taken apart wherever they would stand."""
+        return Tokenizer(self._core, rare)
+
+    @cached_property
+    def _parts(self) -> dict[int, tuple[int, ...]]:
+        """What rare symbols are taken apart into, until no part is rare or was merged (Sennrich et al. 2017)."""
+        vocabulary, merges = self.merges()
+        parts: dict[int, tuple[int, ...]] = {}
+        for left, right in merges:
+            merged, (a, b) = vocabulary[left + right], (vocabulary[left], vocabulary[right])
+            if merged in self._rare and merged not in parts:
+                parts[merged] = (*parts.get(a, (a,)), *parts.get(b, (b,)))
+        return parts
+
+    def _spans_apart(self, ids: list[int], spans: list[tuple[int, int]]) -> tuple[list[int], list[tuple[int, int]]]:
+        """Ids with the characters that each covers, rare symbols taken apart. The first part of one has what the others
+        leave: a space before the text counts in no span."""
+        if not self._rare or self._rare.isdisjoint(ids):
+            return ids, spans
+        found = []
+        for id, (start, end) in zip(ids, spans, strict=True):
+            parts = self._parts.get(id, (id,))
+            edges = [end]
+            for part in reversed(parts[1:]):
+                edges.append(edges[-1] - len(self._names[part]))
+            found += list(zip(parts, pairwise([start, *reversed(edges)]), strict=True))
+        return [id for id, _ in found], [span for _, span in found]
 
     def segment(self, texts: Sequence[str]) -> list[Segmented]:
         """Each text with its ids, symbols and offsets. Errors: DataError as in `ids`."""
@@ -133,10 +174,10 @@ class Tokenizer:
         return [self._segmented(text, encoding) for text, encoding in zip(texts, encodings, strict=True)]
 
     def _segmented(self, text: str, encoding: Any) -> Segmented:
-        ids: list[int] = encoding.ids
-        offsets = [(start + 1, end) if text[start] == " " else (start, end) for start, end in encoding.offsets]
+        ids, spans = self._spans_apart(encoding.ids, encoding.offsets)
+        offsets = [(start + 1, max(start + 1, end)) if text[start] == " " else (start, end) for start, end in spans]
         # A symbol that is the space put before the text covers nothing, yet is given the first character.
-        if offsets and (encoding.tokens[0] == " " or text[0].isspace()):
+        if offsets and (self._names[ids[0]] == " " or text[0].isspace()):
             offsets[0] = (0, 0)
         return Segmented(text, ids, [self.symbol(id) for id in ids], offsets)
 
@@ -204,33 +245,39 @@ class Tokenizer:
 
     def save(self, path: Path) -> None:
         """Write one JSON file, whole or not at all. Errors: RnnsearchError where it cannot be written."""
-        write_text(path, self._core.to_str())
+        write_text(path, self._dumped)
+
+    @cached_property
+    def _dumped(self) -> str:
+        text = self._core.to_str()
+        return json.dumps(json.loads(text) | {RARE: sorted(self._rare)}, ensure_ascii=False) if self._rare else text
 
     @staticmethod
     def load(path: Path) -> "Tokenizer":
         """Read what `save` wrote. Errors: ModelError for a missing, truncated or foreign file."""
         try:
             text = path.read_text(encoding="utf-8")
-            json.loads(text)
+            whole = json.loads(text)
         except FileNotFoundError:
             raise ModelError(f"{path}: there is no such tokenizer file") from None
         except OSError as error:
             raise ModelError(f"{path}: the tokenizer file cannot be read: {error.strerror}") from None
         except (ValueError, RecursionError) as error:
             raise ModelError(f"{path}: the tokenizer file must be whole JSON; got {error}") from None
+        rare = whole.pop(RARE, []) if isinstance(whole, dict) else []
         try:
             # The library raises bare `Exception` on a layout that it does not know.
-            core = tokenizers.Tokenizer.from_str(text)
+            core = tokenizers.Tokenizer.from_str(json.dumps(whole) if rare else text)
         except Exception as error:
             raise ModelError(f"{path}: must be a tokenizer that rnnsearch saved; got {error}") from None
-        fault = _foreign(core)
+        fault = _foreign(core) or _not_rare(rare, core)
         if fault:
             raise ModelError(f"{path}: must be a tokenizer that rnnsearch saved; got {fault}")
-        return Tokenizer(core)
+        return Tokenizer(core, rare)
 
     def fingerprint(self) -> str:
         """16 hexadecimal digits that differ between any two different tokenizers (of SHA-256 of the JSON)."""
-        return hashlib.sha256(self._core.to_str().encode()).hexdigest()[:16]
+        return hashlib.sha256(self._dumped.encode()).hexdigest()[:16]
 
 
 def _foreign(core: tokenizers.Tokenizer) -> str:
@@ -251,6 +298,14 @@ def _foreign(core: tokenizers.Tokenizer) -> str:
     if {*core.get_vocab().values()} != {*range(core.get_vocab_size())}:
         return "one whose ids do not count the symbols from 0"
     return ""
+
+
+def _not_rare(rare: Any, core: tokenizers.Tokenizer) -> str:
+    """What keeps `rare` from being symbols of a vocabulary; empty where nothing does."""
+    size = core.get_vocab_size()
+    if isinstance(rare, list) and all(type(id) is int and len(SPECIALS) <= id < size for id in rare):
+        return "" if not rare or TYPES[type(core.model).__name__] == "bpe" else "rare symbols that nothing merged"
+    return f"`{RARE}` that are no ids of its symbols"
 
 
 def _encode(encode: Callable[[list[str]], list[Encoded]], texts: Sequence[str]) -> list[Encoded]:
