@@ -40,7 +40,7 @@ def test_every_fault_at_once_with_its_path():
     assert faults(tables) == [
         "data.source: must be a language code such as en, de or pt-BR; got 'English'",
         'data.dev_siz: there is no such option (did you mean "dev_size"?)',
-        'text.type: must be one of words, bpe, characters; got "bpf" (did you mean "bpe"?)',
+        'text.type: must be one of words, bpe, unigram, characters; got "bpf" (did you mean "bpe"?)',
         "text.vocabulary: must be greater than or equal to 8; got 7",
         "model.embedding: must be a valid integer; got '256'",
         'model.encoder.sise: there is no such option (did you mean "size"?)',

@@ -51,6 +51,32 @@ def test_merges_are_dropped_over_the_same_prepared_data(cli, corpus):
     assert dropped[0][1] == dropped[1][1] != whole[1]
 
 
+def test_unigram_symbols_are_drawn_over_the_same_prepared_data(cli, corpus):
+    def trained(name, *settings):
+        text = ("text.type=unigram", "text.vocabulary=270", "data.prepared=unigram", "data.aligner=false")
+        shared = (*text, f"folder={name}", "training.max_updates=4")
+        result = cli("train", corpus / "run.toml", "--set", *shared, *settings)
+        assert result.code == 0, result.err
+        return "prepared 200" in result.err, (corpus / name / "model.safetensors").read_bytes()
+
+    drawn = [trained(f"drawn-{number}", "text.unigram_sampling=0.1") for number in range(2)]
+    whole = trained("likeliest")
+    assert [made for made, _ in (*drawn, whole)] == [True, False, False]
+    assert drawn[0][1] == drawn[1][1] != whole[1]
+    result = cli("translate", corpus / "likeliest", stdin="the small cat sees the dog.\n\n日本\n")
+    assert result.code == 0 and len(result.out.splitlines()) == 3
+    shown = cli("inspect", corpus / "likeliest")
+    assert shown.code == 0 and "subwords (unigram)" in shown.out
+
+
+def test_unigram_symbols_need_a_library(cli, corpus, monkeypatch):
+    monkeypatch.setattr("rnnsearch.text.unigram.find_spec", {}.get)
+    result = cli("prepare", corpus / "run.toml", "--set", "text.type=unigram", "text.vocabulary=270", "folder=none")
+    assert result.code == 1
+    assert result.err.count("\n") <= 2 and "pip install sentencepiece" in result.err, result.err
+    assert not (corpus / "none").exists()
+
+
 def test_a_joint_vocabulary_with_symbols_that_one_side_lacks(cli, corpus):
     joint = ("text.type=bpe", "text.joint=true", "text.vocabulary=300", "text.side_min_count=20", "model.tie=unset")
     shared = (*joint, "folder=joint", "data.aligner=false", "training.max_updates=250")

@@ -360,6 +360,21 @@ def test_sides_of_different_symbols(faults):
     ]
 
 
+def test_unigram_sampling_is_of_unigram_symbols(faults):
+    sampled = ("text.type=unigram", "text.unigram_sampling=0.2")
+    assert faults(BASE, *sampled) == faults(BASE, *sampled, "text.joint=true", "text.side_min_count=50") == []
+    assert faults(BASE, "text.unigram_sampling=0.2") == [
+        'text.unigram_sampling: has no effect with text.type = "bpe"; remove it'
+    ]
+    assert faults(BASE, *sampled, "text.bpe_dropout=0.1") == [
+        'text.bpe_dropout: has no effect with text.type = "unigram"; remove it'
+    ]
+    links = ("data.alignments=aligner", "objective.supervision={type='cross-entropy'}")
+    assert faults(BASE, *sampled, *links) == [
+        "text.unigram_sampling: links are between symbols as they were prepared; remove objective.supervision"
+    ]
+
+
 def test_ties_need_one_vocabulary(faults):
     assert faults(BASE) == faults(BASE, "model.tie=all") == []
     assert faults(BASE, "model.tie=all", "text.joint=false") == [

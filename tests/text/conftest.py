@@ -6,6 +6,7 @@ import pytest
 
 from rnnsearch.text.subwords import train_bpe, train_characters
 from rnnsearch.text.tokenizer import Tokenizer
+from rnnsearch.text.unigram import train_unigram
 from rnnsearch.text.words import train_words
 
 LINES = [
@@ -89,7 +90,18 @@ def parted(bpe: Tokenizer) -> Tokenizer:
     return bpe.without(vocabulary[left + right] for left, right in merges[::2])
 
 
-@pytest.fixture(scope="session", params=["words", "bpe", "characters", "parted"])
+@pytest.fixture(scope="session")
+def unigram() -> Tokenizer:
+    return train_unigram(LINES, size=400, min_count=1)
+
+
+@pytest.fixture(scope="session")
+def parted_unigram(unigram: Tokenizer) -> Tokenizer:
+    """The same, of which half of the symbols of several characters are never used."""
+    return unigram.without([id for id, name in enumerate(unigram.names()) if len(name) > 1 and "<" not in name][::2])
+
+
+@pytest.fixture(scope="session", params=["words", "bpe", "characters", "parted", "unigram", "parted_unigram"])
 def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
     return request.getfixturevalue(request.param)
 

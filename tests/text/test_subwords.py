@@ -175,7 +175,7 @@ def test_the_same_in_every_process_and_with_any_number_of_threads():
 
 
 def test_too_small_a_vocabulary_is_refused():
-    message = rf"^text\.vocabulary: must be at least {SMALLEST + 2} with bpe \(a symbol a byte\); got 100$"
+    message = rf"^text\.vocabulary: must be at least {SMALLEST + 2} \(a symbol a byte\); got 100$"
     with pytest.raises(ConfigError, match=message):
         train_bpe(["a"], 100, 1)
 

@@ -26,7 +26,7 @@ def test_joining_inverts_the_training_text(tokenizer, lines):
     assert [tokenizer.join(one) for one in ids] == lines
 
 
-@pytest.mark.parametrize("kind", ["bpe", "parted"])
+@pytest.mark.parametrize("kind", ["bpe", "parted", "unigram", "parted_unigram"])
 def test_bpe_inverts_every_text(kind, request, odd):
     bpe = request.getfixturevalue(kind)
     for text, ids in zip(odd, bpe.ids(odd), strict=True):
@@ -189,10 +189,13 @@ def test_foreign_files(bpe, tmp_path):
     bpe.save(path)
     ours = json.loads(path.read_text(encoding="utf-8"))
     other = {**ours["model"], "vocab": {**ours["model"]["vocab"], "<pad>": UNK, "<unk>": PAD}}
+    scores = [[symbol, 0.0] for symbol in ("<pad>", "<unk>", "<s>", "</s>", "a")]
+    unigram_without_unk = {"type": "Unigram", "unk_id": None, "vocab": scores, "byte_fallback": True}
     gap = {**ours["model"]["vocab"], "zzz": 1 << 31}
     faults: dict[str, object] = {
         "got expected": {"hello": "world"},
-        "got one of model Unigram": json.loads(tokenizers.Tokenizer(models.Unigram()).to_str()),
+        "got one of model WordPiece": json.loads(tokenizers.Tokenizer(models.WordPiece({"a": 0})).to_str()),
+        "got a Unigram model with other options": {**ours, "model": unigram_without_unk},
         "got one whose first symbols are not <pad>, <unk>, <s>, </s>": {**ours, "model": other},
         "got one that does not put a space before the text": {**ours, "normalizer": None},
         "got one that does not put a space before": {**ours, "normalizer": {"type": "Prepend", "prepend": "aa"}},

@@ -87,7 +87,7 @@ def _table(title: str, columns: Sequence[str], rows: Rows) -> Table:
 
 def _model(system: System[Any], folder: Path) -> dict[str, str]:
     config, model = system.config, system.config.model
-    shown = {"words": "words", "bpe": "subwords (BPE)", "characters": "characters"}
+    shown = {"words": "words", "bpe": "subwords (BPE)", "unigram": "subwords (unigram)", "characters": "characters"}
     units = " to ".join(dict.fromkeys(shown[kind] for kind in config.text.types))
     if config.text.types != ("words", "words"):
         units += ", joint" if config.text.joint else ", apart"

@@ -113,34 +113,39 @@ class DataConfig(Table):
         return source
 
 
-TextType = Literal["words", "bpe", "characters"]
+TextType = Literal["words", "bpe", "unigram", "characters"]
 
 
 class TextConfig(Table):
     """`[text]`: how raw text becomes symbols. See [Data](data.md#words-or-subwords)."""
 
     type: TextType = "bpe"
-    """Whole words (the papers), byte-pair encoding, or characters."""
+    """Whole words (the papers), subwords by byte-pair encoding or by a unigram model, or characters."""
     target_type: TextType | None = None
     """That of the target side, where it is another. Not with `joint`."""
     vocabulary: Annotated[int, Field(ge=8, le=MOST)] | None = None
-    """Symbols a side, the four special ones included; with `joint`, of both sides together. `bpe` needs 249 or more (a
-    symbol a byte, and room to merge). Fewer are used where the text has fewer. Without it 8,000, or with `bpe` fewer
+    """Symbols a side, the four special ones included; with `joint`, of both sides together. Subwords need 249 or more
+    (a symbol a byte, and room to merge). Fewer are used where the text has fewer. Without it 8,000, or fewer subwords
     [for a small corpus](data.md#words-or-subwords). Of `characters` it is the most there may be: rarer ones are spelled
-    in bytes, as with `bpe`."""
+    in bytes, as with subwords."""
     target_vocabulary: Annotated[int, Field(ge=8, le=MOST)] | None = None
     """Symbols of the target side, where it has another number of them. Not with `joint`."""
     joint: bool | None = None
     """One vocabulary for both languages. Not with `words`."""
     side_min_count: Size | None = None
     """Of a `joint` vocabulary: a symbol that occurs less often on one side of the training text is taken apart again on
-    that side, into those it was merged from (Sennrich et al. 2017: 50). Only with `bpe`."""
+    that side, into those it was merged from (Sennrich et al. 2017: 50), or never used there with `unigram`. Only with
+    subwords."""
     min_count: Size = 1
     """A rarer word, character or merge stays out of the vocabulary."""
     bpe_dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
     """BPE-dropout (Provilkov et al. 2020): the training text is segmented anew whenever a batch is made, and each merge
     left out with this probability (the paper: 0.1). Dev and test sets, and what is translated, are segmented whole.
     Only with `bpe`."""
+    unigram_sampling: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
+    """Subword regularisation (Kudo 2018): the training text is segmented anew whenever a batch is made, by each
+    segmentation with its probability to the power of this alpha (the paper: 0.1 for small corpora, 0.2 to 0.5 for
+    others). Dev and test sets, and what is translated, have the most probable one. Only with `unigram`."""
 
     @model_validator(mode="after")
     def _one_vocabulary(self) -> TextConfig:
@@ -150,6 +155,12 @@ class TextConfig(Table):
             got = " and ".join(self.types)
             raise ValueError(f"`joint` needs one `type` for both languages; got {got} (`target_type`)")
         return self
+
+    def drawn_by(self, type: TextType) -> str | None:
+        """The option by which text of this type is segmented anew for each batch, where one is."""
+        drawn = {"bpe": ("bpe_dropout", self.bpe_dropout), "unigram": ("unigram_sampling", self.unigram_sampling)}
+        name, amount = drawn.get(type, ("", None))
+        return f"text.{name}" if amount else None
 
     @property
     def types(self) -> tuple[TextType, TextType]:

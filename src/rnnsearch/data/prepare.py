@@ -60,12 +60,18 @@ from rnnsearch.files import atomic_folder
 from rnnsearch.text.alignments import format_pharaoh, parse_pharaoh
 from rnnsearch.text.subwords import LARGEST, bpe_from_counts, characters_from_counts, fitting_size, without_rare
 from rnnsearch.text.tokenizer import Tokenizer
+from rnnsearch.text.unigram import require_learner, unigram_from_counts
 from rnnsearch.text.words import count_words_in, forget_rare, words_from_counts
 
 SMALL = 20
 """Of a small corpus one pair in so many is split off for dev, and as many for test, where no number is given."""
 
-MAKE = {"words": words_from_counts, "bpe": bpe_from_counts, "characters": characters_from_counts}
+MAKE = {
+    "words": words_from_counts,
+    "bpe": bpe_from_counts,
+    "unigram": unigram_from_counts,
+    "characters": characters_from_counts,
+}
 """From the stretches between spaces to a tokenizer, of `[text] type`."""
 ALIGNED_ALONE = 200_000
 """Characters of a side below which starting processes for the aligner would take longer than learning it."""
@@ -89,6 +95,8 @@ def prepare(
     """
     if config.text.joint and "words" in config.text.types:
         raise ConfigError(['text.joint: has no effect with text.type = "words"; remove it'])
+    if "unigram" in config.text.types:
+        require_learner()
     if config.data.alignments is not None and len(config.data.sides) != 2:
         raise ConfigError([f"data.alignments: must be of two sides; got {len(config.data.sides)}"])
     if folder.exists() and not (folder / FACTS).exists() and any(folder.iterdir()):
@@ -320,7 +328,7 @@ def _tokenizers(config: TextConfig, stretches: dict[str, Counter[str]], folder: 
     fitting = fitting_size([*stretches.values()])
 
     def made(kind: TextType, counts: Counter[str], given: int | None) -> Tokenizer:
-        usual = fitting if kind == "bpe" else LARGEST
+        usual = fitting if kind in ("bpe", "unigram") else LARGEST
         return MAKE[kind](counts, usual if given is None else given, config.min_count)
 
     of_sources, of_target = config.types

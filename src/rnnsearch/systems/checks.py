@@ -97,8 +97,10 @@ def _aligned(config: RunConfig) -> list[str]:
     if supervision is not None and not by_hand and data.alignments is None:
         needs = 'needs word alignments of the training text: give data.alignments (files, or "aligner")'
         faults.append(f"objective.supervision: {needs}, or a corpus that has them ({able})")
-    if supervision is not None and config.text.bpe_dropout:
-        faults.append("text.bpe_dropout: links are between symbols as they were prepared; remove objective.supervision")
+    if supervision is not None:
+        drawn = dict.fromkeys(filter(None, map(config.text.drawn_by, config.text.types)))
+        as_prepared = "links are between symbols as they were prepared; remove objective.supervision"
+        faults += [f"{option}: {as_prepared}" for option in drawn]
     if config.objective.aligns_read_words and decoder.attends_before_reading:
         late = ", ".join(name for name, kind in DECODERS.items() if kind.attends and not kind.attends_before_reading)
         what = f"the {decoder.name} decoder attends before it reads a word"
@@ -142,8 +144,9 @@ def _partition(config: RunConfig) -> list[str]:
     if config.objective.partition is None:
         return []
     used, found = {"objective.partition": True}, []
-    if config.text.bpe_dropout and config.text.types[1] == "bpe":
-        found += _idle("text.bpe_dropout, which cuts the text anew", used)
+    drawn = config.text.drawn_by(config.text.types[1])
+    if drawn is not None:
+        found += _idle(f"{drawn}, which cuts the text anew", used)
     if config.objective.symmetry is not None:
         found += _idle("objective.symmetry, which turns source and target about", used)
     return found
@@ -328,10 +331,12 @@ def _ties(config: RunConfig) -> list[str]:
         faults += _idle('text.type = "words"', {"text.joint": bool(text.joint)})
     if not text.joint:
         faults += _idle("two vocabularies", {"text.side_min_count": text.side_min_count is not None})
-    elif text.type != "bpe":
+    elif text.type not in ("bpe", "unigram"):
         faults += _idle(f'text.type = "{text.type}"', {"text.side_min_count": text.side_min_count is not None})
     if "bpe" not in text.types:
         faults += _idle(f'text.type = "{text.type}"', {"text.bpe_dropout": text.bpe_dropout > 0})
+    if "unigram" not in text.types:
+        faults += _idle(f'text.type = "{text.type}"', {"text.unigram_sampling": text.unigram_sampling is not None})
     return faults
 
 

@@ -4,63 +4,33 @@ from collections.abc import Sequence
 from itertools import pairwise
 from random import Random
 
-from rnnsearch.text.tokenizer import BYTE_SYMBOLS, Tokenizer
-from rnnsearch.text.words import pieces
+from rnnsearch.text.resegmentation import Resegmentation
+from rnnsearch.text.tokenizer import Tokenizer
 
-LONGEST = 64
-"""Symbols of one character of a piece that is segmented anew; the time for one grows by the square of its length."""
-_HELD = 1 << 17
-"""Different stretches of text whose pieces are held."""
 Merges = dict[tuple[int, int], tuple[int, int]]
 """Which two symbols are merged: the place among the merges (the lower goes first), and what they become."""
 
 
-class MergeDropout:
-    """Segments what a `bpe` tokenizer has segmented anew, with merges dropped."""
+class MergeDropout(Resegmentation[list[int]]):
+    """Segments what a `bpe` tokenizer has segmented anew, with merges dropped. The time for a piece grows by the square
+    of its length."""
 
     def __init__(self, tokenizer: Tokenizer, dropout: float) -> None:
         """`dropout`: the probability p of each merge, at each step, to be left out."""
+        super().__init__(tokenizer)
         self._dropout = dropout
         self._apart = tokenizer.apart
-        self._spellings = tokenizer.spellings()
-        self._begins = [spelling.startswith(b" ") for spelling in self._spellings]
         vocabulary, merges = tokenizer.merges()
-        self._vocabulary = vocabulary
         self._merges: Merges = {
             (vocabulary[left], vocabulary[right]): (place, vocabulary[left + right])
             for place, (left, right) in enumerate(merges)
         }
-        self._bytes = {spelled[0]: vocabulary[name] for name, spelled in BYTE_SYMBOLS.items() if name in vocabulary}
-        self._known: dict[tuple[int, ...], list[list[int]] | None] = {}
 
-    def __call__(self, ids: Sequence[int], random: Random) -> list[int]:
-        """Other ids of the same text. A stretch without a space that holds a piece of more than `LONGEST` characters
-        keeps its own."""
-        inner = [place for place, id in enumerate(ids) if place > 0 and self._begins[id]]
-        drawn: list[int] = []
-        for begin, end in pairwise([0, *inner, len(ids)]) if ids else ():
-            stretch = tuple(ids[begin:end])
-            characters = self._characters(stretch)
-            if characters is None:
-                drawn += stretch
-            else:
-                for piece in characters:
-                    drawn += merged(piece, self._merges, self._dropout, random)
-        return self._apart(drawn)
+    def _piece(self, symbols: list[tuple[str, int]]) -> list[int]:
+        return [id for _, id in symbols]
 
-    def _characters(self, stretch: tuple[int, ...]) -> list[list[int]] | None:
-        """The symbols of one character (or byte) of each piece of a stretch; None where one is too long."""
-        if stretch not in self._known:
-            if len(self._known) >= _HELD:
-                self._known.clear()
-            text = b"".join([self._spellings[id] for id in stretch]).decode()
-            characters = [[id for character in piece for id in self._symbols(character)] for piece in pieces(text)]
-            self._known[stretch] = characters if max(map(len, characters)) <= LONGEST else None
-        return self._known[stretch]
-
-    def _symbols(self, character: str) -> list[int]:
-        known = self._vocabulary.get(character)
-        return [self._bytes[byte] for byte in character.encode()] if known is None else [known]
+    def _drawn(self, held: list[int], random: Random) -> list[int]:
+        return self._apart(merged(held, self._merges, self._dropout, random))
 
 
 def merged(symbols: Sequence[int], merges: Merges, dropout: float, random: Random) -> list[int]:

@@ -10,7 +10,7 @@ import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
 from rnnsearch.errors import ConfigError, DataError
-from rnnsearch.text.tokenizer import Tokenizer
+from rnnsearch.text.tokenizer import BYTE_SYMBOLS, Tokenizer
 from rnnsearch.text.vocabulary import SPECIALS, UNK
 from rnnsearch.text.words import PIECES, count_chunks
 
@@ -55,13 +55,10 @@ def bpe_from_counts(chunks: Counter[str], size: int, min_count: int) -> Tokenize
     Of more than `ENOUGH` stretches, all counts are divided so that `ENOUGH` are left, and what then occurs less than
     half a time is left out: learning takes time by the length of the text, and hardly changes.
     """
-    _require_room(size)
-    share = ENOUGH / max(chunks.total(), 1)
-    if share < 1:
-        chunks = Counter({chunk: scaled for chunk, n in chunks.items() if (scaled := round(n * share))})
-        min_count = max(1, round(min_count * share))
-    alphabet = _alphabet(chunks, min_count, room=(size - SMALLEST) // 2)
-    fixed = _fixed(alphabet)
+    require_room(size)
+    chunks, min_count = scaled(chunks, min_count)
+    alphabet = alphabet_of(chunks, min_count, room=(size - SMALLEST) // 2)
+    fixed = fixed_symbols(alphabet)
     trainer = trainers.BpeTrainer(
         vocab_size=size,
         min_frequency=min_count,
@@ -71,7 +68,7 @@ def bpe_from_counts(chunks: Counter[str], size: int, min_count: int) -> Tokenize
     )
     core = tokenizers.Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex(PIECES), "isolated")
-    core.train_from_iterator(_training_text(chunks, alphabet), trainer)
+    core.train_from_iterator(_repeated(stretches(chunks, alphabet)), trainer)
     # Training registers the special symbols as "added", which are found in raw text: begin anew without them.
     trained = json.loads(core.to_str())["model"]
     merges = [(left, right) for left, right in trained["merges"]]
@@ -80,18 +77,38 @@ def bpe_from_counts(chunks: Counter[str], size: int, min_count: int) -> Tokenize
 
 def without_rare(tokenizer: Tokenizer, chunks: Counter[str], min_count: int) -> Tokenizer:
     """A joint tokenizer for the side whose text has these stretches between spaces: symbols that occur there less often
-    than `min_count` times are taken apart again into those they were merged from, and these likewise, so that the side
-    has few symbols that it was hardly trained on (Sennrich et al. 2017, section 2; Sennrich et al. 2016, section 3.2).
+    than `min_count` times are taken apart again into those they were merged from, and these likewise (of a unigram
+    tokenizer: are never used), so that the side has few symbols that it was hardly trained on (Sennrich et al. 2017,
+    section 2; Sennrich et al. 2016, section 3.2).
     """
+    return tokenizer.without(rare_symbols(tokenizer, chunks, min_count))
+
+
+def rare_symbols(tokenizer: Tokenizer, chunks: Counter[str], min_count: int) -> set[int]:
+    """The symbols of several characters that a text with these stretches between spaces has less often."""
+    counts, names = used(tokenizer, chunks), tokenizer.names()
+    several = [id for id in range(len(SPECIALS), len(names)) if len(names[id]) > 1 and names[id] not in BYTE_SYMBOLS]
+    return {id for id in several if counts[id] < min_count}
+
+
+def used(tokenizer: Tokenizer, chunks: Counter[str]) -> list[int]:
+    """How often each symbol stands in a text with these stretches between spaces."""
     counts = [0] * len(tokenizer)
     rest = iter(chunks.items())
     while some := list(islice(rest, _TOGETHER)):
         for ids, (_, n) in zip(tokenizer.ids([chunk for chunk, _ in some]), some, strict=True):
             for id in ids:
                 counts[id] += n
-    vocabulary, merges = tokenizer.merges()
-    merged = {vocabulary[left + right] for left, right in merges}
-    return tokenizer.without(id for id in merged if counts[id] < min_count)
+    return counts
+
+
+def scaled(chunks: Counter[str], min_count: int) -> tuple[Counter[str], int]:
+    """Counts of at most `ENOUGH` stretches in the same proportions, and what `min_count` is among them."""
+    share = ENOUGH / max(chunks.total(), 1)
+    if share >= 1:
+        return chunks, min_count
+    fewer = {chunk: kept for chunk, n in chunks.items() if (kept := round(n * share))}
+    return Counter(fewer), max(1, round(min_count * share))
 
 
 def train_characters(lines: Iterable[str], size: int, min_count: int) -> Tokenizer:
@@ -102,17 +119,18 @@ def train_characters(lines: Iterable[str], size: int, min_count: int) -> Tokeniz
 
 def characters_from_counts(chunks: Counter[str], size: int, min_count: int) -> Tokenizer:
     """As `train_characters`, of a text with these stretches between spaces."""
-    _require_room(size)
-    alphabet = _alphabet(chunks, min_count, room=size - SMALLEST)
-    return _assembled({symbol: id for id, symbol in enumerate([*_fixed(alphabet), *alphabet])}, [])
+    require_room(size)
+    alphabet = alphabet_of(chunks, min_count, room=size - SMALLEST)
+    return _assembled({symbol: id for id, symbol in enumerate([*fixed_symbols(alphabet), *alphabet])}, [])
 
 
-def _require_room(size: int) -> None:
+def require_room(size: int) -> None:
+    """Errors: ConfigError for a size that cannot hold the byte symbols."""
     if size < SMALLEST + 2:
-        raise ConfigError([f"text.vocabulary: must be at least {SMALLEST + 2} with bpe (a symbol a byte); got {size}"])
+        raise ConfigError([f"text.vocabulary: must be at least {SMALLEST + 2} (a symbol a byte); got {size}"])
 
 
-def _fixed(alphabet: list[str]) -> list[str]:
+def fixed_symbols(alphabet: list[str]) -> list[str]:
     """The special symbols and those of bytes, beside these characters."""
     ascii_bytes = sorted(set(range(128)) - {ord(c) for c in alphabet})
     return [*SPECIALS, *(f"<0x{byte:02X}>" for byte in (*ascii_bytes, *_BEYOND_ASCII))]
@@ -123,7 +141,7 @@ def _assembled(vocabulary: dict[str, int], merges: list[tuple[str, str]]) -> Tok
     return Tokenizer.assemble(model, PIECES)
 
 
-def _alphabet(chunks: Counter[str], min_count: int, room: int) -> list[str]:
+def alphabet_of(chunks: Counter[str], min_count: int, room: int) -> list[str]:
     """The characters that are symbols of their own, sorted: all that are frequent enough, at most `room`
     of them beyond ASCII (ASCII's have their room already: it is a character or its byte)."""
     counts = Counter({" ": chunks.total()})
@@ -137,15 +155,21 @@ def _alphabet(chunks: Counter[str], min_count: int, room: int) -> list[str]:
     return sorted([c for c in frequent if c.isascii()] + beyond[:room])
 
 
-def _training_text(chunks: Counter[str], alphabet: list[str]) -> Iterator[str]:
-    """Each stretch of text as often as it occurs, cut where a character is spelled in bytes, over which
-    nothing can be merged."""
+def stretches(chunks: Counter[str], alphabet: list[str]) -> Iterator[tuple[str, int]]:
+    """Each stretch of text, the space before it with it, and how often it occurs; cut where a character is spelled in
+    bytes, over which nothing can be merged."""
     spelled = re.compile("[^" + "".join(map(re.escape, alphabet)) + "]+")
     for chunk in sorted(chunks):
         for part in filter(None, spelled.split(f" {chunk}")):
-            # Parts that begin with a space can follow one another in one text; others would run together.
-            together = max(1, _REPEATS // len(part)) if part[0] == " " else 1
-            whole, rest = divmod(chunks[chunk], together)
-            yield from (part * together for _ in range(whole))
-            if rest:
-                yield part * rest
+            yield part, chunks[chunk]
+
+
+def _repeated(stretches: Iterable[tuple[str, int]]) -> Iterator[str]:
+    """Each stretch as often as it occurs."""
+    for part, n in stretches:
+        # Parts that begin with a space can follow one another in one text; others would run together.
+        together = max(1, _REPEATS // len(part)) if part[0] == " " else 1
+        whole, rest = divmod(n, together)
+        yield from (part * together for _ in range(whole))
+        if rest:
+            yield part * rest

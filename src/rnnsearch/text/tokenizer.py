@@ -14,7 +14,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -25,10 +24,12 @@ from rnnsearch.errors import DataError, ModelError
 from rnnsearch.files import write_text
 from rnnsearch.text.vocabulary import MARKER, SPECIALS, UNK
 
-TokenizerType = Literal["words", "bpe"]
-TYPES: dict[str, TokenizerType] = {"WordLevel": "words", "BPE": "bpe"}
+TokenizerType = Literal["words", "bpe", "unigram"]
+TYPES: dict[str, TokenizerType] = {"WordLevel": "words", "BPE": "bpe", "Unigram": "unigram"}
 BYTE_SYMBOLS = {f"<0x{byte:02X}>": bytes([byte]) for byte in range(256)}
-"""The library's names of the byte symbols of a `bpe` vocabulary."""
+"""The library's names of the byte symbols of a vocabulary of subwords."""
+NEVER = -1e6
+"""The log-probability of a `unigram` tokenizer's symbols that are never used."""
 
 RARE = "rare"
 """Where the file of a tokenizer holds the symbols that are taken apart, beside what is the library's."""
@@ -101,7 +102,7 @@ class Segmented:
 
 
 class Tokenizer:
-    """A trained segmentation: words (`words.train_words`) or subwords (`subwords.train_bpe`)."""
+    """A trained segmentation: words (`train_words`) or subwords (`train_bpe`, `train_unigram`)."""
 
     def __init__(self, core: tokenizers.Tokenizer, rare: Iterable[int] = ()) -> None:
         """`core`: a tokenizer of the library, as `assemble` makes it. `rare`: symbols that are taken apart again into
@@ -111,7 +112,7 @@ class Tokenizer:
 
     @staticmethod
     def assemble(model: Any, pieces: str) -> "Tokenizer":
-        """A tokenizer around a model of the library (WordLevel or BPE); `pieces`: a pattern (Oniguruma)
+        """A tokenizer around a model of the library (one of `TYPES`); `pieces`: a pattern (Oniguruma)
         whose matches, one after another, cover every text and which the model never looks across."""
         core = tokenizers.Tokenizer(model)
         core.normalizer = normalizers.Prepend(" ")
@@ -125,7 +126,7 @@ class Tokenizer:
 
     @cached_property
     def type(self) -> TokenizerType:
-        """`words` or `bpe`."""
+        """What it splits text into."""
         return TYPES[type(self._core.model).__name__]
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
@@ -140,8 +141,13 @@ class Tokenizer:
         return [part for id in ids for part in self._parts.get(id, (id,))]
 
     def without(self, rare: Iterable[int]) -> "Tokenizer":
-        """The same symbols, of which these are taken apart wherever they would stand."""
-        return Tokenizer(self._core, rare)
+        """Subwords with the same ids, of which these are taken apart where they would stand (`unigram`: not used)."""
+        if self.type == "bpe":
+            return Tokenizer(self._core, rare)
+        whole, never = json.loads(self._core.to_str()), {self._names[id] for id in rare}
+        scores = [[name, NEVER if name in never else score] for name, score in whole["model"]["vocab"]]
+        whole["model"]["vocab"] = scores
+        return Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(whole)))
 
     @cached_property
     def _parts(self) -> dict[int, tuple[int, ...]]:
@@ -154,19 +160,20 @@ class Tokenizer:
                 parts[merged] = (*parts.get(a, (a,)), *parts.get(b, (b,)))
         return parts
 
-    def _spans_apart(self, ids: list[int], spans: list[tuple[int, int]]) -> tuple[list[int], list[tuple[int, int]]]:
-        """Ids with the characters that each covers, rare symbols taken apart. The first part of one has what the others
-        leave: a space before the text counts in no span."""
-        if not self._rare or self._rare.isdisjoint(ids):
-            return ids, spans
-        found = []
-        for id, (start, end) in zip(ids, spans, strict=True):
-            parts = self._parts.get(id, (id,))
-            edges = [end]
-            for part in reversed(parts[1:]):
-                edges.append(edges[-1] - len(self._names[part]))
-            found += list(zip(parts, pairwise([start, *reversed(edges)]), strict=True))
-        return [id for id, _ in found], [span for _, span in found]
+    def _spans(self, ids: list[int]) -> list[tuple[int, int]]:
+        """The characters that each of a text's subwords covers, by their lengths. A space put before the text counts in
+        no span, and the bytes of one character have the same."""
+        spans: list[tuple[int, int]] = []
+        at = -1
+        for id in ids:
+            byte = BYTE_SYMBOLS.get(self._names[id])
+            if byte is not None and 0x80 <= byte[0] < 0xC0:
+                spans.append(spans[-1])
+            else:
+                length = len(self._names[id]) if byte is None else 1
+                spans.append((max(at, 0), at + length))
+                at += length
+        return spans
 
     def segment(self, texts: Sequence[str]) -> list[Segmented]:
         """Each text with its ids, symbols and offsets. Errors: DataError as in `ids`."""
@@ -174,7 +181,8 @@ class Tokenizer:
         return [self._segmented(text, encoding) for text, encoding in zip(texts, encodings, strict=True)]
 
     def _segmented(self, text: str, encoding: Any) -> Segmented:
-        ids, spans = self._spans_apart(encoding.ids, encoding.offsets)
+        ids = self.apart(encoding.ids)
+        spans = encoding.offsets if self.type == "words" else self._spans(ids)
         offsets = [(start + 1, max(start + 1, end)) if text[start] == " " else (start, end) for start, end in spans]
         # A symbol that is the space put before the text covers nothing, yet is given the first character.
         if offsets and (self._names[ids[0]] == " " or text[0].isspace()):
@@ -224,6 +232,14 @@ class Tokenizer:
         """Of a `bpe` tokenizer: the ids of all symbols by their names, and what is merged, in order."""
         model = json.loads(self._core.to_str())["model"]
         return dict(model["vocab"]), [(left, right) for left, right in model["merges"]]
+
+    def scores(self) -> dict[str, float]:
+        """Of a `unigram` tokenizer: the log-probabilities of all symbols by their names, in the order of the ids."""
+        return dict(json.loads(self._core.to_str())["model"]["vocab"])
+
+    def names(self) -> list[str]:
+        """The library's name of each id, in their order: the text of a symbol, or what stands for a byte."""
+        return list(self._names)
 
     @cached_property
     def _names(self) -> list[str]:
@@ -293,6 +309,10 @@ def _foreign(core: tokenizers.Tokenizer) -> str:
         return "one that does not put a space before the text"
     if not isinstance(core.pre_tokenizer, pre_tokenizers.Split):
         return "one that does not split the text by one pattern"
+    if model == "Unigram":
+        kept = json.loads(core.to_str())["model"]
+        if kept != {"type": model, "vocab": kept["vocab"], "unk_id": UNK, "byte_fallback": True}:
+            return "a Unigram model with other options"
     if core.padding or core.truncation or core.post_processor:  # a short text could fill the memory
         return "one that changes the length of the text"
     if {*core.get_vocab().values()} != {*range(core.get_vocab_size())}:

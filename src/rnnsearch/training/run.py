@@ -21,6 +21,7 @@ from rnnsearch.systems.checks import check
 from rnnsearch.systems.folder import CONFIG
 from rnnsearch.systems.spellings import spellings
 from rnnsearch.text.merge_dropout import MergeDropout
+from rnnsearch.text.unigram_sampling import UnigramSampling
 from rnnsearch.training.estimate import estimate
 from rnnsearch.training.finish import describe_all, describe_run, finish
 from rnnsearch.training.loop import Trainer
@@ -157,10 +158,15 @@ def _proposal(config: RunConfig, prepared: Prepared) -> Proposal | None:
 
 def _segments(config: RunConfig, prepared: Prepared) -> dict[str, Segments]:
     """How sides are segmented anew in each epoch, where they are."""
-    dropout, (of_sources, of_target) = config.text.bpe_dropout, config.text.types
+    text, (of_sources, of_target) = config.text, config.text.types
     kinds = dict.fromkeys(config.data.sources, of_sources) | {config.data.target: of_target}
-    cut = [name for name, kind in kinds.items() if kind == "bpe" and dropout]
-    return {name: MergeDropout(prepared.tokenizers[name], dropout) for name in cut}
+    found: dict[str, Segments] = {}
+    for name, kind in kinds.items():
+        if kind == "bpe" and text.bpe_dropout:
+            found[name] = MergeDropout(prepared.tokenizers[name], text.bpe_dropout)
+        elif kind == "unigram" and text.unigram_sampling is not None:
+            found[name] = UnigramSampling(prepared.tokenizers[name], text.unigram_sampling)
+    return found
 
 
 def _agree(trainer: Trainer[Any], prepared: Prepared, processes: Processes) -> None:
