@@ -31,6 +31,7 @@ MODELS: dict[str, Row] = {
     "words, CNN in": WORDS | {"model": {"source_characters": {"type": "cnn"}}},
     "words, n-grams in": WORDS | {"model": {"source_characters": {"type": "ngrams"}}},
     "words, pointer": WORDS | {"model": {"pointer": {}}},
+    "words, CopyNet": {"preset": "copynet-small"},
     "hybrid": {"preset": "hybrid-small"},
     "BPE": {"preset": "small", "text": {"joint": False, "vocabulary": 8000}},
     "BPE to characters": {"preset": "characters-out-small", "text": {"vocabulary": 8000}},

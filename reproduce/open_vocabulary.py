@@ -44,6 +44,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "words": WORDS,
     "characters in": WORDS | {"model": {"source_characters": {"type": "cnn"}}},
     "pointer": WORDS | {"model": {"pointer": {}}},
+    "CopyNet": {"preset": "copynet-small"},
     "hybrid": HYBRID,
     "BPE": {"preset": "small"},
 }
@@ -54,6 +55,7 @@ ROWS: dict[str, tuple[str, str | None]] = {
     "+ dictionary": ("words", "dictionary"),
     "pointer": ("pointer", None),
     "pointer, + dictionary": ("pointer", "dictionary"),
+    "CopyNet": ("CopyNet", None),
     "characters in, + dictionary": ("characters in", "dictionary"),
     "hybrid": ("hybrid", None),
     "BPE": ("BPE", None),

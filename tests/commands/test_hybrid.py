@@ -95,18 +95,22 @@ def test_what_was_prepared_before_unknown_words_were_kept(cli, corpus, hybrid):
     assert result.code == 1 and "holds no unknown words of" in result.err and "prepare the corpus again" in result.err
 
 
-@pytest.fixture(scope="module")
-def pointing(cli: Any, corpus: Path) -> Path:
-    unset = ["model.source_characters=unset", "model.target_characters=unset", "model.pointer={size=8}"]
-    settings = ["folder=pointing", "data.cleaning.drop_duplicates=false", *unset]
+@pytest.fixture(scope="module", params=["model.pointer={size=8}", "model.decoder={type='copynet',cell='gru',size=24}"])
+def copying(cli: Any, corpus: Path, request: pytest.FixtureRequest) -> tuple[Path, str]:
+    """A model, and the name of what it copies by."""
+    name = "model.pointer" if "pointer" in request.param else "copynet"
+    unset = ["model.source_characters=unset", "model.target_characters=unset", request.param]
+    settings = [f"folder={name}", "data.cleaning.drop_duplicates=false", *unset]
     result = cli("train", corpus / "run.toml", "--set", *settings)
     assert result.code == 0, result.err
-    return corpus / "pointing"
+    return corpus / name, name
 
 
-def test_words_that_were_never_seen_are_copied(cli, pointing, tmp_path):
+def test_words_that_were_never_seen_are_copied(cli, copying, tmp_path):
+    pointing, name = copying
     lines = "we see Zorro and see.\n\nwe see Éß9 and see.\n"
     told = cli("translate", pointing, stdin=lines)
+    assert told.code == 0, told.err
     assert told.lines == ["wir sehen Zorro und sehen.", "", "wir sehen Éß9 und sehen."]
     assert re.search("2 unknown words replaced: 2 copied", told.err)
     for options in (["--beam", "1"], ["--precision", "fp32"]):
@@ -118,4 +122,4 @@ def test_words_that_were_never_seen_are_copied(cli, pointing, tmp_path):
     words.write_text("Zorro\tFuchs\n")
     assert cli("translate", pointing, "--dictionary", words, stdin=lines).lines[0] == "wir sehen Fuchs und sehen."
     refused = cli("align", pointing, words, words, "--by", "posterior")
-    assert refused.code == 1 and "model.pointer" in refused.err
+    assert refused.code == 1 and name in refused.err

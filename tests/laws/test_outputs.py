@@ -44,7 +44,7 @@ def test_every_output_is_under_these_laws():
     assert OPTIONS.keys() == OUTPUTS.keys()
 
 
-@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.parametrize("decoder", [name for name in DECODERS if name != "copynet"])  # which has its own
 def test_losses_are_the_scores_of_search(decoder, lively):
     model = lively(decoder)
     nll = likelihood().passed(model, make_batch(list(zip(SOURCES, TARGETS, strict=True)), range(3)), None)[1].nll

@@ -106,7 +106,8 @@ EQUATIONS = {
 
 
 def test_every_decoder_has_its_equations():
-    assert EQUATIONS.keys() == DECODERS.keys() == {name for name, *_ in cases()}
+    alone = {"copynet"}  # in test_copying, with the words that it copies
+    assert EQUATIONS.keys() == DECODERS.keys() - alone == {name for name, *_ in cases()}
 
 
 @pytest.mark.parametrize(

@@ -341,6 +341,23 @@ def test_what_a_pointer_goes_with(faults):
     ]
 
 
+COPYNET = "model.decoder={type='copynet',size=512,cell='gru'}"
+
+
+def test_what_copynet_goes_with(faults):
+    alone = (COPYNET, "model.tie=none")
+    assert faults(BASE, *alone) == faults(BASE, WORDS, *alone, READ) == []
+    wait = "model.attention={window='wait-k',wait=3}"
+    for more in ("model.pointer={size=8}", WRITTEN, "objective.symmetry=1.0", wait):
+        [fault] = [fault for fault in faults(BASE, WORDS, *alone, more) if "copynet" in fault]
+        name = more.partition("=")[0].removesuffix("attention") + ("attention.window" if more == wait else "")
+        assert fault.startswith(f'model.decoder.type = "copynet": does not go with {name}') and "remove one" in fault
+    contrast = faults(BASE, *alone, "objective.contrast={type='nce',samples=8}", "training.label_smoothing=0.0")
+    assert contrast == ['objective.contrast: does not go with model.decoder.type = "copynet"; remove one']
+    found = faults(BASE, *alone, "model.output={type='hierarchical'}", "training.label_smoothing=0.0")
+    assert found == ['model.output.type: "hierarchical" does not go with model.decoder.type = "copynet"; remove one']
+
+
 def test_sides_of_different_symbols(faults):
     mixed = ("text={type='words', target_type='bpe', joint=false}", READ)
     assert faults(BASE, *mixed, "text.bpe_dropout=0.1") == []

@@ -135,6 +135,8 @@ def _unknown_words(model: ModelConfig) -> dict[str, str]:
         found["Unknown words"] = _part("spelled", written.model_dump())
     if model.pointer is not None:
         found["Unknown words"] = _part("pointed at", model.pointer.model_dump())
+    if model.decoder.copies:
+        found["Unknown words"] = "copied"
     return found
 
 

@@ -23,6 +23,8 @@ class DecoderConfig(Options):
     """What stands before the first target word: a learned BOS embedding, or zeros (the papers)."""
     readout_option: ClassVar[str | None] = None
     """The option that is the size of what the output layer reads; None where no single one is."""
+    copies: ClassVar[bool] = False
+    """Whether it scores copying each source place, beside the words of the vocabulary."""
 
     @property
     def readout_size(self) -> int:
@@ -99,6 +101,17 @@ class CohnOptions(DecoderConfig):
     type: Literal["cohn"] = "cohn"
     cell: Cell
     readout_option = "size"
+
+
+class CopyNetOptions(DecoderConfig):
+    """CopyNet: the same recurrence, which also reads the places that the word before was copied from; each word is
+    generated or copied, by one softmax (Gu et al. 2016). With `text.type = "words"` what is copied comes out as it
+    stands in the source."""
+
+    type: Literal["copynet"] = "copynet"
+    cell: Cell
+    readout_option = "size"
+    copies = True
 
 
 class RNNencdecOptions(_Maxout):
@@ -195,7 +208,15 @@ class RNMTPlusOptions(StackOptions):
 
 
 DECODERS: dict[str, type[DecoderConfig]] = by_name(
-    *(BahdanauOptions, BahdanauTanhOptions, CohnOptions, RNNencdecOptions, ChoOptions, SutskeverOptions),
+    *(
+        BahdanauOptions,
+        BahdanauTanhOptions,
+        CohnOptions,
+        CopyNetOptions,
+        RNNencdecOptions,
+        ChoOptions,
+        SutskeverOptions,
+    ),
     *(LuongOptions, LuongInputFeedingOptions, NeubigOptions),
     *(ConditionalGRUOptions, DeepTransitionOptions, BiDeepOptions, MemDecOptions, OwnHeadsOptions, RNMTPlusOptions),
 )

@@ -103,3 +103,8 @@ class ModelConfig(Table):
     source_characters: Annotated[SourceCharactersConfig, OneOf("composition", SOURCE_CHARACTERS)] | None = None
     target_characters: TargetCharactersConfig | None = None
     pointer: PointerConfig | None = None
+
+    @property
+    def copies(self) -> bool:
+        """Whether unknown target words are copied from the source."""
+        return self.pointer is not None or self.decoder.copies

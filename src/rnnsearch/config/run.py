@@ -31,6 +31,11 @@ class RunConfig(Table):
     _base: Path = PrivateAttr(default=Path())
 
     @property
+    def copies_words(self) -> bool:
+        """Whether its models copy words that no vocabulary has from the source."""
+        return self.model.copies and set(self.text.types) == {"words"}
+
+    @property
     def base(self) -> Path:
         """The folder that relative paths are relative to: the run file's."""
         return self._base

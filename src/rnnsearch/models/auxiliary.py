@@ -94,6 +94,7 @@ class LearnedBaseline(Baseline):
         give_role(self.linear.bias, -math.log(vocabulary))
 
     def forward(self, readout: Float[Tensor, "B I R"]) -> Float[Tensor, "B I"]:
+        readout = readout[..., : self.linear.in_features]  # and nothing that an output has behind it
         before = torch.cat([torch.zeros_like(readout[:, :1]), readout[:, :-1]], dim=1).detach()
         return at_least_fp32(self.linear(before)).squeeze(-1)
 

@@ -42,6 +42,12 @@ class OutputLayer(nn.Module, ABC):
         """Log-probabilities, in fp32 at least, over all symbols or over `rows`."""
         return torch.log_softmax(at_least_fp32(self.logits(readout, rows)), dim=-1)
 
+    def attention(
+        self, readout: Float[Tensor, "N R"], norm: Float[Tensor, "N"], alpha: Float[Tensor, "N J"]
+    ) -> Float[Tensor, "N J"]:
+        """How much a step reads of each source place, where its attention is alpha and its scores sum to exp(norm)."""
+        return alpha
+
 
 class PlainLoss(OutputLayer):
     """An output whose loss is of the readouts and their symbols alone."""

@@ -16,6 +16,8 @@ from rnnsearch.data.sides import Side
 from rnnsearch.models.auxiliary import Auxiliary
 from rnnsearch.models.class_outputs import OUTPUTS
 from rnnsearch.models.composition import ComposedEmbedding
+from rnnsearch.models.copying import CopyOutput, SameWords, is_at
+from rnnsearch.models.decoders.copynet import PSI, CopyNet
 from rnnsearch.models.decoders.decoder import Reading, State
 from rnnsearch.models.decoders.table import DECODERS
 from rnnsearch.models.draws import Draws, dropout, word_dropout
@@ -86,6 +88,8 @@ class TranslationModel(nn.Module):
         self.output: PlainLoss | PointerOutput
         if config.pointer is not None:
             self.output = PointerOutput(self.decoder.readout_size, target_vocabulary, tied, beside)
+        elif config.decoder.copies:
+            self.output = CopyOutput(self.decoder.readout_size, target_vocabulary, tied, beside)
         elif isinstance(config.output, SoftmaxOptions):
             self.output = Output(self.decoder.readout_size, target_vocabulary, tied, beside)
         else:
@@ -103,6 +107,8 @@ class TranslationModel(nn.Module):
         """Between saying a word and pointing at one of the source."""
         if config.pointer is not None:
             self.switch = Switch(self.decoder.state_size, context, config.embedding, config.pointer.size)
+        self.same_words = SameWords(source_vocabulary, target_vocabulary) if config.decoder.copies else None
+        """What a decoder that copies knows of the two vocabularies."""
         self.speller: Speller | None = None
         """What spells the target words that the vocabulary lacks."""
         if config.target_characters is not None:
@@ -128,6 +134,9 @@ class TranslationModel(nn.Module):
         encoded: Encoded = self.encoder(x, source.mask, draws)
         annotations = dropout(encoded.annotations, self.dropout.annotations, draws)
         memory = self.decoder.remember(encoded._replace(annotations=annotations))
+        if self.same_words is not None and memory.copyable is not None:
+            places = self.same_words.of(source.ids, source.mask)
+            memory = memory._replace(copyable=memory.copyable._replace(places=places))
         return memory if self.lexical is None else memory._replace(words=x)
 
     def start(self, memories: Memories, draws: Draws | None = None, steps: int = 0) -> State:
@@ -144,10 +153,10 @@ class TranslationModel(nn.Module):
         state = self.start(memories, draws, I)
         if N > B:
             state = select(state, torch.arange(B, device=previous.device).repeat_interleave(N // B))
-        reading = self.decoder.unroll(self.decoder.inputs(y_prev), state, memory)
+        reading = self.decoder.unroll(self._inputs(previous, y_prev, memory), state, memory)
         readout = self._readout(y_prev, reading, memory)
         dropped = dropout(readout.unflatten(0, (B, -1)), self.dropout.readout, draws)
-        return Unrolled(self._with_switch(dropped.flatten(0, 1), y_prev, reading), reading)
+        return Unrolled(self._with_more(dropped.flatten(0, 1), y_prev, reading, memory), reading)
 
     def step(
         self, y: Int[Tensor, "N"], state: State, memories: Memories
@@ -159,10 +168,10 @@ class TranslationModel(nn.Module):
         """
         y_prev = self.target_embedding(Symbols(y))
         memory = only(memories)
-        state, reading = self.decoder.step(self.decoder.inputs(y_prev), state, memory)
+        state, reading = self.decoder.step(self._inputs(y, y_prev, memory), state, memory)
         (name,) = memories
         alpha = {} if reading.alpha is None else {name: memory.on_source(reading.alpha)}
-        return self._with_switch(self._readout(y_prev, reading, memory), y_prev, reading), state, alpha
+        return self._with_more(self._readout(y_prev, reading, memory), y_prev, reading, memory), state, alpha
 
     def unroll_apart(self, previous: Int[Tensor, "N I"], memories: Memories) -> Reading:
         """All target positions at once, as the decoder's `unroll_apart` reads them; nothing is random."""
@@ -197,8 +206,17 @@ class TranslationModel(nn.Module):
         assert reading.alpha is not None
         return torch.cat([readout, self.lexical(reading.alpha, memory).to(readout.dtype)], dim=-1)
 
-    def _with_switch(self, readout: Tensor, y_prev: Tensor, reading: Reading) -> Tensor:
-        """A readout, and behind it the switch of a model that points."""
+    def _inputs(self, previous: Tensor, y_prev: Tensor, memory: Memory) -> Tensor:
+        """What the decoder reads of the words before, and behind it, for one that copies, where they stand."""
+        x = self.decoder.inputs(y_prev)
+        if memory.copyable is None:
+            return x
+        return CopyNet.places_of(x, is_at(previous, memory.copyable))
+
+    def _with_more(self, readout: Tensor, y_prev: Tensor, reading: Reading, memory: Memory) -> Tensor:
+        """A readout, and behind it the switch of a model that points or the places of one that copies."""
+        if memory.copyable is not None:
+            return CopyOutput.behind(readout, reading.extras[PSI], memory.copyable)
         if self.switch is None:
             return readout
         return torch.cat([readout, self.switch(reading.state, reading.context, y_prev).to(readout.dtype)], dim=-1)

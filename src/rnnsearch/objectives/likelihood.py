@@ -12,6 +12,7 @@ from torch import Tensor
 from rnnsearch.data.batches import Batch
 from rnnsearch.data.noise import Noise
 from rnnsearch.data.sides import Side
+from rnnsearch.models.copying import CopyOutput
 from rnnsearch.models.decoders.decoder import Reading
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.outputs import Losses, Output
@@ -54,6 +55,9 @@ class Likelihood(Objective[TranslationModel]):
         if isinstance(model.output, PointerOutput):
             copied = copied_weight(batch, memories, unrolled.reading).flatten().index_select(0, real)
             total, each = model.output.losses(readout, ids, self.smoothing, copied, batch.vocabulary)
+        elif isinstance(model.output, CopyOutput):
+            places = None if batch.copies is None else batch.copies.flatten(0, 1).index_select(0, real)
+            total, each = model.output.losses(readout, ids, self.smoothing, batch.vocabulary, places)
         elif self.contrast is not None and batch.noise is not None:
             assert isinstance(model.output, Output), "other outputs have no scores to tell from noise"
             total, each = contrasted(self.contrast, model.output, readout, ids, batch.noise, real)

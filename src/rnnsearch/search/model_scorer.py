@@ -54,6 +54,7 @@ class ModelScorer:
         readout, state, alpha = self._model.step(y, state, memory.encoded)
         logits = memory.logits(readout).float().contiguous()
         norm = rows.norms(logits) if rows.serves(logits) else logits.logsumexp(1)
+        alpha = {name: self._model.output.attention(readout, norm, weights) for name, weights in alpha.items()}
         return Step(logits, state, alpha, norm)
 
 

@@ -69,11 +69,11 @@ class UnknownWords:
 
 
 def unknown_words(config: RunConfig) -> UnknownWords | None:
-    """What `[search]` asks for, or a model that spells or points needs; None where `<unk>` is to stay.
+    """What `[search]` asks for, or a model that spells or copies needs; None where `<unk>` is to stay.
 
     Errors: DataError for an unfit dictionary.
     """
-    writes = config.model.target_characters is not None or config.model.pointer is not None
+    writes = config.model.target_characters is not None or config.copies_words
     if config.search.replace_unknown == "none" and not writes:
         return None
     path = config.search.dictionary

@@ -20,6 +20,8 @@ from rnnsearch.models.decoders.table import DECODERS
 from rnnsearch.models.encoders import shapes
 from rnnsearch.models.memory import StateShape
 
+_COPYNET = 'model.decoder.type = "copynet"'
+
 LETTERS = 5
 """Characters that a word or subword has, or fewer, in most languages."""
 
@@ -158,7 +160,7 @@ def _contrast(config: RunConfig) -> list[str]:
     if objective.contrast is None:
         return []
     given = {
-        "model.pointer": model.pointer is not None,
+        **_copying(model),
         "objective.partition": objective.partition is not None,
         "objective.symmetry": objective.symmetry is not None,
         "objective.reinforce": objective.reinforce is not None,
@@ -167,6 +169,11 @@ def _contrast(config: RunConfig) -> list[str]:
     if model.output.type != "softmax":
         given[f'model.output.type = "{model.output.type}"'] = True
     return [f"objective.contrast: does not go with {other}; remove one" for other, on in given.items() if on]
+
+
+def _copying(model: ModelConfig) -> dict[str, bool]:
+    """What copies from the source, by its path, and whether it is there."""
+    return {"model.pointer": model.pointer is not None, _COPYNET: model.decoder.copies}
 
 
 def _limits(config: RunConfig) -> list[str]:
@@ -299,7 +306,7 @@ def _output(config: RunConfig) -> list[str]:
         return []
     given = {
         "model.lexical": model.lexical,
-        "model.pointer": model.pointer is not None,
+        **_copying(model),
         "objective.partition": config.objective.partition is not None,
         "objective.symmetry": config.objective.symmetry is not None,
         "training.label_smoothing": config.training.label_smoothing > 0,
@@ -347,6 +354,8 @@ def _spelled(config: RunConfig) -> list[str]:
     names = "model.source_characters", "model.target_characters"
     if model.pointer is not None:
         faults += _points(config)
+    if model.decoder.copies:
+        faults += _copies(config)
     used = {name: options is not None for name, options in zip(names, of_sides, strict=True)}
     for name, kind in zip(names, config.text.types, strict=True):
         if kind != "words":
@@ -372,3 +381,15 @@ def _points(config: RunConfig) -> list[str]:
     if model.attention is not None and NORMALISERS[model.attention.normaliser].draws_noise:
         faults += _idle(f"the {model.attention.normaliser} normaliser, which is no distribution over places", pointer)
     return faults
+
+
+def _copies(config: RunConfig) -> list[str]:
+    """What a decoder that copies does not go with: others that copy or spell, and not to know the whole source."""
+    model = config.model
+    given = {
+        "model.pointer": model.pointer is not None,
+        "model.target_characters": model.target_characters is not None,
+        'model.attention.window = "wait-k"': model.attention is not None and model.attention.window.type == "wait-k",
+        "objective.symmetry": config.objective.symmetry is not None,
+    }
+    return [f"{_COPYNET}: does not go with {other}; remove one" for other, on in given.items() if on]

@@ -8,10 +8,17 @@ from rnnsearch.config import RunConfig
 from rnnsearch.data.spelling import Characters
 from rnnsearch.data.spellings import Copies, Spellings
 from rnnsearch.text.tokenizer import Tokenizer
+from rnnsearch.text.vocabulary import UNK
+
+
+def same_words(source: Tokenizer, target: Tokenizer) -> list[int]:
+    """Of each symbol of the source the target's that is written alike, or <unk>."""
+    ids = {spelling: id for id, spelling in enumerate(target.spellings()) if spelling}
+    return [ids.get(spelling, UNK) for spelling in source.spellings()]
 
 
 def spellings(config: RunConfig, tokenizers: Mapping[str, Tokenizer]) -> Spellings:
-    """The characters of the sides whose words are read or written by them, and copies for a model that points."""
+    """The characters of the sides whose words are read or written by them, and copies for a model that copies."""
     read, written, target = config.model.source_characters, config.model.target_characters, config.data.target
     characters = {}
     if read is not None:
@@ -19,5 +26,5 @@ def spellings(config: RunConfig, tokenizers: Mapping[str, Tokenizer]) -> Spellin
         characters[name] = Characters(tokenizers[name], known=read.words == "all")
     if written is not None:
         characters[target] = Characters(tokenizers[target], known=False)
-    copies = None if config.model.pointer is None else Copies(tokenizers[config.data.one_source])
+    copies = Copies(tokenizers[config.data.one_source]) if config.copies_words else None
     return Spellings(characters, copies)

@@ -27,7 +27,7 @@ from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.search.spell import spell
 from rnnsearch.systems.build import build
 from rnnsearch.systems.dev_set import AlignmentErrorRate, Bleu, DevSet
-from rnnsearch.systems.spellings import spellings
+from rnnsearch.systems.spellings import same_words, spellings
 from rnnsearch.systems.system import Ability, Matrix, System
 from rnnsearch.systems.validation import Measure, Validation
 from rnnsearch.text.alignments import Links
@@ -47,7 +47,10 @@ class TranslationSystem(System[TranslationModel]):
         source, target = (len(tokenizers[side]) for side in config.data.sides)
         inventories = spellings(config, tokenizers).characters
         sizes = CharacterCounts(*(len(inventories.get(side, ())) for side in config.data.sides))
-        return cls(build(config.model, source, target, seed, config.objective, sizes), config, tokenizers)
+        model = build(config.model, source, target, seed, config.objective, sizes)
+        if model.same_words is not None:
+            model.same_words.table = torch.tensor(same_words(*(tokenizers[side] for side in config.data.sides)))
+        return cls(model, config, tokenizers)
 
     @property
     def cannot(self) -> Mapping[Ability, str]:
@@ -57,8 +60,9 @@ class TranslationSystem(System[TranslationModel]):
             lacks["spell"] = "this needs a model with model.target_characters; it has none"
         if not decoder.attends:
             lacks["attend"] = lacks["posterior"] = f"this needs a model with attention; its decoder ({kind}) has none"
-        elif self.model.switch is not None:
-            lacks["posterior"] = "posterior attention is of words that are said; this model also points (model.pointer)"
+        elif self.config.model.copies:
+            by = "the copynet decoder" if self.config.model.decoder.copies else "model.pointer"
+            lacks["posterior"] = f"posterior attention is of words that are generated; this model also copies ({by})"
         elif self.config.objective.aligns_read_words:
             lacks["posterior"] = (
                 "posterior attention has no use for this model: its attention was trained to align the word just read "

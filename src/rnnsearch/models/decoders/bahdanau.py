@@ -10,7 +10,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from rnnsearch.config import ModelConfig
-from rnnsearch.config.decoders import BahdanauOptions, BahdanauTanhOptions, CohnOptions, RNNencdecOptions
+from rnnsearch.config.decoders import (
+    BahdanauOptions,
+    BahdanauTanhOptions,
+    CohnOptions,
+    CopyNetOptions,
+    RNNencdecOptions,
+)
 from rnnsearch.models.attention.attention import AttentionState
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders.decoder import Decoder, Reading, make_attention
@@ -22,7 +28,7 @@ from rnnsearch.models.memory import CellState, Memory
 from rnnsearch.tensors import at_least_fp32
 
 
-class _OneCell(Decoder):
+class OneCell(Decoder):
     """s_i = f(s_{i-1}, E y_{i-1}, c), whose gates each add C c, under an output of s, E y_{i-1} and c."""
 
     output: ClassVar[type[Readout]] = DeepOutput
@@ -33,7 +39,7 @@ class _OneCell(Decoder):
 
     def __init__(
         self,
-        options: BahdanauOptions | BahdanauTanhOptions | CohnOptions | RNNencdecOptions,
+        options: BahdanauOptions | BahdanauTanhOptions | CohnOptions | CopyNetOptions | RNNencdecOptions,
         model: ModelConfig,
         encoder: Encoder,
     ) -> None:
@@ -69,7 +75,7 @@ class BahdanauState(NamedTuple):
     keep: Tensor | None = None
 
 
-class Bahdanau(_OneCell):
+class Bahdanau(OneCell):
     """Attends with s_{i-1} BEFORE the update, feeds the context into the cell, reads out s_{i-1}.
 
     s_0 = tanh(W_s backward h_1);  alpha_i = softmax_j a(s_{i-1}, h_j);  c_i = sum_j alpha_ij h_j;
@@ -122,7 +128,7 @@ class ContextState(NamedTuple):
     keep: Tensor | None = None
 
 
-class RNNencdec(_OneCell):
+class RNNencdec(OneCell):
     """Bahdanau's decoder with c_i fixed to c = forward h_Tx ("the model becomes RNN Encoder-Decoder if we
     fix c_i to forward h_Tx"): s_0 = tanh(W_s c), c fed to every step and to the deep output."""
 

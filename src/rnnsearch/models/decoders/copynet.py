@@ -1,0 +1,94 @@
+"""CopyNet's decoder (Gu et al. 2016): a state that reads, beside the word before, the annotations of the places that it
+was copied from."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from rnnsearch.config import ModelConfig
+from rnnsearch.config.decoders import CopyNetOptions
+from rnnsearch.models.attention.attention import AttentionState
+from rnnsearch.models.copying import NEVER
+from rnnsearch.models.decoders.bahdanau import OneCell
+from rnnsearch.models.decoders.decoder import Reading
+from rnnsearch.models.decoders.readouts import NewState
+from rnnsearch.models.draws import Draws
+from rnnsearch.models.encoders import Encoder
+from rnnsearch.models.linear import Linear
+from rnnsearch.models.memory import NOWHERE, CellState, Copyable, Encoded, Memory
+from rnnsearch.tensors import at_least_fp32
+
+PSI = "psi_c"
+"""In a reading's extras: [N, J], the score of copying from each source place."""
+
+
+class CopyState(NamedTuple):
+    """cell, attention, keep: as of `BahdanauState`; psi: [N, J], psi_c of the word before."""
+
+    cell: CellState
+    attention: AttentionState
+    psi: Tensor
+    keep: Tensor | None = None
+
+
+class CopyNet(OneCell):
+    """Attends with s_{t-1} as RNNsearch does, and also reads the places that y_{t-1} was copied from:
+
+    zeta_t = sum_j rho_tj h_j, rho_tj = p(place j, copy | s_{t-1}) / K where the word there is y_{t-1}, else 0 (eq. 9);
+    s_t = f(s_{t-1}, [E y_{t-1}; zeta_t], c_t), whose gates each add C c_t;
+    psi_g(v) = v^T W_o s_t (eq. 7);  psi_c(j) = tanh(h_j^T W_c) s_t (eq. 8), of the state AFTER the update.
+
+    `places_of` stands behind the inputs: at which places y_{t-1} is. s_0 = tanh(W_s summary).
+    """
+
+    name = "copynet"
+    attends = True
+    output = NewState
+
+    def __init__(self, options: CopyNetOptions, model: ModelConfig, encoder: Encoder) -> None:
+        super().__init__(options, model, encoder)
+        self.selective = Linear(encoder.annotation_size, self.cell.blocks * options.size, bias=False)
+        """zeta's share of every gate."""
+        self.copy = Linear(encoder.annotation_size, options.size, bias=False)
+        """W_c."""
+
+    def remember(self, encoded: Encoded) -> Memory:
+        h, origin = encoded.annotations, encoded.origin
+        values = h if origin is None else h.gather(1, origin.position[..., None].expand(-1, -1, h.shape[-1]))
+        places = torch.full(values.shape[:2], NOWHERE, device=h.device)
+        return super().remember(encoded)._replace(copyable=Copyable(torch.tanh(self.copy(values)), values, places))
+
+    def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> CopyState:
+        cell, keep = self.first(memory, draws)
+        assert memory.copyable is not None
+        psi = cell.h.new_full(memory.copyable.places.shape, NEVER)
+        return CopyState(cell, self.attention.start(memory, draws, steps), psi, keep)
+
+    @staticmethod
+    def places_of(x: Float[Tensor, "*rows G"], at: Bool[Tensor, "*rows J"]) -> Float[Tensor, "*rows X"]:
+        """The inputs, X = G + J numbers, with the places that the word before stands at behind them."""
+        return torch.cat([x, at.to(x.dtype)], dim=-1)
+
+    def step(self, x: Float[Tensor, "N X"], state: CopyState, memory: Memory) -> tuple[CopyState, Reading]:
+        copyable = memory.copyable
+        assert copyable is not None
+        J = copyable.places.shape[1]
+        x, at = x.split([x.shape[1] - J, J], dim=1)
+        attended, attention = self.attention.step(state.cell.h, state.attention, memory)
+        rho = state.psi.masked_fill(at == 0, NEVER).softmax(1) * at  # none, where it stands nowhere
+        zeta = by_sentence(rho, copyable.values)
+        gates = x + self.context(attended.context) + self.selective(zeta)
+        cell = self.cell.step(gates, state.cell, state.keep)
+        psi = at_least_fp32(by_sentence(cell.h, copyable.keys.transpose(1, 2)))
+        psi = psi.masked_fill(copyable.places_of(len(psi)) == NOWHERE, NEVER)
+        reading = Reading.of(cell.h, attended)._replace(extras={PSI: psi})
+        return CopyState(cell, attention, psi, state.keep), reading
+
+
+def by_sentence(rows: Float[Tensor, "N X"], matrices: Float[Tensor, "B X Y"]) -> Float[Tensor, "N Y"]:
+    """The products of N = B * K rows with the matrix of each row's sentence."""
+    return torch.bmm(rows.to(matrices.dtype).view(len(matrices), -1, rows.shape[1]), matrices).flatten(0, 1)

@@ -1,0 +1,95 @@
+"""CopyNet in training and in search: what is copied has a share of every word's probability."""
+
+import pytest
+import torch
+
+from rnnsearch.config import ModelConfig
+from rnnsearch.data.batches import make_batch
+from rnnsearch.data.spellings import Copies, Spellings
+from rnnsearch.models.decoders.copynet import PSI
+from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.search.constraints import SearchOptions
+from rnnsearch.search.decode import decode_all, forced_all
+from rnnsearch.search.model_scorer import ModelScorer, fastest
+from rnnsearch.search.ranking import MEAN
+from rnnsearch.systems.build import build
+from rnnsearch.systems.spellings import same_words
+from rnnsearch.text.vocabulary import UNK
+from rnnsearch.text.words import train_words
+
+SOURCE, TARGET = train_words(["we see the cat Bob ."], 20, 1), train_words(["wir sehen die Katze Eva ."], 20, 1)
+SPELLINGS = Spellings(copies=Copies(SOURCE))
+SOURCES = [s.spelled for s in SOURCE.segment(["we see Zoe the Zoe .", "Bob the Eva Ann", "the cat ."])]
+TARGETS = [s.spelled for s in TARGET.segment(["wir sehen Zoe .", "Bob die Ann Ida Eva", "die Katze ."])]
+
+
+def batch_of(numbers=(0, 1, 2)):
+    return make_batch([(SOURCES[n], TARGETS[n]) for n in numbers], numbers, spellings=SPELLINGS)
+
+
+@pytest.fixture(params=["bidirectional", "pyramid"])
+def copying(request, plainest):
+    """A model that copies, its weights lively."""
+    options = plainest("copynet", None).model.model_dump()
+    if request.param == "pyramid":
+        options["encoder"] = {"type": "pyramid", "cell": "gru", "size": 6, "layers": 2, "reduce": 1}
+    model = build(ModelConfig.model_validate(options), len(SOURCE), len(TARGET), 1).eval()
+    model.same_words.table = torch.tensor(same_words(SOURCE, TARGET))
+    generator = torch.Generator().manual_seed(5)
+    for parameter in model.parameters():
+        parameter.data.add_(torch.randn(parameter.shape, generator=generator), alpha=0.4)
+    return model
+
+
+def test_the_same_words_are_those_written_alike():
+    [dot], [own] = SOURCE.ids(["."]), TARGET.ids(["."])
+    table = same_words(SOURCE, TARGET)
+    assert len(table) == len(SOURCE) and [table[id] for id in dot] == own
+    assert {table[id] for id in SOURCE.ids(["see the cat Bob"])[0]} == {UNK}
+
+
+def test_a_loss_is_of_what_is_generated_and_of_what_is_copied(copying):
+    batch = batch_of()
+    loss, done = likelihood().passed(copying, batch, None)
+    log_p = copying.output.log_probs(done.unrolled.readout)
+    scores = copying.output.logits(done.unrolled.readout)
+    psi, places = done.unrolled.reading.extras[PSI], done.memory.copyable.places
+    expected, seen = 0.0, set()
+    for n, i in batch.target.mask.nonzero().tolist():
+        y, norm = int(batch.target.ids[n, i]), scores[n, i].logsumexp(0)
+        p, copies = log_p[n, i, y].exp(), (psi[n, i] - norm).exp()
+        if y == UNK:
+            at = batch.copies[n, i]
+            p = copies[at].sum() if at.any() else p - copies[places[n] == UNK].sum()
+            seen.add(bool(at.any()))
+        expected -= p.log()
+    assert seen == {True, False}
+    torch.testing.assert_close(loss.nll, expected.detach(), rtol=1e-4, atol=1e-4)
+    halves = [likelihood()(copying, half, None).total for half in batch.split()]
+    torch.testing.assert_close(loss.total, sum(halves), rtol=1e-4, atol=1e-4)
+    loss.total.backward()
+    decoder = copying.decoder
+    for p in (*copying.output.parameters(), decoder.copy.weight, decoder.selective.weight):
+        assert p.grad.abs().sum() > 0
+
+
+def test_scores_of_known_words_in_search_are_the_losses(copying):
+    nll = likelihood()(copying, batch_of([2]), None).nll.item()
+    for scorer in (ModelScorer(copying), fastest(copying, "fp32").scorer):
+        [found] = forced_all(scorer, SOURCES[2:], TARGETS[2:], MEAN)
+        assert found.log_prob == pytest.approx(-nll, abs=1e-3)
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_search_of_all_columns_of_some_and_of_one_sentence(beam, copying):
+    options = SearchOptions(beam=beam, max_ratio=1.0, max_extra=2, length_penalty=1.0)
+    scorer = fastest(copying, "fp32").scorer
+    together = decode_all(scorer, SOURCES, options)
+    everything = decode_all(scorer, SOURCES, options, columns=lambda _: torch.arange(len(TARGET)).flip(0))
+    for n, (one, other) in enumerate(zip(together, everything, strict=True)):
+        alone = decode_all(scorer, SOURCES[n : n + 1], options)[0]
+        assert one[0].ids == other[0].ids == alone[0].ids
+        forced = forced_all(ModelScorer(copying), SOURCES[n : n + 1], [one[0].ids], MEAN)[0]
+        if one[0].finished:
+            assert one[0].log_prob == pytest.approx(forced.log_prob, abs=1e-3)
+        assert (one[0].attention["source"].sum(1) <= 1 + 1e-4).all()

@@ -1,0 +1,169 @@
+"""CopyNet against plain loops: its decoder, with the selective read, and the mixture of words and places."""
+
+import numpy as np
+import pytest
+import torch
+
+from rnnsearch.config import AttentionConfig, DropoutConfig, ModelConfig
+from rnnsearch.models.cells import CELLS
+from rnnsearch.models.copying import NEVER, CopyOutput, SameWords, is_at
+from rnnsearch.models.decoders.copynet import PSI, CopyNet
+from rnnsearch.models.encoders import Encoder
+from rnnsearch.models.memory import NOWHERE, Copyable, Encoded, Hidden, Origin, StateShape
+from rnnsearch.tensors import lengths_mask
+from rnnsearch.text.vocabulary import BOS, EOS, PAD, UNK
+from tests.models import decoder_equations as equations
+from tests.models import reference as paper
+from tests.models.reference import close, product, within
+
+E, H, S, D, V = 3, 6, 2, 4, 9
+PLACES = [[5, UNK, 7, UNK, NOWHERE], [5, 5, NOWHERE, NOWHERE, NOWHERE]]
+PREVIOUS = [[BOS, 7, UNK, 8, 5], [BOS, 5, UNK, 5, 5]]
+
+
+class Sizes(Encoder):
+    """An encoder that nobody runs."""
+
+    def __init__(self):
+        torch.nn.Module.__init__(self)
+        self.annotation_size, self.summary_size, self.shapes = H, S, (StateShape(Hidden, D),)
+
+    def forward(self, x, mask, draws=None):
+        raise NotImplementedError
+
+
+def decoder_of(cell):
+    model = ModelConfig(
+        embedding=E,
+        encoder={"type": "bidirectional", "cell": "gru", "size": 1},
+        attention=AttentionConfig(size=5),
+        decoder={"type": "copynet", "cell": cell, "size": D},
+        dropout=DropoutConfig(),
+    )
+    return CopyNet(model.decoder, model, Sizes())
+
+
+def copynet(p, cell, words, previous, annotations, summary, places):
+    """s_t, psi_c(j) and the weights of each target position of one sentence, over its J' real places (section 3)."""
+    own, psi = within(p, "cell"), None
+    state = paper.start(cell, equations.first(p, summary))
+    real = [j for j, word in enumerate(places) if word != NOWHERE]
+    for y, y_prev in zip(words, previous, strict=True):
+        alpha, c = equations.attend(p, state[0], annotations)
+        zeta = np.zeros(H)
+        matched = [j for j in real if places[j] == y_prev]
+        if psi is not None and matched:
+            K = sum(np.exp(psi[j]) for j in matched)
+            for j in matched:
+                zeta += np.exp(psi[j]) / K * annotations[j]
+        gates = product(p["context.weight"], c) + product(p["selective.weight"], zeta)
+        state = paper.CELLS[cell](own, paper.inputs(own, y) + gates, state)
+        psi = {j: np.tanh(product(p["copy.weight"], annotations[j])) @ state[0] for j in real}
+        yield state[0], psi, alpha
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_every_position_is_the_papers(cell, drawn, numbers):
+    decoder, p = drawn(decoder_of(cell))
+    lengths, previous = [5, 3], torch.tensor(PREVIOUS)
+    encoded = Encoded(numbers(2, 5, H), lengths_mask(torch.tensor(lengths), 5), numbers(2, S), ())
+    words = numbers(2, 5, E)
+    memory = decoder.remember(encoded)
+    memory = memory._replace(copyable=memory.copyable._replace(places=torch.tensor(PLACES)))
+    x = decoder.places_of(decoder.inputs(words), is_at(previous, memory.copyable))
+    reading = decoder.unroll(x, decoder.start(memory), memory)
+    readout = decoder.readout(words, reading)
+    for n, length in enumerate(lengths):
+        given = [tensor[n].numpy() for tensor in (words, previous, encoded.annotations[:, :length], encoded.summary)]
+        for i, (s, psi, alpha) in enumerate(copynet(p, cell, *given, PLACES[n][:length])):
+            close(reading.state[n, i], s)
+            close(readout[n, i], s)
+            close(reading.alpha[n, i, :length], alpha)
+            for j, word in enumerate(PLACES[n]):
+                close(reading.extras[PSI][n, i, j], NEVER if word == NOWHERE else psi[j])
+
+
+def test_what_a_merging_encoder_gives_is_copied_from_the_places_behind_it(drawn, numbers):
+    decoder, _ = drawn(decoder_of("gru"))
+    position = torch.tensor([[0, 0, 1]])
+    origin = Origin(position, torch.tensor([[0.5, 0.5, 1.0]]).double())
+    h = numbers(1, 2, H)
+    memory = decoder.remember(Encoded(h, lengths_mask(torch.tensor([2]), 2), numbers(1, S), (), origin))
+    assert torch.equal(memory.copyable.values, h[:, [0, 0, 1]])
+
+
+def test_the_words_at_the_places_are_those_of_the_target():
+    same = SameWords(8, 6)
+    ids, mask = torch.tensor([[5, 7, UNK, EOS, PAD], [4, EOS, 5, 5, 5]]), lengths_mask(torch.tensor([4, 2]), 5)
+    none = [NOWHERE] * 3
+    assert same.of(ids, mask).tolist() == [[5, UNK, UNK, NOWHERE, NOWHERE], [4, NOWHERE, *none]]
+    same.table = torch.tensor([0, UNK, 2, 3, 5, 4, UNK, UNK])
+    assert same.of(ids, mask).tolist() == [[4, UNK, UNK, NOWHERE, NOWHERE], [5, NOWHERE, *none]]
+
+
+def readouts(layer, numbers, places):
+    """Four rows of lively numbers, and psi_c of five places in two sentences."""
+    own, psi = numbers(4, layer.width), numbers(4, 5)
+    copyable = Copyable(psi, psi, torch.tensor(places))
+    psi = psi.masked_fill(copyable.places_of(4) == NOWHERE, NEVER)
+    return own, psi, CopyOutput.behind(own, psi, copyable)
+
+
+@pytest.mark.parametrize("rows", [None, [3, UNK, 8, 5]])
+def test_probabilities_are_of_one_sum_over_words_and_places(rows, drawn, numbers):
+    layer, p = drawn(CopyOutput(4, V))
+    own, psi, readout = readouts(layer, numbers, PLACES)
+    some, words = list(range(V)) if rows is None else rows, within(p, "words")
+    scores = layer.over(None if rows is None else torch.tensor(rows))(readout)
+    log_p = torch.log_softmax(scores, 1)
+    alpha = torch.full((4, 5), 0.2).double()
+    attention = layer.attention(readout, scores.logsumexp(1), alpha)
+    for n in range(4):
+        generated = np.exp(product(words["weight"], own[n].numpy()) + words["bias"])[some]
+        mass, copied = dict(zip(some, generated, strict=True)), np.zeros(5)
+        for j, word in enumerate(PLACES[n // 2]):
+            if word != NOWHERE:
+                copied[j] = np.exp(psi[n, j].item())
+                mass[word if word in mass else UNK] += copied[j]
+        total = sum(mass.values())
+        close(log_p[n].exp(), [mass[word] / total for word in some])
+        close(attention[n], copied / total + (1 - copied.sum() / total) * alpha[n].numpy())
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("rows", [None, [UNK, 3, 5, 7]])
+def test_losses_are_of_generated_and_copied_words(rows, smoothing, drawn, numbers):
+    layer, p = drawn(CopyOutput(4, V))
+    own, psi, readout = readouts(layer, numbers, PLACES)
+    target, copied = torch.tensor([5, UNK, UNK, 3]), torch.zeros(4, 5, dtype=torch.bool)
+    copied[1, 3] = True
+    total, nll = layer.losses(readout, target, smoothing, None if rows is None else torch.tensor(rows), copied)
+    some, words, expected, whole = list(range(V)) if rows is None else rows, within(p, "words"), [], 0.0
+    for n, y in enumerate(target.tolist()):
+        scores = (product(words["weight"], own[n].numpy()) + words["bias"])[some]
+        places = PLACES[n // 2]
+        e = {j: np.exp(psi[n, j].item()) for j, word in enumerate(places) if word != NOWHERE}
+        Z = np.exp(scores).sum() + sum(e.values())
+        if copied[n].any():
+            mass = e[3]
+        else:
+            mass = np.exp(scores[some.index(y)]) + sum(e[j] for j in e if places[j] == y != UNK)
+        expected.append(-np.log(mass / Z))
+        whole += (1 - smoothing) * expected[-1] + smoothing * np.mean(np.log(Z) - scores)
+    close(nll, expected)
+    close(total, whole)
+    total.backward()
+    assert layer.words.weight.grad.isfinite().all() and layer.words.weight.grad.abs().sum() > 0
+
+
+def test_nothing_to_copy_is_the_softmax_alone(drawn, numbers):
+    layer, _ = drawn(CopyOutput(4, V))
+    own, _, readout = readouts(layer, numbers, [[NOWHERE] * 5] * 2)
+    readout.requires_grad_()
+    target = torch.tensor([5, UNK, 4, 3])
+    found = layer.losses(readout, target, 0.1)
+    for one, other in zip(found, layer.words.losses(own, target, 0.1), strict=True):
+        close(one, other.detach())
+    found[0].backward()
+    assert readout.grad.isfinite().all()
+    close(layer.log_probs(readout), layer.words.log_probs(own).detach())
