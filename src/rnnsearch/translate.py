@@ -31,6 +31,8 @@ from rnnsearch.systems.checks import check_unknown
 from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.system import System
 from rnnsearch.text.alignments import Link, attention_of_symbols
+from rnnsearch.text.glossary import Glossary
+from rnnsearch.text.inline_terms import inlined, restored
 from rnnsearch.text.marks import PROTECTED, MarkedText, Protected
 from rnnsearch.text.prefixes import Prefix, Prefixes
 from rnnsearch.text.spans import ALIGNED_BY, AlignedBy, Unit
@@ -71,6 +73,8 @@ class Translator:
         """What takes the place of `<unk>` in what is found; None: nothing."""
         self.candidates = candidates
         """The symbols that a batch's translations are made of; None: all."""
+        self.reads_terms = self.config.text.inline_terms is not None
+        """Whether texts may hold target terms inline (`with_terms`), which the model has learned to write."""
 
     @cached_property
     def search(self) -> Fastest:
@@ -180,7 +184,7 @@ class Translator:
         sentences, a prefix is of an empty sentence, or a term has a word that the model has no symbol for.
         """
         options = options or self.options()
-        sources = self.source.segment(texts)
+        sources = self._segmented(texts)
         if terms is not None:
             if len(terms) != len(texts):
                 raise RnnsearchError(f"terms must be one list a sentence ({len(texts)}); got {len(terms)}")
@@ -272,6 +276,20 @@ class Translator:
         scorer = self.search.scorer
         sources = self.system.sources([self.source.segment([text])[0].spelled], scorer.device)
         return following(scorer, sources, head, symbols, count, self.candidates)
+
+    def with_terms(self, text: str, glossary: Glossary) -> str:
+        """A text with a glossary's terms inline, to be translated: for a model trained with `[text.inline_terms]`.
+
+        Errors: ModelError for another.
+        """
+        if not self.reads_terms:
+            raise ModelError("terms inline need a model trained with text.inline_terms; this one was not")
+        return inlined(text, glossary.places(text))
+
+    def _segmented(self, texts: Sequence[str]) -> list[Segmented]:
+        """Source texts as the model reads them; terms inline are no part of their texts."""
+        found = self.source.segment(texts)
+        return [restored(one) for one in found] if self.reads_terms else found
 
     def _phrases(self, terms: Sequence[Sequence[str]], options: SearchOptions) -> tuple[tuple[Phrase, ...], ...]:
         if options.beam == 1:

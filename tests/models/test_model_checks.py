@@ -377,6 +377,25 @@ def test_sides_of_different_symbols(faults):
     ]
 
 
+def test_terms_inline_go_with(faults):
+    inline = "text.inline_terms={dictionary='terms.tsv'}"
+    assert faults(BASE, inline) == faults(BASE, inline, "text.bpe_dropout=0.1", "text.type='bpe'") == []
+    words = faults(BASE, inline, WORDS)
+    assert words == [
+        'text.inline_terms: does not go with text.type = "words", which has no symbols for the marks; remove one'
+    ]
+    turned = faults(BASE, inline, "objective.symmetry=1.0")
+    assert [fault for fault in turned if "inline_terms" in fault] == [
+        "text.inline_terms: does not go with objective.symmetry, which turns source and target about; remove one"
+    ]
+    links = ("data.alignments=aligner", "objective.supervision={type='cross-entropy'}")
+    assert "text.inline_terms: links are between symbols as they were prepared; remove objective.supervision" in faults(
+        {"preset": "small", "data": {"source": "en", "target": "de", "train": ["x.tsv"]}}, inline, *links
+    )
+    [fault] = faults(BASE, "text.inline_terms={dictionary='terms.tsv',share=0}")
+    assert fault.startswith("text.inline_terms.share: must be")
+
+
 def test_unigram_sampling_is_of_unigram_symbols(faults):
     sampled = ("text.type=unigram", "text.unigram_sampling=0.2")
     assert faults(BASE, *sampled) == faults(BASE, *sampled, "text.joint=true", "text.side_min_count=50") == []

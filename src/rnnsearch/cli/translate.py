@@ -17,13 +17,12 @@ import typer
 from rnnsearch.cli.io import both_lines, input_portions, output, require_distinct, say, use_threads
 from rnnsearch.cli.links import Links
 from rnnsearch.cli.options import MOST_BEAM, Beam, By, Device, Model, Output, SourceFile, TargetFile, Threads
+from rnnsearch.cli.terms import GivenTerms
 from rnnsearch.errors import must_be_one_of
 from rnnsearch.text.spans import AlignedBy, Unit
 
 if TYPE_CHECKING:
-    from rnnsearch.search.constraints import SearchOptions
     from rnnsearch.text.alignments import Link
-    from rnnsearch.text.glossary import Glossary
     from rnnsearch.text.marks import MarkedText, Protected
     from rnnsearch.translate import Translator
     from rnnsearch.translation import Translation
@@ -75,6 +74,9 @@ def translate(
     glossary: Annotated[
         Path | None, typer.Option(help="Terms (TSV: source, target) whose translations must be there.")
     ] = None,
+    force_terms: Annotated[
+        bool, typer.Option("--force-terms", help="Force them letter for letter on a model that inflects terms, too.")
+    ] = False,
     candidates: Annotated[
         int | None, typer.Option(min=0, max=100, help="Translations a source symbol in candidate lists; 0: no lists.")
     ] = None,
@@ -104,7 +106,9 @@ def translate(
     if alignments is not None or marked:
         translator.require_alignments(by)
     options = translator.options(beam, n_best, length_penalty, max_length, ban_unknown)
-    terms = None if glossary is None else _terms(glossary, translator, options)
+    if force_terms and (glossary is None or not translator.reads_terms):
+        raise typer.BadParameter("--force-terms needs a --glossary, and a model with text.inline_terms")
+    terms = None if glossary is None else GivenTerms(glossary, translator, options, force_terms)
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if terminal and not marked and (input, output_file, alignments, terms, format) == (*[None] * 4, "text"):
         from rich.console import Console
@@ -120,8 +124,11 @@ def translate(
         links = Links(stack.enter_context(output(alignments)), unit, model, by) if alignments else None
         for lines in _portions(input, CHUNK_BATCHES * size, max_source, translator):
             texts = [MarkedText(line, tags, kept) for line in lines]
-            wanted = None if terms is None else [terms.terms(text.text) for text in texts]
-            found = translator.n_best([text.text for text in texts], options, size, terms=wanted)
+            plain = [text.text for text in texts]
+            given, forced = (plain, None) if terms is None else terms.given(plain)
+            found = translator.n_best(given, options, size, terms=forced)
+            if terms is not None:
+                terms.count(plain, found)
             for text, best in zip(texts, found, strict=True):
                 out.write(write(text, best))
                 replaced.update(one.by for one in best[0].replaced)
@@ -130,10 +137,10 @@ def translate(
             out.flush()
     if links:
         links.doubt()
+    if terms is not None:
+        terms.tell()
     if replaced:
-        told = {"dictionary": "by the dictionary", "copy": "copied", "spelled": "spelled"}
-        each = ", ".join(f"{replaced[by]:,} {how}" for by, how in told.items() if replaced[by])
-        say(f"{replaced.total():,} unknown words replaced: {each}")
+        _tell_replaced(replaced)
 
 
 def score(
@@ -202,20 +209,11 @@ def _portions(path: Path | None, size: int, most: int, translator: Translator) -
         yield kept
 
 
-def _terms(path: Path, translator: Translator, options: SearchOptions) -> Glossary:
-    """The glossary, without what the model cannot write, which is said."""
-    from rnnsearch.search.unknown_words import read_dictionary
-    from rnnsearch.text.glossary import Glossary
-
-    if options.beam == 1:
-        raise typer.BadParameter("--glossary needs a beam of 2 or more")
-    entries = read_dictionary(path)
-    written = {source: target for source, target in entries.items() if translator.writes(target)}
-    if len(written) < len(entries):
-        lacking = next(target for source, target in entries.items() if source not in written)
-        count = f"{len(entries) - len(written):,} of {len(entries):,}"
-        say(f'{path}: {count} terms left out: the model has no symbol for a word of them (like "{lacking}")')
-    return Glossary(written)
+def _tell_replaced(replaced: Counter[str]) -> None:
+    """Say how many unknown words were replaced, and by what."""
+    told = {"dictionary": "by the dictionary", "copy": "copied", "spelled": "spelled"}
+    each = ", ".join(f"{replaced[by]:,} {how}" for by, how in told.items() if replaced[by])
+    say(f"{replaced.total():,} unknown words replaced: {each}")
 
 
 def _protected(given: str | None) -> list[Protected]:

@@ -116,6 +116,21 @@ class DataConfig(Table):
 TextType = Literal["words", "bpe", "unigram", "characters"]
 
 
+class InlineTermsConfig(Table):
+    """`[text.inline_terms]`: training sentences that say what some of their words are to be (after Dinu et al. 2019),
+    so that the terms of a glossary are written in the form that a sentence asks for. See
+    [Terms](translating.md#terms).
+
+    Drawn anew whenever a batch is made. Not for a source of `words`, which has no symbols for the marks."""
+
+    dictionary: str
+    """A TSV file of source words or phrases and their translations, as `rnnsearch dictionary` learns it from the
+    corpus. Relative to the run file; only training reads it."""
+    share: Annotated[float, Field(gt=0.0, le=1.0)] = 0.2
+    """Of the training sentences, those that have terms inline where any stand in both languages; the others are as they
+    are."""
+
+
 class TextConfig(Table):
     """`[text]`: how raw text becomes symbols. See [Data](data.md#words-or-subwords)."""
 
@@ -146,6 +161,7 @@ class TextConfig(Table):
     """Subword regularisation (Kudo 2018): the training text is segmented anew whenever a batch is made, by each
     segmentation with its probability to the power of this alpha (the paper: 0.1 for small corpora, 0.2 to 0.5 for
     others). Dev and test sets, and what is translated, have the most probable one. Only with `unigram`."""
+    inline_terms: InlineTermsConfig | None = None
 
     @model_validator(mode="after")
     def _one_vocabulary(self) -> TextConfig:

@@ -30,6 +30,8 @@ from rnnsearch.text.vocabulary import PAD
 Indices = npt.NDArray[np.int64]
 Segments = Callable[[Sequence[int], Random], list[int]]
 """Other ids of the same text, as `text.merge_dropout` draws them."""
+Inlines = Callable[[Sequence[int], Sequence[int], Random], Sequence[int]]
+"""Ids of a source sentence that says more of its translation, as `text.inline_terms` draws them."""
 
 
 class Share(NamedTuple):
@@ -173,7 +175,7 @@ class Batches:
 
     Sides that `segments` names are segmented anew each time: a function of seed, epoch number and row. Budget and
     `max_length` count the symbols of the corpus, and word alignments, which are between those, are left out. What
-    batches hold of unknown words, `spellings` says.
+    batches hold of unknown words, `spellings` says. Likewise `inlines` of the first source, before that.
 
     With `partition` successive batches of an epoch that have so many different target symbols, or fewer, share these as
     the vocabulary of their softmax (Jean et al. 2015, section 3.2); a batch that alone has more has its own.
@@ -198,13 +200,14 @@ class Batches:
         multiple: int = 1,
         direction: Direction | None = None,
         segments: Mapping[str, Segments] | None = None,
+        inlines: Inlines | None = None,
         spellings: Spellings = NO_SPELLINGS,
         partition: int | None = None,
         proposal: Proposal | None = None,
     ) -> None:
         assert 0 <= rank < world
         self._partition, self._proposal = partition, proposal
-        self._segments, self._spellings = dict(segments or {}), spellings
+        self._segments, self._inlines, self._spellings = dict(segments or {}), inlines, spellings
         self.direction = direction or Direction(ids.names[:-1], ids.names[-1])
         ids = ids.only((*self.direction.sources, self.direction.target))
         self._ids, self._config, self._seed, self._rank, self._world = ids, batch, seed, rank, world
@@ -273,7 +276,8 @@ class Batches:
         return self._plan[1]
 
     def _share(self, pairs: Indices, epoch: int) -> Batch:
-        ids, places = (self._segmented(pairs, epoch), np.arange(len(pairs))) if self._segments else (self._ids, pairs)
+        drawn = self._segments or self._inlines
+        ids, places = (self._drawn(pairs, epoch), np.arange(len(pairs))) if drawn else (self._ids, pairs)
         lengths = ids.lengths(places)
         counts = self._rank < len(pairs)
         rows = np.arange(self._rank, len(pairs), self._world) if counts else np.array([0])
@@ -282,9 +286,13 @@ class Batches:
         numbers = tuple(pairs[rows].tolist())
         return _batch(ids, places[rows], numbers, self.direction, self._spellings, share, widths)
 
-    def _segmented(self, pairs: Indices, epoch: int) -> ParallelIds:
+    def _drawn(self, pairs: Indices, epoch: int) -> ParallelIds:
         """Pairs in memory, the sides that `segments` names anew. All processes draw all rows: they share the widths."""
         rows = [self._ids.row(pair) for pair in pairs.tolist()]
+        if self._inlines is not None:
+            for n, ((source, *others), pair) in enumerate(zip(rows, pairs.tolist(), strict=True)):
+                told = self._inlines(source.tolist(), others[-1].tolist(), Random(f"{self._seed} {epoch} {pair} terms"))
+                rows[n] = (np.array(told), *others)
         sides: dict[str, list[list[int]]] = {}
         for name, column in zip(self._ids.names, zip(*rows, strict=True), strict=True):
             unknown = self._ids.unknown_words(name, pairs)

@@ -164,7 +164,7 @@ class Prepared:
 
 def settings_of(config: RunConfig) -> dict[str, Any]:
     """The settings that prepared data depend on."""
-    idle = {"data": {"prepared", "aligner"}, "text": {"bpe_dropout", "unigram_sampling"}}
+    idle = {"data": {"prepared", "aligner"}, "text": {"bpe_dropout", "unigram_sampling", "inline_terms"}}
     return config.model_dump(mode="json", include={"data": True, "text": True}, exclude=idle)
 
 

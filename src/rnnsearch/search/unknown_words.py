@@ -81,15 +81,20 @@ def unknown_words(config: RunConfig) -> UnknownWords | None:
 
 
 def read_dictionary(path: Path) -> dict[str, str]:
-    """A TSV file of source words and their translations; the first entry of a word counts, empty lines do not.
+    """As `read_entries`; the first entry of a word counts."""
+    return {word: translations[0] for word, translations in read_entries(path).items()}
+
+
+def read_entries(path: Path) -> dict[str, list[str]]:
+    """A TSV file of source words and their translations, in order; empty lines do not count.
 
     Errors: DataError with file:line.
     """
-    entries: dict[str, str] = {}
+    entries: dict[str, list[str]] = {}
     for number, line in enumerate(read_lines(path), start=1):
         word, _, translation = (part.strip() for part in line.partition("\t"))
         if line.strip() and not (word and translation):
             raise DataError(f'{path}:{number}: must be a source word, a tab and its translation; got "{line[:40]}"')
         if word:
-            entries.setdefault(word, translation.partition("\t")[0].strip())
+            entries.setdefault(word, []).append(translation.partition("\t")[0].strip())
     return entries

@@ -84,8 +84,13 @@ class Served:
 
         Errors: as in `lengths`, and in `Batcher.submit`; ServeError 400 for terms that cannot be had.
         """
+        terms: list[tuple[str, ...]] = [()] * len(sentences)
+        if glossary and self.translator.reads_terms:
+            inline = partial(self.translator.with_terms, glossary=glossary)
+            sentences = [await apart(inline, text, size=len(text)) for text in sentences]
+        elif glossary:
+            terms = await self._terms(sentences, search, glossary)
         lengths = await self.lengths(sentences)
-        terms = await self._terms(sentences, search, glossary) if glossary else [()] * len(sentences)
         await self.lengths(prefixes or (), target=True)
         starts = prefixes or [""] * len(sentences)
         beam = search.beam or max(search.n_best, self.translator.config.search.beam)

@@ -39,6 +39,7 @@ def check(config: RunConfig) -> list[str]:
         *_letters(config),
         *_partition(config),
         *_contrast(config),
+        *_inline_terms(config),
         *check_unknown(config),
     ]
 
@@ -101,6 +102,7 @@ def _aligned(config: RunConfig) -> list[str]:
         faults.append(f"objective.supervision: {needs}, or a corpus that has them ({able})")
     if supervision is not None:
         drawn = dict.fromkeys(filter(None, map(config.text.drawn_by, config.text.types)))
+        drawn |= {} if config.text.inline_terms is None else {"text.inline_terms": None}
         as_prepared = "links are between symbols as they were prepared; remove objective.supervision"
         faults += [f"{option}: {as_prepared}" for option in drawn]
     if config.objective.aligns_read_words and decoder.attends_before_reading:
@@ -169,6 +171,17 @@ def _contrast(config: RunConfig) -> list[str]:
     if model.output.type != "softmax":
         given[f'model.output.type = "{model.output.type}"'] = True
     return [f"objective.contrast: does not go with {other}; remove one" for other, on in given.items() if on]
+
+
+def _inline_terms(config: RunConfig) -> list[str]:
+    """Marks are symbols of subwords and characters, on the side of the source."""
+    if config.text.inline_terms is None:
+        return []
+    given = {
+        'text.type = "words", which has no symbols for the marks': config.text.type == "words",
+        "objective.symmetry, which turns source and target about": config.objective.symmetry is not None,
+    }
+    return [f"text.inline_terms: does not go with {other}; remove one" for other, on in given.items() if on]
 
 
 def _copying(model: ModelConfig) -> dict[str, bool]:

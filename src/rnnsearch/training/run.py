@@ -17,9 +17,11 @@ from rnnsearch.errors import ConfigError, DataError, TrainingError
 from rnnsearch.files import locked, write_text
 from rnnsearch.kernels.recorded import WIDTH_MULTIPLE
 from rnnsearch.processes import Processes, restarted
+from rnnsearch.search.unknown_words import read_entries
 from rnnsearch.systems.checks import check
 from rnnsearch.systems.folder import CONFIG
 from rnnsearch.systems.spellings import spellings
+from rnnsearch.text.inline_terms import InlineTerms
 from rnnsearch.text.merge_dropout import MergeDropout
 from rnnsearch.text.unigram_sampling import UnigramSampling
 from rnnsearch.training.estimate import estimate
@@ -98,6 +100,7 @@ def _train(
         world=processes.world,
         multiple=WIDTH_MULTIPLE if device.type == "cuda" else 1,
         segments=_segments(config, prepared),
+        inlines=_inlines(config, prepared),
         spellings=spelled,
         partition=config.objective.partition,
         proposal=_proposal(config, prepared),
@@ -167,6 +170,15 @@ def _segments(config: RunConfig, prepared: Prepared) -> dict[str, Segments]:
         elif kind == "unigram" and text.unigram_sampling is not None:
             found[name] = UnigramSampling(prepared.tokenizers[name], text.unigram_sampling)
     return found
+
+
+def _inlines(config: RunConfig, prepared: Prepared) -> InlineTerms | None:
+    """What puts terms into source sentences, where that is asked for."""
+    told, tokenizers = config.text.inline_terms, prepared.tokenizers
+    if told is None:
+        return None
+    entries = read_entries(config.base / told.dictionary)
+    return InlineTerms(entries, tokenizers[config.data.one_source], tokenizers[config.data.target], told.share)
 
 
 def _agree(trainer: Trainer[Any], prepared: Prepared, processes: Processes) -> None:

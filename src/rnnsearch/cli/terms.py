@@ -1,0 +1,61 @@
+"""`--glossary`: the terms of a file, forced upon translations or put into the source texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from rnnsearch.cli.io import say
+
+if TYPE_CHECKING:
+    from rnnsearch.search.constraints import SearchOptions
+    from rnnsearch.translate import Translator
+    from rnnsearch.translation import Translation
+
+
+class GivenTerms:
+    """The terms of a glossary file, for one model: inline where it reads them so, unless they are to be forced."""
+
+    def __init__(self, path: Path, translator: Translator, options: SearchOptions, force: bool) -> None:
+        """Leaves out what the model cannot be forced to write, which is said. Errors: BadParameter for a beam that
+        can force none; DataError for an unfit file."""
+        from rnnsearch.search.unknown_words import read_dictionary
+        from rnnsearch.text.glossary import Glossary
+
+        self._translator, self._inline = translator, translator.reads_terms and not force
+        if not self._inline and options.beam == 1:
+            raise typer.BadParameter("--glossary needs a beam of 2 or more")
+        entries = read_dictionary(path)
+        written = entries
+        if not self._inline:
+            written = {source: target for source, target in entries.items() if translator.writes(target)}
+        if len(written) < len(entries):
+            lacking = next(target for source, target in entries.items() if source not in written)
+            count = f"{len(entries) - len(written):,} of {len(entries):,}"
+            say(f'{path}: {count} terms left out: the model has no symbol for a word of them (like "{lacking}")')
+        self._glossary = Glossary(written)
+        self._asked = self._met = 0
+
+    def given(self, texts: list[str]) -> tuple[list[str], list[tuple[str, ...]] | None]:
+        """What to translate, and the terms of each text that are to be forced; None: none are."""
+        if self._inline:
+            return [self._translator.with_terms(text, self._glossary) for text in texts], None
+        return texts, [self._glossary.terms(text) for text in texts]
+
+    def count(self, texts: Sequence[str], found: Sequence[Sequence[Translation]]) -> None:
+        """Hear of translations."""
+        from rnnsearch.text.glossary import words_of
+        from rnnsearch.text.inline_terms import stands_in
+
+        for text, best in zip(texts, found, strict=True):
+            words = words_of(best[0].text)
+            met = [stands_in(words_of(term), words, exactly=True) for term in self._glossary.terms(text)]
+            self._asked, self._met = self._asked + len(met), self._met + sum(met)
+
+    def tell(self) -> None:
+        """Say how many terms came out as they stand in the glossary; of forced ones all do."""
+        if self._inline:
+            say(f"{self._asked:,} terms, of which {self._met:,} stand in the translations as the glossary has them")

@@ -1,0 +1,106 @@
+"""Inline target terms: a source sentence says what some of its words are to be, and a model learns to write that, in
+the form that the sentence asks for (after Dinu et al. 2019, "Training neural machine translation to apply terminology
+constraints": their way `append`, with marks in the text in the place of factors beside the symbols).
+
+    The <1> red ball<2> roter Ball<3> is here.
+
+The marks are the control characters U+0001 to U+0003. Text holds none, and every vocabulary of subwords or characters
+has them all the same, as the symbols of single bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from operator import eq
+from random import Random
+
+from rnnsearch.text.glossary import Place, Terms, Words, words_of
+from rnnsearch.text.tokenizer import Segmented, Tokenizer
+
+BEGINS, MEANS, ENDS = "\x01", "\x02", "\x03"
+"""Before a source term; between it and its target term; behind that."""
+_TERM = re.compile(f"{BEGINS}([^{BEGINS}-{ENDS}]*){MEANS} ([^{BEGINS}-{ENDS}]*){ENDS}")
+MOST = 3
+"""Terms that a training sentence has inline."""
+STEM, ENDING = 4, 2
+"""Letters of a word at least, and those left out at its end, by which another form of it is known."""
+
+
+def inlined(text: str, places: Iterable[Place[str]]) -> str:
+    """A text with the target terms of some places, from left to right."""
+    made, done = "", 0
+    for place in places:
+        start, end = place.start, place.end
+        spaced = start > 0 and text[start - 1] == " "
+        made += text[done : start - spaced] + BEGINS
+        # A word is the same symbols wherever a space stands before it, so one is put before the first.
+        made += " " * (spaced or start == 0) + f"{text[start:end]}{MEANS} {place.entry}{ENDS}"
+        done = end
+    return made + text[done:]
+
+
+def restored(segmented: Segmented) -> Segmented:
+    """The symbols of a text with terms inline, over the text as it was: those of a target term cover the words of the
+    source that it is for, and the marks nothing."""
+    text, places = "", list[tuple[int, int]]()
+    done = 0
+    for found in _TERM.finditer(segmented.text):
+        plain = segmented.text[done : found.start()]
+        places += [(len(text) + k, len(text) + k + 1) for k in range(len(plain))]
+        text += plain
+        source, target = found.groups()
+        added = source.startswith(" ") and not text
+        source = source[added:]
+        places += [(len(text), len(text))] * (1 + added)
+        places += [(len(text) + k, len(text) + k + 1) for k in range(len(source))]
+        begin, text = len(text) + source.startswith(" "), text + source
+        places += [(len(text), len(text))] + [(begin, len(text))] * (1 + len(target)) + [(len(text), len(text))]
+        done = found.end()
+    if not done:
+        return segmented
+    rest = segmented.text[done:]
+    places += [(len(text) + k, len(text) + k + 1) for k in range(len(rest) + 1)]
+    offsets = [(places[a][0], places[max(a, b - 1)][1] if b > a else places[a][0]) for a, b in segmented.offsets]
+    return replace(segmented, text=text + rest, offsets=offsets)
+
+
+class InlineTerms:
+    """Puts terms of a dictionary, which has the translations of each, into training sentences: of a share of these, at
+    random, up to `MOST` that stand in both languages, as the dictionary has them. The reference may have another form
+    (`Hunde` for `Hund`): that is what a model learns to inflect from."""
+
+    def __init__(
+        self, entries: Mapping[str, Sequence[str]], source: Tokenizer, target: Tokenizer, share: float
+    ) -> None:
+        words = {term: tuple((text, words_of(text)) for text in texts) for term, texts in entries.items()}
+        self._terms, self._source, self._target, self._share = Terms(words), source, target, share
+
+    def __call__(self, source: Sequence[int], target: Sequence[int], random: Random) -> Sequence[int]:
+        """The ids of a source sentence, with terms inline where it is drawn."""
+        if random.random() >= self._share:
+            return source
+        text, words = self._source.join(source), words_of(self._target.join(target))
+        if any(mark in text for mark in (BEGINS, MEANS, ENDS)):
+            return source
+        both = [
+            Place(place.start, place.end, found[0])
+            for place in self._terms.places(text)
+            if (found := [written for written, term in place.entry if stands_in(term, words)])
+        ]
+        drawn = random.sample(both, min(len(both), random.randint(1, MOST)))
+        drawn.sort(key=lambda place: place.start)
+        return self._source.ids([inlined(text, drawn)])[0] if drawn else source
+
+
+def stands_in(term: Words, words: Words, exactly: bool = False) -> bool:
+    """Whether words hold a term, its words in order, each as it stands or (unless `exactly`) in another form."""
+    size, same = len(term), eq if exactly else _alike
+    return any(all(map(same, term, words[at : at + size])) for at in range(len(words) - size + 1))
+
+
+def _alike(word: str, other: str) -> bool:
+    """Whether two words are one or, by how they begin, two forms of one."""
+    stem = word[: max(STEM, len(word) - ENDING)]
+    return word == other or (len(word) >= STEM and other.startswith(stem) and len(other) <= len(word) + ENDING)

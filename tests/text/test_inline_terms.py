@@ -1,0 +1,96 @@
+"""Terms inline: what a source sentence then says, how its symbols lie over the text as it was, what training draws."""
+
+from collections import Counter
+from random import Random
+
+import pytest
+
+from rnnsearch.text.glossary import Glossary, words_of
+from rnnsearch.text.inline_terms import InlineTerms, inlined, restored, stands_in
+from rnnsearch.text.subwords import train_bpe, train_characters
+
+SENTENCES = ["A red ball and the dog.", "Dogs see (dog) balls.", "dog", "the red ball red ball", ""]
+GLOSSARY = Glossary({"red ball": "roter Ball", "dog": "Hund", "the red": "das Rot"})
+TOLD = [
+    "A\x01 red ball\x02 roter Ball\x03 and the\x01 dog\x02 Hund\x03.",
+    "Dogs see (\x01dog\x02 Hund\x03) balls.",
+    "\x01 dog\x02 Hund\x03",
+    "\x01 the red\x02 das Rot\x03 ball\x01 red ball\x02 roter Ball\x03",
+    "",
+]
+TRAINERS = {"bpe": lambda: train_bpe(SENTENCES, 300, 1), "characters": lambda: train_characters(SENTENCES, 300, 1)}
+
+
+@pytest.fixture(params=TRAINERS)
+def tokenizer(request):
+    return TRAINERS[request.param]()
+
+
+@pytest.mark.parametrize(("text", "told"), list(zip(SENTENCES, TOLD, strict=True)))
+def test_a_text_says_what_its_terms_are_to_be(text, told):
+    assert inlined(text, GLOSSARY.places(text)) == told
+
+
+@pytest.mark.parametrize(("text", "told"), list(zip(SENTENCES, TOLD, strict=True)))
+def test_symbols_lie_over_the_text_as_it_was(text, told, tokenizer):
+    [segmented] = tokenizer.segment([told])
+    found = restored(segmented)
+    assert found.text == text and found.ids == segmented.ids and found.symbols == segmented.symbols
+    assert len(found.offsets) == len(found.ids)
+    assert all(0 <= start <= end <= len(text) for start, end in found.offsets)
+    over = Counter[str]()
+    for symbol, (start, end) in zip(found.symbols, found.offsets, strict=True):
+        over[text[start:end]] += 1
+        if symbol in ("<0x01>", "<0x02>", "<0x03>"):
+            assert start == end
+    # What is inline lies over its source term, the rest over itself: every character is covered.
+    covered = {k for start, end in found.offsets for k in range(start, end)}
+    assert covered >= {k for k, character in enumerate(text) if character != " "}
+    if "roter" in told:
+        assert over["red ball"] > 0
+
+
+def test_a_text_without_terms_is_the_same(tokenizer):
+    [plain, odd] = tokenizer.segment(["A dog.", "a \x01 b \x03\x02"])
+    assert restored(plain) is plain and restored(odd) is odd
+
+
+def test_words_are_the_same_symbols_beside_a_term(tokenizer):
+    [plain, told] = tokenizer.segment([SENTENCES[0], TOLD[0]])
+    both = Counter(plain.symbols) - Counter(told.symbols)
+    assert not both, "all symbols of the text are there"
+
+
+@pytest.mark.parametrize(
+    ("term", "text", "stands", "exactly"),
+    [
+        ("roter Ball", "ein roter Ball .", True, True),
+        ("roter Ball", "den roten Ball", True, False),
+        ("Hund", "die Hunde", True, False),
+        ("Hunde", "ein Hund", True, False),
+        ("Hund", "Hundertwasser", False, False),
+        ("rot", "roten", False, False),
+        ("Ball roter", "roter Ball", False, False),
+        ("Hund", "", False, False),
+    ],
+)
+def test_whether_a_term_stands_in_a_text(term, text, stands, exactly):
+    assert stands_in(words_of(term), words_of(text)) == stands
+    assert stands_in(words_of(term), words_of(text), exactly=True) == exactly
+
+
+def test_training_draws_terms_that_stand_in_both_languages(tokenizer):
+    target = train_bpe(["der Hund und roten Ball Bälle sehen"], 300, 1)
+    entries = {"dog": ["Katze", "Hund", "Hündin"], "red ball": ["roter Ball"], "and": ["oder"]}
+    drawing = InlineTerms(entries, tokenizer, target, share=0.5)
+    source, reference = tokenizer.ids([SENTENCES[0]])[0], target.ids(["der Hund und den roten Ball sehen"])[0]
+    told = [tokenizer.join(drawing(source, reference, Random(n))) for n in range(400)]
+    both, one, other = TOLD[0], TOLD[0].replace("\x01 dog\x02 Hund\x03", " dog"), SENTENCES[0]
+    assert set(told) == {both, other, one, "A red ball and the\x01 dog\x02 Hund\x03."}
+    assert 0.4 < told.count(other) / 400 < 0.6
+    assert drawing(source, reference, Random(3)) == drawing(source, reference, Random(3))
+    every = InlineTerms(entries, tokenizer, target, share=1.0)
+    for unfit in (target.ids(["Alles anders"])[0], []):
+        assert every(source, unfit, Random(1)) == source
+    marked = tokenizer.ids(["\x01 dog\x02 Hund\x03"])[0]
+    assert every(marked, reference, Random(1)) == marked, "nothing is put into what has marks"
