@@ -262,11 +262,20 @@ def doubled(ids, random):
     return [id for id in ids for _ in range(random.choice((1, 2)))]
 
 
-def test_sides_are_segmented_anew_by_seed_epoch_and_row_alone():
+def told(source, target, random):
+    """A source that says more, where it has a translation."""
+    return doubled(source, random) if target else source
+
+
+DRAWN = [{"segments": {"en": doubled}}, {"inlines": told}]
+
+
+@pytest.mark.parametrize("drawn", DRAWN, ids=["segments", "inlines"])
+def test_sides_are_drawn_anew_by_seed_epoch_and_row_alone(drawn):
     ids = corpus()
 
-    def epoch(number, seed=3, skip=0, **options):
-        return list(Batches(ids, BUDGETS[0], None, seed, segments={"en": doubled}, **options).epoch(number, skip))
+    def epoch(number, seed=3, skip=0):
+        return list(Batches(ids, BUDGETS[0], None, seed, **drawn).epoch(number, skip))
 
     first = epoch(0)
     assert seen(first) == Counter(range(len(ids)))
@@ -278,14 +287,14 @@ def test_sides_are_segmented_anew_by_seed_epoch_and_row_alone():
     for batch in first:
         for row, index in enumerate(batch.indices):
             source, target = ids.row(index)
-            drawn = batch.source.ids[row][batch.source.mask[row]].tolist()
-            assert drawn[-1] == EOS and set(drawn[:-1]) == set(source.tolist()) and len(drawn) > len(source)
+            own = batch.source.ids[row][batch.source.mask[row]].tolist()
+            assert own[-1] == EOS and set(own[:-1]) == set(source.tolist()) and len(own) > len(source)
             assert batch.target.ids[row][batch.target.mask[row]].tolist() == [*target, EOS]
 
 
-def test_processes_share_out_what_one_would_segment():
+@pytest.mark.parametrize("options", [{"segments": {"en": doubled, "de": doubled}}, *DRAWN])
+def test_processes_share_out_what_one_would_draw(options):
     ids = corpus()
-    options = {"segments": {"en": doubled, "de": doubled}}
     whole = list(Batches(ids, BUDGETS[0], None, 3, **options).epoch(1))
     parts = [list(Batches(ids, BUDGETS[0], None, 3, rank=rank, world=2, **options).epoch(1)) for rank in range(2)]
     for batch, *shares in zip(whole, *parts, strict=True):

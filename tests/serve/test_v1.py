@@ -2,11 +2,20 @@
 
 import json
 import math
+import shutil
 
 import numpy as np
 import pytest
+from starlette.testclient import TestClient
 
 import rnnsearch
+from rnnsearch import config as run_config
+from rnnsearch.config.data import InlineTermsConfig
+from rnnsearch.files import write_text
+from rnnsearch.serve.http import create_app
+from rnnsearch.serve.limits import Settings
+from rnnsearch.systems.folder import CONFIG
+from rnnsearch.text.glossary import Glossary
 
 TEXT = "the dog sees a big bird. The small cat sees the dog!\n\nthe cat"
 
@@ -63,6 +72,21 @@ def test_terms_of_a_glossary_are_there(http):
     assert "Baum" in second
     assert third == free[0]["sentences"][2]["best"][0]["text"]
     assert answer[1]["text"] == free[1]["text"]
+
+
+def test_a_model_that_reads_terms_is_told_them(folders, tmp_path):
+    folder = tmp_path / "told"
+    shutil.copytree(folders[0], folder)
+    config = run_config.load(folder / CONFIG)
+    told = config.text.model_copy(update={"inline_terms": InlineTermsConfig(dictionary="none.tsv")})
+    write_text(folder / CONFIG, run_config.dump(config.model_copy(update={"text": told})))
+    translator, glossary = rnnsearch.load(folder), {"dog": "Baum"}
+    [[own]] = translator.n_best([translator.with_terms("the dog", Glossary(glossary))], translator.options(beam=1))
+    app = create_app([folder], Settings())
+    with TestClient(app, "http://localhost") as http:
+        answer = http.post("/v1/translate", json={"text": "the dog", "beam": 1, "glossary": glossary})
+    [sentence] = answer.json()["translations"][0]["sentences"]
+    assert (sentence["source"], sentence["best"][0]["text"]) == ("the dog", own.text)
 
 
 def test_alignment_can_be_left_out(http):
