@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
 from rnnsearch import config as run_config
+from rnnsearch.align.aligner import Pair
+from rnnsearch.align.dictionary import Dictionary
 from rnnsearch.config import RunConfig
 from rnnsearch.data.catalog import CORPORA
 from rnnsearch.data.corpus import Row
@@ -19,8 +22,12 @@ from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import FACTS, Prepared
 from rnnsearch.files import write_text
 from rnnsearch.text.alignments import SYMMETRISATIONS, Link, read_pharaoh, symmetrise
+from rnnsearch.text.vocabulary import EOS, PAD, UNK
 from rnnsearch.training.progress import Screen
 from rnnsearch.training.run import check, train
+
+PORTION = 2_000
+"""Training pairs in memory as text at a time."""
 
 
 def add_data(parser: argparse.ArgumentParser, corpus: str) -> None:
@@ -112,3 +119,33 @@ def eflomal(sources: Sequence[str], targets: Sequence[str], folder: Path, last: 
 def write_json(path: Path, values: Any) -> None:
     """Results that scripts and people read."""
     write_text(path, json.dumps(values, ensure_ascii=False, indent=1) + "\n")
+
+
+def training_text(prepared: Prepared) -> Iterator[list[str]]:
+    """Source and target of each training pair."""
+    names = prepared.train.names
+    for begin in range(0, len(prepared.train), PORTION):
+        rows = np.arange(begin, min(begin + PORTION, len(prepared.train)))
+        columns = []
+        for name in names:
+            tokenizer, unknown = prepared.tokenizers[name], prepared.train.unknown_words(name, rows)
+            column = []
+            for padded, own in zip(prepared.train.padded(name, rows), unknown, strict=True):
+                ids = [id for id in padded.tolist() if id not in (PAD, EOS)]
+                places = [place for place, id in enumerate(ids) if id == UNK]
+                column.append(tokenizer.joined(ids, dict(zip(places, own, strict=True))).text)
+            columns.append(column)
+        yield from map(list, zip(*columns, strict=True))
+
+
+def dictionary(prepared: Prepared, path: Path, most: int = 1) -> Path:
+    """What the training text's links teach of phrases of so many words at most."""
+    if not path.is_file():
+        assert prepared.aligner is not None
+        learned, pairs = Dictionary(most), list(training_text(prepared))
+        for begin in range(0, len(pairs), PORTION):
+            some = pairs[begin : begin + PORTION]
+            for pair, links in zip(some, prepared.aligner.links([Pair.of_words(*p) for p in some]), strict=True):
+                learned.add(pair[0], pair[1], links)
+        write_text(path, "".join(f"{e.source}\t{e.target}\n" for e in learned.entries(2, 0.1)))
+    return path

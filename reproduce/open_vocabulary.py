@@ -14,17 +14,14 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from common import add_data, add_run, data_tables, kept, prepared_once, resolved, sides, trained, write_json
+from common import add_data, add_run, data_tables, dictionary, kept, prepared_once, resolved, sides, trained, write_json
 
-from rnnsearch.align.aligner import Pair
-from rnnsearch.align.dictionary import Dictionary
 from rnnsearch.config import RunConfig
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.data.word_counts import COUNTS, read_counts
@@ -35,7 +32,6 @@ from rnnsearch.metrics.significance import paired_bootstrap
 from rnnsearch.systems.card import training_facts
 from rnnsearch.text.columns import as_markdown
 from rnnsearch.text.spans import words
-from rnnsearch.text.vocabulary import EOS, PAD, UNK
 from rnnsearch.translate import load
 
 WORDS = {"preset": "small", "text": {"type": "words", "joint": False, "vocabulary": 10_000}}
@@ -61,7 +57,6 @@ ROWS: dict[str, tuple[str, str | None]] = {
     "BPE": ("BPE", None),
 }
 """Of each row the model, and what takes the place of its unknown words, where that is asked for."""
-PORTION = 2_000
 
 
 @dataclass(frozen=True)
@@ -102,36 +97,6 @@ def model_config(args: argparse.Namespace, name: str) -> RunConfig:
 def prepared_for(config: RunConfig, output: Path) -> Prepared:
     """The corpus, once for all models that cut text alike."""
     return prepared_once(config, output / f"text-{config.text.type}")
-
-
-def training_text(prepared: Prepared) -> Iterator[list[str]]:
-    """Source and target of each training pair."""
-    names = prepared.train.names
-    for begin in range(0, len(prepared.train), PORTION):
-        rows = np.arange(begin, min(begin + PORTION, len(prepared.train)))
-        columns = []
-        for name in names:
-            tokenizer, unknown = prepared.tokenizers[name], prepared.train.unknown_words(name, rows)
-            column = []
-            for padded, own in zip(prepared.train.padded(name, rows), unknown, strict=True):
-                ids = [id for id in padded.tolist() if id not in (PAD, EOS)]
-                places = [place for place, id in enumerate(ids) if id == UNK]
-                column.append(tokenizer.joined(ids, dict(zip(places, own, strict=True))).text)
-            columns.append(column)
-        yield from map(list, zip(*columns, strict=True))
-
-
-def dictionary(prepared: Prepared, path: Path) -> Path:
-    """What the training text's links teach of words."""
-    if not path.is_file():
-        assert prepared.aligner is not None
-        learned, pairs = Dictionary(1), list(training_text(prepared))
-        for begin in range(0, len(pairs), PORTION):
-            some = pairs[begin : begin + PORTION]
-            for pair, links in zip(some, prepared.aligner.links([Pair.of_words(*p) for p in some]), strict=True):
-                learned.add(pair[0], pair[1], links)
-        write_text(path, "".join(f"{e.source}\t{e.target}\n" for e in learned.entries(2, 0.1)))
-    return path
 
 
 def scored(args: argparse.Namespace, name: str) -> Result:

@@ -132,6 +132,16 @@ def test_every_system_is_one(name):
     assert module["system_config"](args, name, data).model.decoder.type != "bahdanau"
 
 
+def test_terms_forced_and_read(script, tmp_path):
+    sizes = [*TINY, "model.decoder.maxout=6", "model.attention.size=5", "training.average=0"]
+    script("terms", *OWN, "--set", *sizes, "text.vocabulary=300")
+    found = json.loads((tmp_path / "out" / "terms.json").read_text(encoding="utf-8"))
+    assert {(row["terms"], row["count"]) for row in found} == {("as they are", 23), ("inflected", 0)}
+    forced = next(row for row in found if row["way"] == "forced")
+    assert forced["glossary"] == forced["reference"] == 1.0 and len(forced["translations"]) == 12
+    assert (tmp_path / "out" / "table.md").read_text(encoding="utf-8").count("\n| ") >= 10
+
+
 def test_rare_words_side_by_side(script, tmp_path):
     sizes = [*TINY, "model.decoder.maxout=6", "model.attention.size=5", "training.average=0"]
     rows = ["words", "+ copied", "+ dictionary", "hybrid"]
