@@ -35,6 +35,7 @@ MODELS: dict[str, Row] = {
     "hybrid": {"preset": "hybrid-small"},
     "BPE": {"preset": "small", "text": {"joint": False, "vocabulary": 8000}},
     "BPE to characters": {"preset": "characters-out-small", "text": {"vocabulary": 8000}},
+    "BPE to characters, bi-scale": {"preset": "bi-scale-small", "text": {"vocabulary": 8000}},
     "characters": {"preset": "characters-small", "text": {"joint": False}},
 }
 TRAINERS = {"words": train_words, "bpe": train_bpe, "characters": train_characters}

@@ -264,7 +264,8 @@ class Cover:
         """Decoders as plain as they can be, RNNsearch as the paper has it: what has a twin as a whole."""
         rows = {}
         for decoder in names:
-            chosen: Combination = {"decoder": decoder, "encoder": "bidirectional", "encoder cell": "gru", "cell": "gru"}
+            cell = "gru" if "cell" in decoders.DECODERS[decoder].own() else None
+            chosen: Combination = {"decoder": decoder, "encoder": "bidirectional", "encoder cell": "gru", "cell": cell}
             if self.fits(chosen):
                 name = " ".join(choice for choice in plain(chosen).values() if choice is not None)
                 rows[name] = self.configs[name]

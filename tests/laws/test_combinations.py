@@ -46,6 +46,7 @@ REASONS = (
 
 BLIND = {"rnnencdec", "cho", "sutskever"}
 """Decoders without attention."""
+OWN_CELL = {"cho", "bi-scale"}
 STACKS = {"sutskever", "luong", "luong-input-feeding", "neubig", "rnmt-plus"}
 """Decoders that a bridge starts."""
 
@@ -58,7 +59,7 @@ def right(whole) -> bool:
     return (
         (name, whole["window"]) != ("copynet", "wait-k")
         and attends == (name not in BLIND)
-        and (whole["cell"] is None) == (name == "cho")
+        and (whole["cell"] is None) == (name in OWN_CELL)
         and (bridge is not None) == (name in STACKS)
         and (not whole["residual"] or name in {*STACKS, "bideep"})
         and (not whole["lexical"] or attends)
@@ -111,7 +112,7 @@ def test_the_set_covers_every_class_beside_every_decoder(choices):
         for kind in ("score", "window", "normaliser") if attention else ():
             found[kind].add((decoder["type"], attention[kind]))
         found["feature"] |= {(decoder["type"], feature) for feature in attention.get("features", ())}
-    attending, celled = DECODERS.keys() - BLIND, DECODERS.keys() - {"cho"}
+    attending, celled = DECODERS.keys() - BLIND, DECODERS.keys() - OWN_CELL
     assert found == {
         "encoder": {(d, e) for d, e in product(DECODERS, ENCODERS) if d not in {"rnnencdec", "cho"}}
         | set(product(("rnnencdec", "cho"), ("unidirectional", "stacked"))),

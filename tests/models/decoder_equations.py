@@ -83,6 +83,40 @@ def cohn(p: Parameters, sentence: Sentence, cell: str) -> Iterator[Position]:
         yield Position(np.tanh(t), state[0], c, alpha)
 
 
+def bi_scale(p: Parameters, sentence: Sentence) -> Iterator[Position]:
+    """Chung et al. 2016, section 4.2, gate by gate: the faster layer reads what the slower one has written where its
+    own gate was open; the slower layer reads and changes where it is."""
+    D = p["fast.weight"].shape[1]
+    start = first(p, mean(sentence.annotations))
+    h1, h2, g1, g2 = start[:D], start[D:], np.zeros(D), np.zeros(D)
+    W, b, U, down = p["word.weight"], p["word.bias"], p["fast.weight"], p["down.weight"]
+    V, b2, T, C = p["up.weight"], p["up.bias"], p["slow.weight"], p["context.weight"]
+    for y in sentence.words:
+        alpha, c = attend(p, h2, sentence.annotations)
+        new_g1, new_h1 = (
+            bend(
+                product(W[own], y)
+                + product(U[own], (1 - g1) * h1)
+                + product(down[own], g1 * h2)
+                + product(C[own], c)
+                + b[own]
+            )
+            for bend, own in ((sigma, slice(0, D)), (np.tanh, slice(D, 2 * D)))
+        )
+        new_g2, h2_tilde = (
+            bend(
+                product(V[own], new_g1 * new_h1)
+                + product(T[own], (1 - g2) * h2)
+                + product(C[2 * D :][own], c)
+                + b2[own]
+            )
+            for bend, own in ((sigma, slice(0, D)), (np.tanh, slice(D, 2 * D)))
+        )
+        g1, h1, g2, h2 = new_g1, new_h1, new_g2, (1 - new_g1) * h2 + new_g1 * h2_tilde
+        both = np.concatenate([h1, h2])
+        yield Position(tanh_output(within(p, "deep_output"), both, y, c), both, c, alpha)
+
+
 def rnnencdec(p: Parameters, sentence: Sentence, cell: str) -> Iterator[Position]:
     """The same with one context for all positions: the encoder's last state."""
     own, c = within(p, "cell"), sentence.summary

@@ -77,6 +77,7 @@ def cases():
     for cell in ("gru", "lstm", "tanh"):
         yield "cgru", make("cgru", cell=cell), (cell,)
         yield "deep-transition", make("deep-transition", cell=cell, transitions=2), (cell, 2)
+    yield "bi-scale", make("bi-scale"), ()
     for first in (None, 2, 3):
         yield "bideep", make("bideep", cell="gru", residual_from=first), (L, first)
         for name in ("sutskever", "luong", "luong-input-feeding", "neubig", "rnmt-plus"):
@@ -95,6 +96,7 @@ EQUATIONS = {
     "cgru": equations.cgru,
     "deep-transition": equations.cgru,
     "bideep": equations.bideep,
+    "bi-scale": equations.bi_scale,
     "sutskever": equations.sutskever,
     "luong": equations.luong,
     "luong-input-feeding": equations.luong_input_feeding,

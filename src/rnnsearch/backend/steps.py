@@ -38,6 +38,7 @@ from rnnsearch.models.attention.scores import (
 from rnnsearch.models.attention.windows import Global, LocalMonotonic, LocalPredictive
 from rnnsearch.models.cells import Cell
 from rnnsearch.models.decoders.bahdanau import Bahdanau, BahdanauState, BahdanauTanh, Cohn
+from rnnsearch.models.decoders.bi_scale import BiScale, BiScaleState
 from rnnsearch.models.decoders.conditional import (
     BiDeep,
     BiDeepState,
@@ -258,6 +259,30 @@ def bideep(step: Step, decoder: BiDeep, state: BiDeepState, memory: Memory) -> R
     return Read(w, context)
 
 
+def bi_scale(step: Step, decoder: BiScale, state: BiScaleState, memory: Memory) -> Read:
+    keeps, D = each_mask(state.masks), decoder.size
+    both, g1, left = (step.state(part.float()) for part in (state.both, state.gate, state.left))
+    h1, h2 = both.part(0, D), both.part(D, D)
+    context = attention(step, decoder.attention, h2.last, state.attention, memory)
+    read, fast, slow = step.read((context, None)), step.sums(2 * D), step.sums(2 * D)
+    step.input(0, fast)
+    step.product(decoder.fast.weight, step.read((left.last.part(0, D), next(keeps))), fast)
+    step.product(decoder.down.weight, step.read((h2.last, next(keeps)), times=g1.last), fast)
+    step.product(decoder.context.weight, read, fast)
+    step.sigmoid(fast.part(0, D), g1)
+    step.tanh(fast.part(D, D), h1)
+    assert decoder.up.bias is not None
+    step.bias(decoder.up.bias, slow)
+    step.product(decoder.up.weight, step.read((h1, None), times=g1), slow)
+    step.product(decoder.slow.weight, step.read((left.last.part(D, D), next(keeps))), slow)
+    step.product(decoder.context.weight, read, slow, 2 * D)
+    g2 = step.sigmoid(slow.part(0, D))
+    step.gru(h2, slow.part(D, D), g1, h2.last)
+    for gate, h, to in ((g1, h1, left.part(0, D)), (g2, h2, left.part(D, D))):
+        step.gru(to, step.sums(D), gate, h)  # sums of nothing: (1 - g) h
+    return Read(both, context)
+
+
 def sutskever(step: Step, decoder: StackDecoder, state: LayersState, _: Memory) -> Read:
     layers, to = layers_of(step, state.stack), given(step, decoder.stack.bottom)
     return Read(stack(step, decoder.stack, to, layers, state.stack.noise), None)
@@ -302,6 +327,7 @@ STEPS: dict[type[Decoder], Callable[..., Read]] = {
     ConditionalGRU: cgru,
     DeepTransition: cgru,
     BiDeep: bideep,
+    BiScale: bi_scale,
     Sutskever: sutskever,
     Luong: luong,
     LuongInputFeeding: luong_input_feeding,

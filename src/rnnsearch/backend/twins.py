@@ -25,6 +25,7 @@ from rnnsearch.models.attention.scores import Additive
 from rnnsearch.models.attention.windows import Global
 from rnnsearch.models.cells import GRU, LSTM, RNMTLSTM, Cell, ChoGRU, GateNormLSTM, LayerNormGRU, Tanh, TorchGRU
 from rnnsearch.models.decoders.bahdanau import Bahdanau, BahdanauState, BahdanauTanh, Cohn
+from rnnsearch.models.decoders.bi_scale import BiScale
 from rnnsearch.models.decoders.conditional import BiDeep, ConditionalGRU, DeepTransition
 from rnnsearch.models.decoders.decoder import Decoder, Reading
 from rnnsearch.models.decoders.stack_decoders import (
@@ -247,7 +248,9 @@ TWINS: dict[type[nn.Module], Twin] = {
     ),
     Bahdanau: RNNSEARCH,
     BahdanauTanh: RNNSEARCH,
-    **dict.fromkeys((Cohn, ConditionalGRU, DeepTransition, BiDeep, LuongInputFeeding, Neubig, RNMTPlus), RECURRENCE),
+    **dict.fromkeys(
+        (Cohn, ConditionalGRU, DeepTransition, BiDeep, BiScale, LuongInputFeeding, Neubig, RNMTPlus), RECURRENCE
+    ),
     Luong: Twin("layer by layer, attention to all positions at once", _luong, _luong_lacks),
     Sutskever: Twin("layer by layer", _sutskever, _stack_lacks),
     Output: Twin("softmax and gradient in chunks", _losses),

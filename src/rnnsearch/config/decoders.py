@@ -56,7 +56,7 @@ class _Tanh(DecoderConfig):
 
 class _Layered(DecoderConfig):
     cell: Cell
-    """A cell. `cho` has its own."""
+    """A cell. `cho` and `bi-scale` have their own."""
     layers: Few
     """Layers, one on top of the other."""
     residual_from: Annotated[int, Field(ge=2)] | None = None
@@ -185,6 +185,13 @@ class _MemoryOptions(_Maxout):
     """Numbers in each of its cells (m in the paper)."""
 
 
+class BiScaleOptions(_Tanh):
+    """Bi-scale: a layer that may change at every symbol, and one that changes where the first says so; made for
+    translations into characters (Chung et al. 2016)."""
+
+    type: Literal["bi-scale"] = "bi-scale"
+
+
 class MemDecOptions(_MemoryOptions):
     """MEMDEC: an external memory that each step reads and writes (Wang et al. 2016)."""
 
@@ -218,5 +225,6 @@ DECODERS: dict[str, type[DecoderConfig]] = by_name(
         SutskeverOptions,
     ),
     *(LuongOptions, LuongInputFeedingOptions, NeubigOptions),
-    *(ConditionalGRUOptions, DeepTransitionOptions, BiDeepOptions, MemDecOptions, OwnHeadsOptions, RNMTPlusOptions),
+    *(ConditionalGRUOptions, DeepTransitionOptions, BiDeepOptions, BiScaleOptions),
+    *(MemDecOptions, OwnHeadsOptions, RNMTPlusOptions),
 )

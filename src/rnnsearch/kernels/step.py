@@ -193,9 +193,9 @@ class Step:
             self.weights.append(weight)
         self.parts.append(Part(What.PRODUCT, to.size, (to.at, reads.at, reads.size), 0, index, rows))
 
-    def sigmoid(self, of: Sums) -> Value:
+    def sigmoid(self, of: Sums, to: Value | None = None) -> Value:
         """sigma(sums)."""
-        to = self.value(of.size)
+        to = to or self.value(of.size)
         self.parts.append(Part(What.SIGMOID, of.size, (to.at, of.at, -1)))
         return to
 

@@ -1,6 +1,7 @@
 """The decoders by name."""
 
 from rnnsearch.models.decoders.bahdanau import Bahdanau, BahdanauTanh, Cohn, RNNencdec
+from rnnsearch.models.decoders.bi_scale import BiScale
 from rnnsearch.models.decoders.cho import Cho
 from rnnsearch.models.decoders.conditional import BiDeep, ConditionalGRU, DeepTransition
 from rnnsearch.models.decoders.copynet import CopyNet
@@ -13,6 +14,6 @@ DECODERS: dict[str, type[Decoder]] = {
     for c in (
         *(Bahdanau, BahdanauTanh, Cohn, CopyNet, RNNencdec, Cho, Sutskever),
         *(Luong, LuongInputFeeding, Neubig),
-        *(ConditionalGRU, DeepTransition, BiDeep, MemDec, OwnHeads, RNMTPlus),
+        *(ConditionalGRU, DeepTransition, BiDeep, BiScale, MemDec, OwnHeads, RNMTPlus),
     )
 }
