@@ -17,7 +17,7 @@ from rnnsearch.systems.build import build
 IS = [
     (r"\.score\.((query|key|first|filter)\.)?weight$|\.feature_weights\.\d\.weight$", "alignment"),
     (r"\.score\.vector$", "alignment_vector"),
-    (r"\.recurrent(_gates)?\.weight$", "recurrent"),
+    (r"\.recurrent(_gates)?\.weight$|^decoder\.(fast|down|slow)\.weight$", "recurrent"),
     (r"_embedding\.weight$|(^|\.)output\.(words\.)?weight$|\.(characters|vectors)$", "embedding"),
     (r"\.gate_bias$", -2.0),
     (r"\.gain$", 1.0),
