@@ -10,6 +10,7 @@ from rnnsearch.models.copying import NEVER, CopyOutput, SameWords, is_at
 from rnnsearch.models.decoders.copynet import PSI, CopyNet
 from rnnsearch.models.encoders import Encoder
 from rnnsearch.models.memory import NOWHERE, Copyable, Encoded, Hidden, Origin, StateShape
+from rnnsearch.models.outputs import ReadOut
 from rnnsearch.tensors import lengths_mask
 from rnnsearch.text.vocabulary import BOS, EOS, PAD, UNK
 from tests.models import decoder_equations as equations
@@ -117,17 +118,21 @@ def test_probabilities_are_of_one_sum_over_words_and_places(rows, drawn, numbers
     scores = layer.over(None if rows is None else torch.tensor(rows))(readout)
     log_p = torch.log_softmax(scores, 1)
     alpha = torch.full((4, 5), 0.2).double()
-    attention = layer.attention(readout, scores.logsumexp(1), alpha)
+    made = ReadOut(readout, scores, scores.logsumexp(1))
+    attention = layer.reads(None if rows is None else torch.tensor(rows))(made, alpha)
     for n in range(4):
         generated = np.exp(product(words["weight"], own[n].numpy()) + words["bias"])[some]
-        mass, copied = dict(zip(some, generated, strict=True)), np.zeros(5)
+        mass, copied = dict(zip(some, generated, strict=True)), dict[int, np.ndarray]()
         for j, word in enumerate(PLACES[n // 2]):
             if word != NOWHERE:
-                copied[j] = np.exp(psi[n, j].item())
-                mass[word if word in mass else UNK] += copied[j]
+                symbol = word if word in mass else UNK
+                copied.setdefault(symbol, np.zeros(5))[j] = np.exp(psi[n, j].item())
+                mass[symbol] += copied[symbol][j]
         total = sum(mass.values())
         close(log_p[n].exp(), [mass[word] / total for word in some])
-        close(attention[n], copied / total + (1 - copied.sum() / total) * alpha[n].numpy())
+        best = max(mass, key=mass.get)
+        shares = copied.get(best, np.zeros(5)) / mass[best]
+        close(attention[n], shares + (1 - shares.sum()) * alpha[n].numpy())
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rnnsearch.models.embeddings import Embedding
 from rnnsearch.models.memory import NOWHERE, Copyable
-from rnnsearch.models.outputs import Logits, Losses, Output, PlainLoss
+from rnnsearch.models.outputs import Logits, Losses, Output, PlainLoss, ReadOut, Reads
 from rnnsearch.tensors import at_least_fp32
 from rnnsearch.text.vocabulary import EOS, UNK
 
@@ -45,7 +47,7 @@ class CopyOutput(PlainLoss):
     vocabulary, and psi_c of each source place, which counts for the word that stands there.
 
     Behind each readout of `width` numbers stand psi_c of the J places and the target word at each. In search <unk> has,
-    beside its own, all the probability of words that no column is for: which one, `attention` then says.
+    beside its own, all the probability of words that no column is for: which one, `reads` then says.
     """
 
     def __init__(self, readout: int, vocabulary: int, tied: Embedding | None = None, lexical: int = 0) -> None:
@@ -69,17 +71,20 @@ class CopyOutput(PlainLoss):
         own, psi, places = readout.split([self.width, J, J], dim=-1)
         return own, psi, places.long()
 
-    def over(self, rows: Int[Tensor, "C"] | None) -> Logits:
-        words = self.words.over(rows)
+    def _columns(self, rows: Int[Tensor, "C"] | None) -> Callable[[Tensor], Tensor]:
+        """From the words at source places to the columns of `rows` that they count for, or `NOWHERE`."""
         column_of = torch.arange(self.vocabulary, device=self.words.bias.device)
         if rows is not None:
             column_of = torch.full_like(column_of, NOWHERE).index_copy(0, rows, column_of[: len(rows)])
             column_of = column_of.where(column_of != NOWHERE, column_of[UNK])
+        return lambda places: column_of[places.clamp_min(0)].where(places != NOWHERE, NOWHERE)
+
+    def over(self, rows: Int[Tensor, "C"] | None) -> Logits:
+        words, columns_of = self.words.over(rows), self._columns(rows)
 
         def logits(readout: Tensor) -> Tensor:
             own, psi, places = self.split(readout)
-            scores = at_least_fp32(words(own))
-            columns = column_of[places.clamp_min(0)].where(places != NOWHERE, NOWHERE)
+            scores, columns = at_least_fp32(words(own)), columns_of(places)
             psi = psi.masked_fill(columns == NOWHERE, NEVER)
             highest = torch.maximum(scores.amax(-1, keepdim=True), psi.amax(-1, keepdim=True)).detach()
             both = (scores - highest).exp().scatter_add(-1, columns.clamp_min(0), (psi - highest).exp())
@@ -87,9 +92,17 @@ class CopyOutput(PlainLoss):
 
         return logits
 
-    def attention(self, readout: Tensor, norm: Tensor, alpha: Tensor) -> Tensor:
-        copied = (self.split(readout)[1] - norm[:, None]).exp()
-        return copied + (1 - copied.sum(-1, keepdim=True)).clamp_min(0) * alpha
+    def reads(self, rows: Int[Tensor, "C"] | None) -> Reads:
+        columns_of = self._columns(rows)
+
+        def weights(made: ReadOut, alpha: Tensor) -> Tensor:
+            """Given the likeliest symbol: by its share that is copied from a place, and attention by the rest."""
+            _, psi, places = self.split(made.readout)
+            likeliest = made.logits.max(1, keepdim=True)
+            copied = (psi - likeliest.values).exp() * (columns_of(places) == likeliest.indices)
+            return copied + (1 - copied.sum(1, keepdim=True)).clamp_min(0) * alpha
+
+        return weights
 
     def losses(
         self,

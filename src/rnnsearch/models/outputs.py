@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -18,6 +19,18 @@ Losses = tuple[Float[Tensor, ""], Float[Tensor, "M"]]
 
 Logits = Callable[[Tensor], Tensor]
 """Unnormalised scores [..., C] of readouts [..., R]."""
+
+
+class ReadOut(NamedTuple):
+    """What search has of N hypotheses: readout [N, R], its scores [N, C], and what these are too high by [N]."""
+
+    readout: Tensor
+    logits: Tensor
+    norm: Tensor
+
+
+Reads = Callable[[ReadOut, Tensor], Tensor]
+"""The weights [N, J] of source places, of what was read out with attention [N, J]."""
 
 
 class OutputLayer(nn.Module, ABC):
@@ -42,11 +55,9 @@ class OutputLayer(nn.Module, ABC):
         """Log-probabilities, in fp32 at least, over all symbols or over `rows`."""
         return torch.log_softmax(at_least_fp32(self.logits(readout, rows)), dim=-1)
 
-    def attention(
-        self, readout: Float[Tensor, "N R"], norm: Float[Tensor, "N"], alpha: Float[Tensor, "N J"]
-    ) -> Float[Tensor, "N J"]:
-        """How much a step reads of each source place, where its attention is alpha and its scores sum to exp(norm)."""
-        return alpha
+    def reads(self, rows: Int[Tensor, "C"] | None) -> Reads:
+        """How much a step over the symbols `rows`, or all, has read of each source place: its attention, if no more."""
+        return lambda _, alpha: alpha
 
 
 class PlainLoss(OutputLayer):

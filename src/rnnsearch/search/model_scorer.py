@@ -15,7 +15,7 @@ from rnnsearch.errors import RnnsearchError
 from rnnsearch.kernels.native import rows
 from rnnsearch.kernels.native.choice import search_kind
 from rnnsearch.kernels.native.packed import Kind, Packed, decoding, multiplies_bf16
-from rnnsearch.models.outputs import Logits
+from rnnsearch.models.outputs import Logits, ReadOut, Reads
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.search.hypothesis import Numbers, Scored
 from rnnsearch.search.scorer import Scorer, Sources, Step
@@ -26,6 +26,8 @@ class _Memory(NamedTuple):
     encoded: Any
     logits: Logits
     """The output layer over the batch's columns."""
+    reads: Reads
+    """What these say of attention."""
 
 
 class ModelScorer:
@@ -47,14 +49,16 @@ class ModelScorer:
 
     def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
         memory = self._model.encode(sources)
-        return _Memory(memory, self._model.output.over(columns)), self._model.start(memory)
+        output = self._model.output
+        return _Memory(memory, output.over(columns), output.reads(columns)), self._model.start(memory)
 
     def step(self, memory: Any, state: Any, y: Tensor) -> Step:
         y = y.where(y < self.vocabulary, UNK)
         readout, state, alpha = self._model.step(y, state, memory.encoded)
         logits = memory.logits(readout).float().contiguous()
         norm = rows.norms(logits) if rows.serves(logits) else logits.logsumexp(1)
-        alpha = {name: self._model.output.attention(readout, norm, weights) for name, weights in alpha.items()}
+        made = ReadOut(readout, logits, norm)
+        alpha = {name: memory.reads(made, weights) for name, weights in alpha.items()}
         return Step(logits, state, alpha, norm)
 
 
