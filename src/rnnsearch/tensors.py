@@ -46,6 +46,11 @@ def select(tree: Tree, index: Tensor) -> Tree:
     return map_tree(lambda leaf: leaf.index_select(0, index), tree)
 
 
+def each(part: Tensor, rows: int) -> Tensor:
+    """A sentence's row for each of its hypotheses: `rows` of them, as many consecutive ones a sentence."""
+    return part if len(part) == rows else part.repeat_interleave(rows // len(part), dim=0)
+
+
 def at_least_fp32(x: Tensor) -> Tensor:
     """x in fp32 where it is narrower (bf16), else as it is: what sums of exponentials are taken in."""
     return x.to(torch.promote_types(x.dtype, torch.float32))

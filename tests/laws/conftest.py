@@ -14,12 +14,13 @@ every class all the same, for laws that cost more.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from itertools import combinations, product
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from rnnsearch.config import RunConfig, attention, decoders, encoders, resolve
 from rnnsearch.data.batches import Batch, make_batch
@@ -32,6 +33,11 @@ from rnnsearch.models.bridges import BRIDGES, Copy
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders.table import DECODERS
 from rnnsearch.models.translation_model import TranslationModel
+from rnnsearch.search.constraints import SearchOptions
+from rnnsearch.search.decode import decode_all, forced_all
+from rnnsearch.search.hypothesis import Hypothesis
+from rnnsearch.search.model_scorer import ModelScorer, fastest
+from rnnsearch.search.ranking import MEAN
 from rnnsearch.systems.build import build
 from rnnsearch.systems.checks import check_model as check
 
@@ -295,6 +301,24 @@ def lively(model: TranslationModel) -> TranslationModel:
     for parameter in model.parameters():
         parameter.data.add_(torch.randn(parameter.shape, generator=generator), alpha=0.4)
     return model
+
+
+def same_by_columns_and_alone(
+    model: TranslationModel, sources: Sequence[Sequence[int]], beam: int, columns: Tensor
+) -> list[Hypothesis]:
+    """The best of the fastest search of sentences: the same over these columns, which are all, and of each sentence
+    alone; and scored as the definition scores them."""
+    options = SearchOptions(beam=beam, max_ratio=1.0, max_extra=2, length_penalty=1.0)
+    scorer = fastest(model, "fp32").scorer
+    together = [best[0] for best in decode_all(scorer, sources, options)]
+    everything = decode_all(scorer, sources, options, columns=lambda _: columns)
+    for n, (one, other) in enumerate(zip(together, everything, strict=True)):
+        alone = decode_all(scorer, sources[n : n + 1], options)[0]
+        assert one.ids == other[0].ids == alone[0].ids
+        forced = forced_all(ModelScorer(model), sources[n : n + 1], [one.ids], MEAN)[0]
+        if one.finished:
+            assert one.log_prob == pytest.approx(forced.log_prob, abs=1e-3)
+    return together
 
 
 @pytest.fixture

@@ -8,14 +8,14 @@ from rnnsearch.data.batches import make_batch
 from rnnsearch.data.spellings import Copies, Spellings
 from rnnsearch.models.decoders.copynet import PSI
 from rnnsearch.objectives.likelihood import likelihood
-from rnnsearch.search.constraints import SearchOptions
-from rnnsearch.search.decode import decode_all, forced_all
+from rnnsearch.search.decode import forced_all
 from rnnsearch.search.model_scorer import ModelScorer, fastest
 from rnnsearch.search.ranking import MEAN
 from rnnsearch.systems.build import build
 from rnnsearch.systems.spellings import same_words
 from rnnsearch.text.vocabulary import UNK
 from rnnsearch.text.words import train_words
+from tests.laws.conftest import lively, same_by_columns_and_alone
 
 SOURCE, TARGET = train_words(["we see the cat Bob ."], 20, 1), train_words(["wir sehen die Katze Eva ."], 20, 1)
 SPELLINGS = Spellings(copies=Copies(SOURCE))
@@ -35,10 +35,7 @@ def copying(request, plainest):
         options["encoder"] = {"type": "pyramid", "cell": "gru", "size": 6, "layers": 2, "reduce": 1}
     model = build(ModelConfig.model_validate(options), len(SOURCE), len(TARGET), 1).eval()
     model.same_words.table = torch.tensor(same_words(SOURCE, TARGET))
-    generator = torch.Generator().manual_seed(5)
-    for parameter in model.parameters():
-        parameter.data.add_(torch.randn(parameter.shape, generator=generator), alpha=0.4)
-    return model
+    return lively(model)
 
 
 def test_the_same_words_are_those_written_alike():
@@ -53,7 +50,7 @@ def test_a_loss_is_of_what_is_generated_and_of_what_is_copied(copying):
     loss, done = likelihood().passed(copying, batch, None)
     log_p = copying.output.log_probs(done.unrolled.readout)
     scores = copying.output.logits(done.unrolled.readout)
-    psi, places = done.unrolled.reading.extras[PSI], done.memory.copyable.places
+    psi, places = done.unrolled.reading.extras[PSI], done.memory.places
     expected, seen = 0.0, set()
     for n, i in batch.target.mask.nonzero().tolist():
         y, norm = int(batch.target.ids[n, i]), scores[n, i].logsumexp(0)
@@ -82,14 +79,5 @@ def test_scores_of_known_words_in_search_are_the_losses(copying):
 
 @pytest.mark.parametrize("beam", [1, 4])
 def test_search_of_all_columns_of_some_and_of_one_sentence(beam, copying):
-    options = SearchOptions(beam=beam, max_ratio=1.0, max_extra=2, length_penalty=1.0)
-    scorer = fastest(copying, "fp32").scorer
-    together = decode_all(scorer, SOURCES, options)
-    everything = decode_all(scorer, SOURCES, options, columns=lambda _: torch.arange(len(TARGET)).flip(0))
-    for n, (one, other) in enumerate(zip(together, everything, strict=True)):
-        alone = decode_all(scorer, SOURCES[n : n + 1], options)[0]
-        assert one[0].ids == other[0].ids == alone[0].ids
-        forced = forced_all(ModelScorer(copying), SOURCES[n : n + 1], [one[0].ids], MEAN)[0]
-        if one[0].finished:
-            assert one[0].log_prob == pytest.approx(forced.log_prob, abs=1e-3)
-        assert (one[0].attention["source"].sum(1) <= 1 + 1e-4).all()
+    for one in same_by_columns_and_alone(copying, SOURCES, beam, torch.arange(len(TARGET)).flip(0)):
+        assert (one.attention["source"].sum(1) <= 1 + 1e-4).all()

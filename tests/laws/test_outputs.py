@@ -14,6 +14,7 @@ from rnnsearch.search.model_scorer import ModelScorer, fastest
 from rnnsearch.search.ranking import MEAN
 from rnnsearch.systems.build import build
 from rnnsearch.weights import load_weights, save_weights, weights
+from tests.laws import conftest
 from tests.laws.conftest import SYMBOLS
 
 OPTIONS = {"hierarchical": {"classes": 4}, "adaptive": {"cutoffs": [5, 8], "factor": 2.0}}
@@ -29,10 +30,7 @@ def lively(request, plainest):
         config = plainest(decoder, None)
         output = {"output": {"type": request.param, **OPTIONS[request.param]}}
         options = ModelConfig.model_validate(config.model.model_dump() | output)
-        model = build(options, SYMBOLS, SYMBOLS, 1, config.objective).eval()
-        generator = torch.Generator().manual_seed(5)
-        for parameter in model.parameters():
-            parameter.data.add_(torch.randn(parameter.shape, generator=generator), alpha=0.4)
+        model = conftest.lively(build(options, SYMBOLS, SYMBOLS, 1, config.objective).eval())
         if request.param == "hierarchical":
             model.output.arrange(torch.arange(SYMBOLS) % 3)
         return model

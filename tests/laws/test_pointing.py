@@ -8,13 +8,13 @@ from rnnsearch.data.batches import make_batch
 from rnnsearch.data.spellings import Copies, Spellings
 from rnnsearch.models.decoders.table import DECODERS
 from rnnsearch.objectives.likelihood import likelihood
-from rnnsearch.search.constraints import SearchOptions
-from rnnsearch.search.decode import decode_all, forced_all
+from rnnsearch.search.decode import forced_all
 from rnnsearch.search.model_scorer import ModelScorer, fastest
 from rnnsearch.search.ranking import MEAN
 from rnnsearch.systems.build import build
 from rnnsearch.text.vocabulary import UNK
 from rnnsearch.text.words import train_words
+from tests.laws.conftest import lively, same_by_columns_and_alone
 
 SOURCE, TARGET = train_words(["we see the cat Bob"], 20, 1), train_words(["wir sehen die Katze"], 20, 1)
 SPELLINGS = Spellings(copies=Copies(SOURCE))
@@ -36,10 +36,7 @@ def pointing(plainest):
         config = plainest(decoder, None)
         options = ModelConfig.model_validate(config.model.model_dump() | {"pointer": {"size": 5}})
         model = build(options, len(SOURCE), len(TARGET), 1, config.objective).eval()
-        generator = torch.Generator().manual_seed(5)
-        for parameter in model.parameters():
-            parameter.data.add_(torch.randn(parameter.shape, generator=generator), alpha=0.4)
-        return model
+        return lively(model)
 
     return made
 
@@ -90,13 +87,4 @@ def test_scores_of_said_words_in_search_are_the_losses(decoder, pointing):
 @pytest.mark.parametrize("beam", [1, 4])
 def test_search_of_all_columns_of_some_and_of_one_sentence(beam, pointing):
     model = pointing("bahdanau")
-    options = SearchOptions(beam=beam, max_ratio=1.0, max_extra=2, length_penalty=1.0)
-    scorer = fastest(model, "fp32").scorer
-    together = decode_all(scorer, SOURCES, options)
-    everything = decode_all(scorer, SOURCES, options, columns=lambda _: torch.arange(len(TARGET)))
-    for n, (one, other) in enumerate(zip(together, everything, strict=True)):
-        alone = decode_all(scorer, SOURCES[n : n + 1], options)[0]
-        assert one[0].ids == other[0].ids == alone[0].ids
-        forced = forced_all(ModelScorer(model), SOURCES[n : n + 1], [one[0].ids], MEAN)[0]
-        if one[0].finished:
-            assert one[0].log_prob == pytest.approx(forced.log_prob, abs=1e-3)
+    same_by_columns_and_alone(model, SOURCES, beam, torch.arange(len(TARGET)))

@@ -9,7 +9,9 @@ from rnnsearch.backend.twins import choose
 from rnnsearch.kernels import recurrence
 from rnnsearch.kernels.native import library
 from rnnsearch.models.attention.features import FEATURES
+from rnnsearch.models.attention.normalisers import Sparsemax
 from rnnsearch.models.cells import RNMTLSTM
+from rnnsearch.models.decoders.readouts import DeepOutput
 from rnnsearch.models.decoders.stack_decoders import Luong
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoders import Convolutional
@@ -19,6 +21,10 @@ ROUNDING = {torch.float32: 5e-4, torch.bfloat16: 0.02}
 
 How far the definition is, is one draw a parameter, which may be luckily near where a layer norm over six numbers
 makes much of each bit; so it counts as at least the mean over the parameters, relative to their norms."""
+
+
+KINKED = (DeepOutput, Sparsemax)
+"""Parts whose gradient jumps where the greater of two numbers, or what has any weight, becomes another."""
 
 
 @pytest.fixture(params=list(library.TYPES), ids=str)
@@ -54,19 +60,20 @@ def ran(monkeypatch):
 
 
 def test_a_native_recurrence_equals_the_repeated_step(whole, make, batch, kind, ran):
-    """Of two models in bf16 one may lie where rounding is much: there the definition is as far from fp32 with other
-    weights. In fp32 none may."""
-    off = []
-    for seed in (1,) if kind is torch.float32 else (1, 2):
+    """Of two models with a kink one may lie where bf16's rounding steps over it. Else none may, and in fp32 none."""
+    for seed in (1, 2):
         model = make(whole, seed)
+        smooth = kind is torch.float32 or not any(isinstance(part, KINKED) for part in model.modules())
         read, gradients = outcome(model, batch, kind, fast=True)
         if not ran:
             pytest.skip("no part of it has a native recurrence")
         try:
-            return compare(model, batch, kind, read, gradients)
-        except AssertionError as error:
-            off.append(error)
-    raise off[0]
+            compare(model, batch, kind, read, gradients)
+        except AssertionError:
+            if smooth or seed == 2:
+                raise
+        else:
+            return
 
 
 @pytest.mark.parametrize("feature", [None, *(name for name, kind in FEATURES.items() if kind in NATIVE)])

@@ -21,6 +21,7 @@ from rnnsearch.systems.build import build
 from rnnsearch.text.tokenizer import Spelled
 from rnnsearch.text.vocabulary import EOS, SPECIALS, UNK
 from rnnsearch.text.words import train_words
+from tests.laws.conftest import lively
 
 WORDS = train_words(["the cat saw the bird", "the bird saw"], 20, 1)
 READ, WRITTEN = Characters(WORDS, known=True), Characters(WORDS, known=False)
@@ -52,10 +53,7 @@ def hybrid(plainest):
         tables = {**config.model.model_dump(), "source_characters": read, "target_characters": written}
         options = ModelConfig.model_validate(tables)
         model = build(options, len(WORDS), len(WORDS), 1, config.objective, COUNTS).eval()
-        generator = torch.Generator().manual_seed(5)
-        for parameter in model.parameters():
-            parameter.data.add_(torch.randn(parameter.shape, generator=generator), alpha=0.4)
-        return model
+        return lively(model)
 
     return made
 

@@ -9,9 +9,8 @@ from rnnsearch.models.cells import CELLS
 from rnnsearch.models.copying import NEVER, CopyOutput, SameWords, is_at
 from rnnsearch.models.decoders.copynet import PSI, CopyNet
 from rnnsearch.models.encoders import Encoder
-from rnnsearch.models.memory import NOWHERE, Copyable, Encoded, Hidden, Origin, StateShape
-from rnnsearch.models.outputs import ReadOut
-from rnnsearch.tensors import lengths_mask
+from rnnsearch.models.memory import NOWHERE, Encoded, Hidden, Origin, StateShape
+from rnnsearch.tensors import each, lengths_mask
 from rnnsearch.text.vocabulary import BOS, EOS, PAD, UNK
 from tests.models import decoder_equations as equations
 from tests.models import reference as paper
@@ -70,8 +69,8 @@ def test_every_position_is_the_papers(cell, drawn, numbers):
     encoded = Encoded(numbers(2, 5, H), lengths_mask(torch.tensor(lengths), 5), numbers(2, S), ())
     words = numbers(2, 5, E)
     memory = decoder.remember(encoded)
-    memory = memory._replace(copyable=memory.copyable._replace(places=torch.tensor(PLACES)))
-    x = decoder.places_of(decoder.inputs(words), is_at(previous, memory.copyable))
+    memory = memory._replace(places=torch.tensor(PLACES))
+    x = decoder.with_places(decoder.inputs(words), is_at(previous, memory.places))
     reading = decoder.unroll(x, decoder.start(memory), memory)
     readout = decoder.readout(words, reading)
     for n, length in enumerate(lengths):
@@ -105,9 +104,9 @@ def test_the_words_at_the_places_are_those_of_the_target():
 def readouts(layer, numbers, places):
     """Four rows of lively numbers, and psi_c of five places in two sentences."""
     own, psi = numbers(4, layer.width), numbers(4, 5)
-    copyable = Copyable(psi, psi, torch.tensor(places))
-    psi = psi.masked_fill(copyable.places_of(4) == NOWHERE, NEVER)
-    return own, psi, CopyOutput.behind(own, psi, copyable)
+    places = torch.tensor(places)
+    psi = psi.masked_fill(each(places, 4) == NOWHERE, NEVER)
+    return own, psi, CopyOutput.behind(own, psi, places)
 
 
 @pytest.mark.parametrize("rows", [None, [3, UNK, 8, 5]])
@@ -118,8 +117,7 @@ def test_probabilities_are_of_one_sum_over_words_and_places(rows, drawn, numbers
     scores = layer.over(None if rows is None else torch.tensor(rows))(readout)
     log_p = torch.log_softmax(scores, 1)
     alpha = torch.full((4, 5), 0.2).double()
-    made = ReadOut(readout, scores, scores.logsumexp(1))
-    attention = layer.reads(None if rows is None else torch.tensor(rows))(made, alpha)
+    attention = layer.reads(None if rows is None else torch.tensor(rows))(readout, scores, alpha)
     for n in range(4):
         generated = np.exp(product(words["weight"], own[n].numpy()) + words["bias"])[some]
         mass, copied = dict(zip(some, generated, strict=True)), dict[int, np.ndarray]()

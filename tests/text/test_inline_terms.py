@@ -11,13 +11,14 @@ from rnnsearch.text.glossary import Glossary, words_of
 from rnnsearch.text.inline_terms import InlineTerms, inlined, restored, stands_in
 from rnnsearch.text.subwords import train_bpe, train_characters
 
-SENTENCES = ["A red ball and the dog.", "Dogs see (dog) balls.", "dog", "the red ball red ball", ""]
+SENTENCES = ["A red ball and the dog.", "Dogs see (dog) balls.", "dog", "the red ball red ball", "see a dog  ", ""]
 GLOSSARY = Glossary({"red ball": "roter Ball", "dog": "Hund", "the red": "das Rot"})
 TOLD = [
     "A\x01 red ball\x02 roter Ball\x03 and the\x01 dog\x02 Hund\x03.",
     "Dogs see (\x01dog\x02 Hund\x03) balls.",
     "\x01 dog\x02 Hund\x03",
     "\x01 the red\x02 das Rot\x03 ball\x01 red ball\x02 roter Ball\x03",
+    "see a\x01 dog\x02 Hund\x03  ",
     "",
 ]
 TRAINERS = {"bpe": lambda: train_bpe(SENTENCES, 300, 1), "characters": lambda: train_characters(SENTENCES, 300, 1)}

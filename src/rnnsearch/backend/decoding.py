@@ -22,7 +22,7 @@ from rnnsearch.kernels.native.packed import Kind, Matrix, Packed, at, decoding, 
 from rnnsearch.models.attention.scores import Additive
 from rnnsearch.models.cells import GRU
 from rnnsearch.models.decoders.bahdanau import Bahdanau
-from rnnsearch.models.decoders.readouts import DeepOutput
+from rnnsearch.models.decoders.readouts import DeepOutput, Readout
 from rnnsearch.models.encoders import Bidirectional
 from rnnsearch.models.outputs import Output
 from rnnsearch.models.translation_model import TranslationModel
@@ -140,6 +140,7 @@ class NativeRNNsearch:
         cell, score, deep = decoder.cell, decoder.attention.score, decoder.deep_output
         assert isinstance(cell, GRU)
         assert isinstance(score, Additive)
+        assert isinstance(deep, Readout)
         self._native = native
         self._kind = kind
         self._embed = model.source_embedding

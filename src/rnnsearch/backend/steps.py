@@ -65,6 +65,7 @@ from rnnsearch.models.lexical import Lexical
 from rnnsearch.models.memory import CellState, Memory
 from rnnsearch.models.stack import Stack, StackNoise, StackState
 from rnnsearch.models.translation_model import TranslationModel
+from rnnsearch.tensors import each
 
 
 class Read(NamedTuple):
@@ -151,11 +152,6 @@ def centres(part: Attention, state: AttentionState, memory: Memory, x: Tensor) -
     found = part.centre(Asked(x.new_empty(*at.shape, 0), at), memory)
     assert found is not None
     return found.view(N, I)
-
-
-def each(part: Tensor, rows: int) -> Tensor:
-    """A sentence's row for each of its hypotheses."""
-    return part if len(part) == rows else part.repeat_interleave(rows // len(part), dim=0)
 
 
 def stack(

@@ -41,6 +41,7 @@ from rnnsearch.models.draws import each_mask
 from rnnsearch.models.memory import CellState, Hidden, HiddenAndCell, Memory
 from rnnsearch.models.outputs import Losses, Output
 from rnnsearch.models.stack import Stack, StackState, read
+from rnnsearch.tensors import each
 
 Sequence = tuple[Tensor, CellState]
 
@@ -200,10 +201,7 @@ def _bahdanau_in_pytorch(decoder: Bahdanau, x: Tensor, state: BahdanauState, mem
     weights = bahdanau.Parameters(
         score.query.weight, score.vector, decoder.context.weight, cell.recurrent_gates.weight, cell.recurrent.weight
     )
-    each = x.shape[0] // memory.mask.shape[0]
-    annotations, keys, mask = memory.annotations, memory.keys, memory.mask
-    if each > 1:
-        annotations, keys, mask = (part.repeat_interleave(each, dim=0) for part in (annotations, keys, mask))
+    annotations, keys, mask = (each(part, len(x)) for part in (memory.annotations, memory.keys, memory.mask))
     return Reading(*bahdanau.unroll(x, state.cell.h, annotations, keys, mask, weights))
 
 

@@ -39,14 +39,16 @@ class GivenTerms:
         self._glossary = Glossary(written)
         self._asked = self._met = 0
 
-    def given(self, texts: list[str]) -> tuple[list[str], list[tuple[str, ...]] | None]:
-        """What to translate, and the terms of each text that are to be forced; None: none are."""
-        if self._inline:
-            return [self._translator.with_terms(text, self._glossary) for text in texts], None
-        return texts, [self._glossary.terms(text) for text in texts]
+    def n_best(self, texts: Sequence[str], options: SearchOptions, size: int) -> list[list[Translation]]:
+        """As `Translator.n_best`, under the terms of each text."""
+        if not self._inline:
+            return self._translator.n_best(texts, options, size, terms=[self._glossary.terms(text) for text in texts])
+        told = [self._translator.with_terms(text, self._glossary) for text in texts]
+        found = self._translator.n_best(told, options, size)
+        self._count(texts, found)
+        return found
 
-    def count(self, texts: Sequence[str], found: Sequence[Sequence[Translation]]) -> None:
-        """Hear of translations."""
+    def _count(self, texts: Sequence[str], found: Sequence[Sequence[Translation]]) -> None:
         from rnnsearch.text.glossary import words_of
         from rnnsearch.text.inline_terms import stands_in
 

@@ -124,11 +124,7 @@ def translate(
         links = Links(stack.enter_context(output(alignments)), unit, model, by) if alignments else None
         for lines in _portions(input, CHUNK_BATCHES * size, max_source, translator):
             texts = [MarkedText(line, tags, kept) for line in lines]
-            plain = [text.text for text in texts]
-            given, forced = (plain, None) if terms is None else terms.given(plain)
-            found = translator.n_best(given, options, size, terms=forced)
-            if terms is not None:
-                terms.count(plain, found)
+            found = (terms or translator).n_best([text.text for text in texts], options, size)
             for text, best in zip(texts, found, strict=True):
                 out.write(write(text, best))
                 replaced.update(one.by for one in best[0].replaced)

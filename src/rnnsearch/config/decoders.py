@@ -215,15 +215,8 @@ class RNMTPlusOptions(StackOptions):
 
 
 DECODERS: dict[str, type[DecoderConfig]] = by_name(
-    *(
-        BahdanauOptions,
-        BahdanauTanhOptions,
-        CohnOptions,
-        CopyNetOptions,
-        RNNencdecOptions,
-        ChoOptions,
-        SutskeverOptions,
-    ),
+    *(BahdanauOptions, BahdanauTanhOptions, CohnOptions, CopyNetOptions),
+    *(RNNencdecOptions, ChoOptions, SutskeverOptions),
     *(LuongOptions, LuongInputFeedingOptions, NeubigOptions),
     *(ConditionalGRUOptions, DeepTransitionOptions, BiDeepOptions, BiScaleOptions),
     *(MemDecOptions, OwnHeadsOptions, RNMTPlusOptions),

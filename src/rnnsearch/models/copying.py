@@ -9,9 +9,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from rnnsearch.models.embeddings import Embedding
-from rnnsearch.models.memory import NOWHERE, Copyable
-from rnnsearch.models.outputs import Logits, Losses, Output, PlainLoss, ReadOut, Reads
-from rnnsearch.tensors import at_least_fp32
+from rnnsearch.models.memory import NOWHERE
+from rnnsearch.models.outputs import Logits, Losses, Output, PlainLoss, Reads
+from rnnsearch.tensors import at_least_fp32, each
 from rnnsearch.text.vocabulary import EOS, UNK
 
 NEVER = -1e30
@@ -33,12 +33,13 @@ class SameWords:
 
     def of(self, source: Int[Tensor, "B J"], mask: Bool[Tensor, "B J"]) -> Int[Tensor, "B J"]:
         """The target word at each source place, or `NOWHERE`."""
-        return self.table.to(source.device)[source].where(mask & (source != EOS), NOWHERE)
+        self.table = self.table.to(source.device)
+        return self.table[source].where(mask & (source != EOS), NOWHERE)
 
 
-def is_at(y: Int[Tensor, "N *I"], copyable: Copyable) -> Bool[Tensor, "N *I J"]:
+def is_at(y: Int[Tensor, "N *I"], places: Int[Tensor, "B J"]) -> Bool[Tensor, "N *I J"]:
     """At which source places the target words `y` of N = B * K rows stand; <unk> at all that the vocabulary lacks."""
-    places = copyable.places_of(len(y))
+    places = each(places, len(y))
     return (places if y.ndim == 1 else places[:, None]) == y[..., None]
 
 
@@ -58,10 +59,10 @@ class CopyOutput(PlainLoss):
 
     @staticmethod
     def behind(
-        readout: Float[Tensor, "N *I W"], psi: Float[Tensor, "N *I J"], copyable: Copyable
+        readout: Float[Tensor, "N *I W"], psi: Float[Tensor, "N *I J"], places: Int[Tensor, "B J"]
     ) -> Float[Tensor, "N *I X"]:
         """A readout with what stands behind it, X = W + 2 J numbers; in fp32 at least, which holds every word's id."""
-        places = copyable.places_of(len(psi))
+        places = each(places, len(psi))
         places = (places if psi.ndim == 2 else places[:, None]).expand(psi.shape)
         return torch.cat([at_least_fp32(readout), psi, places.to(psi.dtype)], dim=-1)
 
@@ -95,10 +96,10 @@ class CopyOutput(PlainLoss):
     def reads(self, rows: Int[Tensor, "C"] | None) -> Reads:
         columns_of = self._columns(rows)
 
-        def weights(made: ReadOut, alpha: Tensor) -> Tensor:
+        def weights(readout: Tensor, logits: Tensor, alpha: Tensor) -> Tensor:
             """Given the likeliest symbol: by its share that is copied from a place, and attention by the rest."""
-            _, psi, places = self.split(made.readout)
-            likeliest = made.logits.max(1, keepdim=True)
+            _, psi, places = self.split(readout)
+            likeliest = logits.max(1, keepdim=True)
             copied = (psi - likeliest.values).exp() * (columns_of(places) == likeliest.indices)
             return copied + (1 - copied.sum(1, keepdim=True)).clamp_min(0) * alpha
 

@@ -81,19 +81,11 @@ NOWHERE = -1
 
 
 class Copyable(NamedTuple):
-    """What a decoder that copies remembers of B sentences.
-
-    keys: [B, J, D], values: [B, J, H], of each source place, for how well it copies it and for what it reads of it.
-    places: [B, J], the target word at each place: <unk> for words that the target's vocabulary lacks, or `NOWHERE`.
-    """
+    """What a decoder that copies computes once of each source place: keys [B, J, D], for how well it copies it; values
+    [B, J, H], what it reads of it."""
 
     keys: Tensor
     values: Tensor
-    places: Tensor
-
-    def places_of(self, rows: int) -> Tensor:
-        """[N, J], of N = B * K rows."""
-        return self.places.repeat_interleave(rows // len(self.places), dim=0)
 
 
 class Memory(NamedTuple):
@@ -101,8 +93,9 @@ class Memory(NamedTuple):
 
     keys: the score's own shape, [B, J, K]; None without attention. features: what each feature of the attention
     computes once. values: [B, J, H], what contexts are sums of; None: the annotations. words: the embedded source
-    words, where the lexical model reads them. copyable: where a decoder copies. One row a sentence; a memory never
-    moves with the beam.
+    words, where the lexical model reads them. copyable: where a decoder copies; places: [B, J], then, the target word
+    at each source place, <unk> for one that the target's vocabulary lacks, or `NOWHERE`. One row a sentence; a memory
+    never moves with the beam.
     """
 
     annotations: Tensor
@@ -115,6 +108,7 @@ class Memory(NamedTuple):
     values: Tensor | None = None
     words: Tensor | None = None
     copyable: Copyable | None = None
+    places: Tensor | None = None
 
     def on_source(self, alpha: Tensor) -> Tensor:
         """Weights over annotations as weights over source positions, which these may be already."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -21,16 +20,8 @@ Logits = Callable[[Tensor], Tensor]
 """Unnormalised scores [..., C] of readouts [..., R]."""
 
 
-class ReadOut(NamedTuple):
-    """What search has of N hypotheses: readout [N, R], its scores [N, C], and what these are too high by [N]."""
-
-    readout: Tensor
-    logits: Tensor
-    norm: Tensor
-
-
-Reads = Callable[[ReadOut, Tensor], Tensor]
-"""The weights [N, J] of source places, of what was read out with attention [N, J]."""
+Reads = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""The weights [N, J] of source places, of readouts [N, R], their scores [N, C] and attention [N, J]."""
 
 
 class OutputLayer(nn.Module, ABC):
@@ -57,7 +48,7 @@ class OutputLayer(nn.Module, ABC):
 
     def reads(self, rows: Int[Tensor, "C"] | None) -> Reads:
         """How much a step over the symbols `rows`, or all, has read of each source place: its attention, if no more."""
-        return lambda _, alpha: alpha
+        return lambda _readout, _logits, alpha: alpha
 
 
 class PlainLoss(OutputLayer):

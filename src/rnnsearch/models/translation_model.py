@@ -134,9 +134,8 @@ class TranslationModel(nn.Module):
         encoded: Encoded = self.encoder(x, source.mask, draws)
         annotations = dropout(encoded.annotations, self.dropout.annotations, draws)
         memory = self.decoder.remember(encoded._replace(annotations=annotations))
-        if self.same_words is not None and memory.copyable is not None:
-            places = self.same_words.of(source.ids, source.mask)
-            memory = memory._replace(copyable=memory.copyable._replace(places=places))
+        if self.same_words is not None:
+            memory = memory._replace(places=self.same_words.of(source.ids, source.mask))
         return memory if self.lexical is None else memory._replace(words=x)
 
     def start(self, memories: Memories, draws: Draws | None = None, steps: int = 0) -> State:
@@ -209,14 +208,12 @@ class TranslationModel(nn.Module):
     def _inputs(self, previous: Tensor, y_prev: Tensor, memory: Memory) -> Tensor:
         """What the decoder reads of the words before, and behind it, for one that copies, where they stand."""
         x = self.decoder.inputs(y_prev)
-        if memory.copyable is None:
-            return x
-        return CopyNet.places_of(x, is_at(previous, memory.copyable))
+        return x if memory.places is None else CopyNet.with_places(x, is_at(previous, memory.places))
 
     def _with_more(self, readout: Tensor, y_prev: Tensor, reading: Reading, memory: Memory) -> Tensor:
         """A readout, and behind it the switch of a model that points or the places of one that copies."""
-        if memory.copyable is not None:
-            return CopyOutput.behind(readout, reading.extras[PSI], memory.copyable)
+        if memory.places is not None:
+            return CopyOutput.behind(readout, reading.extras[PSI], memory.places)
         if self.switch is None:
             return readout
         return torch.cat([readout, self.switch(reading.state, reading.context, y_prev).to(readout.dtype)], dim=-1)

@@ -15,7 +15,7 @@ from rnnsearch.errors import RnnsearchError
 from rnnsearch.kernels.native import rows
 from rnnsearch.kernels.native.choice import search_kind
 from rnnsearch.kernels.native.packed import Kind, Packed, decoding, multiplies_bf16
-from rnnsearch.models.outputs import Logits, ReadOut, Reads
+from rnnsearch.models.outputs import Logits, Reads
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.search.hypothesis import Numbers, Scored
 from rnnsearch.search.scorer import Scorer, Sources, Step
@@ -57,8 +57,7 @@ class ModelScorer:
         readout, state, alpha = self._model.step(y, state, memory.encoded)
         logits = memory.logits(readout).float().contiguous()
         norm = rows.norms(logits) if rows.serves(logits) else logits.logsumexp(1)
-        made = ReadOut(readout, logits, norm)
-        alpha = {name: memory.reads(made, weights) for name, weights in alpha.items()}
+        alpha = {name: memory.reads(readout, logits, weights) for name, weights in alpha.items()}
         return Step(logits, state, alpha, norm)
 
 

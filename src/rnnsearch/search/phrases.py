@@ -16,6 +16,7 @@ from rnnsearch.search.columns import Columns
 from rnnsearch.search.hypothesis import Numbers, SentenceError
 from rnnsearch.search.scorer import Scorer, Sources, Step
 from rnnsearch.search.selection import best
+from rnnsearch.tensors import each
 from rnnsearch.text.vocabulary import EOS
 
 Phrase = tuple[int, ...]
@@ -135,7 +136,7 @@ class PhraseScorer:
 
     def step(self, memory: _Memory, state: PhraseState, y: Tensor) -> Step:
         step, table = self._scorer.step(memory.inner, state.inner, y), memory.table
-        sentences = memory.sentences.repeat_interleave(len(y) // len(memory.sentences))
+        sentences = each(memory.sentences, len(y))
         progress, length = table.advanced(state.progress, y, sentences), state.length + 1
         sizes = table.sizes[sentences]
         unmet = progress < sizes

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from rnnsearch.search.scorer import Scorer, Sources, Step
+from rnnsearch.tensors import each
 
 Rest = tuple[tuple[int, ...], ...]
 """For each byte of what is to be spelled, the symbols that may come when the bytes before it are. Empty: nothing."""
@@ -67,7 +68,7 @@ class SpellingScorer:
 
     def step(self, memory: _SpellingMemory, state: _SpellingState, y: Tensor) -> Step:
         step = self._scorer.step(memory.inner, state.inner, y)
-        sentences = memory.sentences.repeat_interleave(len(y) // len(memory.sentences))
+        sentences = each(memory.sentences, len(y))
         more = torch.where(state.spelled < 0, 1, self._sizes[y.clamp(max=len(self._sizes) - 1)])
         ends = self._ends[sentences]
         spelled = torch.minimum(state.spelled + more, ends)

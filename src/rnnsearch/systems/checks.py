@@ -56,6 +56,11 @@ def _idle(what: str, used: Mapping[str, bool]) -> list[str]:
     return [f"{path}: has no effect with {what}; remove it" for path, on in used.items() if on]
 
 
+def _against(what: str, used: Mapping[str, bool]) -> list[str]:
+    """A fault of each option that is used and does not go with something."""
+    return [f"{what} does not go with {other}; remove one" for other, on in used.items() if on]
+
+
 def _what(model: ModelConfig) -> str:
     return f"the {model.decoder.type} decoder"
 
@@ -170,7 +175,7 @@ def _contrast(config: RunConfig) -> list[str]:
     }
     if model.output.type != "softmax":
         given[f'model.output.type = "{model.output.type}"'] = True
-    return [f"objective.contrast: does not go with {other}; remove one" for other, on in given.items() if on]
+    return _against("objective.contrast:", given)
 
 
 def _inline_terms(config: RunConfig) -> list[str]:
@@ -181,7 +186,7 @@ def _inline_terms(config: RunConfig) -> list[str]:
         'text.type = "words", which has no symbols for the marks': config.text.type == "words",
         "objective.symmetry, which turns source and target about": config.objective.symmetry is not None,
     }
-    return [f"text.inline_terms: does not go with {other}; remove one" for other, on in given.items() if on]
+    return _against("text.inline_terms:", given)
 
 
 def _copying(model: ModelConfig) -> dict[str, bool]:
@@ -325,8 +330,7 @@ def _output(config: RunConfig) -> list[str]:
         "training.label_smoothing": config.training.label_smoothing > 0,
         f'model.tie = "{model.tie}"': model.tie != "none",
     }
-    what = f'model.output.type: "{kind.type}"'
-    faults = [f"{what} does not go with {other}; remove one" for other, on in given.items() if on]
+    faults = _against(f'model.output.type: "{kind.type}"', given)
     if isinstance(kind, AdaptiveOptions) and kind.factor ** len(kind.cutoffs) > model.decoder.readout_size:
         wanted = f"leave the last group a number of the readout's {model.decoder.readout_size}"
         faults.append(f"model.output.factor: must {wanted}; got {kind.factor:g} and {len(kind.cutoffs)} groups")
@@ -405,4 +409,4 @@ def _copies(config: RunConfig) -> list[str]:
         'model.attention.window = "wait-k"': model.attention is not None and model.attention.window.type == "wait-k",
         "objective.symmetry": config.objective.symmetry is not None,
     }
-    return [f"{_COPYNET}: does not go with {other}; remove one" for other, on in given.items() if on]
+    return _against(f"{_COPYNET}:", given)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -43,22 +43,19 @@ class Terms(Generic[Entry]):
                 spans.append((end - len(word), end))
         at = 0
         while at < len(words):
-            size = self._longest(tuple(words[at : at + self._sizes[0]])) if self._sizes else 0
-            if size:
-                yield Place(spans[at][0], spans[at + size - 1][1], self._of(tuple(words[at : at + size])))
-            at += max(size, 1)
+            size, entry = self._longest(words, at)
+            if entry is not None:
+                yield Place(spans[at][0], spans[at + size - 1][1], entry)
+            at += size
 
-    def _of(self, words: Words) -> Entry:
-        entry = self._entries.get(words)
-        return self._entries[tuple(map(str.lower, words))] if entry is None else entry
-
-    def _longest(self, words: Words) -> int:
-        """Of how many words the longest term is that these begin with; 0 for none."""
+    def _longest(self, words: Sequence[str], at: int) -> tuple[int, Entry | None]:
+        """The longest term that begins there, in words, and its entry; one word without, where there is none."""
         for size in self._sizes:
-            some = words[:size]
-            if len(some) == size and (some in self._entries or tuple(map(str.lower, some)) in self._entries):
-                return size
-        return 0
+            some = tuple(words[at : at + size])
+            entry = self._entries.get(some) or self._entries.get(tuple(map(str.lower, some)))
+            if entry is not None and len(some) == size:
+                return size, entry
+        return 1, None
 
 
 class Glossary(Terms[str]):

@@ -51,26 +51,31 @@ def restored(segmented: Segmented) -> Segmented:
     done = 0
     for found in _TERM.finditer(segmented.text):
         plain = segmented.text[done : found.start()]
-        places += [(len(text) + k, len(text) + k + 1) for k in range(len(plain))]
+        places += _each_at(len(text), plain)
         text += plain
         source, target = found.groups()
         added = source.startswith(" ") and not text
         source = source[added:]
         places += [(len(text), len(text))] * (1 + added)
         hidden |= {*range(len(places), len(places) + len(source))}
-        places += [(len(text) + k, len(text) + k + 1) for k in range(len(source))]
+        places += _each_at(len(text), source)
         begin, text = len(text) + source.startswith(" "), text + source
         places += [(len(text), len(text))] + [(begin, len(text))] * (1 + len(target)) + [(len(text), len(text))]
         done = found.end()
     if not done:
         return segmented
     rest = segmented.text[done:]
-    places += [(len(text) + k, len(text) + k + 1) for k in range(len(rest) + 1)]
+    places += [*_each_at(len(text), rest), (len(text + rest), len(text + rest))]  # the end, where a symbol may begin
     each = zip(segmented.ids, segmented.symbols, segmented.offsets, strict=True)
     read = [one for one in each if one[2][0] not in hidden]
     offsets = [(places[a][0], places[max(a, b - 1)][1] if b > a else places[a][0]) for *_, (a, b) in read]
     ids, symbols = [id for id, *_ in read], [symbol for _, symbol, _ in read]
     return replace(segmented, text=text + rest, ids=ids, symbols=symbols, offsets=offsets)
+
+
+def _each_at(begin: int, stretch: str) -> list[tuple[int, int]]:
+    """Where each character of a stretch of text lies that begins there."""
+    return [(place, place + 1) for place in range(begin, begin + len(stretch))]
 
 
 class InlineTerms:

@@ -20,7 +20,7 @@ from rnnsearch.config.decoders import (
 from rnnsearch.models.attention.attention import AttentionState
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders.decoder import Decoder, Reading, make_attention
-from rnnsearch.models.decoders.readouts import DeepOutput, Readout, StateOutput, TanhOutput
+from rnnsearch.models.decoders.readouts import DeepOutput, NewState, Readout, StateOutput, TanhOutput
 from rnnsearch.models.draws import Draws, sequence_mask
 from rnnsearch.models.encoders import Encoder
 from rnnsearch.models.linear import Linear
@@ -31,7 +31,7 @@ from rnnsearch.tensors import at_least_fp32
 class OneCell(Decoder):
     """s_i = f(s_{i-1}, E y_{i-1}, c), whose gates each add C c, under an output of s, E y_{i-1} and c."""
 
-    output: ClassVar[type[Readout]] = DeepOutput
+    output: ClassVar[type[Readout | NewState]] = DeepOutput
     """The layer that reads them."""
 
     starts_at_zero: ClassVar[bool] = False

@@ -20,7 +20,7 @@ from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoders import Encoder
 from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import NOWHERE, CellState, Copyable, Encoded, Memory
-from rnnsearch.tensors import at_least_fp32
+from rnnsearch.tensors import at_least_fp32, each
 
 PSI = "psi_c"
 """In a reading's extras: [N, J], the score of copying from each source place."""
@@ -42,7 +42,7 @@ class CopyNet(OneCell):
     s_t = f(s_{t-1}, [E y_{t-1}; zeta_t], c_t), whose gates each add C c_t;
     psi_g(v) = v^T W_o s_t (eq. 7);  psi_c(j) = tanh(h_j^T W_c) s_t (eq. 8), of the state AFTER the update.
 
-    `places_of` stands behind the inputs: at which places y_{t-1} is. s_0 = tanh(W_s summary).
+    `with_places` puts behind the inputs at which places y_{t-1} is. s_0 = tanh(W_s summary).
     """
 
     name = "copynet"
@@ -59,24 +59,22 @@ class CopyNet(OneCell):
     def remember(self, encoded: Encoded) -> Memory:
         h, origin = encoded.annotations, encoded.origin
         values = h if origin is None else h.gather(1, origin.position[..., None].expand(-1, -1, h.shape[-1]))
-        places = torch.full(values.shape[:2], NOWHERE, device=h.device)
-        return super().remember(encoded)._replace(copyable=Copyable(torch.tanh(self.copy(values)), values, places))
+        return super().remember(encoded)._replace(copyable=Copyable(torch.tanh(self.copy(values)), values))
 
     def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> CopyState:
         cell, keep = self.first(memory, draws)
         assert memory.copyable is not None
-        psi = cell.h.new_full(memory.copyable.places.shape, NEVER)
+        psi = cell.h.new_full(memory.copyable.keys.shape[:2], NEVER)
         return CopyState(cell, self.attention.start(memory, draws, steps), psi, keep)
 
     @staticmethod
-    def places_of(x: Float[Tensor, "*rows G"], at: Bool[Tensor, "*rows J"]) -> Float[Tensor, "*rows X"]:
+    def with_places(x: Float[Tensor, "*rows G"], at: Bool[Tensor, "*rows J"]) -> Float[Tensor, "*rows X"]:
         """The inputs, X = G + J numbers, with the places that the word before stands at behind them."""
         return torch.cat([x, at.to(x.dtype)], dim=-1)
 
     def step(self, x: Float[Tensor, "N X"], state: CopyState, memory: Memory) -> tuple[CopyState, Reading]:
-        copyable = memory.copyable
-        assert copyable is not None
-        J = copyable.places.shape[1]
+        copyable, J = memory.copyable, state.psi.shape[1]
+        assert copyable is not None and memory.places is not None
         x, at = x.split([x.shape[1] - J, J], dim=1)
         attended, attention = self.attention.step(state.cell.h, state.attention, memory)
         rho = state.psi.masked_fill(at == 0, NEVER).softmax(1) * at  # none, where it stands nowhere
@@ -84,7 +82,7 @@ class CopyNet(OneCell):
         gates = x + self.context(attended.context) + self.selective(zeta)
         cell = self.cell.step(gates, state.cell, state.keep)
         psi = at_least_fp32(by_sentence(cell.h, copyable.keys.transpose(1, 2)))
-        psi = psi.masked_fill(copyable.places_of(len(psi)) == NOWHERE, NEVER)
+        psi = psi.masked_fill(each(memory.places, len(psi)) == NOWHERE, NEVER)
         reading = Reading.of(cell.h, attended)._replace(extras={PSI: psi})
         return CopyState(cell, attention, psi, state.keep), reading
 

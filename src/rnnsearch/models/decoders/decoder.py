@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from rnnsearch.config import ModelConfig
 from rnnsearch.models.attention.attention import Attended, Attention
-from rnnsearch.models.decoders.readouts import Readout
+from rnnsearch.models.decoders.readouts import NewState, Readout
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoders import Encoder
 from rnnsearch.models.memory import Encoded, Memory
@@ -58,7 +58,7 @@ class Decoder(nn.Module, ABC):
     attends_before_reading: ClassVar[bool] = False
     """Whether attention at position i is asked by a state that has not read y_{i-1} yet."""
     attention: Attention
-    deep_output: Readout
+    deep_output: Readout | NewState
     twin: Callable[[Any, Tensor, State, Memory], Reading] | None = None
 
     def __init__(self, options: Any, model: ModelConfig, encoder: Encoder) -> None:

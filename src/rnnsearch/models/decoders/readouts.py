@@ -74,20 +74,17 @@ class StateOutput(TanhOutput):
         self.state = Unchanged(state)
 
 
-class NewState(Readout):
+class NewState(nn.Module):
     """t_i = s_i, and nothing else (Gu et al. 2016, eq. 7)."""
 
     def __init__(self, state: int, embedding: int, context: int, width: int) -> None:
         assert width == state
-        nn.Module.__init__(self)
+        super().__init__()
 
     def forward(
         self, state: Float[Tensor, "*rows D"], word: Float[Tensor, "*rows E"], context: Float[Tensor, "*rows H"]
     ) -> Float[Tensor, "*rows R"]:
         return state
-
-    def bent(self, hidden: Float[Tensor, "*rows W"]) -> Float[Tensor, "*rows R"]:
-        return hidden
 
 
 class Attentional(nn.Module):
