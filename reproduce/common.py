@@ -22,7 +22,7 @@ from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import FACTS, Prepared
 from rnnsearch.files import write_text
 from rnnsearch.text.alignments import SYMMETRISATIONS, Link, read_pharaoh, symmetrise
-from rnnsearch.text.vocabulary import EOS, PAD, UNK
+from rnnsearch.text.vocabulary import EOS, PAD
 from rnnsearch.training.progress import Screen
 from rnnsearch.training.run import check, train
 
@@ -132,7 +132,7 @@ def training_text(prepared: Prepared) -> Iterator[list[str]]:
             column = []
             for padded, own in zip(prepared.train.padded(name, rows), unknown, strict=True):
                 ids = [id for id in padded.tolist() if id not in (PAD, EOS)]
-                places = [place for place, id in enumerate(ids) if id == UNK]
+                places = [place for place, id in enumerate(ids) if id in tokenizer.unknown]
                 column.append(tokenizer.joined(ids, dict(zip(places, own, strict=True))).text)
             columns.append(column)
         yield from map(list, zip(*columns, strict=True))

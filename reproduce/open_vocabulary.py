@@ -39,6 +39,7 @@ HYBRID = {"preset": "hybrid-small"}
 MODELS: dict[str, dict[str, Any]] = {
     "words": WORDS,
     "characters in": WORDS | {"model": {"source_characters": {"type": "cnn"}}},
+    "PosUnk": {"preset": "posunk-small"},
     "pointer": WORDS | {"model": {"pointer": {}}},
     "CopyNet": {"preset": "copynet-small"},
     "hybrid": HYBRID,
@@ -49,6 +50,8 @@ ROWS: dict[str, tuple[str, str | None]] = {
     "words": ("words", "none"),
     "+ copied": ("words", "copy"),
     "+ dictionary": ("words", "dictionary"),
+    "PosUnk": ("PosUnk", None),
+    "PosUnk, + dictionary": ("PosUnk", "dictionary"),
     "pointer": ("pointer", None),
     "pointer, + dictionary": ("pointer", "dictionary"),
     "CopyNet": ("CopyNet", None),
@@ -96,7 +99,9 @@ def model_config(args: argparse.Namespace, name: str) -> RunConfig:
 
 def prepared_for(config: RunConfig, output: Path) -> Prepared:
     """The corpus, once for all models that cut text alike."""
-    return prepared_once(config, output / f"text-{config.text.type}")
+    annotation = config.text.annotation
+    cut = config.text.type if annotation is None else f"{config.text.type}-{annotation.type}"
+    return prepared_once(config, output / f"text-{cut}")
 
 
 def scored(args: argparse.Namespace, name: str) -> Result:

@@ -26,6 +26,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "configuration.md"
 BEGIN, END = "<!-- {} below: made by scripts/configuration_page.py -->", "<!-- {} above -->"
 MUST = "must be given"
 FAMILIES: dict[str, Mapping[str, Any]] = {
+    "annotation": config.annotations.ANNOTATIONS,
     "encoder": config.encoders.ENCODERS,
     "cell": names.CELLS,
     "composition": config.characters.SOURCE_CHARACTERS,
@@ -120,14 +121,15 @@ def about(table: type[Table], path: str) -> str:
 
 def row(table: type[Table], kinds: list[type[Table]], name: str, field: FieldInfo) -> list[str]:
     """The cells of one option."""
-    schema = next(kind for kind in [attention.Pieces, *kinds, table] if name in kind.model_fields).model_json_schema()
+    pieces = [attention.Pieces] if table is attention.AttentionConfig else []
+    schema = next(kind for kind in [*pieces, *kinds, table] if name in kind.model_fields).model_json_schema()
     having = [kind for kind in kinds if name in kind.model_fields]
     required = [kind for kind in having if kind.model_fields[name].is_required()]
     optional = [kind for kind in having if kind not in required]
     key = issubclass(table, Options) and name == table.key
     named = key or any(isinstance(mark, NameIn) for mark in field.metadata)
     users = users_of(required, optional) if 0 < len(having) < len(kinds) or (required and optional) else "all"
-    said = meaning([attention.Pieces, *having, table], name).replace("|", "\\|")
+    said = meaning([*pieces, *having, table], name).replace("|", "\\|")
     given = default(optional[0].model_fields[name] if optional else field)
     if key:
         own = (choice.default for choice in choices() if choice.default and choice.kinds[choice.default] in kinds)

@@ -32,7 +32,7 @@ from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.system import System
 from rnnsearch.text.alignments import Link, attention_of_symbols
 from rnnsearch.text.glossary import Glossary
-from rnnsearch.text.inline_terms import inlined, restored
+from rnnsearch.text.inline_terms import inlined
 from rnnsearch.text.marks import PROTECTED, MarkedText, Protected
 from rnnsearch.text.prefixes import Prefix, Prefixes
 from rnnsearch.text.spans import ALIGNED_BY, AlignedBy, Unit
@@ -123,6 +123,7 @@ class Translator:
         A default beam grows to `n_best`. Errors: RnnsearchError for a given one that is narrower.
         """
         search: SearchConfig = self.config.search
+        each = 1 if self.system.annotation is None else self.system.annotation.symbols_a_word
         if beam is not None and 1 <= beam < n_best:
             raise RnnsearchError(f"beam must be at least n_best ({n_best}); got {beam}")
         return SearchOptions(
@@ -130,10 +131,10 @@ class Translator:
             length_penalty=search.length_penalty if length_penalty is None else length_penalty,
             length_norm=search.length_norm,
             coverage_penalty=search.coverage_penalty,
-            max_ratio=search.max_ratio if max_length is None else 0.0,
-            max_extra=search.max_extra if max_length is None else max_length,
+            max_ratio=each * search.max_ratio if max_length is None else 0.0,
+            max_extra=each * (search.max_extra if max_length is None else max_length),
             n_best=n_best,
-            banned=frozenset({UNK}) if ban_unknown else frozenset(),
+            banned=self.target.unknown if ban_unknown else frozenset(),
         )
 
     @overload
@@ -184,7 +185,7 @@ class Translator:
         sentences, a prefix is of an empty sentence, or a term has a word that the model has no symbol for.
         """
         options = options or self.options()
-        sources = self._segmented(texts)
+        sources = self.system.read(texts)
         if terms is not None:
             if len(terms) != len(texts):
                 raise RnnsearchError(f"terms must be one list a sentence ({len(texts)}); got {len(terms)}")
@@ -246,15 +247,17 @@ class Translator:
     ) -> Segmented:
         """The text of a hypothesis, unknown words spelled or replaced but those that a prefix has given."""
         target = self.target.joined(hypothesis.ids, {**spelled, **known})
-        if self.unknown is None or hypothesis.weights is None:
+        if self.unknown is None:
             return target
-        read = self.config.objective.aligns_read_words
-        attention = attention_of_symbols(hypothesis.weights, len(hypothesis.ids), read)
-        return self.unknown.replace(source, target, attention, known, spelled)
+        attention, read, annotation = None, self.config.objective.aligns_read_words, self.system.annotation
+        if hypothesis.weights is not None:
+            attention = attention_of_symbols(hypothesis.weights, len(hypothesis.ids), read)
+        told = {} if annotation is None else annotation.places(target, source)
+        return self.unknown.replace(source, target, attention, known, spelled, told)
 
     def stream(self, text: str) -> Generator[str, None, Translation]:
         """Greedy translation of a sentence: the text so far after every symbol and, returned, the whole."""
-        source = self.source.segment([text])[0]
+        source = self.system.read([text])[0]
         if not source.ids:
             return self._translations([source], [self.target.joined([])], [EMPTY])[0]
         scorer = self.search.scorer
@@ -272,9 +275,9 @@ class Translator:
 
     def likeliest(self, text: str, begin: str, symbols: Sequence[int], count: int) -> list[int]:
         """The `count` likeliest of these symbols to go on with in a translation that begins so, the best first."""
-        head = self.target.ids([begin.removesuffix(" ")])[0] if begin.strip() else []
-        scorer = self.search.scorer
-        sources = self.system.sources([self.source.segment([text])[0].spelled], scorer.device)
+        read, scorer = self.system.read([text]), self.search.scorer
+        head = self.system.written([begin.removesuffix(" ")], read, self.aligner)[0].ids if begin.strip() else []
+        sources = self.system.sources([read[0].spelled], scorer.device)
         return following(scorer, sources, head, symbols, count, self.candidates)
 
     def with_terms(self, text: str, glossary: Glossary) -> str:
@@ -285,11 +288,6 @@ class Translator:
         if not self.reads_terms:
             raise ModelError("terms inline need a model trained with text.inline_terms; this one was not")
         return inlined(text, glossary.places(text))
-
-    def _segmented(self, texts: Sequence[str]) -> list[Segmented]:
-        """Source texts as the model reads them; terms inline are no part of their texts."""
-        found = self.source.segment(texts)
-        return [restored(one) for one in found] if self.reads_terms else found
 
     def _phrases(self, terms: Sequence[Sequence[str]], options: SearchOptions) -> tuple[tuple[Phrase, ...], ...]:
         if options.beam == 1:
@@ -307,7 +305,9 @@ class Translator:
 
     @cached_property
     def _prefixes(self) -> Prefixes:
-        return Prefixes(self.target)
+        # What a model spells by itself may lack the space.
+        copied = self.target.type == "words" and not self.system.can("spell")
+        return Prefixes(self.target, self.target.unknown if copied else ())
 
     def _read_prefixes(self, sources: Sequence[Segmented], prefixes: Sequence[str] | None) -> list[Prefix] | None:
         if prefixes is None:
@@ -317,7 +317,17 @@ class Translator:
         for number, (source, prefix) in enumerate(zip(sources, prefixes, strict=True)):
             if prefix and not source.text:
                 raise RnnsearchError(f'the prefix of empty sentence {number} (from 0) must be empty; got "{prefix}"')
-        return [self._prefixes.read(prefix) for prefix in prefixes]
+        begins = [self._prefixes.read(prefix) for prefix in prefixes]
+        if self.system.annotation is None:
+            return begins
+        each, whole = self.system.annotation.symbols_a_word, self.system.written(prefixes, sources, self.aligner)
+        return [
+            begin._replace(
+                ids=tuple(text.ids[: each * len(begin.ids)]),
+                unknown={each * place: word for place, word in begin.unknown.items()},
+            )
+            for begin, text in zip(begins, whole, strict=True)
+        ]
 
     def align(
         self, sources: Sequence[str], targets: Sequence[str], unit: Unit = "words", by: AlignedBy | None = None
@@ -341,7 +351,8 @@ class Translator:
         """
         if by is not None:
             self.require_alignments(by)
-        source_side, target_side = self.source.segment(sources), self.target.segment(targets)
+        source_side = self.system.read(sources)
+        target_side = self.system.written(targets, source_side, self.aligner)
         hypotheses = forced_all(
             self.system.plain(),
             [s.spelled for s in source_side],
@@ -357,7 +368,7 @@ class Translator:
 
     def states(self, texts: Sequence[str]) -> Matrix:
         """[sentences, S]: the last states of the encoder's top layer, both directions' side by side."""
-        ids, size = [s.spelled for s in self.source.segment(texts)], self.config.search.batch_sentences
+        ids, size = [s.spelled for s in self.system.read(texts)], self.config.search.batch_sentences
         return np.concatenate(
             [self.system.states(ids[begin : begin + size]) for begin in range(0, max(1, len(ids)), size)]
         )
@@ -426,5 +437,6 @@ def load(
         raise ConfigError(faults)
     lists = None
     if search.candidates > 0:
-        lists = read_candidates(Path(folder), search.candidates, len(system.source), len(system.target))
+        sizes, marks = (len(system.source), len(system.target)), list(system.target.marks.values())
+        lists = read_candidates(Path(folder), search.candidates, *sizes, marks)
     return Translator(replace(system, config=config), unknown_words(config), lists, Aligner.find(Path(folder)))

@@ -143,7 +143,7 @@ class AlignedPairs:
     @cached_property
     def tokens(self) -> list[tuple[Link, ...]]:
         """Of tokens."""
-        return self._found([Pair(s.text, t.text, s.offsets, t.offsets) for s, t in self._pairs])
+        return self._found([Pair.of_symbols(source, target) for source, target in self._pairs])
 
     def _found(self, pairs: list[Pair]) -> list[tuple[Link, ...]]:
         return [tuple(sorted(links)) for links in self._aligner.links(pairs)]

@@ -85,7 +85,7 @@ class LanguageSystem(System[LanguageModel]):
         return NextSymbol()
 
     def validation(
-        self, rows: Sequence[Row], gold: Any, device: torch.device, processes: Processes
+        self, rows: Sequence[Row], gold: Any, device: torch.device, processes: Processes, aligner: Any = None
     ) -> Validation[LanguageModel]:
         ids = self.target.ids([row.texts[0] for row in rows])
         batch = make_batch([(each,) for each in ids], range(len(ids)), self.direction)

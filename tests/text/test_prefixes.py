@@ -71,3 +71,9 @@ def test_nothing_asks_for_nothing_and_no_text_is_refused(tokenizer):
     assert Prefixes(tokenizer).read("") == ("", (), (), {})
     with pytest.raises(DataError, match="must be valid Unicode"):
         Prefixes(tokenizer).read("a \ud800")
+
+
+def test_after_a_space_may_come_what_stands_for_any_word(words):
+    told = Prefixes(words, {UNK}).read("Ein Mann ")
+    assert told.rest[-1][-1] == UNK and UNK not in Prefixes(words).read("Ein Mann ").rest[-1]
+    assert all(UNK not in some for some in Prefixes(words, {UNK}).read("Ein Mann s").rest)

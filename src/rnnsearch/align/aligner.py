@@ -26,7 +26,7 @@ from rnnsearch.metrics.alignment_error import alignment_error
 from rnnsearch.text.alignments import Link, Links
 from rnnsearch.text.spans import spoken_spans
 from rnnsearch.text.subwords import bpe_from_counts
-from rnnsearch.text.tokenizer import Tokenizer
+from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.text.words import count_chunks
 from rnnsearch.weights import read_weights, save_weights
 
@@ -70,6 +70,11 @@ class Pair(NamedTuple):
     def of_words(cls, source: str, target: str) -> Pair:
         """The units are words, without the punctuation around them: a full stop says nothing of the word before it."""
         return cls(source, target, spoken_spans(source), spoken_spans(target))
+
+    @classmethod
+    def of_symbols(cls, source: Segmented, target: Segmented) -> Pair:
+        """The units are the symbols of a segmentation."""
+        return cls(source.text, target.text, source.offsets, target.offsets)
 
     @property
     def empty(self) -> bool:

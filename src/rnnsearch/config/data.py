@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from rnnsearch.config.annotations import ANNOTATIONS, AnnotationConfig
+from rnnsearch.config.choice import OneOf
 from rnnsearch.config.table import MOST, Count, Language, Languages, Size, Table
 
 
@@ -162,6 +164,7 @@ class TextConfig(Table):
     segmentation with its probability to the power of this alpha (the paper: 0.1 for small corpora, 0.2 to 0.5 for
     others). Dev and test sets, and what is translated, have the most probable one. Only with `unigram`."""
     inline_terms: InlineTermsConfig | None = None
+    annotation: Annotated[AnnotationConfig, OneOf("annotation", ANNOTATIONS)] | None = None
 
     @model_validator(mode="after")
     def _one_vocabulary(self) -> TextConfig:
@@ -170,6 +173,8 @@ class TextConfig(Table):
         if self.joint and self.types[0] != self.types[1]:
             got = " and ".join(self.types)
             raise ValueError(f"`joint` needs one `type` for both languages; got {got} (`target_type`)")
+        if self.annotation is not None and set(self.types) != {"words"}:
+            raise ValueError(f'`annotation` needs `type = "words"` on both sides; got {" and ".join(self.types)}')
         return self
 
     def drawn_by(self, type: TextType) -> str | None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import PrivateAttr
+from pydantic import PrivateAttr, model_validator
 
+from rnnsearch.config.choice import raise_faults
 from rnnsearch.config.data import DataConfig, TextConfig
+from rnnsearch.config.faults import fault
 from rnnsearch.config.model import ModelConfig
 from rnnsearch.config.objective import ObjectiveConfig
 from rnnsearch.config.search import SearchConfig
@@ -29,6 +31,13 @@ class RunConfig(Table):
     training: TrainingConfig
     search: SearchConfig = SearchConfig()
     _base: Path = PrivateAttr(default=Path())
+
+    @model_validator(mode="after")
+    def _annotates(self) -> RunConfig:
+        if self.text.annotation is not None and not (self.data.aligner and len(self.data.sides) == 2):
+            needs = "needs the aligner of one source and one target (data.aligner = true)"
+            raise_faults([fault(("text", "annotation"), needs)])
+        return self
 
     @property
     def copies_words(self) -> bool:

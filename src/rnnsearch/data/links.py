@@ -62,7 +62,7 @@ def _kept_words(text: str) -> range:
     return range(sum(end <= first for _, end in spans), sum(start < last for start, _ in spans))
 
 
-def links_of_rows(sources: Sequence[Segmented], targets: Sequence[Segmented], lines: Sequence[str]) -> Ragged:
+def links_of_rows(sources: Sequence[Segmented], targets: Sequence[Segmented], lines: Sequence[str]) -> list[set[Link]]:
     """The symbol links of pairs; `lines` are word links in the Pharaoh format."""
     pairs = zip(sources, targets, lines, strict=True)
-    return ragged_links(symbol_links(parse_pharaoh(line, "links"), source, target) for source, target, line in pairs)
+    return [symbol_links(parse_pharaoh(line, "links"), source, target) for source, target, line in pairs]

@@ -17,16 +17,17 @@ import numpy as np
 import numpy.typing as npt
 
 from rnnsearch.align.aligner import Aligner, Pair
-from rnnsearch.config import CleaningConfig
+from rnnsearch.config import CleaningConfig, TextConfig
 from rnnsearch.data.cleaning import Tally, fault, row_key
 from rnnsearch.data.corpus import Chunk, Row, read_chunks
-from rnnsearch.data.links import LINK_TYPE, links_of_rows, of_stripped
+from rnnsearch.data.links import LINK_TYPE, links_of_rows, of_stripped, ragged_links
 from rnnsearch.data.partitions import HELD_OUT, PARTS, TRAIN, Part, Parts, key_fields, split_key
 from rnnsearch.data.spelling import codes
 from rnnsearch.data.workers import Pool
-from rnnsearch.text.alignments import format_pharaoh
+from rnnsearch.text.alignments import Link, format_pharaoh
+from rnnsearch.text.annotation import annotation
 from rnnsearch.text.stretches import StretchIds
-from rnnsearch.text.tokenizer import Tokenizer
+from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.text.vocabulary import UNK
 from rnnsearch.text.words import count_chunks
 
@@ -225,32 +226,76 @@ class SavedTokenizer(NamedTuple):
     fingerprint: str
 
 
+class Linking(NamedTuple):
+    """What links between the two sides are for."""
+
+    aligner: Path
+    """The saved aligner that finds them where the text has none."""
+    kept: bool
+    """Whether they are kept beside the ids."""
+    text: TextConfig
+    """Whether and how rows are annotated by them."""
+
+
 def encode(
-    span: Span, parts: Parts, tokenizers: tuple[SavedTokenizer, ...], guide: Path | None
-) -> tuple[list[tuple[bytes, npt.NDArray[np.uint64]]], list[int]]:
-    """Segment a chunk's training rows by the sides' saved tokenizers: the symbols of each side, then links (the text's
-    own or, where it has none, those of the saved aligner `guide`), as the values and how many each row has; and the
-    unknown symbols of each side. Between symbols and links stand the unknown words of sides that have words, see
-    `spelling.codes`."""
+    span: Span, parts: Parts, tokenizers: tuple[SavedTokenizer, ...], linking: Linking
+) -> tuple[list[tuple[bytes, npt.NDArray[np.uint64]]], list[tuple[int, int]]]:
+    """Segment a chunk's training rows by the sides' saved tokenizers: the symbols of each side, then links, where they
+    are kept, as the values and how many each row has; and of each side's text the unknown symbols, and all of them.
+    Between symbols and links stand the unknown words of sides that have words, see `spelling.codes`."""
     texts = [list(compress(span.column(number), parts == TRAIN)) for number in range(len(span.paths))]
     columns, spelled, unknown = [], [], []
     for column, saved in zip(texts, tokenizers, strict=False):
         flat, sizes = _stretches(saved).ids(column)
         tokenizer = _loaded(saved)
         columns.append((flat.astype(id_type(tokenizer)).tobytes(), sizes.astype(np.uint64)))
-        unknown.append(int(np.count_nonzero(flat == UNK)))
+        unknown.append((int(np.count_nonzero(flat == UNK)), len(flat)))
         if tokenizer.type == "words":
             having = np.repeat(np.arange(len(sizes)), sizes)[flat == UNK]
             values, lengths = codes(_unknown_words(tokenizer, column, set(having.tolist())))
             spelled.append((values.tobytes(), lengths))
     columns += spelled
-    lines = texts[-1] if len(texts) > len(tokenizers) else None if guide is None else _aligned(guide, *texts)
-    if lines is not None:
-        source, target = (_loaded(saved).segment(column) for column, saved in zip(texts, tokenizers, strict=False))
-        links = links_of_rows(source, target, lines)
-        counts = links.lengths(np.arange(len(links))).astype(np.uint64)
-        columns.append((links.flat.astype(LINK_TYPE).tobytes(), counts))
+    if linking.kept or linking.text.annotation is not None:
+        rows = _linked(texts, tokenizers, linking)
+        if linking.text.annotation is not None:
+            columns[:2] = map(_ids, (rows.sources, rows.targets), map(_loaded, tokenizers))
+        if linking.kept:
+            links = ragged_links(rows.links)
+            counts = links.lengths(np.arange(len(links))).astype(np.uint64)
+            columns.append((links.flat.astype(LINK_TYPE).tobytes(), counts))
     return columns, unknown
+
+
+def _ids(rows: list[Segmented], tokenizer: Tokenizer) -> tuple[bytes, npt.NDArray[np.uint64]]:
+    flat = np.fromiter((id for row in rows for id in row.ids), dtype=id_type(tokenizer))
+    return flat.tobytes(), np.fromiter((len(row.ids) for row in rows), dtype=np.uint64)
+
+
+class _Linked(NamedTuple):
+    """Rows as a model reads and writes them, and the links of their symbols."""
+
+    sources: list[Segmented]
+    targets: list[Segmented]
+    links: list[set[Link]]
+
+
+def _linked(texts: list[list[str]], tokenizers: tuple[SavedTokenizer, ...], linking: Linking) -> _Linked:
+    """The rows of a source and a target, annotated where that is asked for."""
+    sides = [_loaded(saved) for saved in tokenizers]
+    sources, targets = (side.segment(column) for side, column in zip(sides, texts, strict=False))
+    lines = texts[-1] if len(texts) > len(sides) else None
+    if lines is None and linking.kept:
+        lines = _aligned(linking.aligner, *texts)
+    if lines is not None:
+        links = links_of_rows(sources, targets, lines)
+    else:
+        links = Aligner.load(linking.aligner).links(list(map(Pair.of_symbols, sources, targets)))
+    annotated = annotation(linking.text, *sides)
+    if annotated is None:
+        return _Linked(sources, targets, links)
+    sources = [annotated.source(text) for text in sources]
+    targets = [annotated.target(*row) for row in zip(targets, links, sources, strict=True)]
+    return _Linked(sources, targets, [{(j, annotated.symbols_a_word * i) for j, i in own} for own in links])
 
 
 def _unknown_words(tokenizer: Tokenizer, texts: list[str], having: set[int]) -> list[list[str]]:

@@ -40,7 +40,18 @@ from rnnsearch.data.partitions import (
     split,
     split_documents,
 )
-from rnnsearch.data.passes import Cells, CleanedText, KeyTable, Rules, SavedTokenizer, Sentences, count, encode, id_type
+from rnnsearch.data.passes import (
+    Cells,
+    CleanedText,
+    KeyTable,
+    Linking,
+    Rules,
+    SavedTokenizer,
+    Sentences,
+    count,
+    encode,
+    id_type,
+)
 from rnnsearch.data.prepared import (
     DOCUMENT_TYPE,
     DOCUMENTS,
@@ -58,6 +69,7 @@ from rnnsearch.data.workers import Pool, cores
 from rnnsearch.errors import ConfigError, DataError, did_you_mean
 from rnnsearch.files import atomic_folder
 from rnnsearch.text.alignments import format_pharaoh, parse_pharaoh
+from rnnsearch.text.annotation import annotated_symbols
 from rnnsearch.text.subwords import LARGEST, bpe_from_counts, characters_from_counts, fitting_size, without_rare
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.unigram import require_learner, unigram_from_counts
@@ -178,12 +190,12 @@ def _write(config: RunConfig, source: _Source, folder: Path, pool: Pool) -> dict
             raise DataError("no training pair is left beside dev and test (lower data.dev_size and data.test_size)")
         tokenizers = _tokenizers(config.text, dict(zip(data.sides, stretches, strict=True)), folder)
         write_counts(folder / COUNTS, count_words_in(stretches[-1]))
-        learned = None
         if data.aligner and len(data.sides) == 2:
-            learned = folder / aligner.FOLDER
-            _learn_aligner(cleaned, parts, rows, (given | split_off).get("dev"), pool).save(learned)
-        guide = learned if data.alignments == "aligner" else None
-        facts = _write_ids(cleaned, parts, tokenizers, guide, folder, pool)
+            learned = _learn_aligner(cleaned, parts, rows, (given | split_off).get("dev"), pool)
+            learned.save(folder / aligner.FOLDER)
+        aligned = cleaned.aligned or data.alignments == "aligner"
+        linking = Linking(folder / aligner.FOLDER, aligned, config.text)
+        facts = _write_ids(cleaned, parts, tokenizers, linking, folder, pool)
         if documents:
             _write_documents(keys[["document", "place"]][parts == TRAIN], folder / DOCUMENTS)
     report = json.dumps(tally.report(), ensure_ascii=False, indent=1)
@@ -200,7 +212,7 @@ def _write(config: RunConfig, source: _Source, folder: Path, pool: Pool) -> dict
         "sides": list(data.sides),
         **source.facts,
         "sha256": digest,
-        "aligned": cleaned.aligned or guide is not None,
+        "aligned": aligned,
         "documents": documents,
         "pairs": rows,
         **{part: len(held_out[part].rows) if part in held_out else 0 for part in HELD_OUT},
@@ -325,7 +337,7 @@ class _HeldOut:
 
 def _tokenizers(config: TextConfig, stretches: dict[str, Counter[str]], folder: Path) -> dict[str, Tokenizer]:
     """The sides' tokenizers, saved; the last is the target's."""
-    fitting = fitting_size([*stretches.values()])
+    fitting, (*sources, target) = fitting_size([*stretches.values()]), stretches
 
     def made(kind: TextType, counts: Counter[str], given: int | None) -> Tokenizer:
         usual = fitting if kind in ("bpe", "unigram") else LARGEST
@@ -338,27 +350,30 @@ def _tokenizers(config: TextConfig, stretches: dict[str, Counter[str]], folder: 
         if least := config.side_min_count:
             tokenizers = {side: without_rare(joint, counts, least) for side, counts in stretches.items()}
     else:
-        *sources, target = stretches
         tokenizers = {side: made(of_sources, stretches[side], config.vocabulary) for side in sources}
         tokenizers[target] = made(of_target, stretches[target], config.target_vocabulary or config.vocabulary)
+    for sides, added in zip((sources, [target]), annotated_symbols(config), strict=True):
+        tokenizers |= {side: tokenizers[side].with_marks(added) for side in sides if added}
     for side, tokenizer in tokenizers.items():
         tokenizer.save(folder / prepared_tokenizer(side))
     return tokenizers
 
 
 def _write_ids(
-    cleaned: CleanedText, parts: Parts, tokenizers: dict[str, Tokenizer], guide: Path | None, folder: Path, pool: Pool
+    cleaned: CleanedText, parts: Parts, tokenizers: dict[str, Tokenizer], linking: Linking, folder: Path, pool: Pool
 ) -> dict[str, Any]:
-    """Segment the training text into the files of ids and links, these by the aligner `guide` where the text has none;
-    returns the facts about them."""
-    aligned = cleaned.aligned or guide is not None
+    """Segment the training text into the files of ids and links; returns the facts about them."""
     saved = tuple(SavedTokenizer(folder / prepared_tokenizer(side), t.fingerprint()) for side, t in tokenizers.items())
     spelled = [side for side, tokenizer in tokenizers.items() if tokenizer.type == "words"]
-    names = [*(f"train.{side}.ids" for side in tokenizers), *map(unknown_words, spelled), *["train.links"] * aligned]
-    unknown, lacking = np.zeros((2, len(tokenizers)), dtype=np.int64)
+    names = [
+        *(f"train.{side}.ids" for side in tokenizers),
+        *map(unknown_words, spelled),
+        *["train.links"] * linking.kept,
+    ]
+    unknown, lacking = np.zeros((len(tokenizers), 2), dtype=np.int64), np.zeros(len(tokenizers), dtype=np.int64)
     with ExitStack() as stack:
         files = [stack.enter_context(RaggedFile(folder / name)) for name in names]
-        for columns, more in pool.map(encode, ((span, own, saved, guide) for span, own in cleaned.spans(parts))):
+        for columns, more in pool.map(encode, ((span, own, saved, linking) for span, own in cleaned.spans(parts))):
             for file, (values, lengths) in zip(files, columns, strict=True):
                 file.add(values, lengths)
             unknown += more
@@ -366,11 +381,11 @@ def _write_ids(
     facts: dict[str, Any] = {
         "dtypes": {side: id_type(tokenizer).str for side, tokenizer in tokenizers.items()},
         "symbols": {side: file.total for side, file in zip(tokenizers, files, strict=False)},
-        "unknown": {s: int(n) / max(f.total, 1) for s, f, n in zip(tokenizers, files, unknown, strict=False)},
+        "unknown": {side: n / max(total, 1) for side, (n, total) in zip(tokenizers, unknown.tolist(), strict=True)},
         "lacking": dict(zip(tokenizers, lacking.tolist(), strict=True)),
         "spelled": spelled,
     }
-    return facts | ({"links": files[-1].total} if aligned else {})
+    return facts | ({"links": files[-1].total} if linking.kept else {})
 
 
 def _learn_aligner(cleaned: CleanedText, parts: Parts, rows: int, dev: _HeldOut | None, pool: Pool) -> Aligner:

@@ -34,16 +34,20 @@ Table = NDArray[np.int64]
 class Candidates:
     """Lists of the `count` likeliest translations of each source symbol of a batch.
 
-    translations: [source vocabulary, `KEPT`], the likeliest first, -1 for none; frequent: the symbols of every list.
+    translations: [source vocabulary, `KEPT`], the likeliest first, -1 for none; frequent: the symbols of every list,
+    beside the special ones and `marks`, which no text has.
     """
 
-    def __init__(self, translations: Tensor, frequent: Tensor, count: int, symbols: int) -> None:
+    def __init__(
+        self, translations: Tensor, frequent: Tensor, count: int, symbols: int, marks: Sequence[int] = ()
+    ) -> None:
         translations = translations[:, :count].long()
         # -1 becomes EOS, which is in every list.
         self._translations = translations.where(translations >= 0, EOS)
         self._always = torch.zeros(symbols, dtype=torch.bool)
         self._always[frequent.long()] = True
         self._always[: len(SPECIALS)] = True
+        self._always[list(marks)] = True
 
     def __call__(self, sources: Sources) -> Int[Tensor, "C"]:
         """The symbols for a batch (a `ColumnChooser`), in rising order; EOS is among them."""
@@ -104,7 +108,7 @@ def save(folder: Path, tables: dict[str, Tensor]) -> None:
     save_weights(folder / FILE, tables)
 
 
-def read(folder: Path, count: int, source: int, target: int) -> Candidates:
+def read(folder: Path, count: int, source: int, target: int, marks: Sequence[int] = ()) -> Candidates:
     """The lists of a model folder with `count` translations a source symbol. Errors: ModelError where it has none, or
     those of other vocabularies."""
     path = folder / FILE
@@ -121,4 +125,4 @@ def read(folder: Path, count: int, source: int, target: int) -> Candidates:
         fits = False
     if not fits:
         raise ModelError(f"{path}: must be of this model's vocabularies; make it again with `rnnsearch candidates`")
-    return Candidates(translations, frequent, count, target)
+    return Candidates(translations, frequent, count, target, marks)

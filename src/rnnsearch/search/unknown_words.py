@@ -1,4 +1,5 @@
-"""Replacing `<unk>` in a translation by the source word that it attends to most, or by its entry in a dictionary.
+"""Replacing `<unk>` in a translation by the source word that it attends to most, or that it says it stands for, or by
+its entry in a dictionary.
 
 After Luong et al. 2015, "Addressing the Rare Word Problem"; by attention as in Jean et al. 2015 (section 3.3) and in
 Luong, Pham & Manning 2015 (section 4.1).
@@ -7,6 +8,7 @@ Luong, Pham & Manning 2015 (section 4.1).
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from rnnsearch.config import RunConfig
 from rnnsearch.data.corpus import read_lines
 from rnnsearch.errors import DataError
 from rnnsearch.text.tokenizer import ReplacedBy, Replacement, Segmented
-from rnnsearch.text.vocabulary import UNK
+from rnnsearch.text.vocabulary import is_unknown
 
 DICTIONARY = "dictionary.tsv"
 """The dictionary's name in a model folder."""
@@ -32,27 +34,31 @@ class UnknownWords:
         self,
         source: Segmented,
         target: Segmented,
-        attention: NDArray[np.floating[Any]],
+        attention: NDArray[np.floating[Any]] | None,
         kept: Collection[int] = (),
         spelled: Collection[int] = (),
+        told: Mapping[int, int] = MappingProxyType({}),
     ) -> Segmented:
         """`target` with other text at its unknown symbols; its symbols and their number stay. `kept`: the places of
         those that stay as they are; `spelled`: of those that a model has spelled, for which a dictionary's entry alone
-        is put.
+        is put. `told`: the source symbols of those for which the model says one.
 
-        `attention` is [target symbols or more, source symbols or more]. The source's own symbols are copied as they
-        stand in its text, unknown or not; its end is never. An `<unk>` of a source without any symbol stays.
+        `attention` is [target symbols or more, source symbols or more], if the model has any. The source's own symbols
+        are copied as they stand in its text, unknown or not; its end is never. An `<unk>` stays where nothing tells its
+        source, or that has no symbol.
         """
         real = np.array([end > start for start, end in source.offsets], dtype=bool)
-        if UNK not in target.ids or not real.any():
+        if not any(map(is_unknown, target.symbols)) or not real.any():
             return target
         text, offsets, done, replaced = "", [], 0, list[Replacement]()
-        for i, (id, (start, end)) in enumerate(zip(target.ids, target.offsets, strict=True)):
+        for i, (symbol, (start, end)) in enumerate(zip(target.symbols, target.offsets, strict=True)):
             text += target.text[done:start]
             done = max(done, end)
             begin = len(text)
-            if id == UNK and i not in kept:
+            j = told.get(i)
+            if is_unknown(symbol) and attention is not None and (j is None or not real[j]):
                 j = int(np.where(real, attention[i, : len(real)], -np.inf).argmax())
+            if is_unknown(symbol) and i not in kept and j is not None and real[j]:
                 copied = source.text[slice(*source.offsets[j])]
                 found = self.entry(copied)
                 text += found or (target.text[start:end] if i in spelled else copied)
@@ -69,12 +75,12 @@ class UnknownWords:
 
 
 def unknown_words(config: RunConfig) -> UnknownWords | None:
-    """What `[search]` asks for, or a model that spells or copies needs; None where `<unk>` is to stay.
+    """What `[search]` asks for, or a model that spells, copies or says what to copy needs; None where `<unk>` stays.
 
     Errors: DataError for an unfit dictionary.
     """
-    writes = config.model.target_characters is not None or config.copies_words
-    if config.search.replace_unknown == "none" and not writes:
+    told = config.copies_words or config.text.annotation is not None
+    if config.search.replace_unknown == "none" and not told and config.model.target_characters is None:
         return None
     path = config.search.dictionary
     return UnknownWords(None if path is None else read_dictionary(config.base / path))

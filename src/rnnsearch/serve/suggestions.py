@@ -12,7 +12,6 @@ from rnnsearch.errors import RnnsearchError
 from rnnsearch.serve.registry import Served
 from rnnsearch.serve.schemas import OtherWord
 from rnnsearch.text.spans import word_spans
-from rnnsearch.text.vocabulary import SPECIALS
 from rnnsearch.translate import Translator
 from rnnsearch.translation import Translation, one_line
 
@@ -43,8 +42,8 @@ def alternatives(translator: Translator, source: str, target: str, word: int, n_
 def _word_begins(translator: Translator) -> dict[int, str]:
     """What each symbol that can begin a word begins it with."""
     texts = (spelling.decode(errors="ignore") for spelling in translator.target.spellings())
-    begins = {id: text[1:] for id, text in enumerate(texts) if id >= len(SPECIALS) and text.startswith(" ")}
-    return {id: text for id, text in begins.items() if text}
+    begins = {id: text[1:] for id, text in enumerate(texts) if text.startswith(" ")}
+    return {id: text for id, text in begins.items() if text and id not in translator.target.unknown}
 
 
 def _different(translations: list[Translation], present: str, word: int) -> list[OtherWord]:

@@ -40,6 +40,7 @@ def check(config: RunConfig) -> list[str]:
         *_partition(config),
         *_contrast(config),
         *_inline_terms(config),
+        *_annotation(config),
         *check_unknown(config),
     ]
 
@@ -189,6 +190,21 @@ def _inline_terms(config: RunConfig) -> list[str]:
     return _against("text.inline_terms:", given)
 
 
+def _annotation(config: RunConfig) -> list[str]:
+    """Words that say where they come from are not copied or spelled as well."""
+    model, told = config.model, config.text.annotation
+    if told is None:
+        return []
+    given = {
+        **_copying(model),
+        "model.target_characters": model.target_characters is not None,
+        "objective.symmetry, which turns source and target about": config.objective.symmetry is not None,
+    }
+    if told.type == "copyable":
+        given["model.source_characters"] = model.source_characters is not None
+    return _against("text.annotation:", given)
+
+
 def _copying(model: ModelConfig) -> dict[str, bool]:
     """What copies from the source, by its path, and whether it is there."""
     return {"model.pointer": model.pointer is not None, _COPYNET: model.decoder.copies}
@@ -210,7 +226,8 @@ def check_unknown(config: RunConfig) -> list[str]:
     if kind != "none":
         other = next((kind for kind in config.text.types if kind != "words"), "words")
         subwords = f'text.type = "{other}", whose vocabulary has a symbol for every text'
-        faults += _unseeing(config.model, {path: True})
+        if config.text.annotation is None:
+            faults += _unseeing(config.model, {path: True})
         faults += _idle(subwords, {path: other != "words"})
     if kind == "copy":
         faults += _idle("a model that spells unknown words", {path: config.model.target_characters is not None})

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import SearchConfig
 from rnnsearch.data.batches import make_batch
 from rnnsearch.data.corpus import Row
@@ -32,14 +33,17 @@ Found = TypeVar("Found")
 class DevSet:
     """Sentence pairs, segmented once, sorted by length, and shared out among processes."""
 
-    def __init__(self, pairs: Sequence[Row], system: System[Any], processes: Processes) -> None:
+    def __init__(
+        self, pairs: Sequence[Row], system: System[Any], processes: Processes, aligner: Aligner | None = None
+    ) -> None:
+        """aligner: what annotates them, if the system's text is annotated."""
         self.pairs = pairs
         self.system = system
-        self.source = system.source
         self.target = system.target
         self.processes = processes
-        self.source_ids = [s.spelled for s in self.source.segment([pair.source for pair in pairs])]
-        self.target_ids = [t.spelled for t in self.target.segment([pair.target for pair in pairs])]
+        self.sources = system.read([pair.source for pair in pairs])
+        self.targets = system.written([pair.target for pair in pairs], self.sources, aligner)
+        self.source_ids, self.target_ids = ([s.spelled for s in side] for side in (self.sources, self.targets))
         self.order = sorted(range(len(pairs)), key=lambda n: (len(self.target_ids[n]), len(self.source_ids[n])))
         self.own = processes.share(self.order)
         """The numbers of the pairs that this process translates and aligns."""
@@ -89,10 +93,9 @@ class AlignmentErrorRate:
         self.gold = gold
         self.of_read_words = of_read_words
         self.batch_sentences = batch_sentences
-        segmented = dev.source.segment([p.source for p in dev.pairs]), dev.target.segment([p.target for p in dev.pairs])
         self.source_words, self.target_words = (
             [without_punctuation(word_of_symbol(s.text, s.offsets), s.text, s.offsets) for s in sentences]
-            for sentences in segmented
+            for sentences in (dev.sources, dev.targets)
         )
 
     def __call__(self, model: TranslationModel) -> float:

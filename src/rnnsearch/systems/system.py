@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from rnnsearch.align.aligner import Aligner, Pair
 from rnnsearch.config import RunConfig
 from rnnsearch.data.corpus import Row
 from rnnsearch.data.direction import Direction
@@ -26,8 +27,10 @@ from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.systems.parameters import ParameterGroup
 from rnnsearch.systems.spellings import spellings
 from rnnsearch.systems.validation import Validation
-from rnnsearch.text.alignments import Links
-from rnnsearch.text.tokenizer import Tokenizer
+from rnnsearch.text.alignments import Link, Links
+from rnnsearch.text.annotation import Annotation, annotation
+from rnnsearch.text.inline_terms import restored
+from rnnsearch.text.tokenizer import Segmented, Tokenizer
 
 Matrix = NDArray[np.float32]
 Ability = Literal["translate", "attend", "posterior", "states", "spell"]
@@ -74,6 +77,28 @@ class System(ABC, Generic[Model]):
         """What its batches hold of unknown words."""
         return spellings(self.config, self.tokenizers)
 
+    @cached_property
+    def annotation(self) -> Annotation | None:
+        """How unknown target words say where they come from, where they do."""
+        return annotation(self.config.text, self.source, self.target)
+
+    def read(self, texts: Sequence[str]) -> list[Segmented]:
+        """Source texts as the model reads them; terms inline are no part of their texts."""
+        found = self.source.segment(texts)
+        if self.config.text.inline_terms is not None:
+            found = [restored(text) for text in found]
+        return found if self.annotation is None else [self.annotation.source(text) for text in found]
+
+    def written(self, texts: Sequence[str], sources: Sequence[Segmented], aligner: Aligner | None) -> list[Segmented]:
+        """Translations of sources as the model writes them, if it says where unknown words come from: by an aligner, or
+        without one from nowhere."""
+        targets = self.target.segment(texts)
+        if self.annotation is None:
+            return targets
+        pairs = list(map(Pair.of_symbols, sources, targets))
+        links = [set[Link]()] * len(pairs) if aligner is None else aligner.links(pairs)
+        return list(map(self.annotation.target, targets, links, sources))
+
     @property
     @abstractmethod
     def cannot(self) -> Mapping[Ability, str]:
@@ -106,9 +131,15 @@ class System(ABC, Generic[Model]):
 
     @abstractmethod
     def validation(
-        self, rows: Sequence[Row], gold: Sequence[Links] | None, device: torch.device, processes: Processes
+        self,
+        rows: Sequence[Row],
+        gold: Sequence[Links] | None,
+        device: torch.device,
+        processes: Processes,
+        aligner: Aligner | None = None,
     ) -> Validation[Model]:
-        """What is measured of dev rows, shared out among processes; `gold`: their alignments, where AER is asked."""
+        """What is measured of dev rows, shared out among processes; `gold`: their alignments, where AER is asked;
+        `aligner`: what they are annotated by, as the training text was."""
 
     @abstractmethod
     def fastest(self, precision: str) -> Fastest:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import RunConfig
 from rnnsearch.data.corpus import Row
 from rnnsearch.data.parallel import ParallelIds
@@ -88,9 +89,14 @@ class TranslationSystem(System[TranslationModel]):
         output.arrange(torch.from_numpy(classes))
 
     def validation(
-        self, rows: Sequence[Row], gold: Sequence[Links] | None, device: torch.device, processes: Processes
+        self,
+        rows: Sequence[Row],
+        gold: Sequence[Links] | None,
+        device: torch.device,
+        processes: Processes,
+        aligner: Aligner | None = None,
     ) -> Validation[TranslationModel]:
-        config, dev = self.config, DevSet(rows, self, processes)
+        config, dev = self.config, DevSet(rows, self, processes, aligner)
         measures: dict[str, Measure[TranslationModel] | None] = {"bleu": None}
         if config.training.dev_bleu:
             measures["bleu"] = Bleu(dev, config.data.target, config.search)

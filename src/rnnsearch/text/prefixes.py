@@ -6,6 +6,7 @@ that agree.
 """
 
 from bisect import bisect_left
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
@@ -28,12 +29,17 @@ class Prefix(NamedTuple):
 
 
 class Prefixes:
-    """Reads prefixes for a tokenizer."""
+    """Reads prefixes for a tokenizer. `words`: the symbols that stand for some word or other, with the space before it,
+    which may follow a prefix that ends with a space."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: Tokenizer, words: Iterable[int] = ()) -> None:
+        self._tokenizer, self._words = tokenizer, tuple(words)
         spelled = enumerate(tokenizer.spellings())
-        known = sorted((spelling, id) for id, spelling in spelled if id >= len(SPECIALS) and spelling)
+        known = sorted(
+            (spelling, id)
+            for id, spelling in spelled
+            if id >= len(SPECIALS) and spelling and id not in tokenizer.unknown
+        )
         self._spellings = [spelling for spelling, _ in known]
         self._ids = [id for _, id in known]
         self._longest = max(map(len, self._spellings), default=0)
@@ -69,7 +75,7 @@ class Prefixes:
         ways: list[tuple[int, ...]] = [()] * len(rest)
         for place in reversed(range(len(rest))):
             left = rest[place:]
-            found = self._symbols(left, longer=True)
+            found = self._symbols(left, longer=True) + [*self._words] * (left == b" ")
             for size in range(1, min(self._longest, len(left) - 1) + 1):
                 if ways[place + size]:
                     found += self._symbols(left[:size], longer=False)

@@ -22,7 +22,7 @@ from tokenizers import decoders, normalizers, pre_tokenizers
 
 from rnnsearch.errors import DataError, ModelError
 from rnnsearch.files import write_text
-from rnnsearch.text.vocabulary import MARKER, SPECIALS, UNK
+from rnnsearch.text.vocabulary import MARKER, POSITION, SPECIALS, UNK, is_unknown
 
 TokenizerType = Literal["words", "bpe", "unigram"]
 TYPES: dict[str, TokenizerType] = {"WordLevel": "words", "BPE": "bpe", "Unigram": "unigram"}
@@ -149,6 +149,23 @@ class Tokenizer:
         whole["model"]["vocab"] = scores
         return Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(whole)))
 
+    def with_marks(self, names: Iterable[str]) -> "Tokenizer":
+        """Words with the same ids, and behind them symbols that no text yields."""
+        whole = json.loads(self._core.to_str())
+        whole["model"]["vocab"] |= {name: id for id, name in enumerate(names, len(self))}
+        return Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(whole)))
+
+    @cached_property
+    def marks(self) -> dict[str, int]:
+        """The ids of those symbols."""
+        named = enumerate(self._names[len(SPECIALS) :], len(SPECIALS))
+        return {name: id for id, name in named if is_unknown(name) or name.startswith(POSITION)}
+
+    @cached_property
+    def unknown(self) -> frozenset[int]:
+        """The ids that stand for words that are not in the vocabulary."""
+        return frozenset({UNK, *(id for name, id in self.marks.items() if is_unknown(name))})
+
     @cached_property
     def _parts(self) -> dict[int, tuple[int, ...]]:
         """What rare symbols are taken apart into, until no part is rare or was merged (Sennrich et al. 2017)."""
@@ -190,7 +207,7 @@ class Tokenizer:
         return Segmented(text, ids, [self.symbol(id) for id in ids], offsets)
 
     def join(self, ids: Iterable[int]) -> str:
-        """The raw text of ids: the exact inverse of `ids` where no id is UNK, which is shown as `<unk>`;
+        """The raw text of ids: the exact inverse of `ids` where none is `unknown`, which is shown as `<unk>`;
         the other special ids are dropped. Bytes that are not UTF-8, which only a model can produce, become
         U+FFFD."""
         text = b"".join([self._bytes[id] for id in ids]).decode("utf-8", errors="replace")
@@ -255,8 +272,10 @@ class Tokenizer:
         """The UTF-8 bytes that each id adds to a joined text."""
         table = [BYTE_SYMBOLS.get(name) or name.encode() for name in self._names]
         table[: len(SPECIALS)] = [b""] * len(SPECIALS)
-        # Most unknown words stand after a space, so one is shown.
-        table[UNK] = f" {SPECIALS[UNK]}".encode()
+        for id in self.marks.values():
+            table[id] = b""
+        for id in self.unknown:  # most unknown words stand after a space, so one is shown
+            table[id] = f" {SPECIALS[UNK]}".encode()
         return table
 
     def save(self, path: Path) -> None:

@@ -12,6 +12,15 @@ EOS = 3
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
 """The special symbols' names, in the order of their ids. Raw text never yields them."""
 
+UNKNOWN, POSITION = "<unk", "<at"
+"""What the names of symbols begin with that stand for an unknown word, as <unk> does, or for a place and no text (see
+`text.annotation`). Raw text yields none of them either."""
+
 MARKER = "▁"
 """How a symbol's leading space is shown (U+2581). Inside the vocabulary it is a plain space, so that raw
 text may hold this character too."""
+
+
+def is_unknown(symbol: str) -> bool:
+    """Whether a symbol stands for an unknown word."""
+    return symbol.startswith(UNKNOWN)

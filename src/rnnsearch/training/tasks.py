@@ -68,7 +68,7 @@ def make_trained(
     system.count(prepared.train)
     model = system.model.to(device)
     dev, gold = prepared.dev, _gold(config, prepared)
-    validation = system.validation(dev, gold, device, processes) if dev else None
+    validation = system.validation(dev, gold, device, processes, prepared.aligner) if dev else None
     task = Task(model, system.groups(), system.objective(), validation)
     return task, (OutputFolder(folder, system, lambda tensors: tensors, _aligner(config, prepared)),)
 
