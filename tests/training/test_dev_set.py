@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,7 @@ from rnnsearch.processes import Processes
 from rnnsearch.systems import dev_set
 from rnnsearch.systems.build import build
 from rnnsearch.systems.dev_set import Bleu, DevSet
-from rnnsearch.text.tokenizer import Tokenizer
+from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from tests.untrained import BAHDANAU, untrained
 
 
@@ -23,8 +22,11 @@ class Characters(Tokenizer):
 
     def __init__(self) -> None: ...
 
-    def segment(self, sentences: Sequence[str]) -> list[Any]:
-        return [SimpleNamespace(spelled=[ord(character) for character in sentence]) for sentence in sentences]
+    def segment(self, sentences: Sequence[str]) -> list[Segmented]:
+        return [
+            Segmented(text, [ord(c) for c in text], list(text), [(n, n + 1) for n in range(len(text))])
+            for text in sentences
+        ]
 
     def join(self, ids: Sequence[int]) -> str:
         return "".join(map(chr, ids))
