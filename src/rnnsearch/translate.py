@@ -20,6 +20,7 @@ from rnnsearch.search.candidates import KEPT, Candidates
 from rnnsearch.search.candidates import read as read_candidates
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all
+from rnnsearch.search.ensemble import Mean
 from rnnsearch.search.forced import following
 from rnnsearch.search.greedy import stream
 from rnnsearch.search.hypothesis import EMPTY, Hypothesis
@@ -28,6 +29,7 @@ from rnnsearch.search.phrases import Phrase
 from rnnsearch.search.spelling import ForcedSpelling
 from rnnsearch.search.unknown_words import UnknownWords, unknown_words
 from rnnsearch.systems.checks import check_unknown
+from rnnsearch.systems.ensemble import EnsembleSystem
 from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.system import System
 from rnnsearch.text.alignments import Link, attention_of_symbols
@@ -57,7 +59,7 @@ class Translator:
         system.require("translate")
         self.system = system
         self.model: Any = system.model
-        """The system's module."""
+        """The system's module; of an ensemble, those of its members."""
         self.config: RunConfig = system.config
         self.source: Tokenizer = system.source
         self.target: Tokenizer = system.target
@@ -404,23 +406,31 @@ class Translator:
 
 
 def load(
-    folder: str | Path,
+    folder: str | Path | Sequence[str | Path],
     device: str = "cpu",
     replace_unknown: str | None = None,
     dictionary: str | Path | None = None,
     candidates: int | None = None,
     precision: str | None = None,
+    weights: Sequence[float] | None = None,
+    mean: Mean = "geometric",
 ) -> Translator:
-    """A model folder as a Translator on `device` (auto, cpu, cuda, cuda:N).
+    """A model folder as a Translator on `device` (auto, cpu, cuda, cuda:N); several folders as one, an ensemble.
 
     `replace_unknown` (none, copy, dictionary) and `dictionary`, a TSV file, take the place of the model's own
     `[search]` options; a dictionary alone means "dictionary". So do `candidates`, of which 0 means the whole
     vocabulary, and `precision` (auto, fp32, bf16, int8).
-    Errors: ModelError, one sentence, also for a system that cannot translate; ConfigError for a device this machine
-    has not, or where the model has no unknown words or no attention to replace them by; DataError for an unfit
-    dictionary.
+    An ensemble takes everything but its models from the first folder; `weights`, one a model, and `mean` (geometric,
+    arithmetic) say how their distributions become one (see `search.ensemble`).
+    Errors: ModelError, one sentence, also for a system that cannot translate and models that do not go together;
+    ConfigError for a device this machine has not, or where the model has no unknown words or no attention to replace
+    them by; DataError for an unfit dictionary.
     """
-    system = load_system(Path(folder), choose_device(device, "device"))
+    folders = [Path(folder)] if isinstance(folder, str | Path) else [Path(one) for one in folder]
+    if not folders:
+        raise ModelError("there must be a model folder to load; got none")
+    on = choose_device(device, "device")
+    system, own = load_system(folders[0], on), folders[0]
     if candidates is not None and candidates > KEPT:
         raise ConfigError([f"candidates: must be at most {KEPT}; got {candidates}"])
     asked = {"candidates": candidates, "precision": precision}
@@ -438,5 +448,9 @@ def load(
     lists = None
     if search.candidates > 0:
         sizes, marks = (len(system.source), len(system.target)), list(system.target.marks.values())
-        lists = read_candidates(Path(folder), search.candidates, *sizes, marks)
-    return Translator(replace(system, config=config), unknown_words(config), lists, Aligner.find(Path(folder)))
+        lists = read_candidates(own, search.candidates, *sizes, marks)
+    system = replace(system, config=config)
+    if len(folders) > 1 or weights is not None:
+        others = [load_system(other, on) for other in folders[1:]]
+        system = EnsembleSystem.of([system, *others], weights, mean)
+    return Translator(system, unknown_words(config), lists, Aligner.find(own))

@@ -161,7 +161,7 @@ def test_a_dead_end_names_the_sentence_and_the_position(table, search):
 def test_choose_is_a_hook(toy, sentences):
     """A choice among the first hypothesis's continuations alone is a beam that never looks back."""
 
-    def first_only(scores, log_probs, count):
+    def first_only(scores, log_probs, count, _rows):
         return best(scores[:, :1], log_probs[:, :1], count)
 
     sources = make_sources(sentences, CPU)

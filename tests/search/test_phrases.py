@@ -15,7 +15,7 @@ from rnnsearch.search.decode import decode_all, forced_all, make_sources
 from rnnsearch.search.greedy import greedy
 from rnnsearch.search.phrases import PhraseState, Table, by_banks
 from rnnsearch.search.ranking import Ranking
-from rnnsearch.search.selection import best
+from rnnsearch.search.selection import ScoredRows, best
 from rnnsearch.text.vocabulary import EOS, UNK
 
 CPU = torch.device("cpu")
@@ -119,7 +119,7 @@ def test_choices_are_distinct_and_the_best_come_first_in_the_second_half():
         scores = torch.randn(2, 2, 9, generator=random).log_softmax(2)
         scores[0, 1] = -torch.inf
         log_probs = -torch.rand(2, 2, generator=random)
-        chosen = by_banks(scores, log_probs, 6, state)
+        chosen = by_banks(scores, log_probs, 6, ScoredRows(1, torch.arange(2), 2), state)
         top = best(scores, log_probs, 6)
         assert chosen.shape == top.shape
         assert all(len(set(row)) == 6 for row in chosen.tolist())

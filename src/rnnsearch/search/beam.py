@@ -25,12 +25,12 @@ import torch
 from torch import Tensor
 
 from rnnsearch.search.columns import ColumnChooser
-from rnnsearch.search.constraints import ScoredRows, SearchOptions, constrained, constraints, limits, search_columns
+from rnnsearch.search.constraints import SearchOptions, constrained, constraints, limits, search_columns
 from rnnsearch.search.hypothesis import Hypothesis, Numbers
 from rnnsearch.search.phrases import PhraseScorer, by_banks
 from rnnsearch.search.ranking import attended, penalty, to_cover
 from rnnsearch.search.scorer import Scorer, Sources, Step
-from rnnsearch.search.selection import Choose, best
+from rnnsearch.search.selection import Choose, ScoredRows, best
 from rnnsearch.search.trace import BeamStep, Finals, hypotheses
 from rnnsearch.tensors import select
 from rnnsearch.text.vocabulary import BOS, EOS
@@ -147,11 +147,12 @@ class BeamSearch:
         if self._covers:
             live = live._replace(sums=attended(live.sums, step.attention, self._sources))
         scores = step.scores.float()
+        rows = ScoredRows(position, live.sentences, live.log_probs.shape[1])
         for constraint in self._filters:
-            constraint(scores, ScoredRows(position, live.sentences, live.log_probs.shape[1]))
-        return live, self._chosen(live, scores, step, numbers)
+            constraint(scores, rows)
+        return live, self._chosen(live, scores, step, rows, numbers)
 
-    def _chosen(self, live: _Live, scores: Tensor, step: Step, numbers: Numbers) -> BeamStep:
+    def _chosen(self, live: _Live, scores: Tensor, step: Step, rows: ScoredRows, numbers: Numbers) -> BeamStep:
         """The best 2 * beam continuations, so that `beam` are left when as many end."""
         A, K = live.log_probs.shape
         norm = torch.zeros((), device=scores.device) if step.norm is None else step.norm.view(A, K)
@@ -160,7 +161,7 @@ class BeamSearch:
             index = scores.max(1, keepdim=True).indices  # the same, in one pass
         else:
             choose = partial(by_banks, state=live.state) if self._shares else self._choose
-            index = choose(scores.reshape(A, K, -1), live.log_probs - norm, count)
+            index = choose(scores.reshape(A, K, -1), live.log_probs - norm, count, rows)
         score = scores.reshape(A, -1).gather(1, index)
         if K == 1:
             parent, column, so_far = torch.zeros_like(index), index, live.log_probs

@@ -51,7 +51,7 @@ class Candidates:
 
     def __call__(self, sources: Sources) -> Int[Tensor, "C"]:
         """The symbols for a batch (a `ColumnChooser`), in rising order; EOS is among them."""
-        (source,) = sources.values()
+        source = next(iter(sources.values()))  # others are the same text, as other members of an ensemble read it
         wanted = self._always.clone()
         wanted[self._translations[source.ids.flatten().cpu().unique()].flatten()] = True
         return wanted.nonzero()[:, 0].to(source.ids.device)

@@ -4,7 +4,7 @@ Full scorers are summed over all columns. Partial ones (after ESPnet) score the 
 cut, after which no other column is left.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -81,7 +81,8 @@ class Combined:
             kept = scores.topk(min(self._survivors, scores.shape[1]), dim=1).indices
             best, partial = self._rescored(memory, state, y, kept, scores.gather(1, kept))
             scores = torch.full_like(scores, -torch.inf).scatter_(1, kept, best)
-        return Step(scores, _States(states, partial), _mean_attention(steps), _sum(norms) if norms else None)
+        attention = mean_attention([step.attention for step in steps])
+        return Step(scores, _States(states, partial), attention, _sum(norms) if norms else None)
 
     def _rescored(
         self, memory: _Memories, state: _States, y: Tensor, kept: Tensor, scores: Tensor
@@ -103,8 +104,8 @@ def _sum(parts: Sequence[Tensor]) -> Tensor:
     return total
 
 
-def _mean_attention(steps: Sequence[Step]) -> dict[str, Tensor]:
-    """By source name, of the members that attend to it."""
-    names = {name for step in steps for name in step.attention}
-    found = {name: [step.attention[name] for step in steps if name in step.attention] for name in sorted(names)}
-    return {name: torch.stack(each).mean(0) if len(each) > 1 else each[0] for name, each in found.items()}
+def mean_attention(each: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """By source name, the mean of those that attend to it."""
+    names = sorted({name for attention in each for name in attention})
+    found = {name: [attention[name] for attention in each if name in attention] for name in names}
+    return {name: torch.stack(some).mean(0) if len(some) > 1 else some[0] for name, some in found.items()}

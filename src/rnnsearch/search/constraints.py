@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,8 +14,11 @@ from rnnsearch.search.columns import ColumnChooser, Columns
 from rnnsearch.search.hypothesis import Numbers, SentenceError, source_lengths
 from rnnsearch.search.phrases import Phrase, PhraseScorer
 from rnnsearch.search.ranking import Ranking
+from rnnsearch.search.repeats import RepeatScorer
 from rnnsearch.search.scorer import Scorer, Sources
+from rnnsearch.search.selection import ScoredRows
 from rnnsearch.search.spelling import ForcedSpelling, SpellingScorer
+from rnnsearch.search.variants import Variant
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 
 NEVER = frozenset({PAD, BOS})
@@ -52,6 +54,11 @@ class SearchOptions:
     beam of one takes them at the end, if it does not come to them by itself."""
     min_length: int = 0
     """EOS is not allowed before this many symbols; the maximal length goes before it."""
+    no_repeat_ngram: int = 0
+    """No sequence of so many symbols stands in a translation twice, but in what it is forced to begin with. 0: any
+    may."""
+    variant: Variant | None = None
+    """What is not a beam search of each sentence: sampling, diverse groups; None: nothing."""
     compact_at: float = 0.25
     """Share of the batch's sentences that must have ended before they leave it, for dropping them copies the
     rest. Changes the speed, never the result."""
@@ -62,8 +69,11 @@ class SearchOptions:
         _require(self.max_extra >= 0, "max_extra", "at least 0", self.max_extra)
         _require(1 <= self.n_best <= self.beam, "n_best", f"between 1 and beam ({self.beam})", self.n_best)
         _require(self.min_length >= 0, "min_length", "at least 0", self.min_length)
+        _require(self.no_repeat_ngram >= 0, "no_repeat_ngram", "at least 0", self.no_repeat_ngram)
         _require(0 <= self.compact_at <= 1, "compact_at", "between 0 and 1", self.compact_at)
         _ = self.ranking  # checks its own options
+        if self.variant is not None:
+            _ = self.variant.copies(self.beam)  # so does it
         if EOS in self.banned:
             raise RnnsearchError(f"banned must not hold EOS (id {EOS}), or no translation could end")
         for sentence, ids in enumerate(self.prefix or ()):
@@ -115,7 +125,20 @@ def constrained(scorer: Scorer, options: SearchOptions, most: Numbers) -> Scorer
     if options.spelling is not None:
         forced = [len(ids) for ids in options.prefix or [()] * len(options.spelling.rests)]
         scorer = SpellingScorer(scorer, options.spelling, forced)
+    if options.no_repeat_ngram:
+        free = [sorted(set(chain.from_iterable(own))) for own in options.phrases or [()] * len(most)]
+        scorer = RepeatScorer(scorer, options.no_repeat_ngram, _begun(options, most).tolist(), free)
     return PhraseScorer(scorer, options.phrases, most) if options.phrases and any(options.phrases) else scorer
+
+
+def _begun(options: SearchOptions, most: Numbers) -> Numbers:
+    """[B], at most so many symbols are forced to stand at the beginning."""
+    begun = np.zeros_like(most)
+    if options.prefix is not None:
+        begun += [len(ids) for ids in options.prefix]
+    if options.spelling is not None:
+        begun += [len(rest) for rest in options.spelling.rests]
+    return begun
 
 
 def search_columns(
@@ -149,17 +172,6 @@ def limits(sources: Sources, options: SearchOptions) -> NDArray[np.int64]:
     if options.phrases is not None:
         least += [sum(map(len, phrases)) for phrases in options.phrases]
     return np.maximum(most, least)
-
-
-class ScoredRows(NamedTuple):
-    """Which rows a batch of scores has."""
-
-    step: int
-    """Position of the scored symbol, from 1."""
-    sentences: Tensor
-    """[A] int64: which sentences of the call are still in the batch."""
-    width: int
-    """Rows of scores a sentence (K); row n belongs to sentence `sentences[n // width]`."""
 
 
 Constraint = Callable[[Tensor, ScoredRows], None]

@@ -18,10 +18,13 @@ from rnnsearch.search.hypothesis import EMPTY, Hypothesis, SentenceError
 from rnnsearch.search.plan import Plan
 from rnnsearch.search.ranking import MEAN, Ranking
 from rnnsearch.search.scorer import SOURCE, Scorer, Sources
+from rnnsearch.search.several import several
 from rnnsearch.search.workers import FEWEST, one_thread_each
 from rnnsearch.text.tokenizer import Spelled
 from rnnsearch.text.vocabulary import EOS, PAD
 
+MOST_ROWS = 1024
+"""Hypotheses of a batch: one whose beam is wide has fewer sentences than asked for."""
 Ids = Sequence[int]
 MakeSources = Callable[[Sequence[Ids], torch.device], Sources]
 """Makes a batch on a device from the sentences' ids (without EOS)."""
@@ -56,19 +59,23 @@ def decode_all(
 ) -> list[list[Hypothesis]]:
     """The translations of each sentence (ids without EOS), best first: at least one, at most `n_best`.
 
-    An empty sentence has one empty translation, and the scorer is not asked. A beam of one is greedy search.
+    An empty sentence has one empty translation, and the scorer is not asked. A beam of one is greedy search, where
+    `options.variant` says nothing else.
     `columns` says which symbols a batch's translations are made of; all without it.
     `options.prefix` and `options.spelling` have one entry a sentence. `plan` says which sentences wait for others, and
     what they are then in place of what is given here; without it all are searched together.
     Errors: SentenceError, with the number among `sentences`.
     """
     check_prefix(options, len(sentences))
+    batch_sentences = min(batch_sentences, max(1, MOST_ROWS // options.beam))
     found, rows = _Found([[EMPTY] for _ in sentences], progress), list(sentences)
 
     def search(batch: list[int]) -> list[list[Hypothesis]]:
         sources = make([rows[i] for i in batch], scorer.device)
         mine = batch_options(options, batch)
         with _renumbered(batch):
+            if options.variant is not None:
+                return several(scorer, sources, mine, options.variant, columns)
             return (greedy if options.beam == 1 else beam)(scorer, sources, mine, columns)
 
     # On the CPU as many batches are searched at a time as torch has threads.

@@ -42,8 +42,14 @@ def greedy(
 
     Errors: SentenceError where a score taken is NaN, or where no symbol is allowed.
     """
-    free = options.prefix is None and options.spelling is None and options.phrases is None and options.min_length == 0
-    if not (isinstance(scorer, SearchesGreedily) and free):
+    bound = (
+        options.prefix,
+        options.spelling,
+        options.phrases,
+        options.min_length or None,
+        options.no_repeat_ngram or None,
+    )
+    if not isinstance(scorer, SearchesGreedily) or any(one is not None for one in bound):
         return beam(scorer, sources, replace(options, beam=1, n_best=1), columns)
     ids = search_columns(scorer, sources, options, columns).ids
     found = scorer.greedy(sources, ids, limits(sources, options), sorted(options.banned | NEVER))

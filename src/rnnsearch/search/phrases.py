@@ -15,7 +15,7 @@ from torch import Tensor
 from rnnsearch.search.columns import Columns
 from rnnsearch.search.hypothesis import Numbers, SentenceError
 from rnnsearch.search.scorer import Scorer, Sources, Step
-from rnnsearch.search.selection import best
+from rnnsearch.search.selection import ScoredRows, best
 from rnnsearch.tensors import each
 from rnnsearch.text.vocabulary import EOS
 
@@ -157,7 +157,7 @@ def _minus_infinity(rows: Tensor) -> Tensor:
     return torch.zeros(len(rows), 1, device=rows.device).masked_fill(rows[:, None], -torch.inf)
 
 
-def by_banks(scores: Tensor, log_probs: Tensor, count: int, state: PhraseState) -> Tensor:
+def by_banks(scores: Tensor, log_probs: Tensor, count: int, rows: ScoredRows, state: PhraseState) -> Tensor:
     """A `selection.Choose` for a PhraseScorer in a state.
 
     Looked at are the best continuations, the best of each hypothesis, and those that go on with a phrase. Half of
@@ -166,7 +166,7 @@ def by_banks(scores: Tensor, log_probs: Tensor, count: int, state: PhraseState) 
     """
     A, K, C = scores.shape
     table, begins = state.table, C * torch.arange(K, device=scores.device)
-    top = best(scores, log_probs, count)
+    top = best(scores, log_probs, count, rows)
     wanted = table.columns.find(table.wanted(state.progress, state.sentences)).view(A, K, -1)
     each = scores.argmax(2) + begins
     index = torch.cat((top, each, (wanted.clamp(min=0) + begins[:, None]).flatten(1)), 1)
@@ -176,9 +176,9 @@ def by_banks(scores: Tensor, log_probs: Tensor, count: int, state: PhraseState) 
     ahead = log_probs - log_probs.amax(1, keepdim=True)
     total = scores.flatten(1).gather(1, index) + ahead.gather(1, parent)
     total = total.masked_fill(~known, -torch.inf)
-    rows = (parent + K * torch.arange(A, device=index.device)[:, None]).flatten()
+    of = (parent + K * torch.arange(A, device=index.device)[:, None]).flatten()
     tokens = table.columns.tokens(index % C).flatten()
-    met = table.advanced(state.progress[rows], tokens, state.sentences[rows]).sum(1).view(A, -1)
+    met = table.advanced(state.progress[of], tokens, state.sentences[of]).sum(1).view(A, -1)
     place = _places(-total)
     better = (met[:, :, None] == met[:, None, :]) & (place[:, :, None] > place[:, None, :])
     turn = better.sum(2) * (met.amax() + 1) + met.amax() - met

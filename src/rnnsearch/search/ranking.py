@@ -96,6 +96,10 @@ def to_cover(sources: Sources) -> tuple[Tensor, ...]:
 def attended(sums: Sequence[Tensor], attention: Mapping[str, Tensor], sources: Sources) -> tuple[Tensor, ...]:
     """The sums [N, J] of each source after a step's weights [N, J]. Errors: RnnsearchError without attention."""
     require_attention(attention)
+    if blind := sources.keys() - attention.keys():
+        raise RnnsearchError(
+            f"coverage_penalty must be 0 where nothing attends to a source ({', '.join(sorted(blind))})"
+        )
     return tuple(s + attention[name].float() for s, name in zip(sums, sources, strict=True))
 
 

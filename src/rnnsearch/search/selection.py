@@ -1,12 +1,13 @@
-"""Which continuations the beam looks at: the hook for searches that choose differently (diverse, grid)."""
+"""Which continuations the beam looks at: the hook for searches that choose differently (`variants`)."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from rnnsearch.kernels.native import rows
+from rnnsearch.kernels.native import rows as native
 
 BLOCK = 64
 """Columns whose maximum stands for them all in the first pass."""
@@ -14,8 +15,19 @@ SMALL = 4096
 """Up to so many continuations a sentence, one pass over all of them is quicker."""
 
 
-Choose = Callable[[Tensor, Tensor, int], Tensor]
-"""(scores, log_probs, count) -> the `count` (or all, where there are fewer) most wanted continuations of each
+class ScoredRows(NamedTuple):
+    """Which rows a batch of scores has."""
+
+    step: int
+    """Position of the scored symbol, from 1."""
+    sentences: Tensor
+    """[A] int64: which sentences of the call are still in the batch."""
+    width: int
+    """Rows of scores a sentence (K); row n belongs to sentence `sentences[n // width]`."""
+
+
+Choose = Callable[[Tensor, Tensor, int, ScoredRows], Tensor]
+"""(scores, log_probs, count, rows) -> the `count` (or all, where there are fewer) most wanted continuations of each
 sentence's K live hypotheses.
 
 scores: [A, K, C], -inf where not allowed. log_probs: [A, K], -inf in an empty place.
@@ -24,11 +36,14 @@ log-probabilities itself: only the choice is free.
 """
 
 
-def best(scores: Float[Tensor, "A K C"], log_probs: Float[Tensor, "A K"], count: int) -> Int[Tensor, "A M"]:
-    """The highest log_probs + scores, of equals the lowest flat index first. NaN counts as the highest."""
+def best(
+    scores: Float[Tensor, "A K C"], log_probs: Float[Tensor, "A K"], count: int, _rows: ScoredRows | None = None
+) -> Int[Tensor, "A M"]:
+    """The highest log_probs + scores, of equals the lowest flat index first, whatever the rows. NaN counts as the
+    highest."""
     # Relative to the sentence's best hypothesis: a long sum would swallow the scores' small differences.
     ahead = log_probs - log_probs.amax(1, keepdim=True)
-    return rows.best(scores, ahead, count) if rows.serves(scores) else best_of_blocks(scores, ahead, count)
+    return native.best(scores, ahead, count) if native.serves(scores) else best_of_blocks(scores, ahead, count)
 
 
 def best_of_blocks(scores: Float[Tensor, "A K C"], ahead: Float[Tensor, "A K"], count: int) -> Int[Tensor, "A M"]:

@@ -1,0 +1,51 @@
+"""The search of a `variants.Variant`: each sentence several times in one beam search, its copies encoded once."""
+
+from dataclasses import replace
+from itertools import chain
+
+import torch
+from torch import Tensor
+
+from rnnsearch.data.sides import Side
+from rnnsearch.search.beam import beam
+from rnnsearch.search.columns import ColumnChooser
+from rnnsearch.search.constraints import SearchOptions, batch_options, limits
+from rnnsearch.search.hypothesis import Hypothesis, SentenceError
+from rnnsearch.search.scorer import Scorer, Sources
+from rnnsearch.search.variants import Variant
+from rnnsearch.tensors import select
+
+
+def several(
+    scorer: Scorer, sources: Sources, options: SearchOptions, variant: Variant, columns: ColumnChooser | None = None
+) -> list[list[Hypothesis]]:
+    """The n best hypotheses that a sentence's copies have found together; finished ones first, each kind by falling
+    score. Errors: as in `beam`."""
+    copies = variant.copies(options.beam)
+    width, sentences = options.beam // copies, len(next(iter(sources.values())).ids)
+    rows = torch.arange(sentences, device=scorer.device).repeat_interleave(copies)
+    repeated = {name: Side.of(side.ids[rows]) for name, side in sources.items()}
+    own = replace(batch_options(options, rows.tolist()), beam=width, n_best=width, variant=None)
+    own = replace(own, compact_at=0.0)  # a copy that has ended has no say in what the others choose
+    choose = variant.choose(sources, copies, int(limits(repeated, own).max()))
+    try:
+        found = beam(_Copied(scorer, sources, rows), repeated, own, columns, choose)
+    except SentenceError as error:
+        raise error.renumbered(error.sentence // copies) from None
+    each = [list(chain.from_iterable(found[first : first + copies])) for first in range(0, len(found), copies)]
+    if variant.distinct:
+        each = [list({h.ids: h for h in hypotheses}.values()) for hypotheses in each]
+    return [sorted(one, key=lambda h: (not h.finished, -h.score))[: options.n_best] for one in each]
+
+
+class _Copied:
+    """A Scorer of `rows`, numbers of the rows of `sources`, which are encoded once each."""
+
+    def __init__(self, scorer: Scorer, sources: Sources, rows: Tensor) -> None:
+        self._scorer, self._sources, self._rows = scorer, sources, rows
+        self.vocabulary, self.normalised, self.device = scorer.vocabulary, scorer.normalised, scorer.device
+        self.step = scorer.step
+
+    def start(self, sources: Sources, columns: Tensor | None) -> tuple[object, object]:
+        found: tuple[object, object] = select(self._scorer.start(self._sources, columns), self._rows)
+        return found

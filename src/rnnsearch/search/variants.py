@@ -1,0 +1,141 @@
+"""Searches in which a sentence stands in the batch several times, and something tells its copies apart.
+
+A copy is a beam search of its own, with a `Choose` that knows which copy of which sentence each row is: sampling draws
+a symbol where a beam of one takes the best; diverse groups avoid what the groups before them have just taken.
+"""
+
+from dataclasses import dataclass
+from itertools import chain
+from typing import ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64, Int
+from torch import Tensor
+
+from rnnsearch.errors import RnnsearchError
+from rnnsearch.search.scorer import Sources
+from rnnsearch.search.selection import Choose, ScoredRows, best
+
+
+@runtime_checkable
+class Variant(Protocol):
+    """How the hypotheses of a sentence differ from those of one beam."""
+
+    @property
+    def distinct(self) -> bool:
+        """Whether copies that come to one translation count once."""
+
+    def copies(self, beam: int) -> int:
+        """How many searches share the hypotheses of a beam evenly. Errors: RnnsearchError where they cannot."""
+
+    def choose(self, sources: Sources, copies: int, most: int) -> Choose:
+        """What chooses in a batch of so many copies of each source, in translations of at most so many symbols. Copy c
+        of sentence b is sentence b * copies + c."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Ancestral sampling: each symbol is drawn from p(y | what stands before it, x) ** (1 / temperature), renormalised;
+    a beam of N is N independent chains. What is drawn hangs on the source, the chain and the seed alone: not on the
+    batch, its order, or what was drawn before.
+
+    Top-k sampling draws from the k likeliest symbols (Fan et al. 2018); nucleus sampling from the fewest whose
+    probabilities sum to `top_p` (Holtzman et al. 2020).
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    """0: all."""
+    top_p: float = 1.0
+    seed: int = 1
+    distinct: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        for name, holds, rule in (
+            ("temperature", self.temperature > 0, "above 0"),
+            ("top_k", self.top_k >= 0, "at least 0"),
+            ("top_p", 0 < self.top_p <= 1, "above 0 and at most 1"),
+            ("seed", self.seed >= 0, "at least 0"),
+        ):
+            if not holds:
+                raise RnnsearchError(f"{name} must be {rule}; got {getattr(self, name)}")
+
+    def copies(self, beam: int) -> int:
+        return beam
+
+    def choose(self, sources: Sources, copies: int, most: int) -> Choose:
+        symbols = [
+            [side.ids[row][side.mask[row]].tolist() for row in range(len(side.ids))] for side in sources.values()
+        ]
+        each = [list(chain.from_iterable(ids)) for ids in zip(*symbols, strict=True)]
+        seeds = [[self.seed, copy, *ids] for ids in each for copy in range(copies)]
+        drawn = torch.from_numpy(np.stack([np.random.default_rng(seed).random(most + 2) for seed in seeds]))
+
+        def choose(scores: Tensor, _log_probs: Tensor, _count: int, rows: ScoredRows) -> Tensor:
+            numbers = drawn[rows.sentences.cpu(), rows.step - 1].to(scores.device)
+            return self.draw(scores.flatten(1), numbers)[:, None]
+
+        return choose
+
+    def draw(self, scores: Float[Tensor, "A C"], numbers: Float64[Tensor, "A"]) -> Int[Tensor, "A"]:
+        """For each row of log-probabilities (up to a constant) the column at which their sum, as cut and renormalised,
+        first exceeds a number in [0, 1). NaN counts as the highest score, and is drawn."""
+        order = None
+        if 0 < self.top_k < scores.shape[1]:
+            scores, order = scores.topk(self.top_k, dim=1)
+        elif self.top_p < 1:
+            scores, order = scores.sort(dim=1, descending=True)
+        p = torch.softmax(scores.double() / self.temperature, dim=1)
+        if self.top_p < 1:
+            p = p.where(p.cumsum(1) - p < self.top_p, 0.0)
+        sums = p.cumsum(1)
+        total = sums[:, -1:].contiguous()
+        # The last column that adds anything at all, for rounding may lift a number to the total.
+        last = torch.searchsorted(sums, total)
+        column = torch.searchsorted(sums, numbers[:, None] * total, right=True).minimum(last)
+        column = scores.isnan().int().argmax(1, keepdim=True).where(scores.isnan().any(1, keepdim=True), column)
+        column = column.clamp(max=scores.shape[1] - 1)
+        return (column if order is None else order.gather(1, column))[:, 0]
+
+
+@dataclass(frozen=True)
+class Diverse:
+    """Diverse beam search (Vijayakumar et al. 2018, eq. 5): the beam is shared among `groups`, one after another at
+    each step; a symbol costs `strength` for every hypothesis of a group before it that has taken it at this step
+    (Hamming diversity). The cost counts in the choice alone: scores are those of the model."""
+
+    groups: int
+    strength: float = 0.5
+    distinct: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.groups < 1:
+            raise RnnsearchError(f"groups must be at least 1; got {self.groups}")
+        if self.strength < 0:
+            raise RnnsearchError(f"strength must be at least 0; got {self.strength}")
+
+    def copies(self, beam: int) -> int:
+        if beam % self.groups:
+            raise RnnsearchError(f"a beam must be shared evenly by the {self.groups} groups; got {beam}")
+        return self.groups
+
+    def choose(self, sources: Sources, copies: int, most: int) -> Choose:
+        return self._choose
+
+    def _choose(self, scores: Tensor, log_probs: Tensor, count: int, rows: ScoredRows) -> Tensor:
+        A, K, C = scores.shape
+        sentence, group = rows.sentences // self.groups, rows.sentences % self.groups
+        _, sentence = sentence.unique(return_inverse=True)
+        taken = scores.new_zeros(int(sentence.max()) + 1, C)
+        found = scores.new_empty(A, min(count, K * C), dtype=torch.int64)
+        for turn in range(self.groups):
+            mine = (group == turn).nonzero()[:, 0]
+            if len(mine):
+                of = sentence[mine]
+                less = scores[mine] - self.strength * taken[of][:, None]
+                found[mine] = index = best(less, log_probs[mine], count, rows)
+                # Half of what is looked at lives on, or as much as does not end.
+                column = index[:, : (count + 1) // 2] % C
+                taken.index_put_((of[:, None], column), taken.new_ones(()), accumulate=True)
+        return found

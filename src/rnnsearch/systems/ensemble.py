@@ -1,0 +1,161 @@
+"""Several systems as one: an ensemble, which translates and scores by the mean of its members' distributions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Never
+
+import torch
+
+from rnnsearch.config import RunConfig
+from rnnsearch.errors import ModelError
+from rnnsearch.search.ensemble import Ensemble, Mean, Member
+from rnnsearch.search.model_scorer import Fastest
+from rnnsearch.search.scorer import Scorer, Sources
+from rnnsearch.systems.system import Ability, System
+from rnnsearch.text.tokenizer import Segmented, Spelled, Tokenizer
+
+
+class _Readings(Spelled):
+    """A sentence as each member reads it; to others, as the first does."""
+
+    def __init__(self, each: Sequence[Spelled]) -> None:
+        super().__init__(each[0], each[0].unknown)
+        self.each = each
+
+
+@dataclass(frozen=True)
+class _SegmentedForEach(Segmented):
+    """A source text whose symbols are the first member's."""
+
+    each: tuple[Segmented, ...] = field(kw_only=True)
+
+    @property
+    def spelled(self) -> Spelled:
+        return _Readings([text.spelled for text in self.each])
+
+
+@dataclass(frozen=True)
+class EnsembleSystem(System[Any]):
+    """Systems with one target vocabulary. Config and tokenizers are the first one's; families, precisions, and how they
+    read the source, may differ. It is made of models that have been trained: nothing trains it as a whole."""
+
+    members: tuple[System[Any], ...]
+    weights: tuple[float, ...]
+    mean: Mean
+
+    kind = "ensemble"
+
+    @classmethod
+    def of(
+        cls, members: Sequence[System[Any]], weights: Sequence[float] | None = None, mean: Mean = "geometric"
+    ) -> EnsembleSystem:
+        """`weights`: equal ones, if none are given. Errors: ModelError, where the members do not go together;
+        RnnsearchError as in `search.ensemble`."""
+        first, *others = members
+        for number, other in enumerate(others, start=2):
+            cls._together(first, other, f"model {number} of the ensemble")
+        model = torch.nn.ModuleList([member.model for member in members])
+        given = tuple(1.0 for _ in members) if weights is None else tuple(weights)
+        if len(given) != len(members):
+            raise ModelError(f"an ensemble must have as many weights as models ({len(members)}); got {len(given)}")
+        found = cls(model, first.config, first.tokenizers, tuple(members), given, mean)
+        found._scorer([member.plain() for member in members])  # a bad weight or mean is told now
+        return found
+
+    @staticmethod
+    def _together(first: System[Any], other: System[Any], name: str) -> None:
+        if first.direction != other.direction:
+            raise ModelError(f"{name} must translate {first.direction} as the first does; got {other.direction}")
+        if first.target.fingerprint() != other.target.fingerprint():
+            raise ModelError(
+                f"{name} must have the first one's target vocabulary, symbol by symbol; it has another "
+                "(train both on one corpus with one [text])"
+            )
+        if first.config.text.annotation != other.config.text.annotation:
+            raise ModelError(f"{name} must have the first one's text.annotation; it has another")
+
+    @classmethod
+    def make(cls, config: RunConfig, tokenizers: Mapping[str, Tokenizer], seed: int | None) -> Never:
+        raise ModelError("an ensemble is made of trained models (`EnsembleSystem.of`)")
+
+    @property
+    def cannot(self) -> Mapping[Ability, str]:
+        lacks: dict[Ability, str] = {
+            "posterior": "posterior attention is of one model; this is an ensemble",
+            "states": "an encoder's states are of one model; this is an ensemble",
+        }
+        for ability in ("translate", "attend", "spell"):
+            if not self._able(ability):
+                lacks[ability] = self.members[0].cannot.get(ability, f"the ensemble's models cannot {ability}")
+        return lacks
+
+    def _able(self, ability: Ability) -> list[int]:
+        """The members that count in it: all must translate; those that read as the first does may attend and spell."""
+        able = [n for n, member in enumerate(self.members) if member.can(ability)]
+        if ability == "translate":
+            return able if len(able) == len(self.members) else []
+        return [n for n in able if self._alike[n] == 0]
+
+    @cached_property
+    def _alike(self) -> list[int]:
+        """For each member the first that takes the same batches, and whose attention says the same."""
+        told = [
+            (
+                member.source.fingerprint(),
+                member.config.model.source_characters,
+                member.config.text.inline_terms,
+                member.config.objective.aligns_read_words,
+            )
+            for member in self.members
+        ]
+        return [told.index(one) for one in told]
+
+    def read(self, texts: Sequence[str]) -> list[Segmented]:
+        each = zip(*(member.read(texts) for member in self.members), strict=True)
+        return [_SegmentedForEach(t[0].text, t[0].ids, t[0].symbols, t[0].offsets, t[0].replaced, each=t) for t in each]
+
+    def sources(self, sentences: Sequence[Sequence[int]], device: torch.device) -> Sources:
+        """Of members that read alike one side, by the first one's name for it and the number of its first member."""
+        found = {}
+        for number in sorted(set(self._alike)):
+            sides = self.members[number].sources([_of(s, number) for s in sentences], device)
+            found.update({_named(name, number): side for name, side in sides.items()})
+        return found
+
+    def fastest(self, precision: str) -> Fastest:
+        each = [member.fastest(precision) for member in self.members]
+        what = "; ".join(dict.fromkeys(one.what for one in each))
+        return Fastest(self._scorer([one.scorer for one in each]), f"an ensemble of {len(each)}: {what}")
+
+    def plain(self) -> Scorer:
+        return self._scorer([member.plain() for member in self.members])
+
+    def _scorer(self, scorers: Sequence[Scorer]) -> Ensemble:
+        rows = zip(scorers, self.weights, self._alike, strict=True)
+        names = self.direction.sources
+        each = [Member(s, weight, {_named(name, n): name for name in names}, attends=n == 0) for s, weight, n in rows]
+        return Ensemble(each, self.mean)
+
+    def spell(
+        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], beam: int
+    ) -> list[dict[int, str]]:
+        self.require("spell")
+        number = self._able("spell")[0]
+        return self.members[number].spell([_of(source, number) for source in sources], targets, beam)
+
+    def objective(self) -> Never:
+        raise ModelError("an ensemble is made of trained models; train each of them")
+
+    def validation(self, *_: Any, **__: Any) -> Never:
+        raise ModelError("an ensemble is made of trained models; train each of them")
+
+
+def _of(sentence: Sequence[int], number: int) -> Sequence[int]:
+    return sentence.each[number] if isinstance(sentence, _Readings) else sentence
+
+
+def _named(name: str, number: int) -> str:
+    return name if number == 0 else f"{name} {number + 1}"

@@ -1,0 +1,199 @@
+"""Sampling and diverse groups: drawn as often as the model says, and as a plain loop would choose."""
+
+from collections import Counter
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+
+from rnnsearch.errors import RnnsearchError
+from rnnsearch.search.beam import beam
+from rnnsearch.search.constraints import SearchOptions
+from rnnsearch.search.decode import decode_all, make_sources
+from rnnsearch.search.forced import forced
+from rnnsearch.search.hypothesis import SentenceError
+from rnnsearch.search.several import several
+from rnnsearch.search.variants import Diverse, Sampling
+from rnnsearch.text.vocabulary import BOS, EOS, PAD
+
+CPU = torch.device("cpu")
+SYMBOLS, MOST = [1, 4, 5], 3
+"""What a toy of six symbols can write (no padding, no beginning), and how long."""
+
+
+def sampled(scorer, sentences, chains, variant, **options):
+    options = SearchOptions(beam=chains, n_best=chains, max_ratio=0.0, max_extra=MOST, variant=variant, **options)
+    return decode_all(scorer, sentences, options)
+
+
+@pytest.mark.parametrize(
+    ("temperature", "top_k", "top_p"), [(1.0, 0, 1.0), (0.5, 0, 1.0), (1.0, 2, 1.0), (1.0, 0, 0.6), (2.0, 3, 0.7)]
+)
+def test_samples_are_as_frequent_as_the_model_says(toy, temperature, top_k, top_p):
+    """Chi-square over all translations, their probabilities by a plain loop over the model's conditionals."""
+    scorer, chains, source = toy(symbols=6, seed=3), 4000, [4, 5]
+    allowed = [*SYMBOLS, EOS]
+
+    def cut(before):
+        """p of each allowed symbol after `before`, as it is drawn."""
+        ended = [forced(scorer, make_sources([source], CPU), [(*before, s)])[0] for s in SYMBOLS]
+        logs = [h.token_scores[len(before)] for h in ended]
+        stop = forced(scorer, make_sources([source], CPU), [before])[0].token_scores[-1]
+        p = np.exp(np.array([*logs, stop]) / temperature)
+        order = np.argsort(-p)
+        if top_k:
+            p[order[top_k:]] = 0
+        p /= p.sum()
+        if top_p < 1:
+            before_it = np.cumsum(p[order]) - p[order]
+            p[order[before_it >= top_p]] = 0
+        return dict(zip(allowed, p / p.sum(), strict=True))
+
+    conditionals = {b: cut(b) for count in range(MOST) for b in product(SYMBOLS, repeat=count)}
+    expected = {}
+    for count in range(MOST + 1):
+        for ids in product(SYMBOLS, repeat=count):
+            p = np.prod([conditionals[ids[:t]][s] for t, s in enumerate(ids)])
+            if count < MOST:
+                p *= conditionals[ids][EOS]
+            expected[ids] = p
+    assert sum(expected.values()) == pytest.approx(1)
+    [found] = sampled(scorer, [source], chains, Sampling(temperature, top_k, top_p))
+    counts = Counter(h.ids for h in found)
+    assert sum(counts.values()) == chains
+    assert all(expected[ids] > 0 for ids in counts)
+    often = [ids for ids, p in expected.items() if p * chains >= 5]
+    square = sum((counts[ids] - chains * expected[ids]) ** 2 / (chains * expected[ids]) for ids in often)
+    # The mean of chi-square is its degrees of freedom, its deviation the root of twice as many.
+    assert square < len(often) + 4 * np.sqrt(2 * len(often))
+
+
+def test_samples_have_the_models_own_scores(toy, sentences):
+    scorer = toy(seed=2)
+    for source, found in zip(sentences, sampled(scorer, sentences, 4, Sampling(3.0, 5)), strict=True):
+        assert len(found) == 4
+        assert [h.score for h in found if h.finished] == sorted((h.score for h in found if h.finished), reverse=True)
+        again = forced(scorer, make_sources([source] * 4, CPU), [h.ids for h in found])
+        for h, scored in zip(found, again, strict=True):
+            assert h.token_scores == pytest.approx(scored.token_scores[: len(h.token_scores)], abs=1e-5)
+
+
+def test_what_is_drawn_hangs_on_source_and_seed_alone(toy, sentences):
+    scorer, variant = toy(seed=4), Sampling(2.0)
+    together = sampled(scorer, sentences, 3, variant)
+    alone = [sampled(scorer, [sentence], 3, variant)[0] for sentence in reversed(sentences)]
+    assert [[h.ids for h in own] for own in together] == [[h.ids for h in own] for own in reversed(alone)]
+    other = sampled(scorer, sentences, 3, replace(variant, seed=2))
+    assert [[h.ids for h in own] for own in together] != [[h.ids for h in own] for own in other]
+    first = sampled(scorer, sentences, 1, variant)
+    assert all(one.ids in [h.ids for h in own] for [one], own in zip(first, together, strict=True))
+
+
+def test_a_cold_sample_is_greedy_search(toy, sentences):
+    options = SearchOptions(beam=1)
+    greedy = decode_all(toy(seed=6), sentences, options)
+    cold = decode_all(toy(seed=6), sentences, replace(options, variant=Sampling(temperature=1e-4)))
+    one = decode_all(toy(seed=6), sentences, replace(options, variant=Sampling(top_k=1)))
+    assert [[h.ids for h in own] for own in greedy] == [[h.ids for h in own] for own in cold]
+    assert [[h.ids for h in own] for own in greedy] == [[h.ids for h in own] for own in one]
+
+
+def test_a_draw_takes_the_column_whose_share_holds_the_number():
+    scores = torch.tensor([[0.5, 0.0, 0.25, 0.25, 0.0]]).log() + 7.0
+    numbers = [0.0, 0.499, 0.501, 0.749, 0.751, np.nextafter(1, 0)]
+    for number, column in zip(numbers, [0, 0, 2, 2, 3, 3], strict=True):
+        assert Sampling().draw(scores, torch.tensor([number], dtype=torch.float64)).tolist() == [column]
+    assert Sampling().draw(torch.tensor([[0.0, torch.nan]]), torch.zeros(1, dtype=torch.float64)).tolist() == [1]
+
+
+def test_sampling_keeps_prefixes_and_bans(toy, sentences):
+    prefix = tuple((5, 5) for _ in sentences)
+    found = sampled(toy(seed=1), sentences, 3, Sampling(5.0), prefix=prefix, banned=frozenset({7}))
+    for own in found:
+        for h in own:
+            assert h.ids[:2] == (5, 5)
+            assert 7 not in h.ids
+
+
+def plain_diverse(scorer, source, groups, width, strength, most):
+    """Vijayakumar et al. 2018, algorithm 1, over lists: each group's live (log p, symbols), and its finished ones."""
+    live, done = [[(0.0, ())] for _ in range(groups)], [[] for _ in range(groups)]
+    for step in range(1, most + 2):
+        taken = Counter()
+        for g in range(groups):
+            if not live[g] or len(done[g]) >= width:
+                continue
+            every, symbols = [], [s for s in range(scorer.vocabulary) if s not in (PAD, BOS)]
+            for total, ids in live[g]:
+                memory, state = scorer.start(make_sources([source], CPU), None)
+                for y in (BOS, *ids):
+                    one = scorer.step(memory, state, torch.tensor([y]))
+                    state = one.state
+                logs = one.log_probs()[0].tolist()
+                every += [(total + logs[s] - strength * taken[s], total + logs[s], (*ids, s)) for s in symbols]
+            every.sort(key=lambda row: -row[0])
+            looked = every[: 2 * width] if width > 1 else every[:1]
+            taken.update(ids[-1] for _, _, ids in looked[:width])
+            done[g] += [(total, ids[:-1]) for _, total, ids in looked[:width] if ids[-1] == EOS]
+            live[g] = [(total, ids) for _, total, ids in looked if ids[-1] != EOS][:width]
+            if (width == 1 and done[g]) or step > most:
+                live[g] = []
+    return done
+
+
+@pytest.mark.parametrize(("groups", "width"), [(2, 2), (3, 1), (4, 3)])
+def test_groups_choose_as_a_plain_loop_does(toy, sentences, groups, width):
+    scorer, strength, most = toy(symbols=12, seed=9, end=3.0), 0.8, 6
+    beamed = groups * width
+    options = SearchOptions(
+        beam=beamed, n_best=beamed, max_ratio=0.0, max_extra=most, variant=Diverse(groups, strength)
+    )
+    found = decode_all(scorer, sentences, options)
+    for source, own in zip(sentences, found, strict=True):
+        expected = {ids for group in plain_diverse(scorer, source, groups, width, strength, most) for _, ids in group}
+        ended = {h.ids for h in own if h.finished}
+        assert len([h.ids for h in own]) == len({h.ids for h in own})
+        assert ended
+        assert ended <= expected, "a beam may stop earlier, where nothing better can come"
+        scored = forced(scorer, make_sources([source] * len(expected), CPU), sorted(expected))
+        assert own[0].score == pytest.approx(max(h.score for h in scored))
+
+
+def test_one_group_is_a_beam_and_groups_that_cost_nothing_are_one_beam_each(toy, sentences):
+    scorer, options = toy(seed=11), SearchOptions(beam=4, n_best=4)
+    sources = make_sources(sentences, CPU)
+    assert several(scorer, sources, options, Diverse(1, 9.0)) == beam(scorer, sources, options)
+    free = several(scorer, sources, options, Diverse(2, 0.0))
+    assert free == beam(scorer, sources, replace(options, beam=2, n_best=2))
+
+
+def test_groups_differ(toy, sentences):
+    options = SearchOptions(beam=4, n_best=4, variant=Diverse(4, 99.0))
+    for own in decode_all(toy(seed=11), sentences, options):
+        assert len({(*h.ids, EOS)[0] for h in own}) == len(own) == 4
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Sampling(temperature=0.0), "temperature must be above 0; got 0.0"),
+        (lambda: Sampling(top_k=-1), "top_k must be at least 0; got -1"),
+        (lambda: Sampling(top_p=0.0), "top_p must be above 0 and at most 1; got 0.0"),
+        (lambda: Sampling(seed=-1), "seed must be at least 0; got -1"),
+        (lambda: Diverse(0), "groups must be at least 1; got 0"),
+        (lambda: Diverse(2, -1.0), "strength must be at least 0; got -1.0"),
+        (lambda: SearchOptions(beam=5, variant=Diverse(2)), "a beam must be shared evenly by the 2 groups; got 5"),
+    ],
+)
+def test_a_bad_option_is_refused(make, message):
+    with pytest.raises(RnnsearchError, match=message):
+        make()
+
+
+def test_errors_name_the_sentence_and_not_the_copy(toy, sentences):
+    scorer = toy(seed=1)
+    options = SearchOptions(beam=2, variant=Sampling(), prefix=((), (99_999,), *[()] * (len(sentences) - 2)))
+    with pytest.raises(SentenceError, match="the prefix of sentence 1 "):
+        several(scorer, make_sources(sentences, CPU), options, Sampling())
