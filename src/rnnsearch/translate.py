@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -16,11 +17,11 @@ from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import RunConfig, SearchConfig, laid_on
 from rnnsearch.device import choose_device
 from rnnsearch.errors import ConfigError, ModelError, RnnsearchError, must_be_one_of
+from rnnsearch.metrics.consensus import Utility, expected_utility
 from rnnsearch.search.candidates import KEPT, Candidates
 from rnnsearch.search.candidates import read as read_candidates
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all
-from rnnsearch.search.ensemble import Mean
 from rnnsearch.search.forced import following
 from rnnsearch.search.greedy import stream
 from rnnsearch.search.hypothesis import EMPTY, Hypothesis
@@ -28,6 +29,7 @@ from rnnsearch.search.model_scorer import Fastest
 from rnnsearch.search.phrases import Phrase
 from rnnsearch.search.spelling import ForcedSpelling
 from rnnsearch.search.unknown_words import UnknownWords, unknown_words
+from rnnsearch.search.variants import Sampling, Variant
 from rnnsearch.systems.checks import check_unknown
 from rnnsearch.systems.ensemble import EnsembleSystem
 from rnnsearch.systems.folder import load_system
@@ -119,8 +121,10 @@ class Translator:
         length_penalty: float | None = None,
         max_length: int | None = None,
         ban_unknown: bool = False,
+        no_repeat_ngram: int | None = None,
+        variant: Variant | None = None,
     ) -> SearchOptions:
-        """Search options: the model's own defaults where nothing is given.
+        """Search options: the model's own defaults where nothing is given; a beam of one where samples are drawn.
 
         A default beam grows to `n_best`. Errors: RnnsearchError for a given one that is narrower.
         """
@@ -129,7 +133,7 @@ class Translator:
         if beam is not None and 1 <= beam < n_best:
             raise RnnsearchError(f"beam must be at least n_best ({n_best}); got {beam}")
         return SearchOptions(
-            beam=max(search.beam, n_best) if beam is None else beam,
+            beam=max(1 if isinstance(variant, Sampling) else search.beam, n_best) if beam is None else beam,
             length_penalty=search.length_penalty if length_penalty is None else length_penalty,
             length_norm=search.length_norm,
             coverage_penalty=search.coverage_penalty,
@@ -137,6 +141,8 @@ class Translator:
             max_extra=each * (search.max_extra if max_length is None else max_length),
             n_best=n_best,
             banned=self.target.unknown if ban_unknown else frozenset(),
+            no_repeat_ngram=search.no_repeat_ngram if no_repeat_ngram is None else no_repeat_ngram,
+            variant=variant,
         )
 
     @overload
@@ -221,6 +227,16 @@ class Translator:
         )
         return [[next(made) for _ in own] for own in targets]
 
+    def by_consensus(
+        self, found: Sequence[Translation], options: SearchOptions, utility: Utility = "chrf"
+    ) -> list[Translation]:
+        """A sentence's n best translations in the order of least Bayes risk (`metrics.consensus`): samples count as
+        often as they were drawn, others by their probabilities."""
+        sampled, most = isinstance(options.variant, Sampling), max(t.log_prob for t in found)
+        probabilities = [1.0 if sampled else math.exp(t.log_prob - most) for t in found]
+        worth = expected_utility([t.text for t in found], probabilities, utility, self.languages[1])
+        return [found[n] for n in sorted(range(len(found)), key=lambda n: -worth[n])]
+
     def _with_spellings(
         self,
         sources: Sequence[Segmented],
@@ -292,6 +308,8 @@ class Translator:
         return inlined(text, glossary.places(text))
 
     def _phrases(self, terms: Sequence[Sequence[str]], options: SearchOptions) -> tuple[tuple[Phrase, ...], ...]:
+        if options.variant is not None:
+            raise RnnsearchError("terms need a plain beam search; got samples or diverse groups")
         if options.beam == 1:
             raise RnnsearchError("terms need a beam of 2 or more; got 1")
         ids = {term: tuple(self.target.ids([term])[0]) for term in set(chain.from_iterable(terms))}
@@ -413,7 +431,7 @@ def load(
     candidates: int | None = None,
     precision: str | None = None,
     weights: Sequence[float] | None = None,
-    mean: Mean = "geometric",
+    mean: str = "geometric",
 ) -> Translator:
     """A model folder as a Translator on `device` (auto, cpu, cuda, cuda:N); several folders as one, an ensemble.
 

@@ -17,6 +17,22 @@ import typer
 from rnnsearch.cli.io import both_lines, input_portions, output, require_distinct, say, use_threads
 from rnnsearch.cli.links import Links
 from rnnsearch.cli.options import MOST_BEAM, Beam, By, Device, Model, Output, SourceFile, TargetFile, Threads
+from rnnsearch.cli.searching import (
+    Consensus,
+    Diversity,
+    Groups,
+    Mean,
+    NoRepeat,
+    Sample,
+    Seed,
+    Temperature,
+    TopK,
+    TopP,
+    Weights,
+    asked_variant,
+    asked_weights,
+    finder,
+)
 from rnnsearch.cli.terms import GivenTerms
 from rnnsearch.errors import must_be_one_of
 from rnnsearch.text.spans import AlignedBy, Unit
@@ -35,7 +51,12 @@ Precision = Literal["auto", "fp32", "bf16", "int8"]
 
 
 def translate(
-    model: Model,
+    models: Annotated[
+        list[Path],
+        typer.Argument(
+            help="A model folder; several are one model, an ensemble.", metavar="MODEL...", show_default=False
+        ),
+    ],
     input: Annotated[Path | None, typer.Option("-i", "--input", help="Read here, not from standard input.")] = None,
     output_file: Output = None,
     beam: Beam = None,
@@ -56,6 +77,17 @@ def translate(
     max_source: Annotated[
         int, typer.Option(min=1, max=100_000, help="Most symbols of a line; the output of a longer one is empty.")
     ] = 2000,
+    no_repeat_ngram: NoRepeat = None,
+    sample: Sample = False,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    seed: Seed = None,
+    groups: Groups = None,
+    diversity: Diversity = None,
+    mbr: Consensus = None,
+    weights: Weights = None,
+    mean: Mean = None,
     ban_unknown: Annotated[bool, typer.Option("--ban-unknown", help="Never produce <unk>.")] = False,
     replace_unknown: Annotated[
         Replace | None,
@@ -98,19 +130,21 @@ def translate(
     if ban_unknown and (replace_unknown or dictionary):
         raise typer.BadParameter("--replace-unknown and --dictionary have no effect with --ban-unknown")
     require_distinct({"--output": output_file, "--alignments": alignments})
+    variant = asked_variant(sample, temperature, top_k, top_p, seed, groups, diversity)
+    shares = asked_weights(weights, mean, len(models))
     use_threads(threads)
     from rnnsearch.text.marks import MarkedText
     from rnnsearch.translate import load
 
-    translator = load(model, device, replace_unknown, dictionary, candidates, precision)
+    translator = load(models, device, replace_unknown, dictionary, candidates, precision, shares, mean or "geometric")
     if alignments is not None or marked:
         translator.require_alignments(by)
-    options = translator.options(beam, n_best, length_penalty, max_length, ban_unknown)
+    options = translator.options(beam, n_best, length_penalty, max_length, ban_unknown, no_repeat_ngram, variant)
     if force_terms and (glossary is None or not translator.reads_terms):
         raise typer.BadParameter("--force-terms needs a --glossary, and a model with text.inline_terms")
     terms = None if glossary is None else GivenTerms(glossary, translator, options, force_terms)
-    terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    if terminal and not marked and (input, output_file, alignments, terms, format) == (*[None] * 4, "text"):
+    terminal, asks = sys.stdin.isatty() and sys.stdout.isatty(), (input, output_file, alignments, terms, mbr)
+    if terminal and not marked and not any(asks) and format == "text":
         from rich.console import Console
 
         from rnnsearch.cli.prompt import Prompt
@@ -118,14 +152,13 @@ def translate(
         Prompt(translator, Console(), options).run()
         return
     size, replaced = batch or translator.config.search.batch_sentences, Counter[str]()
-    write = Writer(format, by, marked)
+    write, find = Writer(format, by, marked), finder(terms or translator, translator, options, size, mbr)
     with ExitStack() as stack:
         out = stack.enter_context(output(output_file))
-        links = Links(stack.enter_context(output(alignments)), unit, model, by) if alignments else None
+        links = Links(stack.enter_context(output(alignments)), unit, models[0], by) if alignments else None
         for lines in _portions(input, CHUNK_BATCHES * size, max_source, translator):
             texts = [MarkedText(line, tags, kept) for line in lines]
-            found = (terms or translator).n_best([text.text for text in texts], options, size)
-            for text, best in zip(texts, found, strict=True):
+            for text, best in zip(texts, find([text.text for text in texts]), strict=True):
                 out.write(write(text, best))
                 replaced.update(one.by for one in best[0].replaced)
                 if links:

@@ -27,6 +27,8 @@ class SearchConfig(Table):
     """A translation has at most this many symbols a source symbol ..."""
     max_extra: Count = 20
     """... plus this many."""
+    no_repeat_ngram: Count = 0
+    """No sequence of so many symbols stands in a translation twice; 0: any may."""
     replace_unknown: Literal["none", "copy", "dictionary"] = "none"
     """What becomes of `<unk>`: it stays; the source word that it attends to most takes its place; or that word's entry
     in `dictionary`, if it has one. Only for `text.type = "words"` and a decoder with attention."""

@@ -9,16 +9,18 @@ The weights w_m sum to one. Over a candidate list both are of the list's symbols
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from functools import reduce
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from rnnsearch.errors import RnnsearchError, must_be_one_of
+from rnnsearch.kernels.native import rows
 from rnnsearch.search.combined import mean_attention
 from rnnsearch.search.scorer import Scorer, Sources, Step
 
-Mean = Literal["geometric", "arithmetic"]
+MEANS = ("geometric", "arithmetic")
 
 
 @dataclass(frozen=True)
@@ -50,9 +52,9 @@ class Ensemble:
 
     normalised = True
 
-    def __init__(self, members: Sequence[Member], mean: Mean = "geometric") -> None:
-        if mean not in get_args(Mean):
-            raise RnnsearchError(f"mean {must_be_one_of(get_args(Mean), mean)}")
+    def __init__(self, members: Sequence[Member], mean: str = "geometric") -> None:
+        if mean not in MEANS:
+            raise RnnsearchError(f"mean {must_be_one_of(MEANS, mean)}")
         sizes = sorted({member.scorer.vocabulary for member in members})
         if len(sizes) != 1:
             raise RnnsearchError(f"an ensemble's members must share one target vocabulary; got sizes {sizes}")
@@ -62,7 +64,7 @@ class Ensemble:
         if any(not member.weight > 0 for member in members) or not math.isfinite(total):
             raise RnnsearchError(f"an ensemble's weights must be above 0; got {[m.weight for m in members]}")
         self._members, self._weights = tuple(members), [member.weight / total for member in members]
-        self._mean: Mean = mean
+        self._mean = mean
         self.vocabulary = sizes[0]
 
     @property
@@ -78,8 +80,8 @@ class Ensemble:
         return _Parts(tuple(memory for memory, _ in each)), _Parts(tuple(state for _, state in each))
 
     def step(self, memory: _Parts, state: _Parts, y: Tensor) -> Step:
-        rows = zip(self._members, memory.members, state.members, strict=True)
-        steps = [member.scorer.step(m, s, y) for member, m, s in rows]
+        each = zip(self._members, memory.members, state.members, strict=True)
+        steps = [member.scorer.step(m, s, y) for member, m, s in each]
         attention = mean_attention([m.named(step.attention) for m, step in zip(self._members, steps, strict=True)])
         scores, norm = (self._geometric if self._mean == "geometric" else self._arithmetic)(steps)
         return Step(scores, _Parts(tuple(step.state for step in steps)), attention, norm)
@@ -89,8 +91,8 @@ class Ensemble:
         scores = steps[0].scores.float() * self._weights[0]
         for weight, step in zip(self._weights[1:], steps[1:], strict=True):
             scores.add_(step.scores, alpha=weight)
-        return scores, scores.logsumexp(1)
+        return scores, rows.norms(scores) if rows.serves(scores) else scores.logsumexp(1)
 
     def _arithmetic(self, steps: Sequence[Step]) -> tuple[Tensor, None]:
         each = zip(self._weights, steps, strict=True)
-        return torch.stack([step.log_probs() + math.log(weight) for weight, step in each]).logsumexp(0), None
+        return reduce(torch.logaddexp, (step.log_probs() + math.log(weight) for weight, step in each)), None

@@ -11,7 +11,7 @@ import torch
 
 from rnnsearch.config import RunConfig
 from rnnsearch.errors import ModelError
-from rnnsearch.search.ensemble import Ensemble, Mean, Member
+from rnnsearch.search.ensemble import Ensemble, Member
 from rnnsearch.search.model_scorer import Fastest
 from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.systems.system import Ability, System
@@ -44,13 +44,13 @@ class EnsembleSystem(System[Any]):
 
     members: tuple[System[Any], ...]
     weights: tuple[float, ...]
-    mean: Mean
+    mean: str
 
     kind = "ensemble"
 
     @classmethod
     def of(
-        cls, members: Sequence[System[Any]], weights: Sequence[float] | None = None, mean: Mean = "geometric"
+        cls, members: Sequence[System[Any]], weights: Sequence[float] | None = None, mean: str = "geometric"
     ) -> EnsembleSystem:
         """`weights`: equal ones, if none are given. Errors: ModelError, where the members do not go together;
         RnnsearchError as in `search.ensemble`."""
@@ -68,7 +68,8 @@ class EnsembleSystem(System[Any]):
     @staticmethod
     def _together(first: System[Any], other: System[Any], name: str) -> None:
         if first.direction != other.direction:
-            raise ModelError(f"{name} must translate {first.direction} as the first does; got {other.direction}")
+            told = [f"{', '.join(way.sources)} to {way.target}" for way in (first.direction, other.direction)]
+            raise ModelError(f"{name} must translate {told[0]} as the first does; got {told[1]}")
         if first.target.fingerprint() != other.target.fingerprint():
             raise ModelError(
                 f"{name} must have the first one's target vocabulary, symbol by symbol; it has another "

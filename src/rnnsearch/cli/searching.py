@@ -1,0 +1,97 @@
+"""The options of `translate` that say how it searches, and the search that they ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from rnnsearch.cli.terms import GivenTerms
+    from rnnsearch.metrics.consensus import Utility
+    from rnnsearch.search.constraints import SearchOptions
+    from rnnsearch.search.variants import Variant
+    from rnnsearch.translate import Translator
+    from rnnsearch.translation import Translation
+
+Sample = Annotated[
+    bool, typer.Option("--sample", help="Draw each symbol; --beam is then the number of samples.  [default beam: 1]")
+]
+Temperature = Annotated[
+    float | None, typer.Option(min=1e-3, max=1e3, help="Of samples: below 1 likelier ones, above 1 others.  [1]")
+]
+TopK = Annotated[int | None, typer.Option(min=1, help="Sample from so many likeliest symbols.  [all]")]
+TopP = Annotated[
+    float | None, typer.Option(min=1e-9, max=1.0, help="Sample from the fewest symbols of so much probability.  [1]")
+]
+Seed = Annotated[int | None, typer.Option(min=0, help="Of samples.  [1]")]
+Groups = Annotated[
+    int | None, typer.Option(min=2, help="Diverse beam search: so many groups share the beam evenly, and differ.")
+]
+Diversity = Annotated[
+    float | None, typer.Option(min=0.0, help="What a symbol costs that a group before has taken at a step.  [0.5]")
+]
+NoRepeat = Annotated[
+    int | None, typer.Option(min=0, help="No so many symbols in a row twice in a translation.  [default: the model's]")
+]
+Consensus = Annotated[
+    Literal["chrf", "bleu"] | None,
+    typer.Option("--mbr", help="Minimum Bayes risk: of all that is found, what is most like the others comes first."),
+]
+Weights = Annotated[str | None, typer.Option(help="Of several models, with commas: 0.5,0.3,0.2.  [equal]")]
+Mean = Annotated[
+    Literal["geometric", "arithmetic"] | None,
+    typer.Option(help="How several models' probabilities become one.  [geometric]"),
+]
+
+
+def asked_variant(
+    sample: bool,
+    temperature: float | None,
+    top_k: int | None,
+    top_p: float | None,
+    seed: int | None,
+    groups: int | None,
+    diversity: float | None,
+) -> Variant | None:
+    """The search that is asked for, if it is no plain beam. Errors: BadParameter for options without effect."""
+    from rnnsearch.search.variants import Diverse, Sampling
+
+    drawn = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+    given = {name: value for name, value in drawn.items() if value is not None}
+    if given and not sample:
+        raise typer.BadParameter(f"--{next(iter(given)).replace('_', '-')} has no effect without --sample")
+    if diversity is not None and groups is None:
+        raise typer.BadParameter("--diversity has no effect without --groups")
+    if sample and groups is not None:
+        raise typer.BadParameter("--sample and --groups are two ways to search; choose one")
+    if sample:
+        return Sampling(**given)  # type: ignore[arg-type]
+    return None if groups is None else Diverse(groups, **({} if diversity is None else {"strength": diversity}))
+
+
+def asked_weights(given: str | None, mean: str | None, models: int) -> list[float] | None:
+    """The numbers of `--weights`. Errors: BadParameter for other text, and for options without effect."""
+    if models == 1 and (given is not None or mean is not None):
+        raise typer.BadParameter(f"{'--mean' if given is None else '--weights'} has no effect with one model")
+    try:
+        return None if given is None else [float(weight) for weight in given.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"--weights must be numbers with commas between; got {given}") from None
+
+
+def finder(
+    by: Translator | GivenTerms, translator: Translator, options: SearchOptions, batch: int, mbr: Utility | None
+) -> Callable[[list[str]], list[list[Translation]]]:
+    """What finds the n best translations of some texts, in the order of risk if that is asked for. Errors:
+    BadParameter where there is nothing to choose from."""
+    if mbr is None:
+        return lambda texts: by.n_best(texts, options, batch)
+    if options.beam == 1:
+        raise typer.BadParameter("--mbr needs several translations to choose from: a --beam of 2 or more")
+    every = replace(options, n_best=options.beam)
+    return lambda texts: [
+        translator.by_consensus(found, options, mbr)[: options.n_best] for found in by.n_best(texts, every, batch)
+    ]

@@ -1,0 +1,83 @@
+"""`rnnsearch translate` with samples, diverse groups, n-gram blocking, minimum Bayes risk, and several models."""
+
+import json
+from collections import Counter
+
+import pytest
+
+CAT = "the small cat sees the dog."
+BIRD = "the old bird finds the tree."
+GIVEN = f"{CAT}\n\n{BIRD}\n"
+
+
+def texts(result):
+    """The translations of an n-best list by their sentence."""
+    found: dict[int, list[str]] = {}
+    for line in result.lines:
+        number, text, *_ = line.split(" ||| ")
+        found.setdefault(int(number), []).append(text)
+    return found
+
+
+def test_samples_are_many_and_the_seeds(cli, model):
+    asked = ["translate", model, "--sample", "--n-best", "8", "--format", "nbest", "--temperature", "3"]
+    result = cli(*asked, stdin=GIVEN)
+    assert (result.code, result.err) == (0, "")
+    found = texts(result)
+    assert {number: len(each) for number, each in found.items()} == {0: 8, 1: 1, 2: 8}
+    assert len(set(found[0])) > 2
+    assert cli(*asked, stdin=GIVEN) == result
+    assert texts(cli(*asked, stdin=f"{BIRD}\n{CAT}\n"))[0] == found[2], "wherever a sentence stands"
+    assert texts(cli(*asked, "--seed", "2", stdin=GIVEN)) != found
+    one = cli("translate", model, "--sample", "--temperature", "3", stdin=GIVEN)
+    assert one.lines[1] == ""
+    assert one.lines[0] in found[0]
+    assert one.lines[2] in found[2]
+    cold = cli("translate", model, "--sample", "--top-k", "1", stdin=GIVEN)
+    assert cold.lines == cli("translate", model, "--beam", "1", stdin=GIVEN).lines
+
+
+def test_groups_differ_more_than_a_beam(cli, model):
+    shared = ["translate", model, "--beam", "4", "--n-best", "4", "--format", "nbest"]
+    plain, groups = (texts(cli(*shared, *more, stdin=GIVEN)) for more in ([], ["--groups", "4", "--diversity", "50"]))
+    firsts = [Counter(text.split()[0] for text in each[0]) for each in (plain, groups)]
+    assert len(firsts[1]) == 4 > len(firsts[0]), firsts
+    refused = cli(*shared, "--groups", "3", stdin=GIVEN)
+    assert refused == (1, "", "rnnsearch: a beam must be shared evenly by the 3 groups; got 4\n")
+
+
+def test_nothing_stands_twice(cli, model):
+    words = cli("translate", model, "--no-repeat-ngram", "1", stdin=GIVEN).lines
+    assert all(max(Counter(line.split()).values(), default=1) == 1 for line in words)
+    assert words != cli("translate", model, stdin=GIVEN).lines, "der ... den ... would do; die ... die would not"
+
+
+def test_the_most_alike_comes_first(cli, model):
+    asked = ["translate", model, "--sample", "--beam", "12", "--temperature", "2"]
+    result = cli(*asked, "--mbr", "chrf", "--n-best", "12", "--format", "nbest", stdin=GIVEN)
+    drawn = texts(cli(*asked, "--n-best", "12", "--format", "nbest", stdin=GIVEN))
+    found = texts(result)
+    assert [sorted(each) for each in found.values()] == [sorted(each) for each in drawn.values()]
+    assert cli(*asked, "--mbr", "chrf", stdin=GIVEN).lines == [each[0] for each in found.values()]
+    refused = cli("translate", model, "--mbr", "bleu", "--beam", "1", stdin=GIVEN)
+    assert refused.code == 2
+    assert "--mbr needs several translations to choose from" in refused.err
+
+
+def test_several_models_are_one(cli, model, one_vector):
+    alone, links = cli("translate", model, "--format", "json", stdin=GIVEN), model.parent / "links"
+    twice = cli("translate", model, model, "--format", "json", "--alignments", links, stdin=GIVEN)
+    assert (twice.code, twice.err) == (0, "")
+    for one, other in zip(alone.rows, twice.rows, strict=True):
+        assert one["text"] == other["text"]
+        assert one["log_prob"] == pytest.approx(other["log_prob"], abs=0.02)
+        assert one["alignment"] == other["alignment"]
+    assert len(links.read_text().splitlines()) == 3
+    mixed = cli("translate", model, model, "--mean", "arithmetic", "--weights", "3,1", stdin=GIVEN)
+    assert mixed.lines == [row["text"] for row in alone.rows]
+    other = cli("translate", model, one_vector, stdin=GIVEN)
+    assert other.code == 1
+    assert "model 2 of the ensemble must have the first one's target vocabulary" in other.err
+    wrong = cli("translate", model, model, "--weights", "1,2,3", stdin=GIVEN)
+    assert wrong == (1, "", "rnnsearch: an ensemble must have as many weights as models (2); got 3\n")
+    assert json.loads(twice.out.splitlines()[0])["attention"]

@@ -1,0 +1,110 @@
+"""The mean of several distributions: a NumPy loop's, normalised, and one member is the model."""
+
+import numpy as np
+import pytest
+import torch
+
+from rnnsearch.errors import RnnsearchError
+from rnnsearch.search.beam import beam
+from rnnsearch.search.constraints import SearchOptions
+from rnnsearch.search.decode import make_sources
+from rnnsearch.search.ensemble import Ensemble, Member
+from rnnsearch.search.forced import forced
+from rnnsearch.search.scorer import SOURCE
+from rnnsearch.text.vocabulary import BOS, EOS
+
+CPU = torch.device("cpu")
+OWN = {SOURCE: SOURCE}
+
+
+def members(toy, weights):
+    return [Member(toy(seed=seed, symbols=8), weight, OWN) for seed, weight in enumerate(weights)]
+
+
+def plain(each, weights, mean):
+    """Of log-probabilities [M, C] of one row."""
+    w = np.array(weights) / np.sum(weights)
+    if mean == "arithmetic":
+        return np.log(sum(share * np.exp(row) for share, row in zip(w, each, strict=True)))
+    product = np.prod([np.exp(row) ** share for share, row in zip(w, each, strict=True)], axis=0)
+    return np.log(product / product.sum())
+
+
+@pytest.mark.parametrize("mean", ["geometric", "arithmetic"])
+@pytest.mark.parametrize("columns", [None, [EOS, 7, 4]])
+def test_it_is_a_plain_loop_over_the_members(toy, sentences, mean, columns):
+    weights, sources = [1.0, 0.5, 2.5], make_sources(sentences, CPU)
+    columns = None if columns is None else torch.tensor(columns)
+    one = Ensemble(members(toy, weights), mean)
+    each = [toy(seed=seed, symbols=8) for seed in range(3)]
+    memory, state = one.start(sources, columns)
+    started = [scorer.start(sources, columns) for scorer in each]
+    states = [state for _, state in started]
+    y = torch.full((len(sentences),), BOS)
+    for _ in range(3):
+        step = one.step(memory, state, y)
+        steps = [s.step(m, own, y) for s, (m, _), own in zip(each, started, states, strict=True)]
+        logs = np.stack([s.log_probs().double().numpy() for s in steps])
+        expected = np.stack([plain(logs[:, row], weights, mean) for row in range(len(sentences))])
+        np.testing.assert_allclose(step.log_probs().numpy(), expected, atol=2e-5)
+        if columns is None or mean == "geometric":  # the toys are normalised over all that they know
+            np.testing.assert_allclose(step.log_probs().exp().sum(1).numpy(), 1.0, atol=1e-5)
+        attention = np.mean([s.attention[SOURCE].numpy() for s in steps], axis=0)
+        np.testing.assert_allclose(step.attention[SOURCE].numpy(), attention, atol=1e-6)
+        state, states = step.state, [s.state for s in steps]
+        y = torch.full_like(y, 5)
+
+
+@pytest.mark.parametrize("mean", ["geometric", "arithmetic"])
+def test_one_member_and_equal_members_are_the_model(toy, sentences, mean):
+    sources, options = make_sources(sentences, CPU), SearchOptions(beam=3, n_best=3, coverage_penalty=0.2)
+    expected = beam(toy(seed=3), sources, options)
+    for weights in ([2.0], [1.0, 3.0]):
+        same = Ensemble([Member(toy(seed=3), weight, OWN) for weight in weights], mean)
+        found = beam(same, sources, options)
+        assert [[h.ids for h in own] for own in found] == [[h.ids for h in own] for own in expected]
+        for one, other in zip(found, expected, strict=True):
+            assert [h.score for h in one] == pytest.approx([h.score for h in other], abs=1e-5)
+
+
+@pytest.mark.parametrize("mean", ["geometric", "arithmetic"])
+def test_a_beams_score_is_the_forced_score(toy, sentences, mean):
+    sources, ensemble = make_sources(sentences, CPU), Ensemble(members(toy, [1.0, 2.0]), mean)
+    found = [own[0] for own in beam(ensemble, sources, SearchOptions(beam=4))]
+    again = forced(ensemble, sources, [h.ids for h in found])
+    for h, scored in zip(found, again, strict=True):
+        assert h.token_scores == pytest.approx(scored.token_scores[: len(h.token_scores)], abs=1e-5)
+
+
+def test_and_wants_all_and_or_one(toy, sentences):
+    """Where one member forbids a symbol, the geometric mean does, too, and the arithmetic one halves it."""
+
+    class Never(type(toy())):
+        def step(self, memory, state, y):
+            step = super().step(memory, state, y)
+            step.scores[:, 5] = -torch.inf
+            return step._replace(scores=step.log_probs().log_softmax(1), norm=None)
+
+    sources = make_sources(sentences, CPU)
+    both = [Member(toy(seed=1), 1.0, OWN), Member(Never(seed=1), 1.0, OWN)]
+    y = torch.full((len(sentences),), BOS)
+    alone = toy(seed=1)
+    own = alone.step(*alone.start(sources, None), y).log_probs()
+    for mean, expected in (
+        ("geometric", torch.full_like(own[:, 5], -torch.inf)),
+        ("arithmetic", own[:, 5] - np.log(2)),
+    ):
+        ensemble = Ensemble(both, mean)
+        torch.testing.assert_close(ensemble.step(*ensemble.start(sources, None), y).log_probs()[:, 5], expected)
+
+
+def test_what_does_not_go_together_is_refused(toy):
+    with pytest.raises(RnnsearchError, match=r"must share one target vocabulary; got sizes \[8, 9\]"):
+        Ensemble([Member(toy(symbols=8), 1.0, OWN), Member(toy(symbols=9), 1.0, OWN)])
+    with pytest.raises(RnnsearchError, match=r"must share one target vocabulary; got sizes \[\]"):
+        Ensemble([])
+    for weight in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(RnnsearchError, match="weights must be above 0"):
+            Ensemble([Member(toy(), weight, OWN)])
+    with pytest.raises(RnnsearchError, match="mean must be one of geometric, arithmetic; got harmonic"):
+        Ensemble([Member(toy(), 1.0, OWN)], "harmonic")
