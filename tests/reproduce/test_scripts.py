@@ -142,6 +142,21 @@ def test_terms_forced_and_read(script, tmp_path):
     assert (tmp_path / "out" / "table.md").read_text(encoding="utf-8").count("\n| ") >= 10
 
 
+def test_searches_and_ensembles(script, tmp_path):
+    sizes = [*TINY, "model.decoder.maxout=6", "model.attention.size=5", "training.average=0", "search.max_extra=2"]
+    for members in ("1", "3"):
+        script("search", *OWN, "--members", members, "--set", *sizes, "text.vocabulary=300")
+    out = tmp_path / "out"
+    found = {row["name"]: row for row in json.loads((out / "search.json").read_text(encoding="utf-8"))}
+    assert [name for name in found if "model" in name] == [
+        *("1 model", "2 models, geometric", "2 models, arithmetic", "3 models, geometric", "3 models, arithmetic")
+    ]
+    assert found["beam 100"]["nll"] <= found["greedy"]["nll"] < found["sampling, 1 chain"]["nll"]
+    assert found["sampling, 50 chains"]["nll"] < found["sampling, 1 chain"]["nll"]
+    for name, rows in (("decoding.md", 14), ("ensembles.md", 5)):
+        assert (out / name).read_text(encoding="utf-8").count("\n| ") == rows + 1
+
+
 def test_rare_words_side_by_side(script, tmp_path):
     sizes = [*TINY, "model.decoder.maxout=6", "model.attention.size=5", "training.average=0"]
     rows = ["words", "+ copied", "+ dictionary", "hybrid"]
