@@ -9,7 +9,7 @@ import pytest
 from rnnsearch import __version__
 
 COMMANDS = ["demo", "data", "prepare", "train", "translate", "score", "align", "evaluate", "report", "inspect", "serve"]
-COMMANDS += ["aligner", "candidates", "dictionary", "plot", "presets"]
+COMMANDS += ["aligner", "backtranslate", "candidates", "dictionary", "plot", "presets"]
 
 
 def command(*arguments: object, stdin: bytes = b"", cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:

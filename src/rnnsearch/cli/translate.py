@@ -156,7 +156,7 @@ def translate(
     with ExitStack() as stack:
         out = stack.enter_context(output(output_file))
         links = Links(stack.enter_context(output(alignments)), unit, models[0], by) if alignments else None
-        for lines in _portions(input, CHUNK_BATCHES * size, max_source, translator):
+        for lines in portions(input, CHUNK_BATCHES * size, max_source, translator):
             texts = [MarkedText(line, tags, kept) for line in lines]
             for text, best in zip(texts, find([text.text for text in texts]), strict=True):
                 out.write(write(text, best))
@@ -217,7 +217,7 @@ def align(
     links.doubt()
 
 
-def _portions(path: Path | None, size: int, most: int, translator: Translator) -> Iterator[list[str]]:
+def portions(path: Path | None, size: int, most: int, translator: Translator) -> Iterator[list[str]]:
     """As `input_portions`, but empty ones in the place of lines of more than `most` symbols, which is said."""
     from rnnsearch.data.corpus import LONGEST
 

@@ -41,6 +41,9 @@ class DataConfig(Table):
     train: list[str] | None = None
     """Files of training pairs: `source_file|target_file`, or a TSV file. See [Data](data.md). Of three languages and
     more, a file or a column each, where an empty one means that these rows lack it."""
+    weights: list[Annotated[float, Field(gt=0.0, le=1000.0)]] | None = None
+    """How often an epoch has the pairs of each of `train`: 2 is twice, 0.5 a half of them, drawn anew each epoch. See
+    [Data](data.md#text-of-one-language). Without it: each pair once."""
     documents: bool = False
     """A line that is empty in all languages ends a document; documents are split off, and left out, as wholes."""
     dev: str | None = None
@@ -81,6 +84,8 @@ class DataConfig(Table):
         if files is not None and len(files) != len(self.train or []):
             got = f"{len(files)} for {len(self.train or [])}"
             raise ValueError(f"`alignments` must be one file for each file of `train`; got {got}")
+        if self.weights is not None and len(self.weights) != len(self.train or [""]):
+            raise ValueError(f"`weights` must be one for each file of `train`; got {len(self.weights)}")
         if self.alignments == "aligner" and not self.aligner:
             raise ValueError('`alignments = "aligner"` needs `aligner = true`')
         for part, text, links in (("dev", self.dev, self.dev_alignments), ("test", self.test, self.test_alignments)):

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from rnnsearch.config import BatchConfig
 from rnnsearch.data.direction import PAIR, Direction
-from rnnsearch.data.epochs import Epoch, Widths, blocks, plan
+from rnnsearch.data.epochs import Epoch, Mixture, Widths, blocks, plan
 from rnnsearch.data.links import links_matrix
 from rnnsearch.data.noise import Noise, Proposal
 from rnnsearch.data.parallel import ParallelIds
@@ -177,6 +177,8 @@ class Batches:
     `max_length` count the symbols of the corpus, and word alignments, which are between those, are left out. What
     batches hold of unknown words, `spellings` says. Likewise `inlines` of the first source, before that.
 
+    A `mixture` says how often an epoch has each row.
+
     With `partition` successive batches of an epoch that have so many different target symbols, or fewer, share these as
     the vocabulary of their softmax (Jean et al. 2015, section 3.2); a batch that alone has more has its own.
 
@@ -204,8 +206,10 @@ class Batches:
         spellings: Spellings = NO_SPELLINGS,
         partition: int | None = None,
         proposal: Proposal | None = None,
+        mixture: Mixture | None = None,
     ) -> None:
         assert 0 <= rank < world
+        self._mixture = mixture
         self._partition, self._proposal = partition, proposal
         self._segments, self._inlines, self._spellings = dict(segments or {}), inlines, spellings
         self.direction = direction or Direction(ids.names[:-1], ids.names[-1])
@@ -271,7 +275,8 @@ class Batches:
     def _planned(self, epoch: int) -> Epoch:
         if self._plan is None or self._plan[0] != epoch:
             self._plan = None  # two at once would take twice the memory
-            self._plan = epoch, plan(self._ids, self._kept, self._config, self._seed, epoch, self._widths)
+            made = plan(self._ids, self._kept, self._config, self._seed, epoch, self._widths, self._mixture)
+            self._plan = epoch, made
             self._counts[epoch] = len(self._plan[1])
         return self._plan[1]
 

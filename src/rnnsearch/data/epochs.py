@@ -37,6 +37,19 @@ class Epoch:
         return self.order[self.begins[batch] : self.ends[batch]].astype(np.int64)
 
 
+class Mixture(NamedTuple):
+    """How often an epoch has the rows of each file of a corpus, whose rows end before the number `ends` of the file."""
+
+    ends: Integers
+    weights: npt.NDArray[np.float64]
+
+    def drawn(self, rows: Numbers, rng: np.random.Generator) -> Numbers:
+        """Each of some rows as often as its weight says: the whole part, and once more with the probability left."""
+        weights = self.weights[np.searchsorted(self.ends, rows, side="right")]
+        whole = np.floor(weights).astype(np.int64)
+        return np.repeat(rows, whole + (rng.random(len(rows)) < weights - whole))
+
+
 class Widths(NamedTuple):
     """How wide batches are made: up to a `multiple` of symbols, where few different shapes are wanted, but no wider
     than the longest side of all pairs."""
@@ -50,8 +63,17 @@ class Widths(NamedTuple):
         return padded
 
 
-def plan(ids: ParallelIds, kept: Numbers | None, batch: BatchConfig, seed: int, epoch: int, widths: Widths) -> Epoch:
-    """The batches of an epoch over the pairs `kept` (None: all).
+def plan(
+    ids: ParallelIds,
+    kept: Numbers | None,
+    batch: BatchConfig,
+    seed: int,
+    epoch: int,
+    widths: Widths,
+    mixture: Mixture | None = None,
+) -> Epoch:
+    """The batches of an epoch over the pairs `kept` (None: all), as often as a `mixture` says (None: once). An epoch of
+    which none is drawn has them once.
 
     Pairs are shuffled; `sort_batches` batches' worth of them at a time are sorted by length and cut into batches
     (Bahdanau et al., 2015, appendix B.2, take 20 batches' worth), and all batches are shuffled again; or with
@@ -61,6 +83,8 @@ def plan(ids: ParallelIds, kept: Numbers | None, batch: BatchConfig, seed: int, 
     once = batch.shuffle == "once"
     rng = np.random.default_rng([seed, 0 if once else epoch])
     order = np.arange(len(ids), dtype=np.uint32) if kept is None else kept.copy()
+    if mixture is not None and len(drawn := mixture.drawn(order, rng)):
+        order = drawn
     rng.shuffle(order)
     cuts: list[Integers] = []
     positions = real = 0

@@ -133,6 +133,9 @@ class CleanedText:
         self._paths = tuple(folder / f"cleaned.{column}" for column in columns)
         self._keys = folder / "cleaned.keys"
         self._spans: list[tuple[Span, int]] = []
+        self._files: list[int] = []
+        """Of each span, which file of the corpus it is of."""
+        self._count = 0
 
     def __enter__(self) -> "CleanedText":
         return self
@@ -145,12 +148,15 @@ class CleanedText:
         """Clean a corpus into the files; returns what was read and rejected."""
         tally, starts = Tally(), [0] * len(self._paths)
         document = place = 0
+        self._count, number = len(specs), -1
+        firsts = [base / next((part.strip() for part in spec.split("|") if part.strip()), "") for spec in specs]
         chunks = read_chunks(specs, base, len(self.rules.languages), alignments, CHUNK)
         with ExitStack() as stack:
             files = [stack.enter_context(path.open("wb")) for path in (*self._paths, self._keys)]
             for found in pool.map(clean, ((chunk, self.rules) for chunk in chunks)):
                 tally.add(found.tally)
                 if found.begins_file:
+                    number = firsts.index(found.origin, number + 1)  # a file without lines has no chunk
                     document, place = document + 1, 0
                 found.keys["place"] += np.where(found.keys["document"] == 0, np.uint32(place), np.uint32(0))
                 found.keys["document"] += np.uint32(document)
@@ -161,6 +167,7 @@ class CleanedText:
                     file.write(block)
                 if len(found.keys):
                     self._spans.append((Span(found.origin, self._paths, tuple(starts), sizes), len(found.keys)))
+                    self._files.append(number)
                 starts = [start + size for start, size in zip(starts, sizes, strict=True)]
         return tally
 
@@ -168,6 +175,14 @@ class CleanedText:
         """The keys of all rows, memory-mapped."""
         kind = key_type(len(self.rules.languages))
         return np.memmap(self._keys, dtype=kind, mode="r") if self._spans else np.zeros(0, dtype=kind)
+
+    def rows_of_files(self, wanted: npt.NDArray[np.bool_]) -> list[int]:
+        """Of each file of the corpus, how many of its rows are `wanted` [rows]."""
+        counts, begin = [0] * self._count, 0
+        for (_, rows), number in zip(self._spans, self._files, strict=True):
+            counts[number] += int(wanted[begin : begin + rows].sum())
+            begin += rows
+        return counts
 
     def spans(self, parts: Parts) -> Iterator[tuple[Span, Parts]]:
         """Where the chunks lie, each with its piece of `parts`."""

@@ -185,7 +185,7 @@ def _write(config: RunConfig, source: _Source, folder: Path, pool: Pool) -> dict
         ]
         parts, shared = _parts(keys, kept, sizes, documents)
         stretches, split_off, digest = _count(cleaned, parts, keys["document"], given, pool)
-        rows = int((parts == TRAIN).sum())
+        rows, pairs_of_files = int((parts == TRAIN).sum()), cleaned.rows_of_files(parts == TRAIN)
         if not rows:
             raise DataError("no training pair is left beside dev and test (lower data.dev_size and data.test_size)")
         tokenizers = _tokenizers(config.text, dict(zip(data.sides, stretches, strict=True)), folder)
@@ -215,6 +215,7 @@ def _write(config: RunConfig, source: _Source, folder: Path, pool: Pool) -> dict
         "aligned": aligned,
         "documents": documents,
         "pairs": rows,
+        "pairs_of_files": pairs_of_files,
         **{part: len(held_out[part].rows) if part in held_out else 0 for part in HELD_OUT},
         **facts,
         "vocabulary": {side: len(tokenizer) for side, tokenizer in tokenizers.items()},

@@ -164,7 +164,7 @@ class Prepared:
 
 def settings_of(config: RunConfig) -> dict[str, Any]:
     """The settings that prepared data depend on."""
-    idle = {"data": {"prepared", "aligner"}, "text": {"bpe_dropout", "unigram_sampling", "inline_terms"}}
+    idle = {"data": {"prepared", "aligner", "weights"}, "text": {"bpe_dropout", "unigram_sampling", "inline_terms"}}
     return config.model_dump(mode="json", include={"data": True, "text": True}, exclude=idle)
 
 
@@ -183,7 +183,8 @@ def _read_facts(folder: Path) -> dict[str, Any]:
         wanted = f"must have format {FORMAT}, which this version of rnnsearch reads"
         raise DataError(f"{path}: {wanted}; got {version} (prepare the corpus again)")
     whole = _facts_of_two(facts) if version == OF_TWO else facts
-    return {"spelled": [], **whole}  # folders of before do not keep unknown words
+    # Folders of before do not keep unknown words, nor how many pairs each file has.
+    return {"spelled": [], "pairs_of_files": [], **whole}
 
 
 def _facts_of_two(facts: dict[str, Any]) -> dict[str, Any]:

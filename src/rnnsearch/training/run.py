@@ -4,11 +4,13 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from rnnsearch import config as run_config
 from rnnsearch.config import RunConfig
 from rnnsearch.data.batches import Batches, Segments
+from rnnsearch.data.epochs import Mixture
 from rnnsearch.data.noise import Proposal
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.data.spellings import Spellings
@@ -104,6 +106,7 @@ def _train(
         spellings=spelled,
         partition=config.objective.partition,
         proposal=_proposal(config, prepared),
+        mixture=_mixture(config, prepared),
     )
 
     def new_best() -> None:
@@ -157,6 +160,17 @@ def _proposal(config: RunConfig, prepared: Prepared) -> Proposal | None:
         return None
     counts = prepared.train.counts(config.data.target, len(prepared.target))
     return Proposal(counts, told.power, told.samples)
+
+
+def _mixture(config: RunConfig, prepared: Prepared) -> Mixture | None:
+    """How often the pairs of each file are taken, where that is said. Errors: DataError where the prepared data do not
+    know the files."""
+    weights, pairs = config.data.weights, prepared.facts["pairs_of_files"]
+    if weights is None:
+        return None
+    if len(pairs) != len(weights):
+        raise DataError(f"{prepared.folder}: was prepared without data.weights in mind; prepare the corpus again")
+    return Mixture(np.cumsum(pairs), np.array(weights))
 
 
 def _segments(config: RunConfig, prepared: Prepared) -> dict[str, Segments]:
