@@ -14,9 +14,11 @@ import numpy as np
 import torch
 
 from rnnsearch.align.aligner import Aligner
+from rnnsearch.confidence import read_calibration, sure
 from rnnsearch.config import RunConfig, SearchConfig, laid_on
 from rnnsearch.device import choose_device
 from rnnsearch.errors import ConfigError, ModelError, RnnsearchError, must_be_one_of
+from rnnsearch.metrics.calibration import Calibration
 from rnnsearch.metrics.consensus import Utility, expected_utility
 from rnnsearch.search.candidates import KEPT, Candidates
 from rnnsearch.search.candidates import read as read_candidates
@@ -56,6 +58,7 @@ class Translator:
         unknown: UnknownWords | None = None,
         candidates: Candidates | None = None,
         aligner: Aligner | None = None,
+        calibration: Calibration | None = None,
     ) -> None:
         """Errors: ModelError where the system cannot translate."""
         system.require("translate")
@@ -73,6 +76,8 @@ class Translator:
         """Whether the model has attention."""
         self.aligner = aligner
         """What alignments come from; None: from attention."""
+        self.calibration = calibration
+        """What says how sure to be of a word; None: nothing."""
         self.unknown = unknown
         """What takes the place of `<unk>` in what is found; None: nothing."""
         self.candidates = candidates
@@ -84,6 +89,11 @@ class Translator:
     def search(self) -> Fastest:
         """What translates, made at the first translation: the fastest here, in the precision of `[search]`."""
         return self.system.fastest(self.config.search.precision)
+
+    def require_confidence(self) -> None:
+        """Errors: ModelError for a model that cannot say how sure it is."""
+        if self.calibration is None:
+            raise ModelError("this needs a calibrated model: `rnnsearch calibrate MODEL SRC REF`, on a dev set")
 
     def prepare(self) -> None:
         """Make now what the first translation would make."""
@@ -411,11 +421,12 @@ class Translator:
                 pairs = AlignedPairs(self.aligner, [each[n][:2] for n in numbers])
                 for place, n in enumerate(numbers):
                     links[n] = OneAligned(pairs, place)
-        read = self.config.objective.aligns_read_words
-        return [
+        read, calibration = self.config.objective.aligns_read_words, self.calibration
+        found = [
             in_words(source, target, hypothesis, read, own)
             for (source, target, _), hypothesis, own in zip(each, hypotheses, links, strict=True)
         ]
+        return found if calibration is None else [sure(translation, calibration) for translation in found]
 
     def has_unknown(self, sources: Sequence[str], targets: Sequence[str]) -> list[bool]:
         """Whether a sentence pair has an unknown word on either side (the papers' second column)."""
@@ -471,4 +482,4 @@ def load(
     if len(folders) > 1 or weights is not None:
         others = [load_system(other, on) for other in folders[1:]]
         system = EnsembleSystem.of([system, *others], weights, mean)
-    return Translator(system, unknown_words(config), lists, Aligner.find(own))
+    return Translator(system, unknown_words(config), lists, Aligner.find(own), read_calibration(own))

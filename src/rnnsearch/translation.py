@@ -22,7 +22,7 @@ from rnnsearch.text.tokenizer import ReplacedBy, Replacement, Segmented
 from rnnsearch.text.vocabulary import EOS, SPECIALS
 
 Matrix = npt.NDArray[np.float32]
-_DIGITS = {"token_scores": 6, "attention": 5, "word_attention": 4}
+_DIGITS = {"token_scores": 6, "attention": 5, "word_attention": 4, "word_confidence": 4, "confidence": 4}
 """Digits after the point that plain values keep."""
 
 
@@ -40,6 +40,8 @@ class Translation:
     token_words: which of `words` each token lies in, -1 for none (EOS, a mere space).
     aligned: what an aligner says of it; None without one.
     replaced: what took the place of unknown words, and from where.
+    word_confidence: how sure to be of each of `words`, the probability that a reference has it in its place, by what
+    `rnnsearch calibrate` has learned; None of a model that it was not run for.
     """
 
     source: str
@@ -59,6 +61,13 @@ class Translation:
     token_words: tuple[int, ...]
     aligned: OneAligned | None = field(default=None, repr=False, compare=False)
     replaced: tuple[Replacement, ...] = ()
+    word_confidence: tuple[float, ...] | None = None
+
+    @property
+    def confidence(self) -> float | None:
+        """The share of its words that a reference may be expected to have; None where `word_confidence` is."""
+        sure = self.word_confidence
+        return None if sure is None else sum(sure) / len(sure) if sure else 1.0
 
     @property
     def alignment(self) -> tuple[Link, ...]:

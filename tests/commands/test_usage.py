@@ -9,7 +9,7 @@ import pytest
 from rnnsearch import __version__
 
 COMMANDS = ["demo", "data", "prepare", "train", "translate", "score", "align", "evaluate", "report", "inspect", "serve"]
-COMMANDS += ["aligner", "backtranslate", "candidates", "dictionary", "plot", "presets"]
+COMMANDS += ["aligner", "backtranslate", "calibrate", "candidates", "dictionary", "plot", "presets"]
 
 
 def command(*arguments: object, stdin: bytes = b"", cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
@@ -64,6 +64,9 @@ def test_version(cli):
         (["translate", "m", "--weights", "1,2"], "--weights has no effect with one model"),
         (["translate", "m", "--mean", "arithmetic"], "--mean has no effect with one model"),
         (["translate", "m", "n", "--weights", "1,x"], "--weights must be numbers with commas between; got 1,x"),
+        (["translate", "m", "--unsure", "mark"], "--unsure has no effect without --min-confidence"),
+        (["translate", "m", "--min-confidence", "2"], "'--min-confidence'"),
+        (["translate", "m", "--min-confidence", "0.5", "--format", "json"], "--min-confidence needs --format text"),
         (["dictionary", "a", "b", "--model", "m", "--alignments", "l"], "--model has no effect with --alignments"),
         (["dictionary", "a", "b", "--by", "attention"], "--by has no effect without --model"),
         (["score", "m", "a", "b", "--format", "nbest"], "--format must be text or json here"),

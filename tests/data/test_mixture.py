@@ -76,7 +76,7 @@ def test_prepared_data_know_the_pairs_of_each_file(corpus):
     mixture = _mixture(config(corpus, [1.0, 1.0, 3.0]), same)
     assert mixture.ends.tolist() == np.cumsum(of_files).tolist()
     assert _mixture(config(corpus, None), same) is None
-    texts = [same.tokenizers["en"].join(same.train.row(row)[0]) for row in range(len(same.train))]
+    texts = [same.tokenizers["en"].join(same.train.row(row)[0].tolist()) for row in range(len(same.train))]
     assert {"ten nine", "ten eight"} & {*texts[of_files[0] :]}
     assert not {"one two", "two one"} & {*texts[of_files[0] :]}
 

@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from itertools import product
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from starlette.testclient import TestClient
 
 import rnnsearch
 from rnnsearch import config as run_config
+from rnnsearch.confidence import CONFIDENCE, learned
 from rnnsearch.config.data import InlineTermsConfig
 from rnnsearch.files import write_text
 from rnnsearch.serve.http import create_app
@@ -28,6 +30,7 @@ def test_models(http):
     assert [row["loaded"] for row in after] == [False, True]
     names = {"source_name": "English", "target_name": "German"}
     one = {"name": "en-de", "source": "en", "target": "de", **names, "attention": True, "aligner": False, "score": None}
+    one["calibrated"] = False
     assert before[0] == {**one, "loaded": False}
     assert after[1]["attention"] is False
 
@@ -87,6 +90,41 @@ def test_a_model_that_reads_terms_is_told_them(folders, tmp_path):
         answer = http.post("/v1/translate", json={"text": "the dog", "beam": 1, "glossary": glossary})
     [sentence] = answer.json()["translations"][0]["sentences"]
     assert (sentence["source"], sentence["best"][0]["text"]) == ("the dog", own.text)
+
+
+def test_a_calibrated_model_says_how_sure_it_is(folders, tmp_path):
+    own = tmp_path / "sure"
+    shutil.copytree(folders[0], own)
+    dev = [" ".join(words) for words in product(["the", "cat", "dog", "sees", "big", "bird."], repeat=4)]
+    found = rnnsearch.load(own).translate(dev)
+    scores = sorted(t.score for t in found if t.words)
+    middle = scores[len(scores) // 2]
+    learned(found, [t.text if t.score > middle else "x" for t in found]).save(own / CONFIDENCE)
+    with TestClient(create_app([own], Settings()), base_url="http://127.0.0.1") as http:
+        assert http.get("/v1/models").json()["models"][0]["calibrated"]
+        [text] = http.post("/v1/translate", json={"text": TEXT}).json()["translations"]
+        best = [row["best"][0] for row in text["sentences"]]
+        for found in best:
+            sure = [word["confidence"] for word in found["words"]]
+            assert found["confidence"] == pytest.approx(sum(sure) / len(sure), abs=1e-6)
+        least = sorted(found["confidence"] for found in best)[1]
+        asked = {"text": TEXT, "min_confidence": least}
+        [some] = http.post("/v1/translate", json=asked).json()["translations"]
+        kept = [found["text"] for found in best if found["confidence"] >= least]
+        assert len(kept) == 2
+        assert some["text"].split() == " ".join(kept).split()
+        assert [row["best"][0]["text"] for row in some["sentences"]] == [found["text"] for found in best]
+
+
+def test_min_confidence_needs_calibration(http):
+    response = http.post("/v1/translate", json={"text": TEXT, "min_confidence": 0.5})
+    assert (response.status_code, response.json()["error"]) == (
+        400,
+        "min_confidence needs a calibrated model; en-de is not",
+    )
+    [text] = http.post("/v1/translate", json={"text": TEXT}).json()["translations"]
+    assert all(row["best"][0]["confidence"] is None for row in text["sentences"])
+    assert all(isinstance(row["best"][0]["warnings"], list) for row in text["sentences"])
 
 
 def test_alignment_can_be_left_out(http):

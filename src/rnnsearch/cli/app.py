@@ -31,6 +31,7 @@ app.command("plot")(plot.plot)
 app.command("candidates")(lexicons.candidates)
 app.command("aligner")(lexicons.aligner)
 app.command("dictionary")(lexicons.dictionary)
+app.command("calibrate")(lexicons.calibrate)
 app.command("serve")(serve.serve)
 
 

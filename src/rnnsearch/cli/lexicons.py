@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rnnsearch.cli.io import both_lines, output, same_lines, say
-from rnnsearch.cli.options import By, Device, Model, Output, SourceFile, TargetFile
+from rnnsearch.cli.io import both_lines, output, same_lines, say, use_threads
+from rnnsearch.cli.options import By, Device, Model, Output, SourceFile, TargetFile, Threads
 
 if TYPE_CHECKING:
     from rnnsearch.align.aligner import Aligner
@@ -96,6 +96,27 @@ def dictionary(
             count += 1
     if not count:
         say("no entries: the text is too small, or --min-count and --min-probability are too high")
+
+
+def calibrate(
+    model: Model,
+    source: SourceFile,
+    reference: TargetFile,
+    threads: Threads = None,
+    device: Device = "cpu",
+) -> None:
+    """Learn from a dev set how sure to be of a word: the model folder then says it of each translation."""
+    use_threads(threads)
+    from rnnsearch.confidence import CONFIDENCE, learned
+    from rnnsearch.translate import load
+
+    sources, references = both_lines(source, reference)
+    found = learned(load(model, device).translate(sources), references)
+    found.save(model / CONFIDENCE)
+    say(
+        f"{model / CONFIDENCE}: of {found.words:,} words {found.right:.1%} are right; on sentences that it has not "
+        f"seen, a word's confidence is {found.error:.1%} off (expected calibration error)"
+    )
 
 
 def _learned(sources: Sequence[str], targets: Sequence[str]) -> Aligner:

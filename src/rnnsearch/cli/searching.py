@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+from rnnsearch.cli.io import say
 
 if TYPE_CHECKING:
     from rnnsearch.cli.terms import GivenTerms
@@ -45,6 +48,46 @@ Mean = Annotated[
     Literal["geometric", "arithmetic"] | None,
     typer.Option(help="How several models' probabilities become one.  [geometric]"),
 ]
+
+
+MinConfidence = Annotated[
+    float | None,
+    typer.Option(min=0.0, max=1.0, help="Leave lines empty whose confidence is less (of a calibrated model)."),
+]
+Unsure = Annotated[
+    Literal["empty", "mark"] | None, typer.Option(help="Such lines: empty, or marked by [?] before them.  [empty]")
+]
+
+
+class Surely:
+    """What becomes of translations in a text that are not sure enough, or plainly wrong."""
+
+    def __init__(self, least: float | None, unsure: Literal["empty", "mark"] | None, format: str) -> None:
+        """Errors: BadParameter for options without effect."""
+        if unsure is not None and least is None:
+            raise typer.BadParameter("--unsure has no effect without --min-confidence")
+        if least is not None and format != "text":
+            raise typer.BadParameter("--min-confidence needs --format text; json has the confidence of each line")
+        self._least, self._marks, self._unsure = least, unsure == "mark", 0
+        self._warnings = Counter[str]()
+
+    def __call__(self, found: Translation, text: str) -> str:
+        """The line of a translation."""
+        from rnnsearch.confidence import warnings
+
+        self._warnings.update(warnings(found))
+        if self._least is None or found.confidence is None or found.confidence >= self._least:
+            return text
+        self._unsure += 1
+        return f"[?] {text}" if self._marks else ""
+
+    def tell(self) -> None:
+        """Say how many there were."""
+        if self._least is not None:
+            say(f"{self._unsure:,} lines below a confidence of {self._least:g}: {'marked' if self._marks else 'empty'}")
+        if self._warnings:
+            each = ", ".join(f"{count:,} {what}" for what, count in sorted(self._warnings.items()))
+            say(f"translations that look wrong: {each} (`warnings` of --format json)")
 
 
 def asked_variant(

@@ -22,12 +22,15 @@ from rnnsearch.cli.searching import (
     Diversity,
     Groups,
     Mean,
+    MinConfidence,
     NoRepeat,
     Sample,
     Seed,
+    Surely,
     Temperature,
     TopK,
     TopP,
+    Unsure,
     Weights,
     asked_variant,
     asked_weights,
@@ -88,6 +91,8 @@ def translate(
     mbr: Consensus = None,
     weights: Weights = None,
     mean: Mean = None,
+    min_confidence: MinConfidence = None,
+    unsure: Unsure = None,
     ban_unknown: Annotated[bool, typer.Option("--ban-unknown", help="Never produce <unk>.")] = False,
     replace_unknown: Annotated[
         Replace | None,
@@ -130,6 +135,7 @@ def translate(
     if ban_unknown and (replace_unknown or dictionary):
         raise typer.BadParameter("--replace-unknown and --dictionary have no effect with --ban-unknown")
     require_distinct({"--output": output_file, "--alignments": alignments})
+    surely = Surely(min_confidence, unsure, format)
     variant = asked_variant(sample, temperature, top_k, top_p, seed, groups, diversity)
     shares = asked_weights(weights, mean, len(models))
     use_threads(threads)
@@ -139,6 +145,8 @@ def translate(
     translator = load(models, device, replace_unknown, dictionary, candidates, precision, shares, mean or "geometric")
     if alignments is not None or marked:
         translator.require_alignments(by)
+    if min_confidence is not None:
+        translator.require_confidence()
     options = translator.options(beam, n_best, length_penalty, max_length, ban_unknown, no_repeat_ngram, variant)
     if force_terms and (glossary is None or not translator.reads_terms):
         raise typer.BadParameter("--force-terms needs a --glossary, and a model with text.inline_terms")
@@ -152,7 +160,7 @@ def translate(
         Prompt(translator, Console(), options).run()
         return
     size, replaced = batch or translator.config.search.batch_sentences, Counter[str]()
-    write, find = Writer(format, by, marked), finder(terms or translator, translator, options, size, mbr)
+    write, find = Writer(format, by, marked, surely), finder(terms or translator, translator, options, size, mbr)
     with ExitStack() as stack:
         out = stack.enter_context(output(output_file))
         links = Links(stack.enter_context(output(alignments)), unit, models[0], by) if alignments else None
@@ -170,6 +178,7 @@ def translate(
         terms.tell()
     if replaced:
         _tell_replaced(replaced)
+    surely.tell()
 
 
 def score(
@@ -259,16 +268,16 @@ def _protected(given: str | None) -> list[Protected]:
 class Writer:
     """What is written of each sentence in turn."""
 
-    def __init__(self, format: Format, by: AlignedBy | None, marked: bool) -> None:
+    def __init__(self, format: Format, by: AlignedBy | None, marked: bool, surely: Surely) -> None:
         """`by`: what says where tags belong, if not the best there is."""
-        self._format, self._by, self._marked = format, by, marked
+        self._format, self._by, self._marked, self._surely = format, by, marked, surely
         self._numbers = count()
 
     def __call__(self, source: MarkedText, best: list[Translation]) -> str:
         """Of the next one."""
         number = next(self._numbers)
         if self._format == "text":
-            return self._text(source, best[0]) + "\n"
+            return self._surely(best[0], self._text(source, best[0])) + "\n"
         if self._format == "json":
             others = {"n_best": [self._row(source, t) for t in best]} if len(best) > 1 else {}
             return _json({**self._row(source, best[0]), **others})
@@ -289,10 +298,12 @@ class Writer:
 
 
 def _row(translation: Translation) -> dict[str, Any]:
+    from rnnsearch.confidence import warnings
+
     return translation.plain(
         *("source", "text", "score", "log_prob", "finished", "tokens", "token_scores", "source_tokens"),
-        *("alignment", "token_alignment", "attention"),
-    ) | {"replaced": [asdict(one) for one in translation.replaced]}
+        *("alignment", "token_alignment", "attention", "confidence", "word_confidence"),
+    ) | {"replaced": [asdict(one) for one in translation.replaced], "warnings": warnings(translation)}
 
 
 def _json(row: dict[str, Any]) -> str:

@@ -18,6 +18,7 @@ import torch
 
 from rnnsearch import config as run_config
 from rnnsearch.align import aligner
+from rnnsearch.confidence import CONFIDENCE
 from rnnsearch.errors import ConfigError, ModelError, RnnsearchError
 from rnnsearch.search.workers import one_thread_each
 from rnnsearch.serve.apart import apart
@@ -284,6 +285,7 @@ def read_about(folder: Path) -> About:
         target_name=language_name(config.data.target),
         attention=config.model.attention is not None,
         aligner=(folder / aligner.FOLDER).is_dir(),
+        calibrated=(folder / CONFIDENCE).is_file(),
         score=_score(folder),
     )
 

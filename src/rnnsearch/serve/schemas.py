@@ -38,6 +38,9 @@ class TranslateRequest(Asked):
     )
     alignment: bool = Field(True, description="Whether to give word alignments; without, an empty list.")
     attention: bool = Field(False, description="Whether to give the attention over words.")
+    min_confidence: float | None = Field(
+        None, ge=0, le=1, description="Sentences whose best translation is less sure are left out of the whole text's."
+    )
     stream: bool = Field(False, description="One text's greedy translation as server-sent events, symbol by symbol.")
 
     @model_validator(mode="after")
@@ -52,6 +55,8 @@ class TranslateRequest(Asked):
             raise ValueError(f"beam must be at least n_best ({self.n_best}); got {self.beam}")
         if self.stream and self.prefix is not None:
             raise ValueError("prefix must be left out where stream is true")
+        if self.stream and self.min_confidence is not None:
+            raise ValueError("min_confidence must be left out where stream is true")
         if self.stream and self.glossary:
             raise ValueError("glossary must be left out where stream is true, for its search is greedy")
         return self
@@ -139,12 +144,22 @@ class TargetWord(Word):
         description="Where it comes from, if the vocabulary has no such word: copied from the source, looked up, or "
         "spelled by the model.",
     )
+    confidence: float | None = Field(
+        None, description="The probability that a reference has it in its place; null for a model not calibrated."
+    )
 
 
 class Best(BaseModel):
     """One translation of a sentence."""
 
     text: str
+    confidence: float | None = Field(
+        description="The share of its words that a reference may be expected to have; null for a model that was not "
+        "calibrated."
+    )
+    warnings: list[str] = Field(
+        description="What looks wrong: cut, long, repeated, dropped (much of the source is not read), detached."
+    )
     score: float = Field(description="Log-probability, normalised by length: what translations are ranked by.")
     log_prob: float
     finished: bool = Field(description="False where it was cut at its maximal length.")
@@ -194,6 +209,7 @@ class About(BaseModel):
     target_name: str
     attention: bool
     aligner: bool = Field(description="Whether alignments come from an aligner, and not from attention.")
+    calibrated: bool = Field(description="Whether it says how sure to be of its words.")
     score: float | None = Field(description="BLEU on its dev set, greedy, where training measured it.")
 
 

@@ -13,7 +13,7 @@ from rnnsearch.text.alignments import Link
 from rnnsearch.text.glossary import Glossary
 from rnnsearch.text.sentences import rejoin
 from rnnsearch.text.spans import word_spans
-from rnnsearch.translation import one_line
+from rnnsearch.translation import Translation, one_line
 
 Span = tuple[int, int]
 
@@ -29,12 +29,18 @@ class TextTranslation:
     """The n best translations of each, best first; at least one."""
     target: str
     """The target language."""
+    least: float | None = None
+    """The confidence below which a sentence's translation is left out of the whole."""
 
     def joined(self, rank: int = 0) -> tuple[str, list[Span]]:
         """The whole translation, of each sentence its `rank`-th best (or its last, where it has fewer), and the
         characters of each in it."""
-        best = [one_line(found[min(rank, len(found) - 1)].text) for found in self.found]
+        chosen = [found[min(rank, len(found) - 1)] for found in self.found]
+        best = [one_line(t.text) if self._sure(t) else "" for t in chosen]
         return rejoin(self.source, self.spans, best, self.target)
+
+    def _sure(self, found: Translation) -> bool:
+        return self.least is None or found.confidence is None or found.confidence >= self.least
 
     def text(self, rank: int = 0) -> str:
         """The whole translation alone."""

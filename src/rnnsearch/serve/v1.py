@@ -6,13 +6,16 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response, StreamingResponse
 
+from rnnsearch.confidence import warnings
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.serve.apart import apart, split
+from rnnsearch.serve.limits import ServeError
 from rnnsearch.serve.registry import NBest, Search
 from rnnsearch.serve.schemas import (
     FAULTS,
@@ -58,6 +61,9 @@ async def translate(request: Request, asked: TranslateRequest, service: Use) -> 
     service.check(request, asked.texts)
     about = service.find(asked.texts, asked.model, asked.source, asked.target)
 
+    if asked.min_confidence is not None and not about.calibrated:
+        raise ServeError(400, f"min_confidence needs a calibrated model; {about.name} is not")
+
     def answer(found: list[TextTranslation]) -> TranslateAnswer:
         translations = [text_answer(text, asked.attention, asked.alignment) for text in found]
         return TranslateAnswer(model=about.name, source=about.source, target=about.target, translations=translations)
@@ -70,6 +76,8 @@ async def translate(request: Request, asked: TranslateRequest, service: Use) -> 
         glossary = Glossary(asked.glossary)
         work = translate_texts(served, asked.texts, search, asked.prefixes, glossary=glossary)
         found = await service.answer(request, work)
+    if asked.min_confidence is not None:
+        found = [replace(text, least=asked.min_confidence) for text in found]
     content = await apart(lambda: answer(found).model_dump_json(), size=_size(found, asked.attention))
     return Response(content, media_type="application/json")
 
@@ -164,11 +172,18 @@ def _best(t: Translation, attention: bool, alignment: bool) -> Best:
         text=one_line(t.text),
         source_words=[Word(**place) for place in _words(t.source)],
         words=[
-            TargetWord(**place, score=round(sum(scores), 6), probability=round(sure, 6), replaced=by)
-            for place, scores, sure, by in zip(
-                _words(t.text), t.word_token_scores, t.word_probabilities, t.word_replaced, strict=True
+            TargetWord(**place, score=round(sum(scores), 6), probability=round(p, 6), replaced=by, confidence=sure)
+            for place, scores, p, by, sure in zip(
+                _words(t.text),
+                t.word_token_scores,
+                t.word_probabilities,
+                t.word_replaced,
+                t.word_confidence or [None] * len(t.words),
+                strict=True,
             )
         ],
+        confidence=t.confidence,
+        warnings=list(warnings(t)),
         attention=t.plain("word_attention")["word_attention"] if attention else None,
         alignment=list(t.alignment) if alignment else [],
         **t.plain("score", "log_prob", "finished", "tokens", "token_scores"),

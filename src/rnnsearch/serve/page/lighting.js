@@ -74,7 +74,8 @@ export function revealSentence(index) {
 export function describe(found, side, word, links = weights(found, side, word)) {
   const [own, others] = side === "target" ? [found.words, found.source_words] : [found.source_words, found.words];
   const named = links.slice(0, MOST).map(([n, weight]) => `${others[n]?.text ?? ""} ${linked(found) ? "" : percent(weight)}`.trim());
-  const sure = side === "target" && own[word].probability != null ? `, ${percent(own[word].probability)} sure` : "";
+  const known = side === "target" ? own[word].confidence ?? own[word].probability : null;
+  const sure = known == null ? "" : `, ${percent(known)} sure`;
   const replaced = { copy: ", copied", dictionary: ", from the dictionary", spelled: ", spelled" }[own[word].replaced] ?? "";
   const arrow = side === "target" ? "from" : "to";
   return `${own[word].text}${sure}${replaced}${named.length ? ` · ${arrow} ${named.join(", ")}` : ""}`;

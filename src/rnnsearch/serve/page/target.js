@@ -24,7 +24,7 @@ function wordSpan(found, sentence, n) {
     tabIndex: -1,
     role: "button",
     "aria-haspopup": "menu",
-    dataset: { sentence, word: n, doubt: doubt(word.probability) },
+    dataset: { sentence, word: n, doubt: doubt(word.confidence ?? word.probability) },
   });
 }
 

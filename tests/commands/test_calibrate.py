@@ -1,0 +1,54 @@
+"""`rnnsearch calibrate`, and what translations then say of themselves."""
+
+import json
+from random import Random
+
+CAT = "the small cat sees the dog."
+ODD = "red red old the sees hears finds tree."
+
+
+def salad(corpus, folder):
+    """Sentences of the training text, and some that say nothing, whose references are others."""
+    english, german = ((corpus / f"train.{side}").read_text().splitlines() for side in ("en", "de"))
+    random = Random(1)
+    mixed = [" ".join(random.choices(" ".join(english).split(), k=6)) for _ in range(60)]
+    for name, lines in (("dev.en", english[:100] + mixed), ("dev.de", german[:100] + ["x y z"] * 60)):
+        (folder / name).write_text("".join(f"{line}\n" for line in lines))
+    return folder / "dev.en", folder / "dev.de"
+
+
+def test_a_calibrated_model_says_how_sure_it_is(cli, own, corpus, fault, tmp_path):
+    given = f"{CAT}\n\n{ODD}\n"
+    assert "this needs a calibrated model" in fault("translate", own, "--min-confidence", "0.5", stdin=given)
+    before = cli("translate", own, "--format", "json", stdin=given).rows
+    assert all(row["confidence"] is row["word_confidence"] is None and row["warnings"] == [] for row in before[:2])
+    result = cli("calibrate", own, *salad(corpus, tmp_path))
+    assert result.code == 0, result.err
+    assert "confidence.json: of " in result.err
+    assert "expected calibration error" in result.err
+    kept = json.loads((own / "confidence.json").read_text())
+    assert 0 < kept["error"] < 0.2
+    assert 0.3 < kept["right"] < 0.9
+    rows = cli("translate", own, "--format", "json", stdin=given).rows
+    for row in (rows[0], rows[2]):
+        sure = row["word_confidence"]
+        assert len(sure) == len(row["text"].split())
+        assert all(0 <= p <= 1 for p in sure)
+        assert abs(row["confidence"] - sum(sure) / len(sure)) < 1e-3
+    assert rows[0]["confidence"] > rows[2]["confidence"]
+    assert (rows[1]["confidence"], rows[1]["word_confidence"]) == (1.0, [])
+    between = str((rows[0]["confidence"] + rows[2]["confidence"]) / 2)
+    empty = cli("translate", own, "--min-confidence", between, stdin=given)
+    assert empty.lines == [rows[0]["text"], "", ""]
+    assert "1 lines below a confidence of" in empty.err
+    marked = cli("translate", own, "--min-confidence", between, "--unsure", "mark", stdin=given)
+    assert marked.lines == [rows[0]["text"], "", f"[?] {rows[2]['text']}"]
+    (own / "confidence.json").write_text("{}")
+    assert "got a damaged or foreign file" in fault("translate", own, stdin=given)
+
+
+def test_what_does_not_fit_is_refused(own, corpus, fault, tmp_path):
+    (tmp_path / "few").write_text(f"{CAT}\n")
+    assert "a calibration needs 200 translated words" in fault("calibrate", own, tmp_path / "few", tmp_path / "few")
+    assert "same number of lines" in fault("calibrate", own, tmp_path / "few", corpus / "train.de")
+    assert not (own / "confidence.json").exists()

@@ -1,0 +1,88 @@
+"""How sure to be of words, and what is plainly wrong with a translation."""
+
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from rnnsearch.confidence import FEATURES, features, repeats, right_words, warnings
+from rnnsearch.translate import Translator
+from tests.untrained import BAHDANAU, RNNENCDEC, TEXT, untrained
+
+
+@pytest.fixture(scope="module")
+def translation():
+    return Translator(untrained(BAHDANAU)).score(TEXT["en"][:1], TEXT["de"][:1])[0]
+
+
+def test_right_words_are_a_longest_common_subsequence():
+    random = np.random.default_rng(3)
+    for _ in range(40):
+        one, other = (["abc"[n] for n in random.integers(0, 3, size)] for size in random.integers(0, 8, 2))
+        marks = right_words(one, other)
+        common = [word for word, right in zip(one, marks, strict=True) if right]
+        subsequences = {some for size in range(len(other) + 1) for some in combinations(other, size)}
+        assert tuple(common) in subsequences
+        longest = max(len(s) for size in range(len(one) + 1) for s in combinations(one, size) if s in subsequences)
+        assert len(common) == longest
+    assert right_words(["Der", "Hund."], ["Hund", ",", "Der", "Hund"]).tolist() == [True, True]
+    assert right_words(["."], ["."]).tolist() == [True]
+
+
+def test_features_are_what_their_names_say(translation):
+    t = translation
+    x = features(t)
+    assert x.shape == (len(t.words), len(FEATURES))
+    by_name = dict(zip(FEATURES, x.T, strict=True))
+    p = np.array(t.word_probabilities)
+    np.testing.assert_allclose(by_name["word's log p"], np.log(p), atol=1e-6)
+    np.testing.assert_allclose(1 / (1 + np.exp(-by_name["word"])), np.clip(p, 1e-3, 1 - 1e-3), atol=1e-6)
+    np.testing.assert_allclose(by_name["word before"][1:], by_name["word"][:-1])
+    np.testing.assert_allclose(by_name["word after"][:-1], by_name["word"][1:])
+    assert by_name["word before"][0] == by_name["word after"][-1] == 0
+    assert by_name["sentence's log p"] == pytest.approx(t.log_prob / len(t.tokens))
+    shares = t.word_attention / t.word_attention.sum(1, keepdims=True)
+    entropy = [-sum(a * np.log(a) for a in row) / np.log(len(row)) for row in shares]
+    np.testing.assert_allclose(by_name["attention entropy"], entropy, atol=1e-5)
+    np.testing.assert_allclose(by_name["attention peak"], t.word_attention.max(1))
+    assert by_name["length"] == pytest.approx(np.log(len(t.words) / len(t.source_words)))
+    assert np.isfinite(features(replace(t, words=(), token_words=(-1,) * len(t.token_words)))).all()
+
+
+def test_models_without_attention_have_features_too():
+    [t] = Translator(untrained(RNNENCDEC)).score(TEXT["en"][:1], TEXT["de"][:1])
+    x = dict(zip(FEATURES, features(t).T, strict=True))
+    assert not x["attention entropy"].any() and not x["attention peak"].any() and not x["source use"].any()
+    assert x["word"].any()
+
+
+@pytest.mark.parametrize(
+    ("text", "times"),
+    [
+        ("", 1), ("a", 1), ("a a", 1), ("a a a", 3), ("b a a a a c", 4), ("a b a b", 2), ("x a b a b a b", 3),
+        ("a b c a b c", 2), ("a b c d a b c d", 2), ("a b c d e a b c d e", 1), ("a b a", 1), ("a b c a b", 1),
+    ],
+)  # fmt: skip
+def test_repetitions_are_counted(text, times):
+    assert repeats(text.split()) == times
+
+
+def test_repetitions_of_a_long_line_take_linear_time():
+    assert repeats(["a"] * 100_000) == 100_000
+
+
+def test_warnings(translation):
+    t = replace(translation, finished=True, source_words=tuple("abcd"))
+    even = np.full((4, 4), 0.25, dtype=np.float32)
+    good = replace(t, words=tuple("efgh"), word_attention=even)
+    assert warnings(good) == ()
+    assert warnings(replace(good, finished=False)) == ("cut",)
+    assert warnings(replace(good, words=("e",) * 30, word_attention=None)) == ("long", "repeated")
+    assert warnings(replace(good, words=tuple("efef"))) == ("repeated",)
+    assert warnings(replace(good, words=tuple("efef"), source_words=tuple("abab"))) == (), "so does its source"
+    on_one = np.zeros((4, 4), dtype=np.float32)
+    on_one[:, 3] = 1.0
+    assert warnings(replace(good, word_attention=on_one)) == ("detached",)
+    assert warnings(replace(good, words=("e",), word_attention=on_one[:1])) == ("dropped",)
+    assert warnings(replace(good, words=(), word_attention=on_one[:0])) == ()
