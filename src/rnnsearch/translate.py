@@ -482,4 +482,6 @@ def load(
     if len(folders) > 1 or weights is not None:
         others = [load_system(other, on) for other in folders[1:]]
         system = EnsembleSystem.of([system, *others], weights, mean)
-    return Translator(system, unknown_words(config), lists, Aligner.find(own), read_calibration(own))
+    # One model's calibration says nothing of what several give.
+    calibration = None if isinstance(system, EnsembleSystem) else read_calibration(own)
+    return Translator(system, unknown_words(config), lists, Aligner.find(own), calibration)

@@ -43,6 +43,8 @@ def test_a_calibrated_model_says_how_sure_it_is(cli, own, corpus, fault, tmp_pat
     assert "1 lines below a confidence of" in empty.err
     marked = cli("translate", own, "--min-confidence", between, "--unsure", "mark", stdin=given)
     assert marked.lines == [rows[0]["text"], "", f"[?] {rows[2]['text']}"]
+    together = cli("translate", own, own, "--format", "json", stdin=given).rows
+    assert together[0]["confidence"] is None, "one model's calibration says nothing of several"
     (own / "confidence.json").write_text("{}")
     assert "got a damaged or foreign file" in fault("translate", own, stdin=given)
 
