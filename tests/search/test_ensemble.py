@@ -106,5 +106,5 @@ def test_what_does_not_go_together_is_refused(toy):
     for weight in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(RnnsearchError, match="weights must be above 0"):
             Ensemble([Member(toy(), weight, OWN)])
-    with pytest.raises(RnnsearchError, match="mean must be one of geometric, arithmetic; got harmonic"):
+    with pytest.raises(RnnsearchError, match='mean must be one of geometric, arithmetic; got "harmonic"'):
         Ensemble([Member(toy(), 1.0, OWN)], "harmonic")
