@@ -19,8 +19,8 @@ import tomli_w
 from pydantic.fields import FieldInfo
 
 from rnnsearch import config
-from rnnsearch.config import RunConfig, Table, attention, names
-from rnnsearch.config.choice import NameIn, OneOf, Options
+from rnnsearch.config import RunConfig, Table, attention, language, names
+from rnnsearch.config.choice import ByKind, NameIn, OneOf, Options
 
 PAGE = Path(__file__).parents[1] / "docs" / "configuration.md"
 BEGIN, END = "<!-- {} below: made by scripts/configuration_page.py -->", "<!-- {} above -->"
@@ -36,6 +36,7 @@ FAMILIES: dict[str, Mapping[str, Any]] = {
     "feature": attention.FEATURES,
     "decoder": config.decoders.DECODERS,
     "bridge": names.BRIDGES,
+    "network": language.NETWORKS,
     "init": config.model.INITS,
     "output": config.outputs.OUTPUTS,
     "contrast": config.objective.CONTRASTS,
@@ -74,6 +75,12 @@ def one_of(field: FieldInfo) -> OneOf | None:
     return next((mark for mark in marks if isinstance(mark, OneOf)), None)
 
 
+def by_kind(field: FieldInfo) -> list[type[Table]]:
+    """The classes of a field whose table has a kind."""
+    marks = [mark for mark in field.metadata if isinstance(mark, ByKind)]
+    return [kind for mark in marks for kind in mark.kinds.values()]
+
+
 def inner_table(field: FieldInfo) -> type[Table] | None:
     """The class of a field that is a table itself."""
     kinds = [field.annotation, *getattr(field.annotation, "__args__", ())]
@@ -84,9 +91,23 @@ def inner_table(field: FieldInfo) -> type[Table] | None:
 def sections(table: type[Table] = RunConfig, path: str = "") -> Iterator[str]:
     """The tables of a run file, the run file itself first."""
     yield section(table, [table], path)
+    yield from inner_sections(table, path)
+
+
+def inner_sections(table: type[Table], path: str, but: frozenset[str] = frozenset()) -> Iterator[str]:
+    """The tables in a table, without some; of one that is of several kinds what each kind has."""
     for name, field in table.model_fields.items():
         below = f"{path}.{name}".lstrip(".")
         inner, choice = inner_table(field), one_of(field)
+        if name in but:
+            continue
+        if kinds := by_kind(field):
+            first, *others = kinds
+            yield from sections(first, below)
+            for kind in others:
+                yield section(kind, [kind], below, f' of `kind = "{kind.model_fields["kind"].default}"`')
+                yield from inner_sections(kind, below, frozenset(first.model_fields))
+            continue
         if choice is not None and inner is not None:
             yield section(inner, list(choice.kinds.values()), below)
         elif inner is attention.AttentionConfig:
@@ -96,7 +117,7 @@ def sections(table: type[Table] = RunConfig, path: str = "") -> Iterator[str]:
             yield from sections(inner, below)
 
 
-def section(table: type[Table], kinds: list[type[Table]], path: str) -> str:
+def section(table: type[Table], kinds: list[type[Table]], path: str, of: str = "") -> str:
     """One table: what it is, and its options with their types and defaults, and the classes that have them."""
     fields = {name: field for kind in [table, *kinds] for name, field in kind.model_fields.items()}
     if table is attention.AttentionConfig:
@@ -105,7 +126,7 @@ def section(table: type[Table], kinds: list[type[Table]], path: str) -> str:
     rows = [row(table, kinds, name, field) for name, field in fields.items() if inner_table(field) is None]
     if not rows:
         return ""
-    title = f"### `[{path}]`" if path else "### At the top of the file"
+    title = f"### `[{path}]`{of}" if path else "### At the top of the file"
     told = len(kinds) > 1
     head = ["option", "type", "default", "meaning", *(["for which types"] if told else [])]
     lines = [" | ".join(["", *cells[: len(head)], ""]).strip() for cells in [head, ["---"] * 5, *rows]]
@@ -139,7 +160,7 @@ def row(table: type[Table], kinds: list[type[Table]], name: str, field: FieldInf
 
 def choices() -> Iterator[OneOf]:
     """Every table that is told apart by a name."""
-    for table in (config.ModelConfig, config.TrainingConfig):
+    for table in (config.ModelConfig, language.LanguageModelConfig, config.TrainingConfig):
         yield from filter(None, (one_of(field) for field in table.model_fields.values()))
 
 
@@ -190,7 +211,7 @@ def parts() -> str:
 def presets() -> str:
     """What every preset is made of."""
     head = ["preset", "encoder, cell", "decoder", "attention", "text, vocabulary", "sizes", "optimiser", "length"]
-    rows = [head, ["---"] * len(head), *(preset_row(name) for name in config.preset_names())]
+    rows = [head, ["---"] * len(head), *map(preset_row, config.preset_names())]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in rows).replace("| --- ", "|---").replace("--- |", "---|")
 
 
@@ -198,19 +219,27 @@ def preset_row(name: str) -> list[str]:
     """What the table says of one preset."""
     tables = config.preset(name)
     model, training, text = tables["model"], tables["training"], tables["text"]
-    encoder, decoder, attends = model["encoder"], model["decoder"], model.get("attention", {})
+    encoder, decoder, attends = (
+        model.get("encoder", {}),
+        model.get("decoder", model.get("network")),
+        model.get("attention", {}),
+    )
     kinds = dict.fromkeys([text["type"], text.get("target_type") or text["type"]])
     units = ("joint " if text.get("joint") else "") + " to ".join(kinds)
     counts = [f"{text[key]:,}" for key in ("vocabulary", "target_vocabulary") if key in text]
-    layers = [f"{part['layers']} x {part['size']}" if "layers" in part else part["size"] for part in (encoder, decoder)]
+    layers = [
+        f"{part['layers']} x {part['size']}" if "layers" in part else part["size"]
+        for part in (encoder, decoder)
+        if part
+    ]
     sizes = [model["embedding"], *layers, *(decoder[key] for key in ("maxout", "readout") if key in decoder)]
     pieces = [attends.get("score"), attends.get("window"), *attends.get("features", [])]
     return [
         f"`{name}`",
-        f"`{encoder['type']}`, `{encoder['cell']}`",
+        f"`{encoder['type']}`, `{encoder['cell']}`" if encoder else "none (a language model)",
         f"`{decoder['type']}`",
         ", ".join(f"`{piece}`" for piece in pieces if piece) or "none",
-        f"{units}, {' / '.join(counts)}",
+        ", ".join(filter(None, [units, " / ".join(counts)])),
         " / ".join(str(size) for size in sizes),
         training["optimiser"]["type"],
         f"{training.get('max_length', 'any')}",

@@ -38,6 +38,7 @@ from tests.command_line import run
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = (
     "tutorial", "data", "training", "translating", "alignment", "attention", "evaluation", "objectives",
+    "language-models",
     "configuration", "python", "serving", "adding-a-part",
 )  # fmt: skip
 
@@ -94,6 +95,9 @@ def toy_tables(text: str) -> dict[str, Any]:
     """A run file's tables at toy size. A model without attention is given none."""
     tables = run_config.merge(tomllib.loads(text), copy.deepcopy(TOY))
     whole = run_config.merge(run_config.preset(tables["preset"]), tables) if "preset" in tables else tables
+    if whole["model"].get("kind") == "language-model":
+        del tables["search"]
+        return {**tables, "model": {"embedding": 6, "network": {**whole["model"]["network"], "size": 6}}}
     if whole["model"]["decoder"].get("type") in ("rnnencdec", "cho", "sutskever"):
         del tables["model"]["attention"]
     return tables

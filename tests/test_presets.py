@@ -133,7 +133,8 @@ appendices A and B; Luong et al. 2015, section 4.1; Sutskever et al. 2014, secti
 
 
 def resolved(name, *settings):
-    return resolve({"preset": name, "data": {"source": "en", "target": "fr", "corpus": "x"}}, settings)
+    sides = {"target": "fr"} if name.startswith("lm-") else {"source": "en", "target": "fr"}
+    return resolve({"preset": name, "data": {**sides, "corpus": "x"}}, settings)
 
 
 @pytest.mark.parametrize("name", preset_names())

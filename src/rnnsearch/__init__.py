@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rnnsearch.errors import RnnsearchError
+    from rnnsearch.text_model import TextModel, load_text_model
     from rnnsearch.translate import Translator, load
     from rnnsearch.translation import Translation
 
@@ -21,7 +22,7 @@ if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 
 __version__ = "0.1.0"
-__all__ = ["RnnsearchError", "Translation", "Translator", "__version__", "load"]
+__all__ = ["RnnsearchError", "TextModel", "Translation", "Translator", "__version__", "load", "load_text_model"]
 
 
 def __getattr__(name: str) -> Any:
@@ -34,4 +35,8 @@ def __getattr__(name: str) -> Any:
         from rnnsearch import translate
 
         return getattr(translate, name)
+    if name in ("TextModel", "load_text_model"):
+        from rnnsearch import text_model
+
+        return getattr(text_model, name)
     raise AttributeError(f"module 'rnnsearch' has no attribute {name!r}")

@@ -22,14 +22,13 @@ from rnnsearch.metrics.calibration import Calibration
 from rnnsearch.metrics.consensus import Utility, expected_utility
 from rnnsearch.search.candidates import KEPT, Candidates
 from rnnsearch.search.candidates import read as read_candidates
-from rnnsearch.search.constraints import SearchOptions
+from rnnsearch.search.constraints import SearchOptions, beginning_with
 from rnnsearch.search.decode import decode_all, forced_all
 from rnnsearch.search.forced import following
 from rnnsearch.search.greedy import stream
 from rnnsearch.search.hypothesis import EMPTY, Hypothesis
 from rnnsearch.search.model_scorer import Fastest
 from rnnsearch.search.phrases import Phrase
-from rnnsearch.search.spelling import ForcedSpelling
 from rnnsearch.search.unknown_words import UnknownWords, unknown_words
 from rnnsearch.search.variants import Sampling, Variant
 from rnnsearch.systems.checks import check_unknown
@@ -211,9 +210,7 @@ class Translator:
                 options = replace(options, phrases=self._phrases(terms, options))
         begins = self._read_prefixes(sources, prefixes)
         if begins is not None:
-            sizes = torch.tensor([len(spelling) for spelling in self.target.spellings()])
-            spelling = ForcedSpelling(tuple(begin.rest for begin in begins), sizes)
-            options = replace(options, prefix=tuple(begin.ids for begin in begins), spelling=spelling)
+            options = beginning_with(options, begins, self.target)
         size = batch_sentences or self.config.search.batch_sentences
         found = decode_all(
             self.search.scorer,
@@ -460,6 +457,7 @@ def load(
         raise ModelError("there must be a model folder to load; got none")
     on = choose_device(device, "device")
     system, own = load_system(folders[0], on), folders[0]
+    system.require("translate")
     if candidates is not None and candidates > KEPT:
         raise ConfigError([f"candidates: must be at most {KEPT}; got {candidates}"])
     asked = {"candidates": candidates, "precision": precision}

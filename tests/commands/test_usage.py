@@ -9,7 +9,8 @@ import pytest
 from rnnsearch import __version__
 
 COMMANDS = ["demo", "data", "prepare", "train", "translate", "score", "align", "evaluate", "report", "inspect", "serve"]
-COMMANDS += ["aligner", "backtranslate", "calibrate", "candidates", "dictionary", "plot", "presets"]
+BELOW = ["data list", "data get", "lm train", "lm score", "lm sample", "lm complete"]
+COMMANDS += ["aligner", "backtranslate", "calibrate", "candidates", "dictionary", "lm", "plot", "presets"]
 
 
 def command(*arguments: object, stdin: bytes = b"", cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
@@ -30,7 +31,9 @@ def test_help_lists_every_command(cli):
     assert sorted(listed) == sorted(COMMANDS)
 
 
-@pytest.mark.parametrize("name", [*COMMANDS, "data list", "data get"])
+@pytest.mark.parametrize(
+    "name", [*COMMANDS, "data list", "data get", "lm train", "lm score", "lm sample", "lm complete"]
+)
 def test_each_command_has_help(cli, name):
     result = cli(*name.split(), "--help")
     assert (result.code, result.err) == (0, "")

@@ -11,9 +11,10 @@ from rnnsearch.config import resolve
 from rnnsearch.data.batches import make_batch
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.objectives.likelihood import likelihood
-from rnnsearch.systems.folder import CONFIG, TOKENIZERS, WEIGHTS, load_system, save_system, tokenizer_file
+from rnnsearch.systems.folder import CONFIG, WEIGHTS, load_system, save_system
 from rnnsearch.systems.translation import TranslationSystem
 from rnnsearch.text.subwords import train_bpe
+from rnnsearch.text.tokenizer import TOKENIZERS, tokenizer_file
 from rnnsearch.text.words import train_words
 from rnnsearch.weights import FORMAT, load_weights, read_weights, save_weights, weights
 

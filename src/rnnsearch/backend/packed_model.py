@@ -1,19 +1,23 @@
-"""Any translation model with its matrix products in native code: what translation runs on a CPU where a family has no
-whole native twin of its own."""
+"""Any model with its matrix products in native code: what search runs on a CPU where a family has no whole native twin
+of its own."""
 
 from __future__ import annotations
 
 import copy
 import ctypes
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from rnnsearch.kernels.native.packed import Kind, Packed, decoding
+from rnnsearch.models.language_model import LanguageModel
 from rnnsearch.models.linear import Linear
 from rnnsearch.models.outputs import Output
 from rnnsearch.models.translation_model import TranslationModel
+
+Model = TypeVar("Model", TranslationModel, LanguageModel)
 
 
 class PackedLinear(nn.Linear):
@@ -49,7 +53,7 @@ class PackedOutput(Output):
         return self._of(self.weight[rows], None if self.lexical is None else self.lexical[rows], self.bias[rows])
 
 
-def packed(model: TranslationModel, kind: Kind) -> TranslationModel | None:
+def packed(model: Model, kind: Kind) -> Model | None:
     """A model of the same parameters whose linear layers are `PackedLinear`; None where nothing can be built here.
 
     The weights are laid out now: what becomes of the parameters later is not seen.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from rnnsearch.cli import data, demo, evaluate, lexicons, monolingual, plot, presets, serve, train, translate
+from rnnsearch.cli import data, demo, evaluate, language, lexicons, monolingual, plot, presets, serve, train, translate
 
 app = typer.Typer(
     name="rnnsearch",
@@ -24,6 +24,7 @@ app.command("translate")(translate.translate)
 app.command("score")(translate.score)
 app.command("align")(translate.align)
 app.command("backtranslate")(monolingual.backtranslate)
+app.add_typer(language.app, name="lm")
 app.command("evaluate")(evaluate.evaluate)
 app.command("report")(evaluate.report)
 app.command("inspect")(evaluate.inspect)

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import ModelConfig, RunConfig
+from rnnsearch.config.language import LanguageModelConfig
 from rnnsearch.kernels.native import choice
 from rnnsearch.kernels.native.library import status
 from rnnsearch.systems.card import measured, sha256_of, statistics, training_facts
@@ -86,21 +87,31 @@ def _table(title: str, columns: Sequence[str], rows: Rows) -> Table:
 
 
 def _model(system: System[Any], folder: Path) -> dict[str, str]:
-    config, model = system.config, system.config.model
+    config = system.config
     shown = {"words": "words", "bpe": "subwords (BPE)", "unigram": "subwords (unigram)", "characters": "characters"}
+    size = f"{system.parameters:,} ({(folder / WEIGHTS).stat().st_size / 1e6:.1f} MB)"
+    digest = {"Weights' SHA-256": sha256_of(folder / WEIGHTS)}
+    if isinstance(config.model, LanguageModelConfig):
+        network = config.model.network
+        return {
+            "Language": config.data.target,
+            "Parameters": size,
+            "Vocabulary": f"{len(system.target):,} symbols: {shown[config.text.types[1]]}",
+            "Network": _part(network.type, network.model_dump(exclude={"type"}, exclude_none=True)),
+            **digest,
+        }
     units = " to ".join(dict.fromkeys(shown[kind] for kind in config.text.types))
     if config.text.types != ("words", "words"):
         units += ", joint" if config.text.joint else ", apart"
-    megabytes = (folder / WEIGHTS).stat().st_size / 1e6
     return {
         "Languages": f"{config.data.source} → {config.data.target}",
-        "Parameters": f"{system.parameters:,} ({megabytes:.1f} MB)",
+        "Parameters": size,
         "Vocabulary": f"{len(system.source):,} source and {len(system.target):,} target symbols: {units}",
-        **_layers(model),
+        **_layers(config.model),
         "Alignments": _alignments(system, folder),
         "Search": _search(config),
         "On this machine": system.fastest(config.search.precision).what,
-        "Weights' SHA-256": sha256_of(folder / WEIGHTS),
+        **digest,
     }
 
 

@@ -52,7 +52,8 @@ def train(
                 raise
             raise typer.Exit(130 if isinstance(error, Interrupted) else 1) from None
         if processes.first:
-            say(f"The model is in {folder}. Next: rnnsearch translate {folder}, rnnsearch inspect {folder}")
+            use = "translate" if config.model.kind == "translation" else "lm sample"
+            say(f"The model is in {folder}. Next: rnnsearch {use} {folder}, rnnsearch inspect {folder}")
 
 
 def checked(run_file: Path, settings: list[str] | None) -> RunConfig:

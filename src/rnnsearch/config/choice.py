@@ -81,6 +81,30 @@ class OneOf:
         return read_apart(rest, [self.kinds[name]], options_of(self.kinds), f"the {name} {self.what}")[0]
 
 
+@dataclass(frozen=True, eq=False)
+class ByKind:
+    """A table of the run file that is of one class or another, told apart by its `kind`: each class has its own options
+    and faults."""
+
+    kinds: Mapping[str, type[Table]]
+    default: str
+    """The kind where none is given."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.no_info_before_validator_function(
+            self.read, handler(source), serialization=core_schema.simple_ser_schema("any")
+        )
+
+    def read(self, value: Any) -> Any:
+        """The table, which may be made already. Errors: ValidationError."""
+        if not isinstance(value, Mapping):
+            return value
+        kind = value.get("kind", self.default)
+        if not isinstance(kind, str) or kind not in self.kinds:
+            raise_faults([fault(("kind",), must_be_one_of(self.kinds, kind))])
+        return self.kinds[kind].model_validate(value)
+
+
 def options_of(*tables: Mapping[str, type[Options]]) -> list[str]:
     """Every option of the classes of some tables."""
     return list(dict.fromkeys(key for kinds in tables for kind in kinds.values() for key in kind.own()))

@@ -145,6 +145,9 @@ class TextConfig(Table):
     """Whole words (the papers), subwords by byte-pair encoding or by a unigram model, or characters."""
     target_type: TextType | None = None
     """That of the target side, where it is another. Not with `joint`."""
+    tokenizers: str | None = None
+    """A model folder, relative to the run file, whose tokenizers these languages get in place of learning any: models
+    that are to work together need the same symbols. `type` must be theirs."""
     vocabulary: Annotated[int, Field(ge=8, le=MOST)] | None = None
     """Symbols a side, the four special ones included; with `joint`, of both sides together. Subwords need 249 or more
     (a symbol a byte, and room to merge). Fewer are used where the text has fewer. Without it 8,000, or fewer subwords
@@ -178,6 +181,11 @@ class TextConfig(Table):
         if self.joint and self.types[0] != self.types[1]:
             got = " and ".join(self.types)
             raise ValueError(f"`joint` needs one `type` for both languages; got {got} (`target_type`)")
+        if self.tokenizers is not None:
+            learned = {"vocabulary", "target_vocabulary", "joint", "side_min_count", "annotation"}
+            given = [name for name in learned if getattr(self, name)] + ["min_count"] * (self.min_count > 1)
+            if given:
+                raise ValueError(f'`{min(given)}` has no effect with `tokenizers`; remove it (or say "unset")')
         if self.annotation is not None and set(self.types) != {"words"}:
             raise ValueError(f'`annotation` needs `type = "words"` on both sides; got {" and ".join(self.types)}')
         return self

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import PrivateAttr, model_validator
 
-from rnnsearch.config.choice import raise_faults
+from rnnsearch.config.choice import ByKind, raise_faults
 from rnnsearch.config.data import DataConfig, TextConfig
 from rnnsearch.config.faults import fault
+from rnnsearch.config.language import LanguageModelConfig
 from rnnsearch.config.model import ModelConfig
 from rnnsearch.config.objective import ObjectiveConfig
 from rnnsearch.config.search import SearchConfig
 from rnnsearch.config.table import Table
 from rnnsearch.config.training import TrainingConfig
+from rnnsearch.errors import ConfigError
+
+MODELS: dict[str, type[Table]] = {"translation": ModelConfig, "language-model": LanguageModelConfig}
+"""`[model]` by kind."""
 
 
 class RunConfig(Table):
@@ -26,7 +32,7 @@ class RunConfig(Table):
     without .toml>` in the current folder."""
     data: DataConfig
     text: TextConfig = TextConfig()
-    model: ModelConfig
+    model: Annotated[ModelConfig | LanguageModelConfig, ByKind(MODELS, "translation")]
     objective: ObjectiveConfig = ObjectiveConfig()
     training: TrainingConfig
     search: SearchConfig = SearchConfig()
@@ -40,9 +46,16 @@ class RunConfig(Table):
         return self
 
     @property
+    def translation(self) -> ModelConfig:
+        """`[model]` of a translation model. Errors: ConfigError for another kind."""
+        if not isinstance(self.model, ModelConfig):
+            raise ConfigError([f'model.kind: must be "translation" for this; got "{self.model.kind}"'])
+        return self.model
+
+    @property
     def copies_words(self) -> bool:
         """Whether its models copy words that no vocabulary has from the source."""
-        return self.model.copies and set(self.text.types) == {"words"}
+        return isinstance(self.model, ModelConfig) and self.model.copies and set(self.text.types) == {"words"}
 
     @property
     def base(self) -> Path:

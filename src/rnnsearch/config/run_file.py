@@ -182,9 +182,10 @@ def _faults(errors: ValidationError) -> list[str]:
 
 
 def _keys_at(location: tuple[Any, ...]) -> list[str]:
-    """The options of the table at a dotted path."""
-    table: type[BaseModel] = RunConfig
+    """The options of the table at a dotted path; of every class that it may be of."""
+    tables: list[type[BaseModel]] = [RunConfig]
     for part in location:
-        kinds = getattr(table.model_fields[part].annotation, "__args__", (table.model_fields[part].annotation,))
-        table = next(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel))
-    return list(table.model_fields)
+        kinds = [table.model_fields[part].annotation for table in tables if part in table.model_fields]
+        each = [one for kind in kinds for one in getattr(kind, "__args__", (kind,))]
+        tables = [kind for kind in each if isinstance(kind, type) and issubclass(kind, BaseModel)]
+    return [key for table in tables for key in table.model_fields]

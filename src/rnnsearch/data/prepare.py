@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import sha256
@@ -71,7 +71,7 @@ from rnnsearch.files import atomic_folder
 from rnnsearch.text.alignments import format_pharaoh, parse_pharaoh
 from rnnsearch.text.annotation import annotated_symbols
 from rnnsearch.text.subwords import LARGEST, bpe_from_counts, characters_from_counts, fitting_size, without_rare
-from rnnsearch.text.tokenizer import Tokenizer
+from rnnsearch.text.tokenizer import Tokenizer, tokenizer_file
 from rnnsearch.text.unigram import require_learner, unigram_from_counts
 from rnnsearch.text.words import count_words_in, forget_rare, words_from_counts
 
@@ -188,7 +188,7 @@ def _write(config: RunConfig, source: _Source, folder: Path, pool: Pool) -> dict
         rows, pairs_of_files = int((parts == TRAIN).sum()), cleaned.rows_of_files(parts == TRAIN)
         if not rows:
             raise DataError("no training pair is left beside dev and test (lower data.dev_size and data.test_size)")
-        tokenizers = _tokenizers(config.text, dict(zip(data.sides, stretches, strict=True)), folder)
+        tokenizers = _tokenizers(config.text, dict(zip(data.sides, stretches, strict=True)), config.base, folder)
         write_counts(folder / COUNTS, count_words_in(stretches[-1]))
         if data.aligner and len(data.sides) == 2:
             learned = _learn_aligner(cleaned, parts, rows, (given | split_off).get("dev"), pool)
@@ -336,7 +336,9 @@ class _HeldOut:
         return warnings
 
 
-def _tokenizers(config: TextConfig, stretches: dict[str, Counter[str]], folder: Path) -> dict[str, Tokenizer]:
+def _tokenizers(
+    config: TextConfig, stretches: dict[str, Counter[str]], base: Path, folder: Path
+) -> dict[str, Tokenizer]:
     """The sides' tokenizers, saved; the last is the target's."""
     fitting, (*sources, target) = fitting_size([*stretches.values()]), stretches
 
@@ -345,7 +347,9 @@ def _tokenizers(config: TextConfig, stretches: dict[str, Counter[str]], folder: 
         return MAKE[kind](counts, usual if given is None else given, config.min_count)
 
     of_sources, of_target = config.types
-    if config.joint:
+    if config.tokenizers is not None:
+        tokenizers = _as_in(base / config.tokenizers, dict.fromkeys(sources, of_sources) | {target: of_target})
+    elif config.joint:
         joint = made(of_target, sum(stretches.values(), Counter()), config.vocabulary)
         tokenizers = dict.fromkeys(stretches, joint)
         if least := config.side_min_count:
@@ -358,6 +362,19 @@ def _tokenizers(config: TextConfig, stretches: dict[str, Counter[str]], folder: 
     for side, tokenizer in tokenizers.items():
         tokenizer.save(folder / prepared_tokenizer(side))
     return tokenizers
+
+
+def _as_in(folder: Path, kinds: Mapping[str, TextType]) -> dict[str, Tokenizer]:
+    """The tokenizers of a model folder, by side. Errors: DataError where it lacks one; ConfigError for another type."""
+    found = {}
+    for side, kind in kinds.items():
+        path = folder / tokenizer_file(side)
+        if not path.is_file():
+            raise DataError(f"{folder}: must be a model folder with a tokenizer of {side} (text.tokenizers); got none")
+        found[side] = Tokenizer.load(path)
+        if found[side].type != kind:
+            raise ConfigError([f'text.type: must be "{found[side].type}", as {side} is in {folder}; got "{kind}"'])
+    return found
 
 
 def _write_ids(

@@ -10,9 +10,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rnnsearch.config.outputs import AdaptiveOptions, HierarchicalOptions
+from rnnsearch.config.outputs import AdaptiveOptions, HierarchicalOptions, OutputConfig, SoftmaxOptions
+from rnnsearch.models.embeddings import Embedding
 from rnnsearch.models.initialise import give_role, parameter
-from rnnsearch.models.outputs import Logits, Losses, PlainLoss
+from rnnsearch.models.outputs import Logits, Losses, Output, PlainLoss
 from rnnsearch.tensors import at_least_fp32
 
 
@@ -157,3 +158,12 @@ class AdaptiveOutput(PlainLoss):
 
 OUTPUTS: dict[str, Callable[..., PlainLoss]] = {"hierarchical": HierarchicalOutput, "adaptive": AdaptiveOutput}
 """Beside the one softmax."""
+
+
+def softmax_or(
+    config: OutputConfig, readout: int, vocabulary: int, tied: Embedding | None, lexical: int = 0
+) -> PlainLoss:
+    """The output of a config: one softmax, which may share an embedding (see `Output`), or another."""
+    if isinstance(config, SoftmaxOptions):
+        return Output(readout, vocabulary, tied, lexical)
+    return OUTPUTS[config.type](config, readout, vocabulary)

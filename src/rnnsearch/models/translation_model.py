@@ -11,10 +11,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from rnnsearch.config import ModelConfig, ObjectiveConfig
-from rnnsearch.config.outputs import SoftmaxOptions
 from rnnsearch.data.sides import Side
 from rnnsearch.models.auxiliary import Auxiliary
-from rnnsearch.models.class_outputs import OUTPUTS
+from rnnsearch.models.class_outputs import softmax_or
 from rnnsearch.models.composition import ComposedEmbedding
 from rnnsearch.models.copying import CopyOutput, SameWords, is_at
 from rnnsearch.models.decoders.copynet import PSI, CopyNet
@@ -25,7 +24,7 @@ from rnnsearch.models.embeddings import Embedding
 from rnnsearch.models.encoders import ENCODERS
 from rnnsearch.models.lexical import Lexical
 from rnnsearch.models.memory import Encoded, Memory
-from rnnsearch.models.outputs import Output, PlainLoss
+from rnnsearch.models.outputs import PlainLoss
 from rnnsearch.models.pointer import PointerOutput, Switch
 from rnnsearch.models.speller import Speller
 from rnnsearch.symbols import Symbols
@@ -90,11 +89,8 @@ class TranslationModel(nn.Module):
             self.output = PointerOutput(self.decoder.readout_size, target_vocabulary, tied, beside)
         elif config.decoder.copies:
             self.output = CopyOutput(self.decoder.readout_size, target_vocabulary, tied, beside)
-        elif isinstance(config.output, SoftmaxOptions):
-            self.output = Output(self.decoder.readout_size, target_vocabulary, tied, beside)
         else:
-            kind = OUTPUTS[config.output.type]
-            self.output = kind(config.output, self.decoder.readout_size, target_vocabulary)
+            self.output = softmax_or(config.output, self.decoder.readout_size, target_vocabulary, tied, beside)
         self.dropout = config.dropout
         self.auxiliary: Auxiliary | None = None
         """What only training uses."""

@@ -15,7 +15,7 @@ from rnnsearch.data.sides import Side
 from rnnsearch.models.copying import CopyOutput
 from rnnsearch.models.decoders.decoder import Reading
 from rnnsearch.models.draws import Draws
-from rnnsearch.models.outputs import Losses, Output
+from rnnsearch.models.outputs import Losses, Output, PlainLoss
 from rnnsearch.models.pointer import LEAST, PointerOutput
 from rnnsearch.models.speller import Speller
 from rnnsearch.models.translation_model import Memories, TranslationModel, only
@@ -58,11 +58,8 @@ class Likelihood(Objective[TranslationModel]):
         elif isinstance(model.output, CopyOutput):
             places = None if batch.copies is None else batch.copies.flatten(0, 1).index_select(0, real)
             total, each = model.output.losses(readout, ids, self.smoothing, batch.vocabulary, places)
-        elif self.contrast is not None and batch.noise is not None:
-            assert isinstance(model.output, Output), "other outputs have no scores to tell from noise"
-            total, each = contrasted(self.contrast, model.output, readout, ids, batch.noise, real)
         else:
-            total, each = model.output.losses(readout, ids, self.smoothing, batch.vocabulary)
+            total, each = symbol_losses(model.output, readout, ids, batch, self.smoothing, self.contrast)
         nll = each.new_zeros(target.ids.numel()).index_copy(0, real, each).view(target.ids.shape)
         whole = each.sum()
         if model.speller is not None:
@@ -79,6 +76,17 @@ class Likelihood(Objective[TranslationModel]):
     def after_update(self, model: TranslationModel, parts: Mapping[str, Tensor]) -> None:
         for _, penalty in self.penalties:
             penalty.after_update(model, parts)
+
+
+def symbol_losses(
+    output: PlainLoss, readout: Tensor, ids: Tensor, batch: Batch, smoothing: float, contrast: Contrast | None
+) -> Losses:
+    """Of the target symbols [M] of a batch: the sum of what is minimised, and the NLL of each without a gradient, or of
+    a batch with noise words what stands for both."""
+    if contrast is not None and batch.noise is not None:
+        assert isinstance(output, Output), "other outputs have no scores to tell from noise"
+        return contrasted(contrast, output, readout, ids, batch.noise, batch.target.places)
+    return output.losses(readout, ids, smoothing, batch.vocabulary)
 
 
 def contrasted(contrast: Contrast, output: Output, readout: Tensor, ids: Tensor, noise: Noise, real: Tensor) -> Losses:

@@ -19,6 +19,8 @@ from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.search.selection import ScoredRows
 from rnnsearch.search.spelling import ForcedSpelling, SpellingScorer
 from rnnsearch.search.variants import Variant
+from rnnsearch.text.prefixes import Prefix
+from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 
 NEVER = frozenset({PAD, BOS})
@@ -95,6 +97,13 @@ class SearchOptions:
 def _require(holds: bool, option: str, rule: str, got: float | int) -> None:
     if not holds:
         raise RnnsearchError(f"{option} must be {rule}; got {got}")
+
+
+def beginning_with(options: SearchOptions, begins: Sequence[Prefix], tokenizer: Tokenizer) -> SearchOptions:
+    """The search whose hypotheses begin with what is given for each sentence of the call."""
+    sizes = torch.tensor([len(spelling) for spelling in tokenizer.spellings()])
+    spelling = ForcedSpelling(tuple(begin.rest for begin in begins), sizes)
+    return replace(options, prefix=tuple(begin.ids for begin in begins), spelling=spelling)
 
 
 def check_prefix(options: SearchOptions, sentences: int) -> None:

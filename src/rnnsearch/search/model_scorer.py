@@ -137,31 +137,35 @@ class Fastest(NamedTuple):
     what: str
 
 
-def fastest(model: TranslationModel, precision: str = "auto") -> Fastest:
-    """The fastest Scorer of a model on the device where it is.
+def native_kind(device: torch.device, precision: str = "auto") -> Kind | None:
+    """What native code is to multiply; None where the library's products in fp32 serve: elsewhere than on a CPU, and
+    where these were faster than what fp32 or `auto` allow.
 
     precision: `fp32`; `bf16`, products of bf16 numbers summed in fp32; `int8`, products of bytes, which rounds most;
-    `auto`, bf16 where the processor multiplies it, or fp32 where that was faster when they were timed. The library's
-    products in fp32 serve where these were faster than what fp32 or `auto` allow in native code.
+    `auto`, bf16 where the processor multiplies it, or fp32 where that was faster when they were timed.
     Errors: RnnsearchError for bf16 and int8 where there is no native code.
     """
-    on_cpu = model.device.type == "cpu"
-    if not on_cpu or decoding() is None:
+    if device.type != "cpu" or decoding() is None:
         if precision in ("bf16", "int8"):
             raise RnnsearchError(
                 f"search.precision must be fp32 or auto without native code for the CPU; got {precision}"
             )
-        return Fastest(ModelScorer(model), LIBRARY)
+        return None
     if precision in ("auto", "fp32"):
         found = search_kind(("bf16", "fp32") if precision == "auto" and multiplies_bf16() else ("fp32",))
-        if found is None:
-            return Fastest(ModelScorer(model), LIBRARY)
-        precision = found
-    kind = Kind[precision.upper()]
+        return None if found is None else Kind[found.upper()]
+    return Kind[precision.upper()]
+
+
+def fastest(model: TranslationModel, precision: str = "auto") -> Fastest:
+    """The fastest Scorer of a model on the device where it is, with products in a precision as in `native_kind`."""
+    kind = native_kind(model.device, precision)
+    if kind is None:
+        return Fastest(ModelScorer(model), LIBRARY)
     twin: Twin | None = NativeRNNsearch.of(model, kind) or NativeDecoder.of(model, kind)
     if twin is not None:
         scorer = NativeScorer if twin.searches_greedily else NativeStepScorer
-        return Fastest(scorer(twin), f"native search, {precision}")
+        return Fastest(scorer(twin), f"native search, {kind.name.lower()}")
     other = packed(model, kind)
     assert other is not None
-    return Fastest(ModelScorer(other), f"native products, {precision}")
+    return Fastest(ModelScorer(other), f"native products, {kind.name.lower()}")

@@ -80,7 +80,7 @@ def unknown_words(config: RunConfig) -> UnknownWords | None:
     Errors: DataError for an unfit dictionary.
     """
     told = config.copies_words or config.text.annotation is not None
-    if config.search.replace_unknown == "none" and not told and config.model.target_characters is None:
+    if config.search.replace_unknown == "none" and not told and config.translation.target_characters is None:
         return None
     path = config.search.dictionary
     return UnknownWords(None if path is None else read_dictionary(config.base / path))

@@ -283,7 +283,7 @@ def read_about(folder: Path) -> About:
         target=config.data.target,
         source_name=language_name(config.data.one_source),
         target_name=language_name(config.data.target),
-        attention=config.model.attention is not None,
+        attention=config.translation.attention is not None,
         aligner=(folder / aligner.FOLDER).is_dir(),
         calibrated=(folder / CONFIDENCE).is_file(),
         score=_score(folder),

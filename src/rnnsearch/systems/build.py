@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rnnsearch.backend.twins import choose
 from rnnsearch.config import ModelConfig, ObjectiveConfig
-from rnnsearch.config.outputs import AdaptiveOptions
+from rnnsearch.config.outputs import AdaptiveOptions, OutputConfig
 from rnnsearch.errors import ConfigError
 from rnnsearch.models.initialise import INITS, generator, initialise
 from rnnsearch.models.translation_model import NO_CHARACTERS, CharacterCounts, TranslationModel
@@ -26,12 +26,16 @@ def build(
         raise ConfigError(
             [f'model.tie: "all" needs equal vocabularies; got {source_vocabulary} and {target_vocabulary} symbols']
         )
-    output = model.output
-    if isinstance(output, AdaptiveOptions) and output.cutoffs[-1] >= target_vocabulary:
-        must = f"must be below the {target_vocabulary} symbols of the target"
-        raise ConfigError([f"model.output.cutoffs: {must}; got {output.cutoffs[-1]}"])
+    require_fit(model.output, target_vocabulary)
     built = TranslationModel(model, source_vocabulary, target_vocabulary, objective, characters)
     if seed is not None:
         initialise(built, INITS[model.init.type](model.init, generator(seed)))
     choose(built)
     return built
+
+
+def require_fit(output: OutputConfig, vocabulary: int) -> None:
+    """Errors: ConfigError for an output of groups that so many symbols do not fill."""
+    if isinstance(output, AdaptiveOptions) and output.cutoffs[-1] >= vocabulary:
+        must = f"must be below the {vocabulary} symbols of the target"
+        raise ConfigError([f"model.output.cutoffs: {must}; got {output.cutoffs[-1]}"])

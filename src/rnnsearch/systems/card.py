@@ -137,14 +137,14 @@ def card(facts: dict[str, Any], sha256: str, scores: Sequence[dict[str, Any]] = 
     symbols = ", ".join(f"{count:,} {name}" for count, name in zip(facts["vocabulary"], names, strict=True))
     languages = " → ".join(sides)
     about = {
-        "Pair": languages,
+        "Pair" if len(sides) == 2 else "Language": languages,
         "Parameters": f"{facts['parameters']:,}",
         "Vocabulary": f"{symbols} symbols",
         "Weights' SHA-256": f"`{sha256}`",
         "Trained": f"{facts['date']}, torch {facts['torch']}, {facts['precision']}",
     }
     corpus = {name: str(data[key]) for name, key in _DATA_ROWS if data.get(key) not in (None, "")}
-    lines = [f"# {languages}, a recurrent {facts.get('kind', 'translation')} model", "", *_table(about)]
+    lines = [f"# {languages}, a {_what(facts.get('kind', 'translation'))}", "", *_table(about)]
     lines += ["", "## Training data", "", *_table(corpus)]
     lines += ["", "## Learning statistics", ""]
     lines += as_markdown(statistics_table([statistics(facts, "-".join(sides))])).splitlines()
@@ -158,6 +158,10 @@ def card(facts: dict[str, Any], sha256: str, scores: Sequence[dict[str, Any]] = 
     for one in scores:
         lines += ["", *_score_lines(one)]
     return "\n".join([*lines, ""])
+
+
+def _what(kind: str) -> str:
+    return {"translation": "recurrent translation model", "language-model": "language model"}.get(kind, f"{kind} model")
 
 
 _DATA_ROWS = (

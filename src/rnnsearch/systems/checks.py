@@ -1,5 +1,5 @@
-"""Whether the parts of `[model]`, and the tables of a whole config, go together: every fault in one sentence with its
-dotted path."""
+"""Whether the parts of a translation model's `[model]`, and the tables of its whole config, go together: every fault in
+one sentence with its dotted path."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from rnnsearch.config import AttentionConfig, ModelConfig, RunConfig
 from rnnsearch.config.decoders import StackOptions
 from rnnsearch.config.encoders import ENCODERS, StackedOptions
+from rnnsearch.config.language import LanguageModelConfig
 from rnnsearch.config.model import NormalOptions
-from rnnsearch.config.outputs import AdaptiveOptions
 from rnnsearch.data.catalog import CORPORA
 from rnnsearch.models.attention.normalisers import NORMALISERS
 from rnnsearch.models.attention.scores import SCORES
@@ -19,6 +19,8 @@ from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders.table import DECODERS
 from rnnsearch.models.encoders import shapes
 from rnnsearch.models.memory import StateShape
+from rnnsearch.systems.language_checks import check_language
+from rnnsearch.systems.shared_checks import against, dev_set, idle, limits, segmentation, softmaxes
 
 _COPYNET = 'model.decoder.type = "copynet"'
 
@@ -28,14 +30,16 @@ LETTERS = 5
 
 def check(config: RunConfig) -> list[str]:
     """Every fault in the combinations of a config, each with its dotted path; empty if none."""
+    if isinstance(config.model, LanguageModelConfig):
+        return check_language(config, config.model)
     return [
         *_sides(config),
         *check_model(config),
         *_blind(config),
         *_hard(config),
         *_aligned(config),
-        *_dev_set(config),
-        *_limits(config),
+        *dev_set(config),
+        *limits(config),
         *_letters(config),
         *_partition(config),
         *_contrast(config),
@@ -52,43 +56,33 @@ def _sides(config: RunConfig) -> list[str]:
     return [] if len(sources) == 1 else [f"data.source: must be one language for a translation model; got {got}"]
 
 
-def _idle(what: str, used: Mapping[str, bool]) -> list[str]:
-    """A fault of each option that is used and has no effect with something."""
-    return [f"{path}: has no effect with {what}; remove it" for path, on in used.items() if on]
-
-
-def _against(what: str, used: Mapping[str, bool]) -> list[str]:
-    """A fault of each option that is used and does not go with something."""
-    return [f"{what} does not go with {other}; remove one" for other, on in used.items() if on]
-
-
 def _what(model: ModelConfig) -> str:
     return f"the {model.decoder.type} decoder"
 
 
 def _unseeing(model: ModelConfig, used: Mapping[str, bool]) -> list[str]:
     """`_idle` beside a decoder that does not attend; nothing beside another."""
-    return [] if DECODERS[model.decoder.type].attends else _idle(f"{_what(model)}, which does not attend", used)
+    return [] if DECODERS[model.decoder.type].attends else idle(f"{_what(model)}, which does not attend", used)
 
 
 def _blind(config: RunConfig) -> list[str]:
     """What has no effect on a model that does not attend, outside `[model]`."""
     own = {"partition", "contrast", "spelling"}  # of the likelihood itself
     used = {f"objective.{name}": value is not None for name, value in config.objective if name not in own}
-    return _unseeing(config.model, used | {"search.coverage_penalty": config.search.coverage_penalty > 0})
+    return _unseeing(config.translation, used | {"search.coverage_penalty": config.search.coverage_penalty > 0})
 
 
 def _hard(config: RunConfig) -> list[str]:
     """Hard attention and REINFORCE need each other."""
-    attention, path = config.model.attention, "objective.reinforce"
+    attention, path = config.translation.attention, "objective.reinforce"
     if attention is None:
         return []
     normaliser, what = NORMALISERS[attention.normaliser], f"the {attention.normaliser} normaliser"
     hard = normaliser.hard
     if hard and config.objective.reinforce is None:
         return [f"{path}: must be given for {what}, whose draws have no gradient"]
-    if normaliser.draws_noise and config.model.dropout.attention > 0:
-        return _idle(f"{what}, which draws noise of its own", {"model.dropout.attention": True})
+    if normaliser.draws_noise and config.translation.dropout.attention > 0:
+        return idle(f"{what}, which draws noise of its own", {"model.dropout.attention": True})
     if config.objective.reinforce is not None and not hard:
         able = ", ".join(name for name, kind in NORMALISERS.items() if kind.hard)
         return [f"{path}: has no effect with {what}, which draws nothing; use model.attention.normaliser = {able}"]
@@ -98,7 +92,7 @@ def _hard(config: RunConfig) -> list[str]:
 def _aligned(config: RunConfig) -> list[str]:
     """What needs word alignments has some, and a decoder that can learn them."""
     data, supervision, faults = config.data, config.objective.supervision, []
-    decoder = DECODERS[config.model.decoder.type]
+    decoder = DECODERS[config.translation.decoder.type]
     able = ", ".join(name for name, corpus in CORPORA.items() if corpus.aligned)
     by_hand = data.alignment_files is not None
     if data.corpus is not None:
@@ -126,20 +120,6 @@ def _aligned(config: RunConfig) -> list[str]:
     return faults
 
 
-def _dev_set(config: RunConfig) -> list[str]:
-    """Options that need a dev set, where there is to be none."""
-    data, training = config.data, config.training
-    if data.corpus is not None or data.dev is not None or data.dev_size > 0:
-        return []
-    needing = {
-        "training.patience": training.patience is not None,
-        "training.average": training.average > 0,
-        "training.schedule.type": training.schedule.type == "plateau",
-        "training.metric": training.metric != "nll",
-    }
-    return [f"{path}: needs a dev set; give data.dev or data.dev_size" for path, used in needing.items() if used]
-
-
 def _letters(config: RunConfig) -> list[str]:
     """A translation into characters has many for each word or subword that it is of."""
     letters = [kind == "characters" for kind in config.text.types]
@@ -156,15 +136,15 @@ def _partition(config: RunConfig) -> list[str]:
     used, found = {"objective.partition": True}, []
     drawn = config.text.drawn_by(config.text.types[1])
     if drawn is not None:
-        found += _idle(f"{drawn}, which cuts the text anew", used)
+        found += idle(f"{drawn}, which cuts the text anew", used)
     if config.objective.symmetry is not None:
-        found += _idle("objective.symmetry, which turns source and target about", used)
+        found += idle("objective.symmetry, which turns source and target about", used)
     return found
 
 
 def _contrast(config: RunConfig) -> list[str]:
     """What words are told from noise by: scores of one softmax's symbols."""
-    model, objective = config.model, config.objective
+    model, objective = config.translation, config.objective
     if objective.contrast is None:
         return []
     given = {
@@ -176,7 +156,7 @@ def _contrast(config: RunConfig) -> list[str]:
     }
     if model.output.type != "softmax":
         given[f'model.output.type = "{model.output.type}"'] = True
-    return _against("objective.contrast:", given)
+    return against("objective.contrast:", given)
 
 
 def _inline_terms(config: RunConfig) -> list[str]:
@@ -187,12 +167,12 @@ def _inline_terms(config: RunConfig) -> list[str]:
         'text.type = "words", which has no symbols for the marks': config.text.type == "words",
         "objective.symmetry, which turns source and target about": config.objective.symmetry is not None,
     }
-    return _against("text.inline_terms:", given)
+    return against("text.inline_terms:", given)
 
 
 def _annotation(config: RunConfig) -> list[str]:
     """Words that say where they come from are not copied or spelled as well."""
-    model, told = config.model, config.text.annotation
+    model, told = config.translation, config.text.annotation
     if told is None:
         return []
     given = {
@@ -202,21 +182,12 @@ def _annotation(config: RunConfig) -> list[str]:
     }
     if told.type == "copyable":
         given["model.source_characters"] = model.source_characters is not None
-    return _against("text.annotation:", given)
+    return against("text.annotation:", given)
 
 
 def _copying(model: ModelConfig) -> dict[str, bool]:
     """What copies from the source, by its path, and whether it is there."""
     return {"model.pointer": model.pointer is not None, _COPYNET: model.decoder.copies}
-
-
-def _limits(config: RunConfig) -> list[str]:
-    """A schedule that ends with the run needs to know its end."""
-    training = config.training
-    limits = (training.max_epochs, training.max_updates, training.max_minutes)
-    if training.schedule.type == "linear" and all(limit is None for limit in limits):
-        return ["training.schedule.type: linear ends with the run; give max_epochs, max_updates or max_minutes"]
-    return []
 
 
 def check_unknown(config: RunConfig) -> list[str]:
@@ -227,21 +198,23 @@ def check_unknown(config: RunConfig) -> list[str]:
         other = next((kind for kind in config.text.types if kind != "words"), "words")
         subwords = f'text.type = "{other}", whose vocabulary has a symbol for every text'
         if config.text.annotation is None:
-            faults += _unseeing(config.model, {path: True})
-        faults += _idle(subwords, {path: other != "words"})
+            faults += _unseeing(config.translation, {path: True})
+        faults += idle(subwords, {path: other != "words"})
     if kind == "copy":
-        faults += _idle("a model that spells unknown words", {path: config.model.target_characters is not None})
+        faults += idle("a model that spells unknown words", {path: config.translation.target_characters is not None})
     if kind == "dictionary" and search.dictionary is None:
         faults.append('search.dictionary: must be given for replace_unknown = "dictionary"')
     unread = {"search.dictionary": kind != "dictionary" and search.dictionary is not None}
-    return faults + _idle(f'replace_unknown = "{kind}"', unread)
+    return faults + idle(f'replace_unknown = "{kind}"', unread)
 
 
 def check_model(config: RunConfig) -> list[str]:
     """Every fault in the combinations of `[model]`; empty if none."""
+    if isinstance(config.model, LanguageModelConfig):
+        return check_language(config, config.model)
     model = config.model
     own = [*_init(model), *_attends(config), *_bridge(model), *_dropout(model), *_output(config)]
-    return [*own, *_ties(config), *_spelled(config)]
+    return [*own, *_ties(config), *segmentation(config.text), *_spelled(config)]
 
 
 def _init(model: ModelConfig) -> list[str]:
@@ -260,7 +233,7 @@ def _init(model: ModelConfig) -> list[str]:
 
 def _attends(config: RunConfig) -> list[str]:
     """A decoder with attention and `[model.attention]` need each other; without it, one vector is all there is."""
-    model = config.model
+    model = config.translation
     if DECODERS[model.decoder.type].attends:
         if model.attention is None:
             return [f"model.attention: must be given for {_what(model)}"]
@@ -310,7 +283,7 @@ def _pieces(attention: AttentionConfig) -> list[str]:
 
 def _sizes(config: RunConfig, attention: AttentionConfig) -> list[str]:
     """Whether a score fits the sizes of queries and annotations."""
-    model = config.model
+    model = config.translation
     fault = attention.score.size_fault(model.decoder.size, model.decoder.attended_size(model.encoder.annotation_size))
     return [f"model.attention.{fault}"] if fault else []
 
@@ -331,12 +304,12 @@ def _bridge(model: ModelConfig) -> list[str]:
 def _dropout(model: ModelConfig) -> list[str]:
     """Dropout between layers needs some."""
     one = len(model.encoder.layer_sizes) == model.decoder.depth == 1
-    return _idle("an encoder and a decoder of one layer", {"model.dropout.layers": one and model.dropout.layers > 0})
+    return idle("an encoder and a decoder of one layer", {"model.dropout.layers": one and model.dropout.layers > 0})
 
 
 def _output(config: RunConfig) -> list[str]:
     """What an output of several softmaxes does not go with."""
-    model, kind = config.model, config.model.output
+    model, kind = config.translation, config.translation.output
     if kind.type == "softmax":
         return []
     given = {
@@ -347,18 +320,13 @@ def _output(config: RunConfig) -> list[str]:
         "training.label_smoothing": config.training.label_smoothing > 0,
         f'model.tie = "{model.tie}"': model.tie != "none",
     }
-    faults = _against(f'model.output.type: "{kind.type}"', given)
-    if isinstance(kind, AdaptiveOptions) and kind.factor ** len(kind.cutoffs) > model.decoder.readout_size:
-        wanted = f"leave the last group a number of the readout's {model.decoder.readout_size}"
-        faults.append(f"model.output.factor: must {wanted}; got {kind.factor:g} and {len(kind.cutoffs)} groups")
-    if isinstance(kind, AdaptiveOptions) and config.text.types[1] != "words":
-        faults.append('model.output.type: "adaptive" needs symbols in order of frequency (text.type = "words")')
-    return faults
+    faults = against(f'model.output.type: "{kind.type}"', given)
+    return faults + softmaxes(kind, model.decoder.readout_size, config.text)
 
 
 def _ties(config: RunConfig) -> list[str]:
     """Shared embeddings need a readout of their size, and all of them one vocabulary."""
-    model, text, faults = config.model, config.text, []
+    model, text, faults = config.translation, config.text, []
     option, size = model.decoder.readout_option, model.decoder.readout_size
     shares = f'model.tie: "{model.tie}" shares the embeddings with the output rows'
     if model.tie != "none" and option is None:
@@ -368,22 +336,12 @@ def _ties(config: RunConfig) -> list[str]:
         faults.append(f"{shares}, so {must}; got {size}")
     if model.tie == "all" and not text.joint:
         faults.append('model.tie: "all" needs one vocabulary for both languages: set text.joint = true')
-    if "words" in text.types:
-        faults += _idle('text.type = "words"', {"text.joint": bool(text.joint)})
-    if not text.joint:
-        faults += _idle("two vocabularies", {"text.side_min_count": text.side_min_count is not None})
-    elif text.type not in ("bpe", "unigram"):
-        faults += _idle(f'text.type = "{text.type}"', {"text.side_min_count": text.side_min_count is not None})
-    if "bpe" not in text.types:
-        faults += _idle(f'text.type = "{text.type}"', {"text.bpe_dropout": text.bpe_dropout > 0})
-    if "unigram" not in text.types:
-        faults += _idle(f'text.type = "{text.type}"', {"text.unigram_sampling": text.unigram_sampling is not None})
     return faults
 
 
 def _spelled(config: RunConfig) -> list[str]:
     """Words alone have characters, and the spelling of some a weight."""
-    model, objective, faults = config.model, config.objective, []
+    model, objective, faults = config.translation, config.objective, []
     of_sides = model.source_characters, model.target_characters
     names = "model.source_characters", "model.target_characters"
     if model.pointer is not None:
@@ -393,37 +351,35 @@ def _spelled(config: RunConfig) -> list[str]:
     used = {name: options is not None for name, options in zip(names, of_sides, strict=True)}
     for name, kind in zip(names, config.text.types, strict=True):
         if kind != "words":
-            faults += _idle(f'text.type = "{kind}", whose symbols can spell every word', {name: used[name]})
+            faults += idle(f'text.type = "{kind}", whose symbols can spell every word', {name: used[name]})
     if objective.symmetry is not None:
-        faults += _idle("objective.symmetry, which turns source and target about", used)
+        faults += idle("objective.symmetry, which turns source and target about", used)
     if model.target_characters is None:
-        faults += _idle("a model that spells no words", {"objective.spelling": objective.spelling is not None})
+        faults += idle("a model that spells no words", {"objective.spelling": objective.spelling is not None})
     return faults
 
 
 def _points(config: RunConfig) -> list[str]:
     """What a pointer needs, and what it does not go with."""
-    model, pointer = config.model, {"model.pointer": True}
+    model, pointer = config.translation, {"model.pointer": True}
     symbols = next((kind for kind in config.text.types if kind != "words"), "words")
-    faults = _idle(
-        f'text.type = "{symbols}", whose symbols can spell every word', {"model.pointer": symbols != "words"}
-    )
+    faults = idle(f'text.type = "{symbols}", whose symbols can spell every word', {"model.pointer": symbols != "words"})
     if config.objective.symmetry is not None:
-        faults += _idle("objective.symmetry, which turns source and target about", pointer)
+        faults += idle("objective.symmetry, which turns source and target about", pointer)
     if model.target_characters is not None:
-        faults += _idle("model.target_characters, which spells what it would copy", pointer)
+        faults += idle("model.target_characters, which spells what it would copy", pointer)
     if model.attention is not None and NORMALISERS[model.attention.normaliser].draws_noise:
-        faults += _idle(f"the {model.attention.normaliser} normaliser, which is no distribution over places", pointer)
+        faults += idle(f"the {model.attention.normaliser} normaliser, which is no distribution over places", pointer)
     return faults
 
 
 def _copies(config: RunConfig) -> list[str]:
     """What a decoder that copies does not go with: others that copy or spell, and not to know the whole source."""
-    model = config.model
+    model = config.translation
     given = {
         "model.pointer": model.pointer is not None,
         "model.target_characters": model.target_characters is not None,
         'model.attention.window = "wait-k"': model.attention is not None and model.attention.window.type == "wait-k",
         "objective.symmetry": config.objective.symmetry is not None,
     }
-    return _against(f"{_COPYNET}:", given)
+    return against(f"{_COPYNET}:", given)

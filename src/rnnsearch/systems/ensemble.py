@@ -106,7 +106,7 @@ class EnsembleSystem(System[Any]):
         told = [
             (
                 member.source.fingerprint(),
-                member.config.model.source_characters,
+                member.config.translation.source_characters,
                 member.config.text.inline_terms,
                 member.config.objective.aligns_read_words,
             )

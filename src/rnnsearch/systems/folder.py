@@ -14,17 +14,12 @@ from rnnsearch.files import write_text
 from rnnsearch.systems.checks import check_model
 from rnnsearch.systems.system import System
 from rnnsearch.systems.table import SYSTEMS
-from rnnsearch.text.tokenizer import Tokenizer
+from rnnsearch.text.tokenizer import TOKENIZERS, Tokenizer, tokenizer_file
 from rnnsearch.weights import fill, read_weights, require_shapes, save_weights, weights
 
-CONFIG, WEIGHTS, TOKENIZERS = "config.toml", "model.safetensors", "tokenizers"
+CONFIG, WEIGHTS = "config.toml", "model.safetensors"
 TWO_SIDES = ("source.json", "target.json")
 """Where folders of versions that knew two sides alone keep their tokenizers."""
-
-
-def tokenizer_file(side: str) -> str:
-    """Where a side's tokenizer is, within the folder."""
-    return f"{TOKENIZERS}/{side}.json"
 
 
 def save_system(folder: Path, system: System[Any], tensors: dict[str, Tensor] | None = None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rnnsearch.config import RunConfig
+from rnnsearch.config import ModelConfig, RunConfig
 from rnnsearch.data.spelling import Characters
 from rnnsearch.data.spellings import Copies, Spellings
 from rnnsearch.text.tokenizer import Tokenizer
@@ -19,6 +19,8 @@ def same_words(source: Tokenizer, target: Tokenizer) -> list[int]:
 
 def spellings(config: RunConfig, tokenizers: Mapping[str, Tokenizer]) -> Spellings:
     """The characters of the sides whose words are read or written by them, and copies for a model that copies."""
+    if not isinstance(config.model, ModelConfig):
+        return Spellings({}, None)
     read, written, target = config.model.source_characters, config.model.target_characters, config.data.target
     characters = {}
     if read is not None:

@@ -12,9 +12,7 @@ from rnnsearch.align.aligner import Aligner
 from rnnsearch.config import RunConfig
 from rnnsearch.data.corpus import Row
 from rnnsearch.data.parallel import ParallelIds
-from rnnsearch.data.word_classes import by_frequency, by_neighbours
 from rnnsearch.errors import ConfigError
-from rnnsearch.models.class_outputs import HierarchicalOutput
 from rnnsearch.models.composition import ComposedEmbedding
 from rnnsearch.models.translation_model import CharacterCounts, TranslationModel
 from rnnsearch.objectives.build import penalties
@@ -31,6 +29,7 @@ from rnnsearch.systems.dev_set import AlignmentErrorRate, Bleu, DevSet
 from rnnsearch.systems.spellings import same_words, spellings
 from rnnsearch.systems.system import Ability, Matrix, System
 from rnnsearch.systems.validation import Measure, Validation
+from rnnsearch.systems.word_classes import arrange
 from rnnsearch.text.alignments import Links
 from rnnsearch.text.tokenizer import Tokenizer
 
@@ -48,21 +47,21 @@ class TranslationSystem(System[TranslationModel]):
         source, target = (len(tokenizers[side]) for side in config.data.sides)
         inventories = spellings(config, tokenizers).characters
         sizes = CharacterCounts(*(len(inventories.get(side, ())) for side in config.data.sides))
-        model = build(config.model, source, target, seed, config.objective, sizes)
+        model = build(config.translation, source, target, seed, config.objective, sizes)
         if model.same_words is not None:
             model.same_words.table = torch.tensor(same_words(*(tokenizers[side] for side in config.data.sides)))
         return cls(model, config, tokenizers)
 
     @property
     def cannot(self) -> Mapping[Ability, str]:
-        decoder, kind = self.model.decoder, self.config.model.decoder.type
+        decoder, kind = self.model.decoder, self.config.translation.decoder.type
         lacks: dict[Ability, str] = {}
         if self.model.speller is None:
             lacks["spell"] = "this needs a model with model.target_characters; it has none"
         if not decoder.attends:
             lacks["attend"] = lacks["posterior"] = f"this needs a model with attention; its decoder ({kind}) has none"
-        elif self.config.model.copies:
-            by = "the copynet decoder" if self.config.model.decoder.copies else "model.pointer"
+        elif self.config.translation.copies:
+            by = "the copynet decoder" if self.config.translation.decoder.copies else "model.pointer"
             lacks["posterior"] = f"posterior attention is of words that are generated; this model also copies ({by})"
         elif self.config.objective.aligns_read_words:
             lacks["posterior"] = (
@@ -79,14 +78,7 @@ class TranslationSystem(System[TranslationModel]):
         return likelihood(smoothing, beside, 1.0 if weight is None else weight, contrast)
 
     def count(self, train: ParallelIds) -> None:
-        output, target = self.model.output, self.config.data.target
-        if not isinstance(output, HierarchicalOutput):
-            return
-        if output.by == "neighbours":
-            classes = by_neighbours(train, target, output.vocabulary, output.count)
-        else:
-            classes = by_frequency(train.counts(target, output.vocabulary), output.count)
-        output.arrange(torch.from_numpy(classes))
+        arrange(self.model.output, train, self.config.data.target)
 
     def validation(
         self,

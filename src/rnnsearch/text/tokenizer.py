@@ -101,6 +101,15 @@ class Segmented:
         return UNK in self.ids
 
 
+TOKENIZERS = "tokenizers"
+"""The folder of a model's tokenizers, within its own."""
+
+
+def tokenizer_file(side: str) -> str:
+    """Where a side's tokenizer is, within a model folder."""
+    return f"{TOKENIZERS}/{side}.json"
+
+
 class Tokenizer:
     """A trained segmentation: words (`train_words`) or subwords (`train_bpe`, `train_unigram`)."""
 

@@ -1,0 +1,68 @@
+"""Checks of what systems of every kind have: text, dev set, the end of a run; and how a fault is said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rnnsearch.config import RunConfig, TextConfig
+from rnnsearch.config.outputs import AdaptiveOptions, OutputConfig
+
+
+def idle(what: str, used: Mapping[str, bool]) -> list[str]:
+    """A fault of each option that is used and has no effect with something."""
+    return [f"{path}: has no effect with {what}; remove it" for path, on in used.items() if on]
+
+
+def against(what: str, used: Mapping[str, bool]) -> list[str]:
+    """A fault of each option that is used and does not go with something."""
+    return [f"{what} does not go with {other}; remove one" for other, on in used.items() if on]
+
+
+def dev_set(config: RunConfig) -> list[str]:
+    """Options that need a dev set, where there is to be none."""
+    data, training = config.data, config.training
+    if data.corpus is not None or data.dev is not None or data.dev_size > 0:
+        return []
+    needing = {
+        "training.patience": training.patience is not None,
+        "training.average": training.average > 0,
+        "training.schedule.type": training.schedule.type == "plateau",
+        "training.metric": training.metric != "nll",
+    }
+    return [f"{path}: needs a dev set; give data.dev or data.dev_size" for path, used in needing.items() if used]
+
+
+def limits(config: RunConfig) -> list[str]:
+    """A schedule that ends with the run needs to know its end."""
+    training = config.training
+    limits = (training.max_epochs, training.max_updates, training.max_minutes)
+    if training.schedule.type == "linear" and all(limit is None for limit in limits):
+        return ["training.schedule.type: linear ends with the run; give max_epochs, max_updates or max_minutes"]
+    return []
+
+
+def segmentation(text: TextConfig) -> list[str]:
+    """What has no effect on text of some types."""
+    faults = []
+    if "words" in text.types:
+        faults += idle('text.type = "words"', {"text.joint": bool(text.joint)})
+    if not text.joint:
+        faults += idle("two vocabularies", {"text.side_min_count": text.side_min_count is not None})
+    elif text.type not in ("bpe", "unigram"):
+        faults += idle(f'text.type = "{text.type}"', {"text.side_min_count": text.side_min_count is not None})
+    if "bpe" not in text.types:
+        faults += idle(f'text.type = "{text.type}"', {"text.bpe_dropout": text.bpe_dropout > 0})
+    if "unigram" not in text.types:
+        faults += idle(f'text.type = "{text.type}"', {"text.unigram_sampling": text.unigram_sampling is not None})
+    return faults
+
+
+def softmaxes(output: OutputConfig, readout: int, text: TextConfig) -> list[str]:
+    """What an output of several softmaxes needs of its readout and its symbols."""
+    faults = []
+    if isinstance(output, AdaptiveOptions) and output.factor ** len(output.cutoffs) > readout:
+        wanted = f"leave the last group a number of the readout's {readout}"
+        faults.append(f"model.output.factor: must {wanted}; got {output.factor:g} and {len(output.cutoffs)} groups")
+    if isinstance(output, AdaptiveOptions) and text.types[1] != "words":
+        faults.append('model.output.type: "adaptive" needs symbols in order of frequency (text.type = "words")')
+    return faults

@@ -1,0 +1,195 @@
+"""`rnnsearch lm`, from text to a model's scores, samples and completions; and what is not for language models."""
+
+import json
+import math
+
+import pytest
+
+from rnnsearch import load_text_model
+from rnnsearch.errors import ModelError
+from rnnsearch.search.variants import Sampling
+from rnnsearch.systems.folder import load_system
+from tests.commands.conftest import NOUNS
+
+RUN = """
+preset = "lm-lstm"
+name = "tiny"
+[data]
+target = "de"
+train = ["train.de"]
+dev = "dev.de"
+test_size = 0
+[text]
+type = "words"
+[model]
+embedding = 24
+network = { type = "recurrent", cell = "lstm", size = 24 }
+[model.dropout]
+embedding = 0.0
+readout = 0.0
+[training]
+batch = { sentences = 20 }
+optimiser = { type = "adam", learning_rate = 0.02 }
+schedule = { type = "constant" }
+precision = "fp32"
+max_updates = 300
+evaluate_every = 50
+threads = 1
+"""
+FEED_FORWARD = 'model.network={type="feed-forward", order=6, size=24, direct=true}'
+
+
+@pytest.fixture(scope="module")
+def lm(cli, corpus, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("lm")
+    (corpus / "lm.toml").write_text(RUN)
+    result = cli("lm", "train", corpus / "lm.toml", "--set", f'folder="{folder / "tiny"}"')
+    assert result.code == 0, result.err
+    assert "rnnsearch lm sample" in result.err
+    return folder / "tiny"
+
+
+def test_score_is_the_probability_of_each_line_and_of_all(cli, corpus, lm):
+    lines = [*(corpus / "test.de").read_text().splitlines(), ""]
+    result = cli("lm", "score", lm, stdin="".join(f"{line}\n" for line in lines))
+    scores = [float(line) for line in result.lines]
+    loaded = load_text_model(lm)
+    scored = loaded.score(lines)
+    assert scores == pytest.approx([one.log_prob for one in scored], abs=1e-5)
+    assert all(one.log_prob == pytest.approx(sum(one.token_scores), abs=1e-4) for one in scored)
+    symbols, words = sum(len(one.token_scores) for one in scored), sum(len(line.split()) + 1 for line in lines)
+    told = f"perplexity {math.exp(-sum(scores) / symbols):.2f} a symbol ({symbols:,}), "
+    assert told + f"{math.exp(-sum(scores) / words):.2f} a word ({words:,})" in result.err
+    shuffled = [" ".join(reversed(line.split())) for line in lines[:-1]]
+    assert all(b.log_prob < a.log_prob - 5 for a, b in zip(scored, loaded.score(shuffled), strict=False))
+    rows = [json.loads(line) for line in cli("lm", "score", lm, corpus / "test.de", "--format", "json").lines]
+    assert [row["text"] for row in rows] == lines[:-1]
+    assert rows[0]["log_prob"] == pytest.approx(scores[0], abs=1e-5)
+    assert cli("lm", "score", lm, corpus / "test.de", "--format", "none").out == ""
+
+
+def test_the_dev_score_of_training_is_that_of_the_command(cli, corpus, lm):
+    log = [json.loads(line) for line in (lm / "log.jsonl").read_text().splitlines()]
+    best = min(row["dev_perplexity"] for row in log if row["kind"] == "dev")
+    told = cli("lm", "score", lm, corpus / "dev.de", "--format", "none").err
+    assert f"perplexity {best:.2f} a symbol" in told
+
+
+def test_samples_are_text_of_the_kind_and_hang_on_the_seed(cli, lm):
+    first = cli("lm", "sample", lm, "-n", 60, "--seed", 3).lines
+    assert len(first) == 60 and len(set(first)) > 30
+    assert sum(line.startswith("der ") and line.split()[2] in NOUNS.values() for line in first) > 50
+    assert cli("lm", "sample", lm, "-n", 20, "--seed", 3).lines == first[:20]
+    assert cli("lm", "sample", lm, "-n", 60, "--seed", 4).lines != first
+    assert len(set(cli("lm", "sample", lm, "-n", 5, "--top-k", 1).lines)) == 1
+    short = cli("lm", "sample", lm, "-n", 5, "--max-length", 3).lines
+    assert all(len(line.split()) == 3 for line in short)
+
+
+def test_texts_are_gone_on_with_letter_for_letter(cli, lm):
+    begun = ["der kleine Ka", "", "der alte Hund hö", "der rote"]
+    result = cli("lm", "complete", lm, "--beam", 3, stdin="".join(f"{line}\n" for line in begun))
+    assert result.code == 0, result.err
+    assert all(line.startswith(begin) for line, begin in zip(result.lines, begun, strict=True))
+    assert result.lines[0].startswith("der kleine Katze ") and result.lines[2].startswith("der alte Hund hört der ")
+    loaded = load_text_model(lm)
+    several = loaded.complete(begun, loaded.options(beam=4, n_best=4))
+    assert all(len(set(texts)) == 4 for texts in several)
+    drawn = loaded.complete(begun[:1], loaded.options(variant=Sampling(seed=9)))
+    assert drawn[0][0].startswith("der kleine Katze ")
+
+
+def test_the_feed_forward_model_learns_too_and_goes_on(cli, corpus, lm, tmp_path):
+    settings = ["--set", f'folder="{tmp_path / "ff"}"', FEED_FORWARD, "model.tie=none"]
+    assert cli("lm", "train", corpus / "lm.toml", *settings, "training.max_updates=150").code == 0
+    result = cli("lm", "train", corpus / "lm.toml", "--resume", *settings)
+    assert result.code == 0, result.err
+    assert "going on from update 150" in result.err
+    perplexities = [load_text_model(folder) for folder in (lm, tmp_path / "ff")]
+    lines = (corpus / "test.de").read_text().splitlines()
+    recurrent, other = (m.perplexity(m.score(lines)).per_symbol for m in perplexities)
+    assert 1 < recurrent < 4 and 1 < other < 4
+
+
+def test_other_outputs_and_objectives_learn_too(cli, corpus, tmp_path):
+    for number, way in enumerate(
+        (
+            ['model.output={type="hierarchical", classes=5}', "model.tie=none"],
+            ['model.output={type="adaptive", cutoffs=[8, 12], factor=2.0}', "model.tie=none"],
+            ['objective.contrast={type="nce", samples=100, power=0.5}'],
+            ["objective.partition=15", "training.label_smoothing=0.1"],
+        )
+    ):
+        folder = tmp_path / str(number)
+        result = cli("lm", "train", corpus / "lm.toml", "--set", f'folder="{folder}"', *way)
+        assert result.code == 0, result.err
+        model = load_text_model(folder)
+        lines = (corpus / "test.de").read_text().splitlines()
+        assert model.perplexity(model.score(lines)).per_symbol < 6, way
+
+
+def test_it_can_have_the_symbols_of_a_translation_model(cli, corpus, model, fault, tmp_path):
+    own, (other, plain) = ["lm", "train", corpus / "lm.toml", "--set"], (tmp_path / "lm", tmp_path / "plain")
+    few = ["training.max_updates=1", f'data.prepared="{tmp_path / "data"}"']
+    assert cli(*own, f'folder="{other}"', *few, f'text.tokenizers="{model}"').code == 0
+    of = load_system(model).target
+    assert load_text_model(other).tokenizer.fingerprint() == of.fingerprint()
+    again = fault(*own, f'folder="{plain}"', *few)
+    assert "was prepared with text.tokenizers" in again
+    few[1] = f'data.prepared="{tmp_path / "anew"}"'
+    assert "must be a model folder with a tokenizer of de" in fault(*own, *few, f'text.tokenizers="{tmp_path}"')
+    wrong = fault(*own, *few, f'text.tokenizers="{model}"', "text.type=bpe")
+    assert 'text.type: must be "words", as de is in' in wrong and 'got "bpe"' in wrong
+    idle = fault(*own, *few, f'text.tokenizers="{model}"', "text.vocabulary=100")
+    assert "`vocabulary` has no effect with `tokenizers`" in idle
+
+
+def test_each_kind_of_model_is_told_from_the_other(cli, corpus, lm, model):
+    for command in (["translate", lm], ["score", lm, corpus / "dev.en", corpus / "dev.de"]):
+        result = cli(*command, stdin="a\n")
+        assert (result.code, "needs a translation model; this is a language model" in result.err) == (1, True)
+    result = cli("lm", "sample", model)
+    assert (result.code, "this needs a language model; got a translation model" in result.err) == (1, True)
+    with pytest.raises(ModelError, match="needs a language model"):
+        load_text_model(model)
+    result = cli("inspect", lm)
+    assert result.code == 0 and "recurrent (cell lstm, size 24, layers 1)" in result.out
+    assert "a language model" in (lm / "card.md").read_text()
+
+
+LM = {"preset": "lm-lstm", "data": {"target": "de", "train": ["x.de"]}}
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["data.source=en"], "data.source: must not be given for a language model, which has a target alone"),
+        (["training.metric=bleu"], 'training.metric: must be "nll" for a language model; got "bleu"'),
+        (["model.dropout.attention=0.1"], "model.dropout.attention: has no effect with a language model; remove it"),
+        (["model.dropout.layers=0.1"], "model.dropout.layers: has no effect with a network of one layer; remove it"),
+        (["model.network.size=10"], "model.network.size must equal model.embedding (384); got 10"),
+        (["model.network.layers=0"], "model.network.layers: must be greater than or equal to 1; got 0"),
+        (["model.network.residual_from=3"], "must be at most model.network.layers (1); got 3"),
+        (["model.network.order=3"], "model.network.order: has no effect with the recurrent network; remove it"),
+        (["model.netwrk.size=3"], 'model.netwrk: there is no such option (did you mean "network"?)'),
+        (["model.dropout.embeding=0.3"], 'model.dropout.embeding: there is no such option (did you mean "embedding"?)'),
+        (["model.encoder.size=3"], "model.encoder: there is no such option"),
+        (["model.kind=languag-model"], 'model.kind: must be one of translation, language-model; got "languag-model"'),
+        ([FEED_FORWARD], "which model.network.direct makes longer; remove one"),
+        ([FEED_FORWARD, "model.tie=none", "model.dropout.state=0.2"], "has no effect with a feed-forward network"),
+        (["objective.symmetry=1.0"], "objective.symmetry: has no effect with a language model; remove it"),
+        (["search.candidates=10"], "search.candidates: has no effect with a language model; remove it"),
+        (["data.alignments=aligner"], "data.alignments: has no effect with a language model; remove it"),
+        (['model.output={type="adaptive", cutoffs=[8]}'], '"adaptive" needs symbols in order of frequency'),
+        (['model.output={type="hierarchical"}'], 'does not go with model.tie = "target"; remove one'),
+        (["training.dev_size=0"], "training.dev_size: there is no such option"),
+        (["data.dev_size=0"], "training.patience: needs a dev set; give data.dev or data.dev_size"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_what_is_not_for_language_models_is_refused(settings, said, faults):
+    assert any(said in fault for fault in faults(LM, *settings)), faults(LM, *settings)
+
+
+def test_both_presets_are_sound(faults):
+    assert faults(LM) == faults({**LM, "preset": "lm-bengio"}) == []

@@ -1,0 +1,179 @@
+"""Language models against loops over symbols: what each network reads, and that a step is a position of `unroll`."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+
+from rnnsearch.backend.packed_model import packed
+from rnnsearch.backend.twins import choose
+from rnnsearch.config import DropoutConfig
+from rnnsearch.config.language import LanguageModelConfig
+from rnnsearch.data.batches import make_batch
+from rnnsearch.data.direction import Direction
+from rnnsearch.kernels.native.packed import Kind, decoding
+from rnnsearch.models.draws import Draws
+from rnnsearch.models.language_model import NETWORKS, LanguageModel
+from rnnsearch.objectives.next_symbol import NextSymbol
+from rnnsearch.search.constraints import SearchOptions
+from rnnsearch.search.decode import decode_all, forced_all, make_sources
+from rnnsearch.search.language_scorer import LanguageScorer
+from rnnsearch.search.scorer import Step
+from rnnsearch.search.variants import Sampling
+from rnnsearch.symbols import Symbols
+from rnnsearch.text.vocabulary import BOS, EOS, UNK
+from tests.models import reference as paper
+from tests.models.reference import close
+
+SYMBOLS, E, D = 9, 3, 4
+FORMS = {
+    "gru": {"type": "recurrent", "cell": "gru", "size": D},
+    "lstm, three layers": {"type": "recurrent", "cell": "lstm", "size": D, "layers": 3, "residual_from": 2},
+    "tanh": {"type": "recurrent", "cell": "tanh", "size": D, "layers": 2},
+    "bigrams": {"type": "feed-forward", "order": 2, "size": D},
+    "4-grams, direct": {"type": "feed-forward", "order": 4, "size": D, "direct": True},
+}
+TEXTS = [[5, 6, 7, 8, 5, 5], [4], [8, 7]]
+
+
+def make(form, **more):
+    tables = {"embedding": E, "network": FORMS[form], **more}
+    return LanguageModel(LanguageModelConfig.model_validate(tables), SYMBOLS).eval()
+
+
+def batch(texts=TEXTS):
+    return make_batch([(ids,) for ids in texts], range(len(texts)), Direction((), "de"))
+
+
+def test_every_network_is_held_against_its_equations():
+    assert {form["type"] for form in FORMS.values()} == NETWORKS.keys()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_step_is_a_position_of_all(form, drawn):
+    model, _ = drawn(make(form))
+    previous = batch().target.previous()
+    whole, state = model.unroll(previous), model.start(len(previous))
+    for i, y in enumerate(previous.unbind(1)):
+        readout, state = model.step(y, state)
+        close(readout, whole[:, i].detach().numpy())
+
+
+@pytest.mark.parametrize("order", [2, 3, 5])
+@pytest.mark.parametrize("direct", [False, True])
+def test_the_feed_forward_network_is_bengios(order, direct, drawn):
+    """y = b + W x + U tanh(d + H x), x the vectors of the n - 1 symbols before, the newest first (eq. 1 and below)."""
+    options = {"type": "feed-forward", "order": order, "size": D, "direct": direct}
+    config = LanguageModelConfig.model_validate({"embedding": E, "network": options})
+    model, p = drawn(LanguageModel(config, SYMBOLS))
+    C, H, d = p["embedding.weight"], p["network.hidden.weight"], p["network.hidden.bias"]
+    UW, b = p["output.weight"], p["output.bias"]
+    U, W = UW[:, :D], UW[:, D:]
+    for text in TEXTS:
+        found = model.output.log_probs(model.unroll(torch.tensor([[BOS, *text]])))[0]
+        for i in range(len(text) + 1):
+            before = [*[BOS] * (order - 1), *text[:i]][::-1]
+            x = np.concatenate([C[w] for w in before[: order - 1]])
+            y = b + paper.product(U, np.tanh(d + paper.product(H, x)))
+            y = y + paper.product(W, x) if direct else y
+            close(found[i], y - np.log(np.exp(y).sum()))
+
+
+@pytest.mark.parametrize("residual_from", [None, 2])
+def test_the_recurrent_network_is_the_loop_over_layers_and_symbols(residual_from, drawn):
+    options = {"type": "recurrent", "cell": "lstm", "size": D, "layers": 2, "residual_from": residual_from}
+    model, p = drawn(LanguageModel(LanguageModelConfig.model_validate({"embedding": E, "network": options}), SYMBOLS))
+    own = {name.removeprefix("network.stack."): value for name, value in p.items() if "stack" in name}
+    states = [(np.zeros(D), np.zeros(D)) for _ in range(2)]
+    found = model.unroll(torch.tensor([[BOS, 5, 6, 7]]))[0]
+    for i, y in enumerate([BOS, 5, 6, 7]):
+        close(found[i], paper.stack("lstm", own, states, p["embedding.weight"][y], residual_from))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_objective_is_the_sum_over_symbols_and_their_end(form, drawn):
+    model, _ = drawn(make(form))
+    loss, expected = NextSymbol()(model, batch(), None), 0.0
+    for text in TEXTS:
+        state = model.start(1)
+        for y, following in zip([BOS, *text], [*text, EOS], strict=True):
+            readout, state = model.step(torch.tensor([y]), state)
+            expected -= model.output.log_probs(readout)[0, following].item()
+    close(loss.nll, np.array(expected))
+    close(loss.total.detach(), np.array(expected))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_twins_are_the_definition_with_dropout_and_gradients(form, drawn):
+    shares = {"embedding": 0.3, "word": 0.2, "readout": 0.3}
+    if FORMS[form]["type"] == "recurrent":
+        shares |= {"state": 0.3, "layers": 0.3 if FORMS[form].get("layers") else 0.0}
+    model, _ = drawn(make(form, dropout=DropoutConfig(**shares)))
+    found = []
+    for fast in (True, False):
+        choose(model, fast)
+        loss = NextSymbol(0.1)(model, batch(), Draws(5)).total
+        found.append((loss, *torch.autograd.grad(loss, [*model.parameters()])))
+    for fast, plain in zip(*found, strict=True):
+        torch.testing.assert_close(fast, plain, rtol=1e-9, atol=1e-11)
+    assert NextSymbol(0.1)(model, batch(), Draws(6)).total != found[1][0]
+
+
+def test_tied_output_rows_are_the_embedding():
+    model = make("gru", tie="target", embedding=D)
+    assert model.output.weight is model.embedding.weight
+    close(model.embedding(Symbols(torch.tensor([3])))[0].detach(), model.output.weight[3].detach().numpy())
+
+
+def test_it_scores_searches_and_samples_by_one_distribution(drawn):
+    """Over all texts of up to three symbols: forced decoding, the widest beam, and the frequency of samples."""
+    model, _ = drawn(make("gru"))
+    model.embedding.weight.data *= 0.5
+    model.output.bias.data[[5, 6, EOS]] += 3.0
+    scorer = LanguageScorer(model.float())
+    texts = [list(ids) for count in range(3) for ids in product(range(4, SYMBOLS), repeat=count)]
+    scores = [h.log_prob for h in forced_all(scorer, [[4]] * len(texts), texts)]
+    options = SearchOptions(
+        beam=1000, n_best=20, max_ratio=0.0, max_extra=2, length_penalty=0.0, banned=frozenset({UNK})
+    )
+    found = [h for h in decode_all(scorer, [[4]], options)[0] if h.finished]
+    best = sorted(zip(scores, texts, strict=True), reverse=True)[: len(found)]
+    assert [list(h.ids) for h in found] == [ids for _, ids in best] and len(found) > 5
+    np.testing.assert_allclose([h.log_prob for h in found], [score for score, _ in best], rtol=1e-5)
+    sampling = SearchOptions(beam=1, max_ratio=0.0, max_extra=2, variant=Sampling(seed=2))
+    drawn_texts = [h[0] for h in decode_all(scorer, [[4 + n] for n in range(2000)], sampling)]
+    for score, text in sorted(zip(scores, texts, strict=True), reverse=True)[:5]:
+        count = sum(list(h.ids) == text and h.finished for h in drawn_texts)
+        p = np.exp(score)
+        assert abs(count - 2000 * p) < 5 * (2000 * p * (1 - p)) ** 0.5, text
+
+
+def test_columns_are_renormalised(drawn):
+    model, _ = drawn(make("4-grams, direct"))
+    scorer, columns = LanguageScorer(model), torch.tensor([EOS, 5, 8])
+    sources, y = make_sources([[4], [4]], torch.device("cpu")), torch.tensor([BOS, 6])
+    all_of, some = (step(scorer, sources, which, y).log_probs() for which in (None, columns))
+    torch.testing.assert_close(some, all_of[:, columns].log_softmax(1))
+
+
+@pytest.mark.skipif(decoding() is None, reason="no native code")
+@pytest.mark.parametrize("form", FORMS)
+def test_native_products_give_what_the_definition_gives(form, drawn):
+    model, _ = drawn(make(form))
+    model = model.float()
+    twin, y = packed(model, Kind.FP32), torch.tensor([BOS, 6, 8])
+    assert twin is not None
+    sources, found = make_sources([[4], [4], [4]], torch.device("cpu")), []
+    for scorer in (LanguageScorer(model), LanguageScorer(twin)):
+        with torch.no_grad():
+            memory, state = scorer.start(sources, None)
+            first = scorer.step(memory, state, torch.full_like(y, BOS))
+            found.append(scorer.step(memory, first.state, y).log_probs())
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
+
+
+def step(scorer, sources, columns, y) -> Step:
+    with torch.no_grad():
+        memory, state = scorer.start(sources, columns)
+        return scorer.step(memory, state, y)
