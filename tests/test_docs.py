@@ -97,6 +97,8 @@ def toy_tables(text: str) -> dict[str, Any]:
     whole = run_config.merge(run_config.preset(tables["preset"]), tables) if "preset" in tables else tables
     if whole["model"].get("kind") == "language-model":
         del tables["search"]
+        if "tokenizers" in tables["text"]:
+            del tables["text"]["vocabulary"]
         return {**tables, "model": {"embedding": 6, "network": {**whole["model"]["network"], "size": 6}}}
     if whole["model"]["decoder"].get("type") in ("rnnencdec", "cho", "sutskever"):
         del tables["model"]["attention"]

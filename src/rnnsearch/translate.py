@@ -34,6 +34,7 @@ from rnnsearch.search.variants import Sampling, Variant
 from rnnsearch.systems.checks import check_unknown
 from rnnsearch.systems.ensemble import EnsembleSystem
 from rnnsearch.systems.folder import load_system
+from rnnsearch.systems.fusion import FusedSystem
 from rnnsearch.systems.system import System
 from rnnsearch.text.alignments import Link, attention_of_symbols
 from rnnsearch.text.glossary import Glossary
@@ -440,6 +441,8 @@ def load(
     precision: str | None = None,
     weights: Sequence[float] | None = None,
     mean: str = "geometric",
+    language_model: str | Path | None = None,
+    language_model_weight: float | None = None,
 ) -> Translator:
     """A model folder as a Translator on `device` (auto, cpu, cuda, cuda:N); several folders as one, an ensemble.
 
@@ -448,6 +451,8 @@ def load(
     vocabulary, and `precision` (auto, fp32, bf16, int8).
     An ensemble takes everything but its models from the first folder; `weights`, one a model, and `mean` (geometric,
     arithmetic) say how their distributions become one (see `search.ensemble`).
+    `language_model`, the folder of one with the same target symbols, counts in search by its weight (see
+    `systems.fusion`); a weight of 0 leaves out the one that the first folder may bring.
     Errors: ModelError, one sentence, also for a system that cannot translate and models that do not go together;
     ConfigError for a device this machine has not, or where the model has no unknown words or no attention to replace
     them by; DataError for an unfit dictionary.
@@ -460,8 +465,10 @@ def load(
     system.require("translate")
     if candidates is not None and candidates > KEPT:
         raise ConfigError([f"candidates: must be at most {KEPT}; got {candidates}"])
-    asked = {"candidates": candidates, "precision": precision}
-    given: dict[str, str | int | None] = {name: value for name, value in asked.items() if value is not None}
+    asked = {"candidates": candidates, "precision": precision, "language_model_weight": language_model_weight}
+    if language_model is not None:
+        asked["language_model"] = str(Path(language_model).absolute())
+    given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     if replace_unknown is not None or dictionary is not None:
         given["replace_unknown"] = replace_unknown or "dictionary"
         if dictionary is not None:
@@ -469,6 +476,8 @@ def load(
         elif replace_unknown != "dictionary":
             given["dictionary"] = None
     search = laid_on(system.config.search, given)
+    if language_model_weight is not None and search.language_model is None:
+        raise ConfigError(["language_model_weight: has no effect without a language model; name one"])
     config = system.config.model_copy(update={"search": search})
     if faults := check_unknown(config):
         raise ConfigError(faults)
@@ -480,6 +489,10 @@ def load(
     if len(folders) > 1 or weights is not None:
         others = [load_system(other, on) for other in folders[1:]]
         system = EnsembleSystem.of([system, *others], weights, mean)
+    if search.language_model is not None and search.language_model_weight > 0:
+        language = load_system(config.base / search.language_model, on)
+        system = FusedSystem.of(system, language, search.language_model_weight)
     # One model's calibration says nothing of what several give.
-    calibration = None if isinstance(system, EnsembleSystem) else read_calibration(own)
+    several = isinstance(system, EnsembleSystem) or language_model is not None
+    calibration = None if several else read_calibration(own)
     return Translator(system, unknown_words(config), lists, Aligner.find(own), calibration)

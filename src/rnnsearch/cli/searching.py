@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -48,7 +49,11 @@ Mean = Annotated[
     Literal["geometric", "arithmetic"] | None,
     typer.Option(help="How several models' probabilities become one.  [geometric]"),
 ]
-
+LM = Annotated[
+    Path | None,
+    typer.Option(help="A language model's folder: its scores count, too (shallow fusion).", show_default=False),
+]
+LMWeight = Annotated[float | None, typer.Option(min=0.0, help="How much.  [default: the model's, or 0.1]")]
 
 MinConfidence = Annotated[
     float | None,

@@ -18,9 +18,11 @@ from rnnsearch.cli.io import both_lines, input_portions, output, require_distinc
 from rnnsearch.cli.links import Links
 from rnnsearch.cli.options import MOST_BEAM, Beam, By, Device, Model, Output, SourceFile, TargetFile, Threads
 from rnnsearch.cli.searching import (
+    LM,
     Consensus,
     Diversity,
     Groups,
+    LMWeight,
     Mean,
     MinConfidence,
     NoRepeat,
@@ -91,6 +93,8 @@ def translate(
     mbr: Consensus = None,
     weights: Weights = None,
     mean: Mean = None,
+    lm: LM = None,
+    lm_weight: LMWeight = None,
     min_confidence: MinConfidence = None,
     unsure: Unsure = None,
     ban_unknown: Annotated[bool, typer.Option("--ban-unknown", help="Never produce <unk>.")] = False,
@@ -142,7 +146,8 @@ def translate(
     from rnnsearch.text.marks import MarkedText
     from rnnsearch.translate import load
 
-    translator = load(models, device, replace_unknown, dictionary, candidates, precision, shares, mean or "geometric")
+    fixed = (replace_unknown, dictionary, candidates, precision, shares, mean or "geometric", lm, lm_weight)
+    translator = load(models, device, *fixed)
     if alignments is not None or marked:
         translator.require_alignments(by)
     if min_confidence is not None:

@@ -34,6 +34,12 @@ class SearchConfig(Table):
     in `dictionary`, if it has one. Only for `text.type = "words"` and a decoder with attention."""
     dictionary: str | None = None
     """A TSV file of source words and their translations. It is copied into the model folder."""
+    language_model: str | None = None
+    """A language model's folder, beside the translation model in search ([shallow
+    fusion](language-models.md#beside-a-translation-model)), over the same target symbols. Not in a run file: `rnnsearch
+    tune` puts one into the model folder."""
+    language_model_weight: Annotated[float, Field(ge=0.0)] = 0.1
+    """beta of log p(y | x) + beta log p(y)."""
     batch_sentences: Size = 64
     """Sentences translated together."""
     candidates: Annotated[int, Field(ge=0, le=100)] = 0

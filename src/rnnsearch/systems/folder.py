@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from rnnsearch import config as run_config
+from rnnsearch.config import SearchConfig
 from rnnsearch.errors import ConfigError, ModelError
 from rnnsearch.files import write_text
 from rnnsearch.systems.checks import check_model
@@ -46,10 +47,11 @@ def require_whole(folder: Path) -> None:
         raise ModelError(f"{folder}: is not a whole model folder: it lacks {', '.join(missing)}")
 
 
-def _require_inside(folder: Path, dictionary: str | None) -> None:
+def _require_inside(folder: Path, search: SearchConfig) -> None:
     """A folder may come from anybody. Errors: ModelError where it names a file that is not in it."""
-    if dictionary is not None and not (folder / dictionary).resolve().is_relative_to(folder.resolve()):
-        raise ModelError(f"{folder}: its search.dictionary must be a file in the folder itself; got another place")
+    for name, path in (("dictionary", search.dictionary), ("language_model", search.language_model)):
+        if path is not None and not (folder / path).resolve().is_relative_to(folder.resolve()):
+            raise ModelError(f"{folder}: its search.{name} must be in the folder itself; got another place")
 
 
 def load_system(folder: Path, device: torch.device | str = "cpu") -> System[Any]:
@@ -62,7 +64,7 @@ def load_system(folder: Path, device: torch.device | str = "cpu") -> System[Any]
         config = run_config.load(folder / CONFIG)
         if faults := check_model(config):
             raise ConfigError(faults)
-        _require_inside(folder, config.search.dictionary)
+        _require_inside(folder, config.search)
         sides = config.data.sides
         files = [tokenizer_file(side) for side in sides] if (folder / TOKENIZERS).is_dir() else TWO_SIDES
         tokenizers = {side: Tokenizer.load(folder / file) for side, file in zip(sides, files, strict=True)}

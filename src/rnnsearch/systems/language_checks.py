@@ -40,6 +40,7 @@ def _one_side(config: RunConfig) -> list[str]:
         "search.replace_unknown": search.replace_unknown != "none",
         "search.dictionary": search.dictionary is not None,
         "search.candidates": search.candidates > 0,
+        "search.language_model": search.language_model is not None,
         "search.coverage_penalty": search.coverage_penalty > 0,
     }
     return faults + idle(_KIND, used)

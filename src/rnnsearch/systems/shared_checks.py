@@ -32,6 +32,12 @@ def dev_set(config: RunConfig) -> list[str]:
     return [f"{path}: needs a dev set; give data.dev or data.dev_size" for path, used in needing.items() if used]
 
 
+def trained_alone(config: RunConfig) -> list[str]:
+    """What a model folder has, and no run file."""
+    belongs = "belongs into the folder of a trained model, where `rnnsearch tune` puts it; remove it"
+    return [] if config.search.language_model is None else [f"search.language_model: {belongs}"]
+
+
 def limits(config: RunConfig) -> list[str]:
     """A schedule that ends with the run needs to know its end."""
     training = config.training
