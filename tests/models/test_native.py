@@ -123,6 +123,7 @@ def test_held_to_a_variant(monkeypatch):
     ("machine", "has", "first"),
     [
         ("x86_64", {*building.V4, "avx512_bf16", "avx512_vnni"}, "x86-64-v4-bf16"),
+        ("x86_64", {*building.VARIANTS["x86_64"][0].needs}, "x86-64-v4-amx"),
         ("AMD64", {*building.V4}, "x86-64-v4"),
         ("x86_64", {*building.V3}, "x86-64-v3"),
         ("x86_64", {"sse2"}, None),
@@ -132,7 +133,18 @@ def test_held_to_a_variant(monkeypatch):
     ],
 )
 def test_the_best_variant_that_a_processor_can_run(machine, has, first, monkeypatch):
+    assert picked(machine, has, monkeypatch) == first
+
+
+def test_a_system_may_keep_tiles_to_itself(monkeypatch):
+    has = set(building.VARIANTS["x86_64"][0].needs)
+    assert picked("x86_64", has, monkeypatch, tiles=False) == "x86-64-v4-bf16"
+
+
+def picked(machine, has, monkeypatch, tiles=True):
+    """The name of the variant of a processor that has some features."""
     monkeypatch.delenv(library.SWITCH, raising=False)
+    monkeypatch.setattr(library, "tiles_are_allowed", lambda: tiles)
     monkeypatch.setattr(building.platform, "machine", lambda: machine)
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: dict.fromkeys(has, True))
     library.runnable.cache_clear()
@@ -140,7 +152,7 @@ def test_the_best_variant_that_a_processor_can_run(machine, has, first, monkeypa
         chosen = library.chosen()
     finally:
         library.runnable.cache_clear()
-    assert (chosen.name if chosen else None) == first
+    return chosen.name if chosen else None
 
 
 @pytest.mark.usefixtures("unloaded")

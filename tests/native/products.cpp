@@ -3,6 +3,11 @@
 
 #include "laws.h"
 
+#ifdef __AMX_TILE__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #define PRODUCT_OF(NAME, T, O)                                                                                        \
     EXPORT void NAME(Index, Index, Index, Index, const T*, Index, Index, const T*, Index, Index, O*);
 PRODUCT_OF(product_fp32, float, float)
@@ -21,7 +26,7 @@ namespace {
 
 template <class T, class O, class F>
 void any_shape(const char* what, F product, double tolerance) {
-    const Index sizes[][3] = {{1, 1, 1}, {5, 16, 7}, {13, 70, 64}, {50, 33, 2100}};
+    const Index sizes[][3] = {{1, 1, 1}, {5, 16, 7}, {13, 70, 64}, {50, 33, 2100}, {70, 64, 96}};
     for (auto& [M, N, K] : sizes)
         for (int turned = 0; turned < 2; turned++) {
             const Numbers x = draw<T>(M * K), w = draw<T>(N * K);
@@ -47,8 +52,8 @@ void round_row(double* x, Index count, int kind) {
     }
 }
 
-void packed(const char* what, int kind) {
-    const Index inputs = 22, outputs = 37, panels = panel_width();
+void packed(const char* what, int kind, Index inputs, Index outputs) {
+    const Index panels = panel_width();
     const Index rounded = (outputs + panels - 1) / panels * panels;
     for (Index rows : {1, 3, 9, 40}) {
         Numbers x = draw<float>(rows * inputs), w = draw<float>(outputs * inputs), bias = draw<float>(rounded);
@@ -124,14 +129,19 @@ void laws_of_products() {
     any_shape<float, float>("product fp32", product_fp32, EXACT);
     any_shape<bfloat16, bfloat16>("product bf16", product_bf16, ROUGH);
     any_shape<bfloat16, float>("product bf16, unrounded", product_unrounded_bf16, EXACT);
-    packed("packed fp32", FP32);
-    packed("packed bf16", BF16);
-    packed("packed int8", INT8);
+    for (auto& [inputs, outputs] : {std::pair<Index, Index>{22, 37}, {150, 160}}) {  // less than a tile, and several
+        packed("packed fp32", FP32, inputs, outputs);
+        packed("packed bf16", BF16, inputs, outputs);
+        packed("packed int8", INT8, inputs, outputs);
+    }
     loss<float>("loss fp32", softmax_loss_fp32, EXACT);
     loss<bfloat16>("loss bf16", softmax_loss_bf16, ROUGH);
 }
 
 int main() {
+#ifdef __AMX_TILE__
+    syscall(SYS_arch_prctl, 0x1023, 18);  // ask the system for tiles, as library.py does
+#endif
     use_pool((void*)parallel, (void*)number, (void*)count);
     laws_of_products();
     laws_of_recurrences();

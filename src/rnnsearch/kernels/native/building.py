@@ -40,13 +40,15 @@ Command = tuple[str, ...]
 
 class Variant(NamedTuple):
     """name: of the instruction set. flags: the compiler's. zig: what Zig calls it. needs: of
-    `torch.cpu.get_capabilities()`. bf16: whether it multiplies numbers of this type."""
+    `torch.cpu.get_capabilities()`. bf16: whether it multiplies numbers of this type. tiles: whether in AMX tiles, which
+    the system must allow."""
 
     name: str
     flags: tuple[str, ...]
     zig: str
     needs: tuple[str, ...]
     bf16: bool = False
+    tiles: bool = False
 
 
 V3 = ("avx2", "fma3", "f16c", "bmi2")
@@ -54,6 +56,14 @@ V4 = (*V3, "avx512_f", "avx512_bw", "avx512_cd", "avx512_dq", "avx512_vl")
 GENERIC = "-mtune=generic"
 VARIANTS = {
     "x86_64": (
+        Variant(
+            "x86-64-v4-amx",
+            ("-march=x86-64-v4", "-mavx512bf16", "-mavx512vnni", "-mamx-tile", "-mamx-bf16", "-mamx-int8", GENERIC),
+            "x86_64_v4+avx512bf16+avx512vnni+amx_tile+amx_bf16+amx_int8",
+            (*V4, "avx512_bf16", "avx512_vnni", "amx_tile", "amx_bf16", "amx_int8"),
+            bf16=True,
+            tiles=True,
+        ),
         Variant(
             "x86-64-v4-bf16",
             ("-march=x86-64-v4", "-mavx512bf16", "-mavx512vnni", GENERIC),

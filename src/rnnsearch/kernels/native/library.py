@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
+import platform
 import subprocess
 from collections.abc import Callable
 from functools import cache
@@ -41,8 +42,21 @@ def runnable() -> list[Variant]:
     """The variants that this processor can run, the best first; those that a wheel has before those that it lacks."""
     known = getattr(torch.cpu, "get_capabilities", None)  # an older PyTorch knows nothing of the processor
     has = {} if known is None else known()
-    can_run = [variant for variant in VARIANTS.get(processor(), ()) if all(has.get(need) for need in variant.needs)]
+    able = [variant for variant in VARIANTS.get(processor(), ()) if all(has.get(need) for need in variant.needs)]
+    can_run = [variant for variant in able if not variant.tiles or tiles_are_allowed()]
     return sorted(can_run, key=lambda variant: not shipped(variant).is_file())
+
+
+ARCH_PRCTL, ASK_FOR, TILE_DATA = 158, 0x1023, 18
+"""Linux on x86-64: the system call, its ARCH_REQ_XCOMP_PERM, and the state that AMX tiles are."""
+
+
+@cache
+def tiles_are_allowed() -> bool:
+    """Ask the system for AMX tiles, which it keeps from a process that has not: for all its threads, for good."""
+    if platform.system() != "Linux":
+        return False
+    return bool(ctypes.CDLL(None).syscall(ARCH_PRCTL, ASK_FOR, TILE_DATA) == 0)
 
 
 def shipped(variant: Variant) -> Path:

@@ -4,17 +4,13 @@
 // Both matrices are laid out anew, so that ROWS rows and PANELS panels, whose sums stay in registers, run through them.
 #include "matrix.h"
 #include "team.h"
+#include "tiles.h"
 
 namespace {
 
-#if defined(__AVX512F__) || defined(__ARM_NEON)
-constexpr int X_ROWS = 6, X_PANELS = 4;
-#else
-constexpr int X_ROWS = 4, X_PANELS = 3;
-#endif
-constexpr Index DEPTH = 2048;                // of k in one pass: the panels stay in the second cache
-constexpr Index ROWS_AT_ONCE = 42 * X_ROWS;  // at most, whose part of x stays there, too
-constexpr Index PARTS = 4;                   // that rows are parted into for each thread
+constexpr Index DEPTH = 2048;  // of k in one pass: the panels stay in the second cache
+constexpr Index ROWS_AT_ONCE = 256;  // at most, whose part of x stays there, too
+constexpr Index PARTS = 4;           // that rows are parted into for each thread
 
 template <class T>
 struct Strided {
@@ -28,67 +24,151 @@ struct Wide {
     static constexpr int WIDTH = N;
 };
 
-// Some rows of x times WIDTH panels. Between passes over k the sums wait in `sums`; the last pass has none there
-// (`after` is null) and writes `out`.
-template <class T, class O, int WIDTH>
-void block_of_pass(const T* x, const T* panels, Index panel_size, Index steps, Index rows, const float* before,
-                   float* after, Index by_sum, O* out, Index by_out, Index columns) {
-    Vec sums[X_ROWS][WIDTH];
-#pragma GCC unroll 8
-    for (int r = 0; r < X_ROWS; r++)
-#pragma GCC unroll 8
-        for (int p = 0; p < WIDTH; p++) sums[r][p] = before ? load(before + r * by_sum + p * LANES) : Vec{};
-    add_block<KIND_OF<T>, X_ROWS, WIDTH>((const Word*)x, 1, X_ROWS, (const float*)panels, panel_size, steps, sums);
-#pragma GCC unroll 8
-    for (int r = 0; r < X_ROWS; r++)
+// Where the sums of some rows with WIDTH panels go. Between passes over k they wait; the last pass has no `after` and
+// writes `out`.
+template <class O>
+struct Sums {
+    const float* before;
+    float* after;
+    Index by_sum;
+    O* out;
+    Index by_out, rows, columns;
+
+    template <int WIDTH>
+    void end(int r, const Vec (&sums)[WIDTH]) const {
 #pragma GCC unroll 8
         for (int p = 0; p < WIDTH; p++) {
-            if (after) store(after + r * by_sum + p * LANES, sums[r][p]);
-            else if (r < rows) store(out + r * by_out + p * LANES, sums[r][p], columns - p * LANES);
+            if (after) store(after + r * by_sum + p * LANES, sums[p]);
+            else if (r < rows) store(out + r * by_out + p * LANES, sums[p], columns - p * LANES);
         }
-}
+    }
+};
+
+// The inner loop of blocks.h. k is taken EACH at a time, ROWS rows of x and PANELS panels.
+template <class T>
+struct InRegisters {
+#if defined(__AVX512F__) || defined(__ARM_NEON)
+    static constexpr int ROWS = 6, PANELS = 4;
+#else
+    static constexpr int ROWS = 4, PANELS = 3;
+#endif
+    static constexpr Index EACH = each_step(KIND_OF<T>);
+
+    static void begin() {}
+    static void end() {}
+
+    static void lay_rows(const T* x, Index by_k, Index by_row, Index depth, Index rows, T* to) {
+        lay<T, ROWS>(x, by_k, by_row, depth, rows, to);
+    }
+
+    template <class O, int WIDTH>
+    static void multiply(const T* x, const T* panels, Index panel_size, Index steps, Sums<O> of) {
+        Vec sums[ROWS][WIDTH];
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 8
+            for (int p = 0; p < WIDTH; p++)
+                sums[r][p] = of.before ? load(of.before + r * of.by_sum + p * LANES) : Vec{};
+        add_block<KIND_OF<T>, ROWS, WIDTH>((const Word*)x, 1, ROWS, (const float*)panels, panel_size, steps, sums);
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; r++) of.end(r, sums[r]);
+    }
+};
+
+template <class T>
+struct Inner {
+    using Type = InRegisters<T>;
+};
+
+#ifdef TILES
+// That of tiles.h: tile after tile of the upper rows, then those of the lower ones.
+struct InTiles {
+    using T = bfloat16;
+    static constexpr int ROWS = 2 * TILE, PANELS = 2;
+    static constexpr Index EACH = 2 * TILE, SIZE = TILE * TILE;  // of a tile, in units of 4 bytes
+
+    static void begin() { shape_tiles(TILE, TILE); }
+    static void end() { forget_tiles(); }
+
+    static void lay_rows(const T* x, Index by_k, Index by_row, Index depth, Index rows, T* to) {
+        for (Index upper = 0; upper < ROWS; upper += TILE, x += TILE * by_row, rows -= TILE)
+            for (Index k = 0; k < depth; k += EACH, to += 2 * SIZE) {
+                const Index lines = smaller(TILE, greater(rows, 0)), left = smaller(EACH, depth - k);
+                if (by_k == 1 && lines == TILE && left == EACH) {
+                    for (Index l = 0; l < TILE; l++) memcpy(to + l * EACH, x + k + l * by_row, EACH * sizeof(T));
+                    continue;
+                }
+                T steps[2 * SIZE] = {};
+                lay<T, TILE>(x + k * by_k, by_k, by_row, left, lines, steps);
+                transpose(steps, to);
+            }
+    }
+
+    template <class O, int WIDTH>
+    static void multiply(const T* x, const T* panels, Index panel_size, Index steps, Sums<O> of) {
+        Vec sums[ROWS][WIDTH];
+        multiply_tiles<BF16, 2, WIDTH>({x, TILE, SIZE, steps * TILE}, (const float*)panels, panel_size, steps / TILE, sums);
+        for (int r = 0; r < ROWS; r++) {
+            for (int p = 0; p < WIDTH && of.before; p++) sums[r][p] += load(of.before + r * of.by_sum + p * LANES);
+            of.end(r, sums[r]);
+        }
+    }
+};
+
+template <>
+struct Inner<bfloat16> {
+    using Type = InTiles;
+};
+#endif
 
 // out [M, N] = x [M, K] w^T, w [N, K]. The order of an element's sum depends on K alone.
 template <class T, class O>
 void product_of(Index threads, Index M, Index N, Index K, Strided<T> x, Strided<T> w, O* out) {
+    using In = typename Inner<T>::Type;
     constexpr Index G = each_step(KIND_OF<T>);
+    auto whole = [](Index depth) { return (depth + In::EACH - 1) / In::EACH * In::EACH; };
     const Index passes = (K + DEPTH - 1) / DEPTH;
-    const Index deep = ((K + passes - 1) / passes + G - 1) / G * G;  // of k in each pass but the last
+    const Index deep = whole((K + passes - 1) / passes);  // of k in each pass but the last
     const Index panels = (N + LANES - 1) / LANES, panel_size = deep / G * LANES, by_sum = panels * LANES;
-    const Index together = (panels + X_PANELS - 1) / X_PANELS;  // groups of panels, which are laid out by one thread
-    const Index each = (M / (PARTS * threads) + X_ROWS) / X_ROWS * X_ROWS, at_once = smaller(each, ROWS_AT_ONCE);
+    const Index together = (panels + In::PANELS - 1) / In::PANELS;  // groups of panels, which are laid out by one thread
+    const Index each = (M / (PARTS * threads) + In::ROWS) / In::ROWS * In::ROWS;
+    const Index at_once = smaller(each, ROWS_AT_ONCE / In::ROWS * In::ROWS);
     Buffer<float> laid_w(passes * panels * panel_size);
     in_team(threads, [&](Member& me) {
         me.share(passes * together, [&](Index n) {
-            const Index pass = n / together, k = pass * deep;
-            const Index end = smaller(panels, (n % together + 1) * X_PANELS);
-            for (Index p = n % together * X_PANELS; p < end; p++)
-                lay<T, LANES>(w.at(p * LANES, k), w.by_column, w.by_row, smaller(deep, K - k),
-                              smaller(LANES, N - p * LANES), (T*)&laid_w[(pass * panels + p) * panel_size]);
+            const Index pass = n / together, k = pass * deep, depth = smaller(deep, K - k), laid = (depth + G - 1) / G;
+            const Index end = smaller(panels, (n % together + 1) * In::PANELS);
+            for (Index p = n % together * In::PANELS; p < end; p++) {
+                float* panel = &laid_w[(pass * panels + p) * panel_size];
+                lay<T, LANES>(w.at(p * LANES, k), w.by_column, w.by_row, depth, smaller(LANES, N - p * LANES), (T*)panel);
+                memset(panel + laid * LANES, 0, (whole(depth) / G - laid) * LANES * sizeof(float));
+            }
         });
         Buffer<float> laid_x(at_once * (deep / G)), sums(passes > 1 ? at_once * by_sum : 0);
+        In::begin();
         me.share((M + at_once - 1) / at_once, [&](Index group) {
             const Index m = group * at_once, rows = smaller(at_once, M - m);
             for (Index pass = 0; pass < passes; pass++) {
-                const Index k = pass * deep, depth = smaller(deep, K - k), steps = (depth + G - 1) / G;
-                for (Index r = 0; r < rows; r += X_ROWS)
-                    lay<T, X_ROWS>(x.at(m + r, k), x.by_column, x.by_row, depth, smaller(X_ROWS, rows - r),
-                                   (T*)&laid_x[r * steps]);
+                const Index k = pass * deep, depth = smaller(deep, K - k), steps = whole(depth) / G;
+                for (Index r = 0; r < rows; r += In::ROWS)
+                    In::lay_rows(x.at(m + r, k), x.by_column, x.by_row, depth, smaller(In::ROWS, rows - r),
+                                 (T*)&laid_x[r * steps]);
                 auto all_rows = [&](auto width, Index p) {
-                    for (Index r = 0; r < rows; r += X_ROWS) {
+                    for (Index r = 0; r < rows; r += In::ROWS) {
                         float* waiting = passes > 1 ? &sums[r * by_sum + p * LANES] : nullptr;
-                        block_of_pass<T, O, decltype(width)::WIDTH>(
+                        In::template multiply<O, decltype(width)::WIDTH>(
                             (const T*)&laid_x[r * steps], (const T*)&laid_w[(pass * panels + p) * panel_size], panel_size,
-                            steps, smaller(X_ROWS, rows - r), pass > 0 ? waiting : nullptr,
-                            pass + 1 < passes ? waiting : nullptr, by_sum, out + (m + r) * N + p * LANES, N,
-                            N - p * LANES);
+                            steps,
+                            {pass > 0 ? waiting : nullptr, pass + 1 < passes ? waiting : nullptr, by_sum,
+                             out + (m + r) * N + p * LANES, N, smaller(In::ROWS, rows - r), N - p * LANES});
                     }
                 };
                 Index p = 0;
-                for (; p + X_PANELS <= panels; p += X_PANELS) all_rows(Wide<X_PANELS>{}, p);
+                for (; p + In::PANELS <= panels; p += In::PANELS) all_rows(Wide<In::PANELS>{}, p);
                 for (; p < panels; p++) all_rows(Wide<1>{}, p);
             }
         });
+        In::end();
     });
 }
 

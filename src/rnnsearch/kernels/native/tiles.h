@@ -1,0 +1,116 @@
+// The inner loop of products on AMX tiles: 16 rows of x, 16 steps of a panel at once. A panel of blocks.h lies as a tile of
+// weights is read, and rows as a tile of x, so nothing is laid out anew for them.
+//
+// An element's sum is formed in the same order whatever the number of rows and panels, as in blocks.h.
+#pragma once
+
+#include "blocks.h"
+
+#if defined(__AMX_BF16__) && defined(__AMX_INT8__)
+#define TILES 1
+
+constexpr Index TILE = 16;  // rows, and steps
+
+// What the tiles are from here on: 0 to 3 hold sums, 4 and 5 rows of x, 6 and 7 steps of panels. Tiles 4, 0 and 2 have
+// `upper` rows; 5, 1 and 3 have `lower` or, where that is 0, sums of more panels for the upper ones.
+static inline void shape_tiles(Index upper, Index lower) {
+    struct alignas(64) {
+        uint8_t palette = 1, start = 0, none[14] = {};
+        uint16_t bytes[16] = {};
+        uint8_t rows[16] = {};
+    } shapes;
+    for (int tile = 0; tile < 8; tile++) shapes.bytes[tile] = 64;
+    shapes.rows[0] = shapes.rows[2] = shapes.rows[4] = upper;
+    shapes.rows[1] = shapes.rows[3] = shapes.rows[5] = lower ? lower : upper;
+    shapes.rows[6] = shapes.rows[7] = TILE;
+    __asm__ volatile("" ::: "memory");  // compilers do not know that tiles read memory
+    _tile_loadconfig(&shapes);
+}
+
+// The tiles are given back: a thread that has some in use is dearer to switch.
+static inline void forget_tiles() { _tile_release(); }
+
+// The instructions take numbers of tiles as text, hence no function.
+#define MULTIPLY_ADD(SUM, X, W)                              \
+    if constexpr (KIND == BF16) _tile_dpbf16ps(SUM, X, W); \
+    else _tile_dpbusd(SUM, X, W)
+
+// Where rows of x lie, in units of 4 bytes: each by_row from the one before, 16 steps by_tile from those before, and the
+// lower 16 rows `lower` from the upper ones.
+struct TiledRows {
+    const void* x;
+    Index by_row, by_tile, lower;
+};
+
+// sums[row][panel] = HIGH times 16 rows of x times P panels, of `tiles` times 16 steps.
+template <int KIND, int HIGH, int P>
+static inline void multiply_tiles(TiledRows rows, const float* panels, Index panel_size, Index tiles,
+                                  typename SumOf<KIND>::type (&sums)[HIGH * TILE][P]) {
+    static_assert(HIGH * P <= 4 && (HIGH == 1 || P <= 2), "tiles 0 to 3");
+    const float *upper = (const float*)rows.x, *lower = upper + rows.lower;
+    const Index by_row = rows.by_row, by_tile = rows.by_tile;
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (Index k = 0; k < tiles; k++, upper += by_tile, lower += by_tile, panels += TILE * LANES) {
+        _tile_loadd(4, upper, by_row * 4);
+        _tile_loadd(6, panels, 64);
+        MULTIPLY_ADD(0, 4, 6);
+        if constexpr (HIGH == 2) {
+            _tile_loadd(5, lower, by_row * 4);
+            MULTIPLY_ADD(1, 5, 6);
+        }
+        if constexpr (P >= 2) {
+            _tile_loadd(7, panels + panel_size, 64);
+            MULTIPLY_ADD(2, 4, 7);
+            if constexpr (HIGH == 2) MULTIPLY_ADD(3, 5, 7);
+        }
+        if constexpr (P == 4) {
+            _tile_loadd(6, panels + 2 * panel_size, 64);
+            MULTIPLY_ADD(1, 4, 6);
+            _tile_loadd(7, panels + 3 * panel_size, 64);
+            MULTIPLY_ADD(3, 4, 7);
+        }
+    }
+    _tile_stored(0, &sums[0][0], P * 64);
+    if constexpr (HIGH == 2) _tile_stored(1, &sums[TILE][0], P * 64);
+    if constexpr (P >= 2) _tile_stored(2, &sums[0][1], P * 64);
+    if constexpr (HIGH == 2 && P == 2) _tile_stored(3, &sums[TILE][1], P * 64);
+    if constexpr (P == 4) {
+        _tile_stored(1, &sums[0][2], P * 64);
+        _tile_stored(3, &sums[0][3], P * 64);
+    }
+}
+#undef MULTIPLY_ADD
+
+// to[l][k] = from[k][l], 16 by 16 numbers of 4 bytes.
+static inline void transpose(const void* from, void* to) {
+    __m512i a[16], b[16];
+    for (int k = 0; k < 16; k++) a[k] = _mm512_loadu_si512((const float*)from + k * 16);
+#pragma GCC unroll 16
+    for (int k = 0; k < 16; k += 2) {
+        b[k] = _mm512_unpacklo_epi32(a[k], a[k + 1]);
+        b[k + 1] = _mm512_unpackhi_epi32(a[k], a[k + 1]);
+    }
+#pragma GCC unroll 16
+    for (int k = 0; k < 16; k += 4)
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; i++) {
+            a[k + 2 * i] = _mm512_unpacklo_epi64(b[k + i], b[k + 2 + i]);
+            a[k + 2 * i + 1] = _mm512_unpackhi_epi64(b[k + i], b[k + 2 + i]);
+        }
+    // a[4 q + i] holds of lines i, 4 + i, 8 + i and 12 + i the numbers 4 q to 4 q + 3.
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        const __m512i low = _mm512_shuffle_i32x4(a[i], a[4 + i], 0x88), high = _mm512_shuffle_i32x4(a[i], a[4 + i], 0xdd);
+        const __m512i low_2 = _mm512_shuffle_i32x4(a[8 + i], a[12 + i], 0x88);
+        const __m512i high_2 = _mm512_shuffle_i32x4(a[8 + i], a[12 + i], 0xdd);
+        float* line = (float*)to + i * 16;
+        _mm512_storeu_si512(line, _mm512_shuffle_i32x4(low, low_2, 0x88));
+        _mm512_storeu_si512(line + 4 * 16, _mm512_shuffle_i32x4(high, high_2, 0x88));
+        _mm512_storeu_si512(line + 8 * 16, _mm512_shuffle_i32x4(low, low_2, 0xdd));
+        _mm512_storeu_si512(line + 12 * 16, _mm512_shuffle_i32x4(high, high_2, 0xdd));
+    }
+}
+#endif
