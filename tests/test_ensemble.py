@@ -1,5 +1,6 @@
 """Ensembles of model folders: members of several families, vocabularies and precisions under one Translator."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from rnnsearch.systems.folder import save_system
 from rnnsearch.systems.translation import TranslationSystem
 from rnnsearch.text.subwords import train_bpe
 from rnnsearch.text.words import train_words
+from tests.command_line import run
 from tests.untrained import BAHDANAU, RNNENCDEC, TEXT, write_model
 
 ENGLISH, GERMAN = TEXT["en"], TEXT["de"]
@@ -130,3 +132,67 @@ def test_a_hybrid_member_spells_the_ensembles_unknown_words(folders):
 def test_models_that_do_not_go_together_are_refused(folders, names, message):
     with pytest.raises(ModelError, match=message):
         rnnsearch.load([folders[name] for name in names])
+
+
+def test_a_folder_of_several_is_what_they_are_together(folders, tmp_path):
+    names, weights = ["one", "luong", "subwords"], [1.0, 0.5, 2.0]
+    made = run("ensemble", *(folders[n] for n in names), "-o", tmp_path / "all", "--weights", "1,0.5,2")
+    assert (made.code, "an ensemble of 3 models" in made.err) == (0, True)
+    together = rnnsearch.load([folders[name] for name in names], weights=weights)
+    alone = rnnsearch.load(tmp_path / "all")
+    for own, other in zip(alone.n_best(ENGLISH), together.n_best(ENGLISH), strict=True):
+        assert [(t.text, t.log_prob) for t in own] == [(t.text, t.log_prob) for t in other]
+    assert alone.parameters == together.parameters and alone.calibration is None
+    other_mean = rnnsearch.load(tmp_path / "all", mean="arithmetic").score(ENGLISH, GERMAN)
+    expected = rnnsearch.load([folders[n] for n in names], weights=weights, mean="arithmetic").score(ENGLISH, GERMAN)
+    assert [t.log_prob for t in other_mean] == [t.log_prob for t in expected]
+    lines = "".join(f"{line}\n" for line in ENGLISH)
+    assert run("translate", tmp_path / "all", stdin=lines).lines == [t.text for t in together.translate(ENGLISH)]
+    again = run("ensemble", folders["one"], folders["two"], "-o", tmp_path / "all")
+    assert (again.code, "there is something already" in again.err) == (1, True)
+    nested = run("ensemble", tmp_path / "all", folders["two"], "-o", tmp_path / "more")
+    assert (nested.code, "is an ensemble itself" in nested.err, (tmp_path / "more").exists()) == (1, True, False)
+    for wrong in (["--weights", "1,x", folders["two"]], ["--snapshots", "2", folders["two"]], []):
+        assert run("ensemble", folders["one"], *wrong, "-o", tmp_path / "more").code == 2
+    assert "target vocabulary" in run("ensemble", folders["one"], folders["other"], "-o", tmp_path / "more").err
+
+
+def test_the_first_ones_aligner_and_lists_come_along_and_its_calibration_stays(folders, tmp_path):
+    first = tmp_path / "first"
+    shutil.copytree(folders["one"], first)
+    for side, lines in (("en", ENGLISH), ("de", GERMAN)):
+        (tmp_path / side).write_text("".join(f"{line}\n" for line in lines))
+    for command in ("aligner", "candidates"):
+        assert run(command, first, tmp_path / "en", tmp_path / "de").code == 0
+    (first / "confidence.json").write_text("{}")
+    assert run("ensemble", first, folders["two"], "-o", tmp_path / "both").code == 0
+    both = rnnsearch.load(tmp_path / "both", candidates=2)
+    assert both.aligner is not None and both.candidates is not None and both.calibration is None
+    assert both.translate(ENGLISH[0]).alignment
+
+
+def test_snapshots_of_one_run(folders, tmp_path):
+    model, kept = tmp_path / "model", tmp_path / "model" / "checkpoints"
+    shutil.copytree(folders["one"], model)
+    kept.mkdir()
+    for update, name in ((8, "two"), (10, "one"), (9, "precise")):
+        shutil.copyfile(folders[name] / "model.safetensors", kept / f"evaluated-{update}.safetensors")
+    assert run("ensemble", model, "--snapshots", 2, "-o", tmp_path / "last").code == 0
+    found = rnnsearch.load(tmp_path / "last").score(ENGLISH, GERMAN)
+    expected = rnnsearch.load([folders["precise"], folders["one"]]).score(ENGLISH, GERMAN)
+    np.testing.assert_allclose([t.log_prob for t in found], [t.log_prob for t in expected], rtol=1e-12)
+    few = run("ensemble", model, "--snapshots", 4, "-o", tmp_path / "more")
+    assert (few.code, "must have kept the weights of 4 checkpoints; it has 3" in few.err) == (1, True)
+
+
+def test_a_folder_names_nothing_outside_of_itself(folders, tmp_path, faults):
+    assert run("ensemble", folders["one"], folders["two"], "-o", tmp_path / "both").code == 0
+    path = tmp_path / "both" / "config.toml"
+    path.write_text(path.read_text().replace('"ensemble/2"', f'"{folders["two"]}"'))
+    with pytest.raises(ModelError, match=r"its search.ensemble must be in the folder itself"):
+        rnnsearch.load(tmp_path / "both")
+    tables = {"preset": "small", "data": {"source": "en", "target": "de", "corpus": "x"}}
+    tables["search"] = {"ensemble": {"members": ["a"], "weights": [1.0, 1.0]}}
+    assert faults(tables) == [
+        "search.ensemble: belongs into the folder of a trained model, where `rnnsearch ensemble` puts it; remove it"
+    ]

@@ -32,7 +32,8 @@ def translator(folder: Path) -> Translator:
 
 
 def test_the_package_offers_what_the_design_names():
-    assert set(rnnsearch.__all__) == {"RnnsearchError", "Translation", "Translator", "__version__", "load"}
+    offered = {"RnnsearchError", "TextModel", "Translation", "Translator", "__version__", "load", "load_text_model"}
+    assert set(rnnsearch.__all__) == offered
     for name in rnnsearch.__all__:
         assert getattr(rnnsearch, name)
     misspelt = "laod"
@@ -356,7 +357,7 @@ def test_a_folder_that_names_files_outside_itself_is_refused(folder, tmp_path, n
     config = (copy / "config.toml").read_text()
     table = f'[search]\nreplace_unknown = "dictionary"\ndictionary = "{named}"\n'
     (copy / "config.toml").write_text(re.sub(r"\[search\]\n(.+\n)*", "", config) + table)
-    with pytest.raises(ModelError, match=r"its search\.dictionary must be a file in the folder itself") as error:
+    with pytest.raises(ModelError, match=r"its search\.dictionary must be in the folder itself") as error:
         rnnsearch.load(copy)
     assert "password" not in str(error.value)
 

@@ -440,7 +440,7 @@ def load(
     candidates: int | None = None,
     precision: str | None = None,
     weights: Sequence[float] | None = None,
-    mean: str = "geometric",
+    mean: str | None = None,
     language_model: str | Path | None = None,
     language_model_weight: float | None = None,
 ) -> Translator:
@@ -450,7 +450,8 @@ def load(
     `[search]` options; a dictionary alone means "dictionary". So do `candidates`, of which 0 means the whole
     vocabulary, and `precision` (auto, fp32, bf16, int8).
     An ensemble takes everything but its models from the first folder; `weights`, one a model, and `mean` (geometric,
-    arithmetic) say how their distributions become one (see `search.ensemble`).
+    the default, or arithmetic) say how their distributions become one (see `search.ensemble`). So they do of a folder
+    that is an ensemble by itself (`rnnsearch ensemble`).
     `language_model`, the folder of one with the same target symbols, counts in search by its weight (see
     `systems.fusion`); a weight of 0 leaves out the one that the first folder may bring.
     Errors: ModelError, one sentence, also for a system that cannot translate and models that do not go together;
@@ -486,9 +487,13 @@ def load(
         sizes, marks = (len(system.source), len(system.target)), list(system.target.marks.values())
         lists = read_candidates(own, search.candidates, *sizes, marks)
     system = replace(system, config=config)
+    own_members = search.ensemble if len(folders) == 1 else None
+    if own_members is not None:
+        folders += [config.base / member for member in own_members.members]
+        weights, mean = weights or own_members.weights, mean or own_members.mean
     if len(folders) > 1 or weights is not None:
         others = [load_system(other, on) for other in folders[1:]]
-        system = EnsembleSystem.of([system, *others], weights, mean)
+        system = EnsembleSystem.of([system, *others], weights, mean or "geometric")
     if search.language_model is not None and search.language_model_weight > 0:
         language = load_system(config.base / search.language_model, on)
         system = FusedSystem.of(system, language, search.language_model_weight)

@@ -10,7 +10,8 @@ from rnnsearch import __version__
 
 COMMANDS = ["demo", "data", "prepare", "train", "translate", "score", "align", "evaluate", "report", "inspect", "serve"]
 BELOW = ["data list", "data get", "lm train", "lm score", "lm sample", "lm complete"]
-COMMANDS += ["aligner", "backtranslate", "calibrate", "candidates", "dictionary", "lm", "plot", "presets"]
+COMMANDS += ["aligner", "backtranslate", "calibrate", "candidates", "dictionary", "ensemble", "lm", "plot", "presets"]
+COMMANDS += ["tune"]
 
 
 def command(*arguments: object, stdin: bytes = b"", cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:

@@ -70,7 +70,7 @@ def test_beam_scores_are_forced_scores(system, make, sources, pairs):
             assert h.log_prob == pytest.approx(sum(f.token_scores[:scored]), rel=1e-4)
             assert h.attention.keys() == f.attention.keys()
             for name, weights in h.attention.items():
-                np.testing.assert_allclose(weights, f.attention[name][:scored], atol=1e-5)
+                np.testing.assert_allclose(weights, f.attention[name][:scored], rtol=1e-5, atol=1e-5)
     assert len(found) == len(pairs)
 
 

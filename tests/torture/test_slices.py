@@ -6,11 +6,11 @@ import sys
 import pytest
 
 SLICES = [
-    ("kills", "--every", "32"),
-    ("run_files", "--count", "5000"),
+    ("kills", "--every", "64"),
+    ("run_files", "--count", "2000"),
     ("folders", "--count", "150"),
-    ("http", "--count", "500"),
-    ("bombs", "--size", "65536"),
+    ("http", "--count", "200"),
+    ("bombs", "--size", "16384"),
 ]
 
 

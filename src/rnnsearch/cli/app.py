@@ -4,7 +4,21 @@ from __future__ import annotations
 
 import typer
 
-from rnnsearch.cli import data, demo, evaluate, language, lexicons, monolingual, plot, presets, serve, train, translate
+from rnnsearch.cli import (
+    data,
+    demo,
+    ensemble,
+    evaluate,
+    language,
+    lexicons,
+    monolingual,
+    plot,
+    presets,
+    serve,
+    train,
+    translate,
+    tune,
+)
 
 app = typer.Typer(
     name="rnnsearch",
@@ -33,6 +47,8 @@ app.command("candidates")(lexicons.candidates)
 app.command("aligner")(lexicons.aligner)
 app.command("dictionary")(lexicons.dictionary)
 app.command("calibrate")(lexicons.calibrate)
+app.command("ensemble")(ensemble.ensemble)
+app.command("tune")(tune.tune)
 app.command("serve")(serve.serve)
 
 

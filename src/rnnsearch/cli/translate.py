@@ -146,7 +146,7 @@ def translate(
     from rnnsearch.text.marks import MarkedText
     from rnnsearch.translate import load
 
-    fixed = (replace_unknown, dictionary, candidates, precision, shares, mean or "geometric", lm, lm_weight)
+    fixed = (replace_unknown, dictionary, candidates, precision, shares, mean, lm, lm_weight)
     translator = load(models, device, *fixed)
     if alignments is not None or marked:
         translator.require_alignments(by)

@@ -4,12 +4,32 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from rnnsearch.config.choice import raise_faults
+from rnnsearch.config.faults import fault
 from rnnsearch.config.names import LengthNorm
 from rnnsearch.config.table import Count, Positive, Size, Table
 
 SearchPrecision = Literal["auto", "fp32", "bf16", "int8"]
+
+
+class EnsembleConfig(Table):
+    """`[search.ensemble]`: models that translate together with that of the folder. Not in a run file: `rnnsearch
+    ensemble` makes such a folder."""
+
+    members: Annotated[list[str], Field(min_length=1)]
+    """Their folders, in the model's own."""
+    weights: Annotated[list[Positive], Field(min_length=2)]
+    """Of the folder's own model, and of theirs."""
+    mean: Literal["geometric", "arithmetic"] = "geometric"
+    """Of their distributions: the renormalised product (AND), or the sum (OR)."""
+
+    @model_validator(mode="after")
+    def _one_weight_each(self) -> EnsembleConfig:
+        if (wanted := len(self.members) + 1) != len(self.weights):
+            raise_faults([fault(("weights",), f"must be one a model, {wanted}; got {len(self.weights)}")])
+        return self
 
 
 class SearchConfig(Table):
@@ -40,6 +60,8 @@ class SearchConfig(Table):
     tune` puts one into the model folder."""
     language_model_weight: Annotated[float, Field(ge=0.0)] = 0.1
     """beta of log p(y | x) + beta log p(y)."""
+    ensemble: EnsembleConfig | None = None
+    """More models that search at once."""
     batch_sentences: Size = 64
     """Sentences translated together."""
     candidates: Annotated[int, Field(ge=0, le=100)] = 0

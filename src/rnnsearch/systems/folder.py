@@ -49,7 +49,9 @@ def require_whole(folder: Path) -> None:
 
 def _require_inside(folder: Path, search: SearchConfig) -> None:
     """A folder may come from anybody. Errors: ModelError where it names a file that is not in it."""
-    for name, path in (("dictionary", search.dictionary), ("language_model", search.language_model)):
+    named = [("dictionary", search.dictionary), ("language_model", search.language_model)]
+    named += [("ensemble", member) for member in (search.ensemble.members if search.ensemble else ())]
+    for name, path in named:
         if path is not None and not (folder / path).resolve().is_relative_to(folder.resolve()):
             raise ModelError(f"{folder}: its search.{name} must be in the folder itself; got another place")
 

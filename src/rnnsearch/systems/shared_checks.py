@@ -34,8 +34,13 @@ def dev_set(config: RunConfig) -> list[str]:
 
 def trained_alone(config: RunConfig) -> list[str]:
     """What a model folder has, and no run file."""
-    belongs = "belongs into the folder of a trained model, where `rnnsearch tune` puts it; remove it"
-    return [] if config.search.language_model is None else [f"search.language_model: {belongs}"]
+    search = config.search
+    made_by = {"language_model": (search.language_model, "tune"), "ensemble": (search.ensemble, "ensemble")}
+    return [
+        f"search.{name}: belongs into the folder of a trained model, where `rnnsearch {command}` puts it; remove it"
+        for name, (value, command) in made_by.items()
+        if value is not None
+    ]
 
 
 def limits(config: RunConfig) -> list[str]:

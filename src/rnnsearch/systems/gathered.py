@@ -1,0 +1,69 @@
+"""An ensemble as a model folder: that of its first model, the others inside."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from rnnsearch import config as run_config
+from rnnsearch.config import laid_on
+from rnnsearch.errors import ModelError
+from rnnsearch.files import atomic_folder, write_text
+from rnnsearch.systems.ensemble import EnsembleSystem
+from rnnsearch.systems.folder import CONFIG, load_system, save_system
+from rnnsearch.systems.system import System
+from rnnsearch.weights import fill, read_weights
+
+Mean = Literal["geometric", "arithmetic"]
+MEMBERS = "ensemble"
+"""In the folder: the models but the first."""
+KEPT = {"aligner", "candidates.safetensors", "dictionary.tsv", "language-model"}
+"""What else the first model's folder may have that translation needs. Its calibration is of it alone."""
+
+
+def snapshots(folder: Path, count: int) -> list[System[Any]]:
+    """The systems of the last `count` weights that a run has kept: of its evaluations (`training.average`) or every
+    so many updates (`training.checkpoint_every`). Errors: ModelError where it has fewer."""
+    kept = {}
+    for path in [*folder.glob("checkpoints/evaluated-*.safetensors"), *folder.glob("checkpoints/update-*.safetensors")]:
+        kept[int(path.stem.rpartition("-")[2])] = path
+    if len(kept) < count:
+        raise ModelError(
+            f"{folder}: must have kept the weights of {count} checkpoints; it has {len(kept)} (training.average keeps "
+            "those of the last evaluations)"
+        )
+    found = []
+    for update in sorted(kept)[-count:]:
+        system = load_system(folder)
+        fill(system.model, read_weights(kept[update]))
+        found.append(system)
+    return found
+
+
+def gather(
+    output: Path, first: Path, systems: Sequence[System[Any]], weights: Sequence[float] | None, mean: Mean
+) -> None:
+    """Write a model folder of `systems` as one; all but their weights is that of the folder `first`.
+
+    Errors: ModelError where they do not go together, one is an ensemble itself, or something stands at `output`.
+    """
+    if output.exists():
+        raise ModelError(f"{output}: there is something already; name another folder")
+    shares = [1.0 for _ in systems] if weights is None else list(weights)
+    EnsembleSystem.of(systems, shares, mean)
+    for number, system in enumerate(systems, start=1):
+        if system.config.search.ensemble is not None:
+            raise ModelError(f"model {number} of the ensemble is an ensemble itself; name its models one by one")
+    members = [f"{MEMBERS}/{number}" for number in range(2, len(systems) + 1)]
+    together = {"ensemble": {"members": members, "weights": shares, "mean": mean}}
+    with atomic_folder(output) as folder:
+        for system, place in zip(systems, [".", *members], strict=True):
+            save_system(folder / place, system)
+        config = systems[0].config
+        search = laid_on(config.search, together)
+        write_text(folder / CONFIG, run_config.dump(config.model_copy(update={"search": search})))
+        for path in first.iterdir():
+            if path.name in KEPT:
+                (shutil.copytree if path.is_dir() else shutil.copyfile)(path, folder / path.name)
