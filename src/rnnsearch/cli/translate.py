@@ -19,6 +19,7 @@ from rnnsearch.cli.links import Links
 from rnnsearch.cli.options import MOST_BEAM, Beam, By, Device, Model, Output, SourceFile, TargetFile, Threads
 from rnnsearch.cli.searching import (
     LM,
+    Chooser,
     Consensus,
     Diversity,
     Groups,
@@ -34,6 +35,7 @@ from rnnsearch.cli.searching import (
     TopP,
     Unsure,
     Weights,
+    asked_order,
     asked_variant,
     asked_weights,
     finder,
@@ -91,6 +93,7 @@ def translate(
     groups: Groups = None,
     diversity: Diversity = None,
     mbr: Consensus = None,
+    reranker: Chooser = None,
     weights: Weights = None,
     mean: Mean = None,
     lm: LM = None,
@@ -153,10 +156,11 @@ def translate(
     if min_confidence is not None:
         translator.require_confidence()
     options = translator.options(beam, n_best, length_penalty, max_length, ban_unknown, no_repeat_ngram, variant)
+    options, order = asked_order(translator, options, mbr, reranker, device, beam)
     if force_terms and (glossary is None or not translator.reads_terms):
         raise typer.BadParameter("--force-terms needs a --glossary, and a model with text.inline_terms")
     terms = None if glossary is None else GivenTerms(glossary, translator, options, force_terms)
-    terminal, asks = sys.stdin.isatty() and sys.stdout.isatty(), (input, output_file, alignments, terms, mbr)
+    terminal, asks = sys.stdin.isatty() and sys.stdout.isatty(), (input, output_file, alignments, terms, order)
     if terminal and not marked and not any(asks) and format == "text":
         from rich.console import Console
 
@@ -165,7 +169,7 @@ def translate(
         Prompt(translator, Console(), options).run()
         return
     size, replaced = batch or translator.config.search.batch_sentences, Counter[str]()
-    write, find = Writer(format, by, marked, surely), finder(terms or translator, translator, options, size, mbr)
+    write, find = Writer(format, by, marked, surely), finder(terms or translator, options, size, order)
     with ExitStack() as stack:
         out = stack.enter_context(output(output_file))
         links = Links(stack.enter_context(output(alignments)), unit, models[0], by) if alignments else None
@@ -181,8 +185,7 @@ def translate(
         links.doubt()
     if terms is not None:
         terms.tell()
-    if replaced:
-        _tell_replaced(replaced)
+    _tell_replaced(replaced)
     surely.tell()
 
 
@@ -253,7 +256,9 @@ def portions(path: Path | None, size: int, most: int, translator: Translator) ->
 
 
 def _tell_replaced(replaced: Counter[str]) -> None:
-    """Say how many unknown words were replaced, and by what."""
+    """Say how many unknown words were replaced, and by what, if any were."""
+    if not replaced:
+        return
     told = {"dictionary": "by the dictionary", "copy": "copied", "spelled": "spelled"}
     each = ", ".join(f"{replaced[by]:,} {how}" for by, how in told.items() if replaced[by])
     say(f"{replaced.total():,} unknown words replaced: {each}")
