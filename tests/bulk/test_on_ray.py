@@ -109,7 +109,9 @@ def test_a_program_killed_and_begun_again(place):
         path = place / "begun.partial" / name
         done = json.loads(path.read_text())
         kept += done["outputs"]["output"].splitlines()
-        path.write_text(json.dumps({**done, "outputs": {"output": done["outputs"]["output"].replace("|||", "kept", 1)}}))
+        path.write_text(
+            json.dumps({**done, "outputs": {"output": done["outputs"]["output"].replace("|||", "kept", 1)}})
+        )
     result = command(place, "begun", *options)
     assert result.returncode == 0, result.stderr
     assert f"goes on after {len(before) * 192:,} of 6,000 lines" in result.stderr

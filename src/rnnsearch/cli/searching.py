@@ -13,12 +13,16 @@ from rnnsearch.bulk import Counts
 from rnnsearch.cli.io import say
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rnnsearch.cli.terms import GivenTerms
     from rnnsearch.metrics.consensus import Utility
     from rnnsearch.search.constraints import SearchOptions
     from rnnsearch.search.variants import Variant
     from rnnsearch.translate import Translator
     from rnnsearch.translation import Translation
+
+    Order = Callable[[Sequence[Sequence[Translation]]], list[list[Translation]]]
 
 Sample = Annotated[
     bool, typer.Option("--sample", help="Draw each symbol; --beam is then the number of samples.  [default beam: 1]")
@@ -43,6 +47,12 @@ NoRepeat = Annotated[
 Consensus = Annotated[
     Literal["chrf", "bleu"] | None,
     typer.Option("--mbr", help="Minimum Bayes risk: of all that is found, what is most like the others comes first."),
+]
+Chooser = Annotated[
+    Path | None,
+    typer.Option(
+        help="What `rnnsearch reranker` has made: of all that is found, its choice comes first.", show_default=False
+    ),
 ]
 Weights = Annotated[str | None, typer.Option(help="Of several models, with commas: 0.5,0.3,0.2.  [equal]")]
 Mean = Annotated[
@@ -149,16 +159,43 @@ def asked_weights(given: str | None, mean: str | None, models: int) -> list[floa
         raise typer.BadParameter(f"--weights must be numbers with commas between; got {given}") from None
 
 
-def finder(
-    by: Translator | GivenTerms, translator: Translator, options: SearchOptions, batch: int, mbr: Utility | None
-) -> Callable[[list[str]], list[list[Translation]]]:
-    """What finds the n best translations of some texts, in the order of risk if that is asked for. Errors:
-    BadParameter where there is nothing to choose from."""
-    if mbr is None:
-        return lambda texts: by.n_best(texts, options, batch)
+def asked_order(
+    translator: Translator,
+    options: SearchOptions,
+    mbr: Utility | None,
+    reranker: Path | None,
+    device: str,
+    beam: int | None,
+) -> tuple[SearchOptions, Order | None]:
+    """What is to put n-best lists into another order than the search, if anything; and the options with a beam that a
+    reranker can choose from, where no `beam` was asked for. Errors: BadParameter for two ways, and where there is
+    nothing to choose from; ModelError as in `load_reranker`, and for one of other languages."""
+    if mbr is not None and reranker is not None:
+        raise typer.BadParameter("--mbr and --reranker are two ways to choose; take one")
+    if reranker is not None:
+        from rnnsearch.rerank import load_reranker
+
+        chooser = load_reranker(reranker, device)
+        chooser.require(translator)
+        options = chooser.wide_enough(options) if beam is None else options
+        return _several(options, "--reranker"), chooser.ordered
+    if mbr is not None:
+        return _several(options, "--mbr"), lambda lists: [translator.by_consensus(own, options, mbr) for own in lists]
+    return options, None
+
+
+def _several(options: SearchOptions, needed: str) -> SearchOptions:
+    """The options, if they find several translations. Errors: BadParameter where they do not."""
     if options.beam == 1:
-        raise typer.BadParameter("--mbr needs several translations to choose from: a --beam of 2 or more")
-    every = replace(options, n_best=options.beam)
-    return lambda texts: [
-        translator.by_consensus(found, options, mbr)[: options.n_best] for found in by.n_best(texts, every, batch)
-    ]
+        raise typer.BadParameter(f"{needed} needs several translations to choose from: a --beam of 2 or more")
+    return options
+
+
+def finder(
+    by: Translator | GivenTerms, options: SearchOptions, batch: int, order: Order | None
+) -> Callable[[list[str]], list[list[Translation]]]:
+    """What finds the n best translations of some texts: of all that a beam finds, where there is an order."""
+    if order is None:
+        return lambda texts: by.n_best(texts, options, batch)
+    found = replace(options, n_best=options.beam)
+    return lambda texts: [own[: options.n_best] for own in order(by.n_best(texts, found, batch))]

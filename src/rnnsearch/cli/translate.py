@@ -17,6 +17,7 @@ from rnnsearch.cli.links import Links, doubt, pharaoh
 from rnnsearch.cli.options import MOST_BEAM, Beam, By, Device, Model, Output, SourceFile, TargetFile, Threads
 from rnnsearch.cli.searching import (
     LM,
+    Chooser,
     Consensus,
     Diversity,
     Groups,
@@ -83,6 +84,7 @@ def translate(
     groups: Groups = None,
     diversity: Diversity = None,
     mbr: Consensus = None,
+    reranker: Chooser = None,
     weights: Weights = None,
     mean: Mean = None,
     lm: LM = None,
@@ -149,6 +151,7 @@ def translate(
         n_best=n_best,
         search_options=(length_penalty, max_length, ban_unknown, no_repeat_ngram, variant),
         mbr=mbr,
+        reranker=reranker,
         format=format,
         alignments=alignments is not None,
         unit=unit,
@@ -170,8 +173,8 @@ def translate(
         tell(asked, in_shards(asked, input, outputs, engine, store, rows, actors))
         return
     work = asked()
-    terminal, asks = sys.stdin.isatty() and sys.stdout.isatty(), (input, output_file, alignments, glossary, mbr)
-    if terminal and not asked.marked and not any(asks) and format == "text":
+    asks = (input, output_file, alignments, glossary, mbr, reranker)
+    if sys.stdin.isatty() and sys.stdout.isatty() and not asked.marked and not any(asks) and format == "text":
         from rich.console import Console
 
         from rnnsearch.cli.prompt import Prompt
