@@ -38,7 +38,7 @@ def backtranslate(
     """
     if tag is not None and (not tag.strip() or len(tag.split()) != 1):
         raise typer.BadParameter(f'--tag must be one word; got "{tag}"')
-    variant = asked_variant(sample, temperature, top_k, top_p, seed, None, None)
+    variant = asked_variant(sample, temperature, top_k, top_p, seed)
     use_threads(threads)
     from rich.progress import Progress
 

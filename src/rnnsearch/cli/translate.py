@@ -19,15 +19,20 @@ from rnnsearch.cli.links import Links
 from rnnsearch.cli.options import MOST_BEAM, Beam, By, Device, Model, Output, SourceFile, TargetFile, Threads
 from rnnsearch.cli.searching import (
     LM,
+    Ban,
     Consensus,
     Diversity,
     Groups,
     LMWeight,
     Mean,
     MinConfidence,
+    MoreWays,
+    Noisy,
     NoRepeat,
     Sample,
     Seed,
+    Sigma,
+    Stochastic,
     Surely,
     Temperature,
     TopK,
@@ -37,6 +42,7 @@ from rnnsearch.cli.searching import (
     asked_variant,
     asked_weights,
     finder,
+    read_banned,
 )
 from rnnsearch.cli.terms import GivenTerms
 from rnnsearch.errors import must_be_one_of
@@ -88,8 +94,11 @@ def translate(
     top_k: TopK = None,
     top_p: TopP = None,
     seed: Seed = None,
+    stochastic: Stochastic = False,
     groups: Groups = None,
     diversity: Diversity = None,
+    noisy: Noisy = None,
+    sigma: Sigma = None,
     mbr: Consensus = None,
     weights: Weights = None,
     mean: Mean = None,
@@ -97,6 +106,7 @@ def translate(
     lm_weight: LMWeight = None,
     min_confidence: MinConfidence = None,
     unsure: Unsure = None,
+    ban: Ban = None,
     ban_unknown: Annotated[bool, typer.Option("--ban-unknown", help="Never produce <unk>.")] = False,
     replace_unknown: Annotated[
         Replace | None,
@@ -139,9 +149,9 @@ def translate(
     if ban_unknown and (replace_unknown or dictionary):
         raise typer.BadParameter("--replace-unknown and --dictionary have no effect with --ban-unknown")
     require_distinct({"--output": output_file, "--alignments": alignments})
-    surely = Surely(min_confidence, unsure, format)
-    variant = asked_variant(sample, temperature, top_k, top_p, seed, groups, diversity)
-    shares = asked_weights(weights, mean, len(models))
+    surely, ways = Surely(min_confidence, unsure, format), MoreWays(groups, diversity, stochastic, noisy, sigma)
+    variant = asked_variant(sample, temperature, top_k, top_p, seed, ways)
+    shares, phrases = asked_weights(weights, mean, len(models)), read_banned(ban)
     use_threads(threads)
     from rnnsearch.text.marks import MarkedText
     from rnnsearch.translate import load
@@ -152,7 +162,9 @@ def translate(
         translator.require_alignments(by)
     if min_confidence is not None:
         translator.require_confidence()
-    options = translator.options(beam, n_best, length_penalty, max_length, ban_unknown, no_repeat_ngram, variant)
+    options = translator.options(
+        *(beam, n_best, length_penalty, max_length, ban_unknown, no_repeat_ngram, variant, phrases)
+    )
     if force_terms and (glossary is None or not translator.reads_terms):
         raise typer.BadParameter("--force-terms needs a --glossary, and a model with text.inline_terms")
     terms = None if glossary is None else GivenTerms(glossary, translator, options, force_terms)

@@ -24,6 +24,7 @@ class Noisy(Variant):
     chains: int
     sigma: float = 0.3
     seed: int = 1
+    what: ClassVar[str] = "noisy chains"
     rescored: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

@@ -31,6 +31,7 @@ class Stochastic(Variant):
 
     temperature: float = 1.0
     seed: int = 1
+    what: ClassVar[str] = "a stochastic beam"
     distinct: ClassVar[bool] = False  # they are anyway
 
     def __post_init__(self) -> None:

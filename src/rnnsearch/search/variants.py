@@ -24,6 +24,8 @@ from rnnsearch.search.selection import Choose, Judge, ScoredRows, best
 class Variant(ABC):
     """How the hypotheses of a sentence differ from those of one beam. A bare beam chooses as this class does."""
 
+    what: ClassVar[str]
+    """Its name in messages."""
     distinct: ClassVar[bool] = True
     """Whether copies that come to one translation count once."""
     rescored: ClassVar[bool] = False
@@ -83,6 +85,7 @@ class Sampling(Variant):
     """0: all."""
     top_p: float = 1.0
     seed: int = 1
+    what: ClassVar[str] = "samples"
     distinct: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -140,6 +143,7 @@ class Diverse(Variant):
 
     groups: int
     strength: float = 0.5
+    what: ClassVar[str] = "diverse groups"
 
     def __post_init__(self) -> None:
         require(
