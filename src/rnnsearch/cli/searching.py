@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from rnnsearch.bulk import Counts
 from rnnsearch.cli.io import say
 
 if TYPE_CHECKING:
@@ -74,35 +74,54 @@ Unsure = Annotated[
 ]
 
 
-class Surely:
-    """What becomes of translations in a text that are not sure enough, or plainly wrong."""
+UNSURE, WARNING, REPLACED = "unsure", "warning: ", "replaced: "
+"""Counts; of the last two, with what it is behind it."""
 
-    def __init__(self, least: float | None, unsure: Literal["empty", "mark"] | None, format: str) -> None:
-        """Errors: BadParameter for options without effect."""
-        if unsure is not None and least is None:
-            raise typer.BadParameter("--unsure has no effect without --min-confidence")
-        if least is not None and format != "text":
-            raise typer.BadParameter("--min-confidence needs --format text; json has the confidence of each line")
-        self._least, self._marks, self._unsure = least, unsure == "mark", 0
-        self._warnings = Counter[str]()
+
+class Surely:
+    """What becomes of translations in a text that are not sure enough, or plainly wrong; `counts` has how many."""
+
+    def __init__(self, least: float | None, unsure: Literal["empty", "mark"] | None, counts: Counts) -> None:
+        self._least, self._marks, self._counts = least, unsure == "mark", counts
 
     def __call__(self, found: Translation, text: str) -> str:
         """The line of a translation."""
         from rnnsearch.confidence import warnings
 
-        self._warnings.update(warnings(found))
+        for warning in warnings(found):
+            self._counts[WARNING + warning] = self._counts.get(WARNING + warning, 0) + 1
         if self._least is None or found.confidence is None or found.confidence >= self._least:
             return text
-        self._unsure += 1
+        self._counts[UNSURE] = self._counts.get(UNSURE, 0) + 1
         return f"[?] {text}" if self._marks else ""
 
-    def tell(self) -> None:
-        """Say how many there were."""
-        if self._least is not None:
-            say(f"{self._unsure:,} lines below a confidence of {self._least:g}: {'marked' if self._marks else 'empty'}")
-        if self._warnings:
-            each = ", ".join(f"{count:,} {what}" for what, count in sorted(self._warnings.items()))
-            say(f"translations that look wrong: {each} (`warnings` of --format json)")
+
+def check_surely(least: float | None, unsure: str | None, format: str) -> None:
+    """Errors: BadParameter for options without effect."""
+    if unsure is not None and least is None:
+        raise typer.BadParameter("--unsure has no effect without --min-confidence")
+    if least is not None and format != "text":
+        raise typer.BadParameter("--min-confidence needs --format text; json has the confidence of each line")
+
+
+def tell_surely(least: float | None, unsure: str | None, counts: Counts) -> None:
+    """Say how many there were."""
+    if least is not None:
+        became = "marked" if unsure == "mark" else "empty"
+        say(f"{counts.get(UNSURE, 0):,.0f} lines below a confidence of {least:g}: {became}")
+    warned = {name.removeprefix(WARNING): count for name, count in counts.items() if name.startswith(WARNING)}
+    if warned:
+        each = ", ".join(f"{count:,.0f} {what}" for what, count in sorted(warned.items()))
+        say(f"translations that look wrong: {each} (`warnings` of --format json)")
+
+
+def tell_replaced(counts: Counts) -> None:
+    """Say how many unknown words were replaced, and by what."""
+    told = {"dictionary": "by the dictionary", "copy": "copied", "spelled": "spelled"}
+    found = {how: counts[REPLACED + by] for by, how in told.items() if REPLACED + by in counts}
+    if found:
+        each = ", ".join(f"{count:,.0f} {how}" for how, count in found.items())
+        say(f"{sum(found.values()):,.0f} unknown words replaced: {each}")
 
 
 def asked_variant(
