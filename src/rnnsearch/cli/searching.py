@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
@@ -35,6 +35,20 @@ TopP = Annotated[
     float | None, typer.Option(min=1e-9, max=1.0, help="Sample from the fewest symbols of so much probability.  [1]")
 ]
 Seed = Annotated[int | None, typer.Option(min=0, help="Of samples.  [1]")]
+Stochastic = Annotated[
+    bool, typer.Option("--stochastic", help="Stochastic beam search: --beam samples, no two the same.")
+]
+Noisy = Annotated[
+    int | None,
+    typer.Option(min=2, help="So many chains, all but one with noise in the decoder's state; the likeliest is taken."),
+]
+Sigma = Annotated[
+    float | None, typer.Option(min=0.0, max=1e3, help="The noise of noisy chains at the first symbol.  [0.3]")
+]
+Ban = Annotated[
+    Path | None,
+    typer.Option(help="Words and phrases, one a line, that no translation may hold.", show_default=False),
+]
 Groups = Annotated[
     int | None, typer.Option(min=2, help="Diverse beam search: so many groups share the beam evenly, and differ.")
 ]
@@ -124,29 +138,69 @@ def tell_replaced(counts: Counts) -> None:
         say(f"{sum(found.values()):,.0f} unknown words replaced: {each}")
 
 
+class MoreWays(NamedTuple):
+    """What `translate` has and other commands that draw samples have not."""
+
+    groups: int | None
+    diversity: float | None
+    stochastic: bool
+    noisy: int | None
+    sigma: float | None
+
+
 def asked_variant(
     sample: bool,
     temperature: float | None,
     top_k: int | None,
     top_p: float | None,
     seed: int | None,
-    groups: int | None,
-    diversity: float | None,
+    more: MoreWays | None = None,
 ) -> Variant | None:
     """The search that is asked for, if it is no plain beam. Errors: BadParameter for options without effect."""
-    from rnnsearch.search.variants import Diverse, Sampling
+    from rnnsearch.search import noisy, stochastic, variants
 
+    asked = more or MoreWays(None, None, stochastic=False, noisy=None, sigma=None)
+    ways = {
+        "--sample": sample,
+        "--stochastic": asked.stochastic,
+        "--groups": asked.groups is not None,
+        "--noisy": asked.noisy is not None,
+    }
+    chosen = [way for way, given in ways.items() if given]
+    if len(chosen) > 1:
+        raise typer.BadParameter(f"{chosen[0]} and {chosen[1]} are two ways to search; choose one")
     drawn = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
     given = {name: value for name, value in drawn.items() if value is not None}
-    if given and not sample:
-        raise typer.BadParameter(f"--{next(iter(given)).replace('_', '-')} has no effect without --sample")
-    if diversity is not None and groups is None:
-        raise typer.BadParameter("--diversity has no effect without --groups")
-    if sample and groups is not None:
-        raise typer.BadParameter("--sample and --groups are two ways to search; choose one")
+    random = "--sample" if more is None else "--sample, --stochastic"
+    needs = {"temperature": random, "top_k": "--sample", "top_p": "--sample"}
+    needs |= {"seed": random if more is None else f"{random}, --noisy", "diversity": "--groups", "sigma": "--noisy"}
+    for name, value in {**drawn, "diversity": asked.diversity, "sigma": asked.sigma}.items():
+        if value is not None and not {*chosen} & {*needs[name].split(", ")}:
+            without = " or ".join(needs[name].split(", "))
+            raise typer.BadParameter(f"--{name.replace('_', '-')} has no effect without {without}")
     if sample:
-        return Sampling(**given)  # type: ignore[arg-type]
-    return None if groups is None else Diverse(groups, **({} if diversity is None else {"strength": diversity}))
+        return variants.Sampling(**given)  # type: ignore[arg-type]
+    if asked.stochastic:
+        return stochastic.Stochastic(**given)  # type: ignore[arg-type]
+    if asked.groups is not None:
+        return variants.Diverse(asked.groups, **({} if asked.diversity is None else {"strength": asked.diversity}))
+    if asked.noisy is not None:
+        chosen_by = {"sigma": asked.sigma, "seed": seed}
+        return noisy.Noisy(asked.noisy, **{k: v for k, v in chosen_by.items() if v is not None})  # type: ignore[arg-type]
+    return None
+
+
+def read_banned(path: Path | None) -> list[str]:
+    """The phrases of a file, one a line; empty lines count for nothing. Errors: DataError for an unfit file."""
+    from rnnsearch.data.corpus import read_lines
+    from rnnsearch.errors import DataError
+
+    if path is None:
+        return []
+    phrases = [line.strip() for line in read_lines(path) if line.strip()]
+    if not phrases:
+        raise DataError(f"{path}: must hold phrases, one a line; got none")
+    return phrases
 
 
 def asked_weights(given: str | None, mean: str | None, models: int) -> list[float] | None:
