@@ -14,7 +14,8 @@ from torch import Tensor
 
 from rnnsearch.backend.decoding import TABLE_BYTES, Greedy, GreedySearch
 from rnnsearch.backend.packed_model import PackedLinear, PackedOutput, packed
-from rnnsearch.backend.steps import STEPS, Read, deep_part, lacks, lexical, lexical_lacks, readout
+from rnnsearch.backend.readout_steps import deep_part, lexical, lexical_lacks, readout
+from rnnsearch.backend.steps import STEPS, Read, lacks
 from rnnsearch.data.sides import Side
 from rnnsearch.kernels.native.packed import Kind, Packed, at, decoding, threads
 from rnnsearch.kernels.recurrence import CFeatures, laid_out, prepared_of

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,15 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
+from rnnsearch.bulk import Counts
 from rnnsearch.cli.io import say
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rnnsearch.cli.terms import GivenTerms
     from rnnsearch.metrics.consensus import Utility
     from rnnsearch.search.constraints import SearchOptions
     from rnnsearch.search.variants import Variant
     from rnnsearch.translate import Translator
     from rnnsearch.translation import Translation
+
+    Order = Callable[[Sequence[Sequence[Translation]]], list[list[Translation]]]
 
 Sample = Annotated[
     bool, typer.Option("--sample", help="Draw each symbol; --beam is then the number of samples.  [default beam: 1]")
@@ -58,6 +62,12 @@ Consensus = Annotated[
     Literal["chrf", "bleu"] | None,
     typer.Option("--mbr", help="Minimum Bayes risk: of all that is found, what is most like the others comes first."),
 ]
+Chooser = Annotated[
+    Path | None,
+    typer.Option(
+        help="What `rnnsearch reranker` has made: of all that is found, its choice comes first.", show_default=False
+    ),
+]
 Weights = Annotated[str | None, typer.Option(help="Of several models, with commas: 0.5,0.3,0.2.  [equal]")]
 Mean = Annotated[
     Literal["geometric", "arithmetic"] | None,
@@ -78,35 +88,54 @@ Unsure = Annotated[
 ]
 
 
-class Surely:
-    """What becomes of translations in a text that are not sure enough, or plainly wrong."""
+UNSURE, WARNING, REPLACED = "unsure", "warning: ", "replaced: "
+"""Counts; of the last two, with what it is behind it."""
 
-    def __init__(self, least: float | None, unsure: Literal["empty", "mark"] | None, format: str) -> None:
-        """Errors: BadParameter for options without effect."""
-        if unsure is not None and least is None:
-            raise typer.BadParameter("--unsure has no effect without --min-confidence")
-        if least is not None and format != "text":
-            raise typer.BadParameter("--min-confidence needs --format text; json has the confidence of each line")
-        self._least, self._marks, self._unsure = least, unsure == "mark", 0
-        self._warnings = Counter[str]()
+
+class Surely:
+    """What becomes of translations in a text that are not sure enough, or plainly wrong; `counts` has how many."""
+
+    def __init__(self, least: float | None, unsure: Literal["empty", "mark"] | None, counts: Counts) -> None:
+        self._least, self._marks, self._counts = least, unsure == "mark", counts
 
     def __call__(self, found: Translation, text: str) -> str:
         """The line of a translation."""
         from rnnsearch.confidence import warnings
 
-        self._warnings.update(warnings(found))
+        for warning in warnings(found):
+            self._counts[WARNING + warning] = self._counts.get(WARNING + warning, 0) + 1
         if self._least is None or found.confidence is None or found.confidence >= self._least:
             return text
-        self._unsure += 1
+        self._counts[UNSURE] = self._counts.get(UNSURE, 0) + 1
         return f"[?] {text}" if self._marks else ""
 
-    def tell(self) -> None:
-        """Say how many there were."""
-        if self._least is not None:
-            say(f"{self._unsure:,} lines below a confidence of {self._least:g}: {'marked' if self._marks else 'empty'}")
-        if self._warnings:
-            each = ", ".join(f"{count:,} {what}" for what, count in sorted(self._warnings.items()))
-            say(f"translations that look wrong: {each} (`warnings` of --format json)")
+
+def check_surely(least: float | None, unsure: str | None, format: str) -> None:
+    """Errors: BadParameter for options without effect."""
+    if unsure is not None and least is None:
+        raise typer.BadParameter("--unsure has no effect without --min-confidence")
+    if least is not None and format != "text":
+        raise typer.BadParameter("--min-confidence needs --format text; json has the confidence of each line")
+
+
+def tell_surely(least: float | None, unsure: str | None, counts: Counts) -> None:
+    """Say how many there were."""
+    if least is not None:
+        became = "marked" if unsure == "mark" else "empty"
+        say(f"{counts.get(UNSURE, 0):,.0f} lines below a confidence of {least:g}: {became}")
+    warned = {name.removeprefix(WARNING): count for name, count in counts.items() if name.startswith(WARNING)}
+    if warned:
+        each = ", ".join(f"{count:,.0f} {what}" for what, count in sorted(warned.items()))
+        say(f"translations that look wrong: {each} (`warnings` of --format json)")
+
+
+def tell_replaced(counts: Counts) -> None:
+    """Say how many unknown words were replaced, and by what."""
+    told = {"dictionary": "by the dictionary", "copy": "copied", "spelled": "spelled"}
+    found = {how: counts[REPLACED + by] for by, how in told.items() if REPLACED + by in counts}
+    if found:
+        each = ", ".join(f"{count:,.0f} {how}" for how, count in found.items())
+        say(f"{sum(found.values()):,.0f} unknown words replaced: {each}")
 
 
 class MoreWays(NamedTuple):
@@ -184,16 +213,43 @@ def asked_weights(given: str | None, mean: str | None, models: int) -> list[floa
         raise typer.BadParameter(f"--weights must be numbers with commas between; got {given}") from None
 
 
-def finder(
-    by: Translator | GivenTerms, translator: Translator, options: SearchOptions, batch: int, mbr: Utility | None
-) -> Callable[[list[str]], list[list[Translation]]]:
-    """What finds the n best translations of some texts, in the order of risk if that is asked for. Errors:
-    BadParameter where there is nothing to choose from."""
-    if mbr is None:
-        return lambda texts: by.n_best(texts, options, batch)
+def asked_order(
+    translator: Translator,
+    options: SearchOptions,
+    mbr: Utility | None,
+    reranker: Path | None,
+    device: str,
+    beam: int | None,
+) -> tuple[SearchOptions, Order | None]:
+    """What is to put n-best lists into another order than the search, if anything; and the options with a beam that a
+    reranker can choose from, where no `beam` was asked for. Errors: BadParameter for two ways, and where there is
+    nothing to choose from; ModelError as in `load_reranker`, and for one of other languages."""
+    if mbr is not None and reranker is not None:
+        raise typer.BadParameter("--mbr and --reranker are two ways to choose; take one")
+    if reranker is not None:
+        from rnnsearch.rerank import load_reranker
+
+        chooser = load_reranker(reranker, device)
+        chooser.require(translator)
+        options = chooser.wide_enough(options) if beam is None else options
+        return _several(options, "--reranker"), chooser.ordered
+    if mbr is not None:
+        return _several(options, "--mbr"), lambda lists: [translator.by_consensus(own, options, mbr) for own in lists]
+    return options, None
+
+
+def _several(options: SearchOptions, needed: str) -> SearchOptions:
+    """The options, if they find several translations. Errors: BadParameter where they do not."""
     if options.beam == 1:
-        raise typer.BadParameter("--mbr needs several translations to choose from: a --beam of 2 or more")
-    every = replace(options, n_best=options.beam)
-    return lambda texts: [
-        translator.by_consensus(found, options, mbr)[: options.n_best] for found in by.n_best(texts, every, batch)
-    ]
+        raise typer.BadParameter(f"{needed} needs several translations to choose from: a --beam of 2 or more")
+    return options
+
+
+def finder(
+    by: Translator | GivenTerms, options: SearchOptions, batch: int, order: Order | None
+) -> Callable[[list[str]], list[list[Translation]]]:
+    """What finds the n best translations of some texts: of all that a beam finds, where there is an order."""
+    if order is None:
+        return lambda texts: by.n_best(texts, options, batch)
+    found = replace(options, n_best=options.beam)
+    return lambda texts: [own[: options.n_best] for own in order(by.n_best(texts, found, batch))]
