@@ -123,14 +123,16 @@ def wait_and_look(place):
     return finished(place, "begun")
 
 
-def test_faults_of_actors_are_one_sentence(place):
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_faults_of_actors_are_one_sentence(place, monkeypatch):
     """Each of a cluster's machines must have the model."""
     from rnnsearch.bulk import FolderStore, OnRay, run
     from rnnsearch.cli.translating import Asked
     from rnnsearch.errors import RnnsearchError
 
     asked = Asked(models=(Path("/nowhere"),), source="x")
-    os.environ["PYTHONPATH"], os.environ["RAY_ADDRESS"] = str(SOURCE), "local"
+    monkeypatch.setenv("PYTHONPATH", str(SOURCE))
+    monkeypatch.setenv("RAY_ADDRESS", "local")
     with pytest.raises(RnnsearchError, match="^/nowhere: there is no such model folder$"):
         run([["a"], ["b"]], {}, asked, {"output": place / "x"}, FolderStore(place / "y"), OnRay(1))
     assert not (place / "x").exists()
