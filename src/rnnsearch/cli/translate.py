@@ -17,15 +17,21 @@ from rnnsearch.cli.links import Links, doubt, pharaoh
 from rnnsearch.cli.options import MOST_BEAM, Beam, By, Device, Model, Output, SourceFile, TargetFile, Threads
 from rnnsearch.cli.searching import (
     LM,
+    Ban,
+    Chooser,
     Consensus,
     Diversity,
     Groups,
     LMWeight,
     Mean,
     MinConfidence,
+    MoreWays,
+    Noisy,
     NoRepeat,
     Sample,
     Seed,
+    Sigma,
+    Stochastic,
     Temperature,
     TopK,
     TopP,
@@ -34,6 +40,7 @@ from rnnsearch.cli.searching import (
     asked_variant,
     asked_weights,
     check_surely,
+    read_banned,
 )
 from rnnsearch.errors import must_be_one_of
 from rnnsearch.text.spans import Unit
@@ -80,15 +87,20 @@ def translate(
     top_k: TopK = None,
     top_p: TopP = None,
     seed: Seed = None,
+    stochastic: Stochastic = False,
     groups: Groups = None,
     diversity: Diversity = None,
+    noisy: Noisy = None,
+    sigma: Sigma = None,
     mbr: Consensus = None,
+    reranker: Chooser = None,
     weights: Weights = None,
     mean: Mean = None,
     lm: LM = None,
     lm_weight: LMWeight = None,
     min_confidence: MinConfidence = None,
     unsure: Unsure = None,
+    ban: Ban = None,
     ban_unknown: Annotated[bool, typer.Option("--ban-unknown", help="Never produce <unk>.")] = False,
     replace_unknown: Annotated[
         Replace | None,
@@ -137,7 +149,8 @@ def translate(
     require_distinct({"--output": output_file, "--alignments": alignments})
     check_surely(min_confidence, unsure, format)
     check_engine(engine, input, output_file, store, rows, actors)
-    variant = asked_variant(sample, temperature, top_k, top_p, seed, groups, diversity)
+    ways = MoreWays(groups, diversity, stochastic, noisy, sigma)
+    variant = asked_variant(sample, temperature, top_k, top_p, seed, ways)
     shares = asked_weights(weights, mean, len(models))
     from rnnsearch.cli.translating import ALIGNMENTS, OUTPUT, Asked, tell
 
@@ -147,8 +160,9 @@ def translate(
         model_options=(replace_unknown, dictionary, candidates, precision, shares, mean, lm, lm_weight),
         beam=beam,
         n_best=n_best,
-        search_options=(length_penalty, max_length, ban_unknown, no_repeat_ngram, variant),
+        search_options=(length_penalty, max_length, ban_unknown, no_repeat_ngram, variant, tuple(read_banned(ban))),
         mbr=mbr,
+        reranker=reranker,
         format=format,
         alignments=alignments is not None,
         unit=unit,
@@ -170,8 +184,8 @@ def translate(
         tell(asked, in_shards(asked, input, outputs, engine, store, rows, actors))
         return
     work = asked()
-    terminal, asks = sys.stdin.isatty() and sys.stdout.isatty(), (input, output_file, alignments, glossary, mbr)
-    if terminal and not asked.marked and not any(asks) and format == "text":
+    asks = (input, output_file, alignments, glossary, mbr, reranker)
+    if sys.stdin.isatty() and sys.stdout.isatty() and not asked.marked and not any(asks) and format == "text":
         from rich.console import Console
 
         from rnnsearch.cli.prompt import Prompt

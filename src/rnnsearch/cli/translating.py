@@ -16,7 +16,7 @@ import typer
 from rnnsearch.bulk import Counts, Done, digest
 from rnnsearch.cli.io import in_portions, use_threads
 from rnnsearch.cli.links import Links, doubt
-from rnnsearch.cli.searching import REPLACED, Surely, finder, tell_replaced, tell_surely
+from rnnsearch.cli.searching import REPLACED, Surely, asked_order, finder, tell_replaced, tell_surely
 from rnnsearch.cli.terms import GivenTerms, tell_terms
 from rnnsearch.text.spans import AlignedBy, Unit
 
@@ -48,6 +48,7 @@ class Asked:
     search_options: tuple[Any, ...] = ()
     """What `Translator.options` takes behind these."""
     mbr: Utility | None = None
+    reranker: Path | None = None
     format: Literal["text", "json", "nbest"] = "text"
     alignments: bool = False
     unit: Unit = "words"
@@ -107,7 +108,8 @@ class Translating:
             self.translator.require_alignments(asked.by)
         if asked.min_confidence is not None:
             self.translator.require_confidence()
-        self.options = self.translator.options(asked.beam, asked.n_best, *asked.search_options)
+        options = self.translator.options(asked.beam, asked.n_best, *asked.search_options)
+        self.options, order = asked_order(self.translator, options, asked.mbr, asked.reranker, asked.device, asked.beam)
         if asked.force_terms and (asked.glossary is None or not self.translator.reads_terms):
             raise typer.BadParameter("--force-terms needs a --glossary, and a model with text.inline_terms")
         terms = None
@@ -116,7 +118,7 @@ class Translating:
         size = asked.batch or self.translator.config.search.batch_sentences
         self.portion = CHUNK_BATCHES * size
         """Lines that are sorted by length together."""
-        self._find = finder(terms or self.translator, self.translator, self.options, size, asked.mbr)
+        self._find = finder(terms or self.translator, self.options, size, order)
         surely = Surely(asked.min_confidence, asked.unsure, self._counts)
         self._write = Writer(asked.format, asked.by, asked.marked, surely)
         self._links = Links(asked.unit, asked.by, self._counts)
