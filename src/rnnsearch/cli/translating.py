@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 CHUNK_BATCHES = 16
 """Batches of lines read and sorted by length together."""
-
-
 OUTPUT, ALIGNMENTS = "output", "alignments"
 """What comes of lines, by name."""
 EMPTY = "empty"
