@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from rnnsearch.config import ModelConfig, ObjectiveConfig
-from rnnsearch.config.model import GlorotOptions
+from rnnsearch.config.init import GlorotOptions
 from rnnsearch.models.composition import COMPOSITIONS
 from rnnsearch.models.initialise import Init, generator, initialise
 from rnnsearch.models.translation_model import CharacterCounts

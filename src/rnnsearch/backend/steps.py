@@ -391,8 +391,7 @@ def readout(step: Step, decoder: Decoder, word: int, read: Read) -> tuple[Value,
 
 def deep_part(decoder: Decoder) -> Readout | None:
     """The readout that reads the word too, of a decoder that has one."""
-    found = getattr(decoder, "output", None) if isinstance(decoder, ConditionalGRU | BiDeep) else None
-    found = found or getattr(decoder, "deep_output", None)
+    found = decoder.readout_layer
     return found if isinstance(found, Readout) else None
 
 
