@@ -2,11 +2,13 @@
 the same, and what is to stay as it is does."""
 
 import itertools
+import re
 
 import pytest
 import torch
 
 from rnnsearch.config import ModelConfig
+from rnnsearch.errors import ModelError
 from rnnsearch.models.decoders.table import DECODERS
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.fusion import FUSIONS
@@ -14,6 +16,7 @@ from rnnsearch.objectives.likelihood import likelihood
 from rnnsearch.search.decode import forced_all
 from rnnsearch.search.model_scorer import ModelScorer, fastest
 from rnnsearch.systems.build import build
+from rnnsearch.systems.folder import load_system, save_system
 from rnnsearch.training.optimisers import make_optimiser
 from rnnsearch.weights import fill, weights
 from tests.laws.conftest import PAIRS, SYMBOLS, lively, same_by_columns_and_alone
@@ -98,6 +101,27 @@ def test_deep_fusion_trains_output_and_gate_alone(tie, batch):
     expected = {f"decoder.deep_output.{name}" for name in readout} | {"language_model.vector", "language_model.bias"}
     assert learned == expected | {"output.bias"} | ({"output.weight"} if tie == "none" else set())
     assert {n for n, p in system.model.named_parameters() if p.requires_grad} == learned
+
+
+@pytest.mark.parametrize("fusion", FUSIONS)
+def test_a_folder_holds_all_of_it(fusion, tmp_path):
+    system = untrained({**BAHDANAU, "language_model": {"type": fusion, "folder": "x", "model": LANGUAGE_MODEL}})
+    save_system(tmp_path, system)
+    again = load_system(tmp_path)
+    assert weights(again.model).keys() == weights(system.model).keys()
+    assert all(torch.equal(tensor, weights(again.model)[name]) for name, tensor in weights(system.model).items())
+    assert again.config.model == system.config.model
+    assert _forced(again.model) == _forced(system.model.eval())
+
+
+def test_a_folder_without_its_options_is_refused(tmp_path):
+    save_system(
+        tmp_path, untrained({**BAHDANAU, "language_model": {"type": "deep", "folder": "x", "model": LANGUAGE_MODEL}})
+    )
+    text = (tmp_path / "config.toml").read_text()
+    (tmp_path / "config.toml").write_text(re.sub(r"(?s)\[model\.language_model\.model\].*?(?=\[objective)", "", text))
+    with pytest.raises(ModelError, match=r"model\.language_model\.model: must be given in a model folder"):
+        load_system(tmp_path)
 
 
 def test_cold_fusion_trains_all_but_the_language_model(batch):

@@ -44,7 +44,7 @@ class ColdFusionOptions(FusionConfig):
 
     type: Literal["cold"] = "cold"
     size: Size = 256
-    """Units of that layer."""
+    """Units of the layer over the language model's scores."""
 
 
 FUSIONS: dict[str, type[FusionConfig]] = by_name(DeepFusionOptions, ColdFusionOptions)
