@@ -14,6 +14,7 @@ from rnnsearch.cli import (
     monolingual,
     plot,
     presets,
+    reranker,
     serve,
     train,
     translate,
@@ -49,6 +50,7 @@ app.command("dictionary")(lexicons.dictionary)
 app.command("calibrate")(lexicons.calibrate)
 app.command("ensemble")(ensemble.ensemble)
 app.command("tune")(tune.tune)
+app.command("reranker")(reranker.reranker)
 app.command("serve")(serve.serve)
 
 
