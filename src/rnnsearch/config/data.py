@@ -26,6 +26,8 @@ class CleaningConfig(Table):
     """Leave out a pair that occurred before (spacing aside)."""
     drop_identical: bool = True
     """Leave out a pair of at least two words whose two sides are the same."""
+    language_id: bool | None = None
+    """Leave out a pair with a side that is [clearly in another language](data.md#other-languages)."""
 
 
 class DataConfig(Table):

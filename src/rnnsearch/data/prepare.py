@@ -70,6 +70,7 @@ from rnnsearch.errors import ConfigError, DataError, did_you_mean
 from rnnsearch.files import atomic_folder
 from rnnsearch.text.alignments import format_pharaoh, parse_pharaoh
 from rnnsearch.text.annotation import annotated_symbols
+from rnnsearch.text.language_id import require_identified
 from rnnsearch.text.subwords import LARGEST, bpe_from_counts, characters_from_counts, fitting_size, without_rare
 from rnnsearch.text.tokenizer import Tokenizer, tokenizer_file
 from rnnsearch.text.unigram import require_learner, unigram_from_counts
@@ -109,6 +110,8 @@ def prepare(
         raise ConfigError(['text.joint: has no effect with text.type = "words"; remove it'])
     if "unigram" in config.text.types:
         require_learner()
+    if config.data.cleaning.language_id:
+        require_identified(config.data.sides)
     if config.data.alignments is not None and len(config.data.sides) != 2:
         raise ConfigError([f"data.alignments: must be of two sides; got {len(config.data.sides)}"])
     if folder.exists() and not (folder / FACTS).exists() and any(folder.iterdir()):
