@@ -45,6 +45,7 @@ from rnnsearch.text.spans import AlignedBy, Unit
 if TYPE_CHECKING:
     from rnnsearch.text.alignments import Link
     from rnnsearch.text.marks import MarkedText, Protected
+    from rnnsearch.text.tokenizer import Tokenizer
     from rnnsearch.translate import Translator
     from rnnsearch.translation import Translation
 
@@ -233,23 +234,25 @@ def align(
 
 def portions(path: Path | None, size: int, most: int, translator: Translator) -> Iterator[list[str]]:
     """As `input_portions`, but empty ones in the place of lines of more than `most` symbols, which is said."""
-    from rnnsearch.data.corpus import LONGEST
-
-    def fits(line: str) -> bool:
-        # A character is four symbols at the most, and a symbol that a vocabulary holds seldom fifty characters.
-        if len(line) > 50 * most or len(line.encode()) > LONGEST:
-            return False
-        return 4 * len(line) <= most or len(translator.source.ids([line])[0]) <= most
-
     done = 0
     for lines in input_portions(path, size):
-        kept = [line if fits(line) else "" for line in lines]
+        kept = [line if fits(line, most, translator.source) else "" for line in lines]
         for number, (line, given) in enumerate(zip(kept, lines, strict=True), done + 1):
             if given and not line:
                 where = path or "<standard input>"
                 say(f"{where}:{number}: must have at most {most:,} symbols (--max-source); its line of output is empty")
         done += len(lines)
         yield kept
+
+
+def fits(line: str, most: int, tokenizer: Tokenizer) -> bool:
+    """Whether a line has no more than `most` symbols."""
+    from rnnsearch.data.corpus import LONGEST
+
+    # A character is four symbols at the most, and a symbol that a vocabulary holds seldom fifty characters.
+    if len(line) > 50 * most or len(line.encode()) > LONGEST:
+        return False
+    return 4 * len(line) <= most or len(tokenizer.ids([line])[0]) <= most
 
 
 def _tell_replaced(replaced: Counter[str]) -> None:
