@@ -54,6 +54,23 @@ def data_tables(args: argparse.Namespace) -> dict[str, Any]:
     return {"source": args.source, "target": args.target, "train": args.train, **held_out}
 
 
+def first_pairs(args: argparse.Namespace, count: int) -> tuple[dict[str, Any], Path]:
+    """`[data]` of the first `count` pairs of the files' training text, and the file of the other pairs' target side.
+
+    All of it is written into the script's output.
+    """
+    data = data_tables(args)
+    args.output.mkdir(parents=True, exist_ok=True)
+    columns = list(zip(*(spec.split("|") for spec in data["train"]), strict=True))
+    names = [args.output / f"train.{language}" for language in (args.source, args.target)]
+    for files, name in zip(columns, names, strict=True):
+        rows = [row for file in files for row in lines(Path(file.strip()))]
+        write_text(name, "".join(f"{row}\n" for row in rows[:count]))
+    rest = args.output / f"rest.{args.target}"
+    write_text(rest, "".join(f"{row}\n" for row in rows[count:]))
+    return data | {"train": ["|".join(map(str, names))]}, rest
+
+
 def listed(name: str) -> dict[str, Any]:
     """`[data]` of a listed corpus."""
     corpus = CORPORA[name]

@@ -13,23 +13,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
-from itertools import chain, islice
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
-from common import add_data, add_run, data_tables, kept, lines, prepared_once, resolved, sides, trained, write_json
+from common import add_data, add_run, data_tables, first_pairs, prepared_once, resolved
+from compared import compared
 
 from rnnsearch.config import RunConfig
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import did_you_mean
-from rnnsearch.files import write_text
-from rnnsearch.metrics.significance import paired_bootstrap
-from rnnsearch.systems.card import training_facts
-from rnnsearch.text.columns import as_markdown
-from rnnsearch.translate import load
 
 GRU = {"cell": "gru", "size": 512}
 STACKED = {"type": "stacked", "size": 256, "layers": 2, "direction": "both"}
@@ -59,22 +51,6 @@ SYSTEMS: dict[str, dict[str, Any]] = {
 """What each has in the place of the preset `small`'s."""
 
 
-@dataclass(frozen=True)
-class Result:
-    """What one system scores on the test set, and what that took."""
-
-    name: str
-    parameters: int
-    epochs: float
-    hours: float
-    device: str
-    best: float
-    """The epoch of the lowest dev NLL: where it is the last one, training had not come to its end."""
-    dev_nll: float
-    """The lowest, in nats a sentence."""
-    translations: tuple[str, ...]
-
-
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -93,75 +69,24 @@ def arguments() -> argparse.Namespace:
     return args
 
 
-def first_pairs(args: argparse.Namespace) -> dict[str, Any]:
-    """`[data]`, of the first pairs alone where only some are wanted."""
-    data = data_tables(args)
-    if args.pairs is None:
-        return data
-    args.output.mkdir(parents=True, exist_ok=True)
-    columns = list(zip(*(spec.split("|") for spec in data["train"]), strict=True))
-    names = [args.output / f"train.{language}" for language in (args.source, args.target)]
-    for files, name in zip(columns, names, strict=True):
-        rows = chain.from_iterable(lines(Path(file.strip())) for file in files)
-        write_text(name, "".join(f"{row}\n" for row in islice(rows, args.pairs)))
-    return data | {"train": ["|".join(map(str, names))]}
-
-
 def system_config(args: argparse.Namespace, name: str, data: dict[str, Any]) -> RunConfig:
     """One system's resolved config."""
     return resolved(name, {"preset": "small", "data": data, **SYSTEMS[name]}, args.set)
 
 
-def prepared_for(config: RunConfig, output: Path) -> Prepared:
-    """The corpus, once for all systems that cut text alike."""
-    return prepared_once(config, output / "-".join(map(str, config.text.model_dump().values())))
-
-
-def scored(config: RunConfig, output: Path, name: str) -> Result:
-    """Train (or go on with) one system, and translate the test set."""
-    prepared, folder = prepared_for(config, output), output / name.replace(" ", "-")
-    trained(config, prepared, folder, name)
-    facts = training_facts(folder)
-    best = min(facts["history"], key=lambda row: row["dev_nll"])
-    sources, _ = sides(prepared.test)
-    return Result(
-        name=name,
-        parameters=facts["parameters"],
-        epochs=facts["epochs"],
-        hours=facts["hours"],
-        device=facts["device"],
-        best=best["epoch"],
-        dev_nll=best["dev_nll"],
-        translations=tuple(t.text for t in load(folder).translate(sources)),
-    )
-
-
-def table(results: Sequence[Result], references: Sequence[str], language: str) -> list[list[str]]:
-    """One row a system, with its difference from the first."""
-    rows = [["System", "Parameters", "Epochs (best)", "Hours", "Dev NLL", "BLEU", "chrF", "Difference in BLEU", "p"]]
-    for r in results:
-        found = paired_bootstrap(r.translations, results[0].translations, references, language=language)
-        bleu, chrf = found["BLEU"], found["chrF2"]
-        scores = [f"{score.system:.1f} ± {score.system_interval:.1f}" for score in (bleu, chrf)]
-        difference = ["", ""] if r is results[0] else [f"{bleu.system - bleu.baseline:+.1f}", f"{bleu.p_value:.3f}"]
-        counts = [f"{r.parameters:,}", f"{r.epochs:.0f} ({r.best:.0f})", f"{r.hours:.2f}", f"{r.dev_nll:.1f}"]
-        rows.append([r.name, *counts, *scores, *difference])
-    return rows
-
-
 def main() -> None:
-    """Train, score and write; the table is written anew after each system."""
+    """Train, score and write."""
     args = arguments()
-    data, results, text = first_pairs(args), list[Result](), ""
-    for name in args.systems:
-        config = system_config(args, name, data)
-        make = partial(scored, config, args.output, name)
-        results.append(Result(**kept(args.output / f"{name}.json", lambda make=make: asdict(make()))))
-        _, references = sides(prepared_for(config, args.output).test)
-        text = as_markdown(table(results, references, config.data.target))
-        write_text(args.output / "table.md", text)
-        write_json(args.output / "systems.json", [asdict(r) | {"translations": len(r.translations)} for r in results])
-    sys.stdout.write(f"{text}\n")
+    data = data_tables(args) if args.pairs is None else first_pairs(args, args.pairs)[0]
+
+    def systems() -> Iterator[tuple[str, RunConfig, Prepared]]:
+        for name in args.systems:
+            config = system_config(args, name, data)
+            # The corpus, once for all systems that cut text alike.
+            folder = args.output / "-".join(map(str, config.text.model_dump().values()))
+            yield name, config, prepared_once(config, folder)
+
+    sys.stdout.write(f"{compared(systems(), args.output, 'systems')}\n")
 
 
 if __name__ == "__main__":

@@ -10,14 +10,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
+from secrets import token_hex
 from stat import S_IMODE
 from tempfile import gettempdir
 from typing import TextIO
 
 from rnnsearch.errors import RnnsearchError
 
-_NUMBERS = count()
-"""Of this process's temporary files."""
+_NUMBERS, _TOKEN = count(), token_hex(4)
+"""Of this process's temporary files, and what tells them from those of another machine's."""
 
 
 def default_cache() -> Path:
@@ -49,7 +50,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
         target = path if through else path.resolve()
         target.parent.mkdir(parents=True, exist_ok=True)
         folder = Path(gettempdir()) if through else target.parent
-        temporary = folder / f".{os.getpid()}-{next(_NUMBERS)}.tmp"
+        temporary = folder / f".{_TOKEN}-{os.getpid()}-{next(_NUMBERS)}.tmp"
         temporary.touch()
         mode = S_IMODE((target if target.is_file() else temporary).stat().st_mode)
         temporary.unlink()

@@ -20,6 +20,7 @@ from rnnsearch.device import choose_device
 from rnnsearch.errors import ConfigError, ModelError, RnnsearchError, must_be_one_of
 from rnnsearch.metrics.calibration import Calibration
 from rnnsearch.metrics.consensus import Utility, expected_utility
+from rnnsearch.search.banned import BannedText
 from rnnsearch.search.candidates import KEPT, Candidates
 from rnnsearch.search.candidates import read as read_candidates
 from rnnsearch.search.constraints import SearchOptions, beginning_with
@@ -38,6 +39,7 @@ from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.fusion import FusedSystem
 from rnnsearch.systems.system import System
 from rnnsearch.text.alignments import Link, attention_of_symbols
+from rnnsearch.text.banned import BannedPhrases
 from rnnsearch.text.glossary import Glossary
 from rnnsearch.text.inline_terms import inlined
 from rnnsearch.text.marks import PROTECTED, MarkedText, Protected
@@ -134,17 +136,23 @@ class Translator:
         ban_unknown: bool = False,
         no_repeat_ngram: int | None = None,
         variant: Variant | None = None,
+        banned: Collection[str] = (),
     ) -> SearchOptions:
-        """Search options: the model's own defaults where nothing is given; a beam of one where samples are drawn.
+        """Search options: the model's own defaults where nothing is given; a beam of one where samples are drawn, of as
+        many as there are noisy chains.
 
-        A default beam grows to `n_best`. Errors: RnnsearchError for a given one that is narrower.
+        A default beam grows to `n_best`. `banned`: words and phrases that no translation holds, letter for letter (see
+        `text.banned`). Errors: RnnsearchError for a given beam that is narrower than `n_best`, and for banned phrases
+        that are empty, or where other text takes the place of unknown words.
         """
         search: SearchConfig = self.config.search
         each = 1 if self.system.annotation is None else self.system.annotation.symbols_a_word
         if beam is not None and 1 <= beam < n_best:
             raise RnnsearchError(f"beam must be at least n_best ({n_best}); got {beam}")
+        if beam is None:
+            beam = max(search.beam, n_best) if variant is None else variant.beam(search.beam, n_best)
         return SearchOptions(
-            beam=max(1 if isinstance(variant, Sampling) else search.beam, n_best) if beam is None else beam,
+            beam=beam,
             length_penalty=search.length_penalty if length_penalty is None else length_penalty,
             length_norm=search.length_norm,
             coverage_penalty=search.coverage_penalty,
@@ -152,9 +160,16 @@ class Translator:
             max_extra=each * (search.max_extra if max_length is None else max_length),
             n_best=n_best,
             banned=self.target.unknown if ban_unknown else frozenset(),
+            banned_phrases=self._banned(banned, ban_unknown) if banned else None,
             no_repeat_ngram=search.no_repeat_ngram if no_repeat_ngram is None else no_repeat_ngram,
             variant=variant,
         )
+
+    def _banned(self, phrases: Collection[str], ban_unknown: bool) -> BannedText:
+        replaces = self.unknown is not None or self.system.can("spell")
+        if replaces and not ban_unknown:
+            raise RnnsearchError("banned phrases need <unk> banned, too, where other text takes its place; it is not")
+        return BannedText(BannedPhrases(phrases), self.target.spellings())
 
     @overload
     def translate(self, text: str, options: SearchOptions | None = None) -> Translation: ...
@@ -211,6 +226,9 @@ class Translator:
             if any(terms):
                 options = replace(options, phrases=self._phrases(terms, options))
         begins = self._read_prefixes(sources, prefixes)
+        if options.banned_phrases is not None:
+            for prefix in filter(options.banned_phrases.banned.begun, prefixes or ()):
+                raise RnnsearchError(f'a prefix must not hold a banned phrase; got "{prefix}"')
         if begins is not None:
             options = beginning_with(options, begins, self.target)
         size = batch_sentences or self.config.search.batch_sentences
@@ -318,13 +336,15 @@ class Translator:
 
     def _phrases(self, terms: Sequence[Sequence[str]], options: SearchOptions) -> tuple[tuple[Phrase, ...], ...]:
         if options.variant is not None:
-            raise RnnsearchError("terms need a plain beam search; got samples or diverse groups")
+            raise RnnsearchError(f"terms need a plain beam search; got {options.variant.what}")
         if options.beam == 1:
             raise RnnsearchError("terms need a beam of 2 or more; got 1")
         ids = {term: tuple(self.target.ids([term])[0]) for term in set(chain.from_iterable(terms))}
         for term, phrase in ids.items():
             if not self.writes(term):
                 raise RnnsearchError(f'the model has no symbol for a word of the term "{term}"; got {phrase}')
+            if options.banned_phrases is not None and options.banned_phrases.banned.held(term):
+                raise RnnsearchError(f'a term must not hold a banned phrase; got "{term}"')
         return tuple(tuple(ids[term] for term in own) for own in terms)
 
     def writes(self, term: str) -> bool:

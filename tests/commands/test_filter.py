@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from rnnsearch.cli import filtering
+from rnnsearch.cli import translating
 from rnnsearch.evaluate.filtering import PairScores, adequacy, kept
 from tests.untrained import BAHDANAU, RNNENCDEC, write_model
 
@@ -77,7 +77,7 @@ def test_what_is_kept(cli, models, text, tmp_path):
 
 
 def test_scoring_goes_on(cli, models, text, tmp_path, monkeypatch):
-    monkeypatch.setattr(filtering, "CHUNK_BATCHES", 1)
+    monkeypatch.setattr(translating, "CHUNK_BATCHES", 1)
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     asked = ["filter", *text, "--forward", models[0], "--reverse", models[1], "--scores"]
     assert cli(*asked, whole).code == 0

@@ -37,6 +37,57 @@ def test_samples_are_many_and_the_seeds(cli, model):
     assert cold.lines == cli("translate", model, "--beam", "1", stdin=GIVEN).lines
 
 
+def test_stochastic_beams_are_samples_no_two_the_same(cli, model):
+    asked = ["translate", model, "--stochastic", "--n-best", "12", "--format", "nbest", "--temperature", "2"]
+    result = cli(*asked, stdin=GIVEN)
+    assert (result.code, result.err) == (0, "")
+    found = texts(result)
+    assert {number: len(set(each)) for number, each in found.items()} == {0: 12, 1: 1, 2: 12}
+    assert cli(*asked, stdin=GIVEN) == result
+    assert texts(cli(*asked, stdin=f"{BIRD}\n{CAT}\n"))[0] == found[2], "wherever a sentence stands"
+    assert texts(cli(*asked, "--seed", "2", stdin=GIVEN)) != found
+    cold = cli("translate", model, "--stochastic", "--beam", "1", "--temperature", "0.001", stdin=GIVEN)
+    assert cold.lines == cli("translate", model, "--beam", "1", stdin=GIVEN).lines
+
+
+def test_noisy_chains_are_never_worse_than_one(cli, model):
+    asked = ["translate", model, "--length-penalty", "0", "--format", "json"]
+    plain = cli(*asked, "--beam", "1", stdin=GIVEN)
+    for sigma in ("0", "0.5", "4"):
+        noisy = cli(*asked, "--noisy", "6", "--sigma", sigma, stdin=GIVEN)
+        assert (noisy.code, noisy.err) == (0, "")
+        for one, other in zip(noisy.rows, plain.rows, strict=True):
+            assert one["log_prob"] >= other["log_prob"] - 0.02
+            assert sigma != "0" or one["text"] == other["text"]
+    assert cli(*asked, "--noisy", "6", "--sigma", "4", stdin=GIVEN) == noisy
+    refused = cli("translate", model, "--noisy", "3", "--beam", "4", stdin=GIVEN)
+    assert refused == (1, "", "rnnsearch: a beam must be shared evenly by the 3 chains; got 4\n")
+
+
+def test_what_is_banned_stands_in_no_translation(cli, model, tmp_path):
+    ban, asked = tmp_path / "ban.txt", ["translate", model, "--format", "nbest"]
+    plain = texts(cli(*asked, "--beam", "6", "--n-best", "6", stdin=GIVEN))
+    words = plain[0][0].split()
+    ban.write_text(f"{words[0]}\n\n{words[1]} {words[2]}\n", encoding="utf-8")
+    for more in ([], ["--sample", "--temperature", "2"], ["--stochastic"], ["--groups", "3"], ["--noisy", "3"]):
+        found = cli(*asked, "--beam", "6", "--n-best", "6", "--ban", ban, *more, stdin=GIVEN)
+        assert (found.code, found.err) == (0, "")
+        each = [line for own in texts(found).values() for line in own]
+        assert any(each)
+        assert not any(words[0] in line.replace(".", " ").split() for line in each)
+        assert not any(f" {words[1]} {words[2]} " in f" {line} " for line in each)
+    assert words[0] not in cli("translate", model, "--beam", "1", "--ban", ban, stdin=GIVEN).lines[0].split()
+    ban.write_text("\n \n", encoding="utf-8")
+    assert cli(*asked, "--ban", ban) == (1, "", f"rnnsearch: {ban}: must hold phrases, one a line; got none\n")
+    ban.write_text(words[0], encoding="utf-8")
+    terms = tmp_path / "terms.tsv"
+    terms.write_text(f"cat\t{words[0]}\n", encoding="utf-8")
+    refused = cli("translate", model, "--ban", ban, "--glossary", terms, "--beam", "6", stdin=GIVEN)
+    assert refused == (1, "", f'rnnsearch: a term must not hold a banned phrase; got "{words[0]}"\n')
+    refused = cli("translate", model, "--noisy", "2", "--glossary", terms, stdin=GIVEN)
+    assert refused == (1, "", "rnnsearch: terms need a plain beam search; got noisy chains\n")
+
+
 def test_groups_differ_more_than_a_beam(cli, model):
     shared = ["translate", model, "--beam", "4", "--n-best", "4", "--format", "nbest"]
     plain, groups = (texts(cli(*shared, *more, stdin=GIVEN)) for more in ([], ["--groups", "4", "--diversity", "50"]))

@@ -284,13 +284,14 @@ def _new(chosen: Combination, item: tuple[str, str | None], wanted: Container[ob
 
 
 COVER = Cover()
-WHOLE = COVER.choose(TOGETHER) | COVER.plainest(DECODERS)
+PLAIN = COVER.plainest(DECODERS)
+WHOLE = COVER.choose(TOGETHER) | PLAIN
 SYSTEM = COVER.choose(FEWER) | COVER.plainest()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """`whole`: the covering set; `system`: the smaller one."""
-    for argument, chosen in {"whole": WHOLE, "system": SYSTEM}.items():
+    """`whole`: the covering set; `system`: the smaller one; `plain`: every decoder as plain as it can be."""
+    for argument, chosen in {"whole": WHOLE, "system": SYSTEM, "plain": PLAIN}.items():
         if argument in metafunc.fixturenames:
             metafunc.parametrize(argument, chosen.values(), ids=chosen.keys())
 

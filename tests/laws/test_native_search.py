@@ -9,7 +9,8 @@ import torch
 from rnnsearch.backend.decoding import NativeRNNsearch
 from rnnsearch.backend.native_search import NativeDecoder
 from rnnsearch.backend.packed_model import packed
-from rnnsearch.backend.steps import STEPS, lacks, lexical_lacks
+from rnnsearch.backend.readout_steps import lexical_lacks
+from rnnsearch.backend.steps import STEPS, lacks
 from rnnsearch.config import ModelConfig
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.kernels.native import library, rows

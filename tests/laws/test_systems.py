@@ -22,7 +22,7 @@ from rnnsearch.objectives.loss import Loss, Objective
 from rnnsearch.processes import Processes
 from rnnsearch.systems import table
 from rnnsearch.systems.folder import load_system
-from rnnsearch.systems.system import Ability, System
+from rnnsearch.systems.system import Ability, Trainable
 from rnnsearch.systems.validation import HeldOut, Validation
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.vocabulary import BOS
@@ -65,7 +65,7 @@ class NextSymbol(Objective[LanguageModel]):
 
 
 @dataclass(frozen=True)
-class LanguageSystem(System[LanguageModel]):
+class LanguageSystem(Trainable[LanguageModel]):
     """A language model."""
 
     kind = "language"

@@ -170,3 +170,19 @@ def test_rare_words_side_by_side(script, tmp_path):
     names = [f"{name.replace(' ', '-')}.json" for name in rows]
     copied, spelled = (json.loads((out / names[place]).read_text())["translations"] for place in (1, 3))
     assert not any("<unk>" in line for line in [*copied, *spelled])
+
+
+def test_text_of_the_target_language_alone(script, tmp_path):
+    sizes = [*TINY, "model.decoder.maxout=6", "model.attention.size=5", "training.average=0", "text.vocabulary=300"]
+    name = "back-translated, sampled, tagged"
+    some = ["--pairs", "50", "--sentences", "20", "--rows", name, "--set", *sizes]
+    script("monolingual", *OWN, *some)
+    out = tmp_path / "out"
+    found = json.loads((out / "monolingual.json").read_text(encoding="utf-8"))
+    assert [(row["name"], row["translations"]) for row in found] == [("pairs alone", 12), (name, 12)]
+    train, rest, made = (
+        (tmp_path / file).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        for file in ("own/train.de", "out/rest.de", "out/back-translated,-sampled,-tagged.en")
+    )
+    assert rest == train[50:70]
+    assert len(made) == 20 and all(line == "" or line.startswith("<bt> ") for line in made)

@@ -45,7 +45,7 @@ class State(NamedTuple):
 
 def states(step: Step, first: CellState) -> State:
     """Room for a state that is handed from position to position."""
-    return State(*(step.state(part.float()) for part in first))
+    return State(*(step.state(part.float(), hidden=part is first.h) for part in first))
 
 
 def between(step: Step, cell: Cell) -> State:

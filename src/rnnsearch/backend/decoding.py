@@ -148,6 +148,8 @@ class NativeRNNsearch:
         self._output_layer = model.output
         assert decoder.initial is not None
         D, R = cell.size, deep.word.weight.shape[0]
+        self.hidden = [slice(0, D)]
+        """Where in a state s_i is, which is all of it but what rounds it up."""
         H = encoder.forward_cell.size
         self._encoder = [self._direction(c) for c in (encoder.forward_cell, encoder.backward_cell)]
         directions = (_GRU * 2)(*(_GRU(*(part.matrix for part in parts)) for parts in self._encoder))

@@ -8,12 +8,14 @@ import ctypes
 from ctypes import Structure, byref, c_float, c_int64, c_void_p
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from rnnsearch.backend.decoding import TABLE_BYTES, Greedy, GreedySearch
 from rnnsearch.backend.packed_model import PackedLinear, PackedOutput, packed
-from rnnsearch.backend.steps import STEPS, Read, deep_part, lacks, lexical, lexical_lacks, readout
+from rnnsearch.backend.readout_steps import deep_part, lexical, lexical_lacks, readout
+from rnnsearch.backend.steps import STEPS, Read, lacks
 from rnnsearch.data.sides import Side
 from rnnsearch.kernels.native.packed import Kind, Packed, at, decoding, threads
 from rnnsearch.kernels.recurrence import CFeatures, laid_out, prepared_of
@@ -143,6 +145,10 @@ class NativeDecoder:
         c.table = None if self._table is None else self._table.data_ptr()
         c.features, self._features = CFeatures.of(step)
         self._c, self._step = c, step
+        # Counted from the end, for how much features remember before the states hangs on the source's length.
+        ends = (np.cumsum([0, *places[1::2]]) - c.state_size).tolist()
+        self.hidden = [slice(ends[n], ends[n + 1]) for n in step.hidden]
+        """Where in a state the hidden vectors of cells are."""
 
     def _matrix(self, weight: Tensor, begin: int, size: int) -> int:
         """The address of some rows of a weight, laid out."""

@@ -15,6 +15,7 @@ from rnnsearch.cli import (
     monolingual,
     plot,
     presets,
+    reranker,
     serve,
     train,
     translate,
@@ -51,6 +52,7 @@ app.command("dictionary")(lexicons.dictionary)
 app.command("calibrate")(lexicons.calibrate)
 app.command("ensemble")(ensemble.ensemble)
 app.command("tune")(tune.tune)
+app.command("reranker")(reranker.reranker)
 app.command("serve")(serve.serve)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
@@ -12,12 +12,14 @@ import typer
 
 from rnnsearch.cli.io import console, require_distinct, same_lines, say, use_threads
 from rnnsearch.cli.options import Device, SourceFile, TargetFile, Threads
-from rnnsearch.cli.translate import CHUNK_BATCHES, Precision, fits
+from rnnsearch.cli.translate import Precision
 
 if TYPE_CHECKING:
     from rnnsearch.evaluate.filtering import Numbers, PairScores
 
 Files = tuple[Path, Path]
+SCORES = "scores"
+"""What comes of pairs, by name."""
 
 
 def filter_pairs(
@@ -63,46 +65,55 @@ def filter_pairs(
         from rnnsearch.translate import load
 
         loaded = {name: load(model, device, precision=precision) for name, model in models.items()}
-        _score((source, target), lines[0], scores, models, PairScores(**loaded), max_symbols)
+        _score((source, target), scores, models, PairScores(**loaded), max_symbols)
     if kept_files is not None:
         _keep((source, target), lines[0], scores, kept_files, share, threshold)
 
 
-def _pairs(texts: Files, skip: int = 0) -> Iterator[tuple[str, str]]:
-    """The lines of two files side by side, but the first ones; what is too long is cut."""
+def _pairs(texts: Files) -> Iterator[tuple[str, str]]:
+    """The lines of two files side by side; what is too long is cut."""
     from rnnsearch.data.corpus import read_lines
 
-    return islice(zip(*(read_lines(path, cut=True) for path in texts), strict=True), skip, None)
+    return zip(*(read_lines(path, cut=True) for path in texts), strict=True)
 
 
-def _score(texts: Files, total: int, path: Path, models: dict[str, Path], scores: PairScores, most: int) -> None:
-    """Write the score of each pair, from where a run before has stopped."""
+def _score(texts: Files, path: Path, models: dict[str, Path], scores: PairScores, most: int) -> None:
+    """Write the score of each pair, in shards, which a killed run goes on with."""
     from rich.progress import Progress
 
-    from rnnsearch.cli.resumed import digest, resumed
-    from rnnsearch.systems.folder import WEIGHTS
+    from rnnsearch import bulk
+    from rnnsearch.cli.translating import CHUNK_BATCHES, fits
 
     model = scores.model
     sides = (model.source, model.target) if scores.forward is not None else (model.target, model.source)
-    size = CHUNK_BATCHES * model.config.search.batch_sentences
+
+    def score(pairs: Sequence[str], _: int) -> bulk.Done:
+        columns = zip(*(pair.split("\n") for pair in pairs), strict=True)
+        fitting = [
+            [line if fits(line, most, tokenizer) else "" for line in column]
+            for column, tokenizer in zip(columns, sides, strict=True)
+        ]
+        return bulk.Done({SCORES: "".join(f"{score:.6g}\n" for score in scores(*fitting))}, [], {})
+
     about = {
-        **dict(zip(("source", "target"), map(digest, texts), strict=True)),
-        **{name: digest(folder / WEIGHTS) for name, folder in models.items()},
+        **dict(zip(("source", "target"), map(bulk.digest, texts), strict=True)),
+        **{name: bulk.digest(folder) for name, folder in models.items()},
         "precision": model.config.search.precision,
-        "max_symbols": most,
+        "device": model.device.type,
+        "max symbols": most,
     }
-    with resumed(path, about) as growing, Progress(console=console()) as bar:
-        if growing.done:
-            say(f"{path}: goes on after {growing.done:,} of {total:,} pairs")
-        task = bar.add_task("scoring", total=total, completed=growing.done)
-        pairs = _pairs(texts, growing.done)
-        while portion := list(islice(pairs, size)):
-            fitting = [
-                [line if fits(line, most, tokenizer) else "" for line in column]
-                for column, tokenizer in zip(zip(*portion, strict=True), sides, strict=True)
-            ]
-            growing.add([f"{score:.6g}" for score in scores(*fitting)])
-            bar.update(task, completed=growing.done)
+    joined, size = map("\n".join, _pairs(texts)), CHUNK_BATCHES * model.config.search.batch_sentences
+    portions = iter(lambda: list(islice(joined, size)), [])
+    with Progress(console=console()) as bar:
+        task = bar.add_task("scoring", total=None)
+
+        def show(done: int, total: int) -> None:
+            if bar.tasks[0].total is None and done:
+                say(f"{path}: goes on after {done:,} of {total:,} pairs")
+            bar.update(task, completed=done, total=total)
+
+        store = bulk.store_at(f"{path}.partial")
+        bulk.run(portions, about, lambda: score, {SCORES: path}, store, bulk.local, progress=show)
 
 
 def _keep(

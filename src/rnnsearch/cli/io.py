@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import select
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BufferedIOBase
 from pathlib import Path
@@ -70,18 +70,10 @@ def input_portions(path: Path | None, size: int) -> Iterator[list[str]]:
     answer gets it. Lines of more than `corpus.LONGEST` bytes are cut, to more than that.
     Errors: DataError for a missing file or a line that is not UTF-8.
     """
-    from rnnsearch.data.corpus import CUT, HELD, read_lines
+    from rnnsearch.data.corpus import CUT, read_lines
 
     if path is not None:
-        portion, held = list[str](), 0
-        for text in read_lines(path, cut=True):
-            portion.append(text)
-            held += len(text)
-            if len(portion) == size or held > HELD:
-                yield portion
-                portion, held = [], 0
-        if portion:
-            yield portion
+        yield from in_portions(read_lines(path, cut=True), size)
         return
     stream, block = cast(BufferedIOBase, sys.stdin.buffer), b"more"
     number, waiting, begun, held = 0, list[str](), list[bytes](), 0
@@ -105,6 +97,21 @@ def input_portions(path: Path | None, size: int) -> Iterator[list[str]]:
                 waiting = []
     if waiting:
         yield waiting
+
+
+def in_portions(lines: Iterable[str], size: int) -> Iterator[list[str]]:
+    """Up to `size` lines at a time, fewer where they are very long; cut the same wherever one begins anew."""
+    from rnnsearch.data.corpus import HELD
+
+    portion, held = list[str](), 0
+    for text in lines:
+        portion.append(text)
+        held += len(text)
+        if len(portion) == size or held > HELD:
+            yield portion
+            portion, held = [], 0
+    if portion:
+        yield portion
 
 
 def _ready(stream: BufferedIOBase) -> bool:

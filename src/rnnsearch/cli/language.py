@@ -86,7 +86,7 @@ def sample(
     from rnnsearch.text_model import load_text_model
 
     loaded = load_text_model(model, device)
-    options = loaded.options(most=most, variant=asked_variant(True, temperature, top_k, top_p, seed, None, None))
+    options = loaded.options(most=most, variant=asked_variant(True, temperature, top_k, top_p, seed))
     with output(output_file) as out:
         out.writelines(f"{text}\n" for text in loaded.sample(count, options))
 
@@ -108,7 +108,7 @@ def complete(
     threads: Threads = None,
 ) -> None:
     """Go on with the beginning of a text on each line, letter for letter; one line in is one line out."""
-    variant = asked_variant(sample, temperature, top_k, top_p, seed, None, None)
+    variant = asked_variant(sample, temperature, top_k, top_p, seed)
     use_threads(threads)
     from rnnsearch.text_model import load_text_model
     from rnnsearch.translation import one_line

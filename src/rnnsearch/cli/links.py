@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
+from rnnsearch.bulk import Counts
 from rnnsearch.cli.io import say
 from rnnsearch.text.spans import AlignedBy, Unit
 
@@ -13,40 +14,42 @@ if TYPE_CHECKING:
     from rnnsearch.text.alignments import Link
     from rnnsearch.translation import Translation
 
+INFORMATION, ATTENDED = "information of attention", "attended"
+"""Counts: what attention told of target words, summed over translations, and over how many."""
+
+
+def pharaoh(links: Collection[Link]) -> str:
+    """A line."""
+    from rnnsearch.text.alignments import format_pharaoh
+
+    return format_pharaoh(links) + "\n"
+
 
 class Links:
-    """Pharaoh lines of the links of translations by one model."""
+    """Pharaoh lines of the links of translations, and in `counts` what their attention told."""
 
-    def __init__(self, out: TextIO, unit: Unit, model: Path, by: AlignedBy | None) -> None:
-        self._out, self._unit, self._model = out, unit, model
-        self._attended = by == "attention"
-        self._information = 0.0
-        self._count = 0
+    def __init__(self, unit: Unit, by: AlignedBy | None, counts: Counts) -> None:
+        self._unit, self._attended, self._counts = unit, by == "attention", counts
 
-    def write(self, translation: Translation) -> None:
-        """One line."""
+    def line(self, translation: Translation) -> str:
+        """That of one."""
         attended = self._attended or translation.aligned is None
-        if self._unit == "words":
-            self.write_all([translation.attended if attended else translation.alignment])
-        else:
-            self.write_all([translation.attended_tokens if attended else translation.token_alignment])
         told = translation.attention_information if attended else None
         if told is not None:
-            self._information += told
-            self._count += 1
+            self._counts[INFORMATION] = self._counts.get(INFORMATION, 0.0) + told
+            self._counts[ATTENDED] = self._counts.get(ATTENDED, 0) + 1
+        if self._unit == "words":
+            return pharaoh(translation.attended if attended else translation.alignment)
+        return pharaoh(translation.attended_tokens if attended else translation.token_alignment)
 
-    def write_all(self, links: Iterable[Collection[Link]]) -> None:
-        """A line each."""
-        from rnnsearch.text.alignments import format_pharaoh
 
-        self._out.writelines(format_pharaoh(one) + "\n" for one in links)
+def doubt(model: Path, counts: Counts) -> None:
+    """Say so where the attention behind all of them told target words hardly apart."""
+    from rnnsearch.text.alignments import LEAST_INFORMATION
 
-    def doubt(self) -> None:
-        """Say so where the attention behind all of them told target words hardly apart."""
-        from rnnsearch.text.alignments import LEAST_INFORMATION
-
-        if self._count and self._information < LEAST_INFORMATION * self._count:
-            say(
-                f"{self._model}: its attention is nearly the same at every word ({self._information / self._count:.0%} "
-                "of what it could tell of them), so these links mean nothing; has it been trained long enough?"
-            )
+    information, count = counts.get(INFORMATION, 0.0), counts.get(ATTENDED, 0)
+    if count and information < LEAST_INFORMATION * count:
+        say(
+            f"{model}: its attention is nearly the same at every word ({information / count:.0%} "
+            "of what it could tell of them), so these links mean nothing; has it been trained long enough?"
+        )

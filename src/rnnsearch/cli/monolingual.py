@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
-from rnnsearch.cli.io import console, say, use_threads
+from rnnsearch.cli.bulk import Actors, EngineName, Rows, Store, check_engine, in_shards
+from rnnsearch.cli.io import say
 from rnnsearch.cli.options import Beam, Device, Model, Threads
 from rnnsearch.cli.searching import Sample, Seed, Temperature, TopK, TopP, asked_variant
-from rnnsearch.cli.translate import CHUNK_BATCHES, Precision, portions
+from rnnsearch.cli.translate import Precision
 
 
 def backtranslate(
@@ -29,6 +30,10 @@ def backtranslate(
     ] = 200,
     precision: Annotated[Precision | None, typer.Option(help="Of products on the CPU.  [default: the model's]")] = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Sentences a batch.  [default: the model's]")] = None,
+    engine: Annotated[EngineName, typer.Option(help="What translates: this process, or a cluster.")] = "local",
+    store: Store = None,
+    rows: Rows = None,
+    actors: Actors = None,
     device: Device = "cpu",
     threads: Threads = None,
 ) -> None:
@@ -38,42 +43,22 @@ def backtranslate(
     """
     if tag is not None and (not tag.strip() or len(tag.split()) != 1):
         raise typer.BadParameter(f'--tag must be one word; got "{tag}"')
-    variant = asked_variant(sample, temperature, top_k, top_p, seed, None, None)
-    use_threads(threads)
-    from rich.progress import Progress
+    check_engine(engine, text, output_file, store, rows, actors)
+    variant = asked_variant(sample, temperature, top_k, top_p, seed)
+    from rnnsearch.cli.translating import EMPTY, OUTPUT, Asked
 
-    from rnnsearch.cli.resumed import digest, resumed
-    from rnnsearch.data.corpus import read_lines
-    from rnnsearch.systems.folder import WEIGHTS
-    from rnnsearch.translate import load
-    from rnnsearch.translation import one_line
-
-    total = sum(1 for _ in read_lines(text, cut=True))
-    translator = load(model, device, precision=precision)
-    options = translator.options(beam, variant=variant)
-    size = batch or translator.config.search.batch_sentences
-    about = {
-        "text": digest(text),
-        "model": digest(model / WEIGHTS),
-        "search": str(options),
-        "precision": translator.config.search.precision,
-        "batch": size,
-        "tag": tag,
-        "max_source": max_source,
-    }
-    begin, empty = "" if tag is None else f"{tag} ", 0
-    with resumed(output_file, about) as growing, Progress(console=console()) as bar:
-        if growing.done:
-            say(f"{output_file}: goes on after {growing.done:,} of {total:,} lines")
-        task = bar.add_task("translating", total=total, completed=growing.done)
-        passed = 0
-        for lines in portions(text, CHUNK_BATCHES * size, max_source, translator):
-            passed += len(lines)
-            if passed <= growing.done:
-                continue
-            found = [one_line(best[0].text) for best in translator.n_best(lines, options, size)]
-            empty += found.count("")
-            growing.add([line and f"{begin}{line}" for line in found])
-            bar.update(task, completed=passed)
-    if empty:
-        say(f"{empty:,} lines have no translation; preparation leaves them out")
+    asked = Asked(
+        models=(model,),
+        source=str(text),
+        model_options=(None, None, None, precision),
+        beam=beam,
+        search_options=(None, None, False, None, variant),
+        tag=tag,
+        max_source=max_source,
+        batch=batch,
+        device=device,
+        threads=threads,
+    )
+    counts = in_shards(asked, text, {OUTPUT: output_file}, engine, store, rows, actors)
+    if empty := counts.get(EMPTY, 0):
+        say(f"{empty:,.0f} lines have no translation; preparation leaves them out")

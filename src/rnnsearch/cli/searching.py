@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
+from rnnsearch.bulk import Counts
 from rnnsearch.cli.io import say
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rnnsearch.cli.terms import GivenTerms
     from rnnsearch.metrics.consensus import Utility
     from rnnsearch.search.constraints import SearchOptions
     from rnnsearch.search.variants import Variant
     from rnnsearch.translate import Translator
     from rnnsearch.translation import Translation
+
+    Order = Callable[[Sequence[Sequence[Translation]]], list[list[Translation]]]
 
 Sample = Annotated[
     bool, typer.Option("--sample", help="Draw each symbol; --beam is then the number of samples.  [default beam: 1]")
@@ -31,6 +35,20 @@ TopP = Annotated[
     float | None, typer.Option(min=1e-9, max=1.0, help="Sample from the fewest symbols of so much probability.  [1]")
 ]
 Seed = Annotated[int | None, typer.Option(min=0, help="Of samples.  [1]")]
+Stochastic = Annotated[
+    bool, typer.Option("--stochastic", help="Stochastic beam search: --beam samples, no two the same.")
+]
+Noisy = Annotated[
+    int | None,
+    typer.Option(min=2, help="So many chains, all but one with noise in the decoder's state; the likeliest is taken."),
+]
+Sigma = Annotated[
+    float | None, typer.Option(min=0.0, max=1e3, help="The noise of noisy chains at the first symbol.  [0.3]")
+]
+Ban = Annotated[
+    Path | None,
+    typer.Option(help="Words and phrases, one a line, that no translation may hold.", show_default=False),
+]
 Groups = Annotated[
     int | None, typer.Option(min=2, help="Diverse beam search: so many groups share the beam evenly, and differ.")
 ]
@@ -43,6 +61,12 @@ NoRepeat = Annotated[
 Consensus = Annotated[
     Literal["chrf", "bleu"] | None,
     typer.Option("--mbr", help="Minimum Bayes risk: of all that is found, what is most like the others comes first."),
+]
+Chooser = Annotated[
+    Path | None,
+    typer.Option(
+        help="What `rnnsearch reranker` has made: of all that is found, its choice comes first.", show_default=False
+    ),
 ]
 Weights = Annotated[str | None, typer.Option(help="Of several models, with commas: 0.5,0.3,0.2.  [equal]")]
 Mean = Annotated[
@@ -64,35 +88,64 @@ Unsure = Annotated[
 ]
 
 
-class Surely:
-    """What becomes of translations in a text that are not sure enough, or plainly wrong."""
+UNSURE, WARNING, REPLACED = "unsure", "warning: ", "replaced: "
+"""Counts; of the last two, with what it is behind it."""
 
-    def __init__(self, least: float | None, unsure: Literal["empty", "mark"] | None, format: str) -> None:
-        """Errors: BadParameter for options without effect."""
-        if unsure is not None and least is None:
-            raise typer.BadParameter("--unsure has no effect without --min-confidence")
-        if least is not None and format != "text":
-            raise typer.BadParameter("--min-confidence needs --format text; json has the confidence of each line")
-        self._least, self._marks, self._unsure = least, unsure == "mark", 0
-        self._warnings = Counter[str]()
+
+class Surely:
+    """What becomes of translations in a text that are not sure enough, or plainly wrong; `counts` has how many."""
+
+    def __init__(self, least: float | None, unsure: Literal["empty", "mark"] | None, counts: Counts) -> None:
+        self._least, self._marks, self._counts = least, unsure == "mark", counts
 
     def __call__(self, found: Translation, text: str) -> str:
         """The line of a translation."""
         from rnnsearch.confidence import warnings
 
-        self._warnings.update(warnings(found))
+        for warning in warnings(found):
+            self._counts[WARNING + warning] = self._counts.get(WARNING + warning, 0) + 1
         if self._least is None or found.confidence is None or found.confidence >= self._least:
             return text
-        self._unsure += 1
+        self._counts[UNSURE] = self._counts.get(UNSURE, 0) + 1
         return f"[?] {text}" if self._marks else ""
 
-    def tell(self) -> None:
-        """Say how many there were."""
-        if self._least is not None:
-            say(f"{self._unsure:,} lines below a confidence of {self._least:g}: {'marked' if self._marks else 'empty'}")
-        if self._warnings:
-            each = ", ".join(f"{count:,} {what}" for what, count in sorted(self._warnings.items()))
-            say(f"translations that look wrong: {each} (`warnings` of --format json)")
+
+def check_surely(least: float | None, unsure: str | None, format: str) -> None:
+    """Errors: BadParameter for options without effect."""
+    if unsure is not None and least is None:
+        raise typer.BadParameter("--unsure has no effect without --min-confidence")
+    if least is not None and format != "text":
+        raise typer.BadParameter("--min-confidence needs --format text; json has the confidence of each line")
+
+
+def tell_surely(least: float | None, unsure: str | None, counts: Counts) -> None:
+    """Say how many there were."""
+    if least is not None:
+        became = "marked" if unsure == "mark" else "empty"
+        say(f"{counts.get(UNSURE, 0):,.0f} lines below a confidence of {least:g}: {became}")
+    warned = {name.removeprefix(WARNING): count for name, count in counts.items() if name.startswith(WARNING)}
+    if warned:
+        each = ", ".join(f"{count:,.0f} {what}" for what, count in sorted(warned.items()))
+        say(f"translations that look wrong: {each} (`warnings` of --format json)")
+
+
+def tell_replaced(counts: Counts) -> None:
+    """Say how many unknown words were replaced, and by what."""
+    told = {"dictionary": "by the dictionary", "copy": "copied", "spelled": "spelled"}
+    found = {how: counts[REPLACED + by] for by, how in told.items() if REPLACED + by in counts}
+    if found:
+        each = ", ".join(f"{count:,.0f} {how}" for how, count in found.items())
+        say(f"{sum(found.values()):,.0f} unknown words replaced: {each}")
+
+
+class MoreWays(NamedTuple):
+    """What `translate` has and other commands that draw samples have not."""
+
+    groups: int | None
+    diversity: float | None
+    stochastic: bool
+    noisy: int | None
+    sigma: float | None
 
 
 def asked_variant(
@@ -101,23 +154,53 @@ def asked_variant(
     top_k: int | None,
     top_p: float | None,
     seed: int | None,
-    groups: int | None,
-    diversity: float | None,
+    more: MoreWays | None = None,
 ) -> Variant | None:
     """The search that is asked for, if it is no plain beam. Errors: BadParameter for options without effect."""
-    from rnnsearch.search.variants import Diverse, Sampling
+    from rnnsearch.search import noisy, stochastic, variants
 
+    asked = more or MoreWays(None, None, stochastic=False, noisy=None, sigma=None)
+    ways = {
+        "--sample": sample,
+        "--stochastic": asked.stochastic,
+        "--groups": asked.groups is not None,
+        "--noisy": asked.noisy is not None,
+    }
+    chosen = [way for way, given in ways.items() if given]
+    if len(chosen) > 1:
+        raise typer.BadParameter(f"{chosen[0]} and {chosen[1]} are two ways to search; choose one")
     drawn = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
     given = {name: value for name, value in drawn.items() if value is not None}
-    if given and not sample:
-        raise typer.BadParameter(f"--{next(iter(given)).replace('_', '-')} has no effect without --sample")
-    if diversity is not None and groups is None:
-        raise typer.BadParameter("--diversity has no effect without --groups")
-    if sample and groups is not None:
-        raise typer.BadParameter("--sample and --groups are two ways to search; choose one")
+    random = "--sample" if more is None else "--sample, --stochastic"
+    needs = {"temperature": random, "top_k": "--sample", "top_p": "--sample"}
+    needs |= {"seed": random if more is None else f"{random}, --noisy", "diversity": "--groups", "sigma": "--noisy"}
+    for name, value in {**drawn, "diversity": asked.diversity, "sigma": asked.sigma}.items():
+        if value is not None and not {*chosen} & {*needs[name].split(", ")}:
+            without = " or ".join(needs[name].split(", "))
+            raise typer.BadParameter(f"--{name.replace('_', '-')} has no effect without {without}")
     if sample:
-        return Sampling(**given)  # type: ignore[arg-type]
-    return None if groups is None else Diverse(groups, **({} if diversity is None else {"strength": diversity}))
+        return variants.Sampling(**given)  # type: ignore[arg-type]
+    if asked.stochastic:
+        return stochastic.Stochastic(**given)  # type: ignore[arg-type]
+    if asked.groups is not None:
+        return variants.Diverse(asked.groups, **({} if asked.diversity is None else {"strength": asked.diversity}))
+    if asked.noisy is not None:
+        chosen_by = {"sigma": asked.sigma, "seed": seed}
+        return noisy.Noisy(asked.noisy, **{k: v for k, v in chosen_by.items() if v is not None})  # type: ignore[arg-type]
+    return None
+
+
+def read_banned(path: Path | None) -> list[str]:
+    """The phrases of a file, one a line; empty lines count for nothing. Errors: DataError for an unfit file."""
+    from rnnsearch.data.corpus import read_lines
+    from rnnsearch.errors import DataError
+
+    if path is None:
+        return []
+    phrases = [line.strip() for line in read_lines(path) if line.strip()]
+    if not phrases:
+        raise DataError(f"{path}: must hold phrases, one a line; got none")
+    return phrases
 
 
 def asked_weights(given: str | None, mean: str | None, models: int) -> list[float] | None:
@@ -130,16 +213,43 @@ def asked_weights(given: str | None, mean: str | None, models: int) -> list[floa
         raise typer.BadParameter(f"--weights must be numbers with commas between; got {given}") from None
 
 
-def finder(
-    by: Translator | GivenTerms, translator: Translator, options: SearchOptions, batch: int, mbr: Utility | None
-) -> Callable[[list[str]], list[list[Translation]]]:
-    """What finds the n best translations of some texts, in the order of risk if that is asked for. Errors:
-    BadParameter where there is nothing to choose from."""
-    if mbr is None:
-        return lambda texts: by.n_best(texts, options, batch)
+def asked_order(
+    translator: Translator,
+    options: SearchOptions,
+    mbr: Utility | None,
+    reranker: Path | None,
+    device: str,
+    beam: int | None,
+) -> tuple[SearchOptions, Order | None]:
+    """What is to put n-best lists into another order than the search, if anything; and the options with a beam that a
+    reranker can choose from, where no `beam` was asked for. Errors: BadParameter for two ways, and where there is
+    nothing to choose from; ModelError as in `load_reranker`, and for one of other languages."""
+    if mbr is not None and reranker is not None:
+        raise typer.BadParameter("--mbr and --reranker are two ways to choose; take one")
+    if reranker is not None:
+        from rnnsearch.rerank import load_reranker
+
+        chooser = load_reranker(reranker, device)
+        chooser.require(translator)
+        options = chooser.wide_enough(options) if beam is None else options
+        return _several(options, "--reranker"), chooser.ordered
+    if mbr is not None:
+        return _several(options, "--mbr"), lambda lists: [translator.by_consensus(own, options, mbr) for own in lists]
+    return options, None
+
+
+def _several(options: SearchOptions, needed: str) -> SearchOptions:
+    """The options, if they find several translations. Errors: BadParameter where they do not."""
     if options.beam == 1:
-        raise typer.BadParameter("--mbr needs several translations to choose from: a --beam of 2 or more")
-    every = replace(options, n_best=options.beam)
-    return lambda texts: [
-        translator.by_consensus(found, options, mbr)[: options.n_best] for found in by.n_best(texts, every, batch)
-    ]
+        raise typer.BadParameter(f"{needed} needs several translations to choose from: a --beam of 2 or more")
+    return options
+
+
+def finder(
+    by: Translator | GivenTerms, options: SearchOptions, batch: int, order: Order | None
+) -> Callable[[list[str]], list[list[Translation]]]:
+    """What finds the n best translations of some texts: of all that a beam finds, where there is an order."""
+    if order is None:
+        return lambda texts: by.n_best(texts, options, batch)
+    found = replace(options, n_best=options.beam)
+    return lambda texts: [own[: options.n_best] for own in order(by.n_best(texts, found, batch))]

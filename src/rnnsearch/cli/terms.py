@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from rnnsearch.bulk import Counts
 from rnnsearch.cli.io import say
 
 if TYPE_CHECKING:
@@ -15,13 +16,16 @@ if TYPE_CHECKING:
     from rnnsearch.translate import Translator
     from rnnsearch.translation import Translation
 
+TERMS, MET = "terms inline", "terms met"
+"""Counts."""
+
 
 class GivenTerms:
     """The terms of a glossary file, for one model: inline where it reads them so, unless they are to be forced."""
 
-    def __init__(self, path: Path, translator: Translator, options: SearchOptions, force: bool) -> None:
-        """Leaves out what the model cannot be forced to write, which is said. Errors: BadParameter for a beam that
-        can force none; DataError for an unfit file."""
+    def __init__(self, path: Path, translator: Translator, options: SearchOptions, force: bool, counts: Counts) -> None:
+        """Leaves out what the model cannot be forced to write, which is said. `counts` has how many of those inline
+        there were. Errors: BadParameter for a beam that can force none; DataError for an unfit file."""
         from rnnsearch.search.unknown_words import read_dictionary
         from rnnsearch.text.glossary import Glossary
 
@@ -36,8 +40,7 @@ class GivenTerms:
             lacking = next(target for source, target in entries.items() if source not in written)
             count = f"{len(entries) - len(written):,} of {len(entries):,}"
             say(f'{path}: {count} terms left out: the model has no symbol for a word of them (like "{lacking}")')
-        self._glossary = Glossary(written)
-        self._asked = self._met = 0
+        self._glossary, self._counts = Glossary(written), counts
 
     def n_best(self, texts: Sequence[str], options: SearchOptions, size: int) -> list[list[Translation]]:
         """As `Translator.n_best`, under the terms of each text."""
@@ -52,12 +55,16 @@ class GivenTerms:
         from rnnsearch.text.glossary import words_of
         from rnnsearch.text.inline_terms import stands_in
 
+        asked, met = self._counts.get(TERMS, 0), self._counts.get(MET, 0)
         for text, best in zip(texts, found, strict=True):
             words = words_of(best[0].text)
-            met = [stands_in(words_of(term), words, exactly=True) for term in self._glossary.terms(text)]
-            self._asked, self._met = self._asked + len(met), self._met + sum(met)
+            each = [stands_in(words_of(term), words, exactly=True) for term in self._glossary.terms(text)]
+            asked, met = asked + len(each), met + sum(each)
+        self._counts[TERMS], self._counts[MET] = asked, met
 
-    def tell(self) -> None:
-        """Say how many terms came out as they stand in the glossary; of forced ones all do."""
-        if self._inline:
-            say(f"{self._asked:,} terms, of which {self._met:,} stand in the translations as the glossary has them")
+
+def tell_terms(counts: Counts) -> None:
+    """Say how many terms came out as they stand in the glossary; of forced ones all do."""
+    if TERMS in counts:
+        asked, met = counts[TERMS], counts[MET]
+        say(f"{asked:,.0f} terms, of which {met:,.0f} stand in the translations as the glossary has them")

@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import asdict
-from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
-from rnnsearch.cli.io import both_lines, input_portions, output, require_distinct, say, use_threads
-from rnnsearch.cli.links import Links
+from rnnsearch.bulk import Counts, Done
+from rnnsearch.cli.bulk import Actors, Engine, Rows, Store, check_engine, in_shards
+from rnnsearch.cli.io import both_lines, input_portions, output, require_distinct, say
+from rnnsearch.cli.links import Links, doubt, pharaoh
 from rnnsearch.cli.options import MOST_BEAM, Beam, By, Device, Model, Output, SourceFile, TargetFile, Threads
 from rnnsearch.cli.searching import (
     LM,
+    Ban,
+    Chooser,
     Consensus,
     Diversity,
     Groups,
     LMWeight,
     Mean,
     MinConfidence,
+    MoreWays,
+    Noisy,
     NoRepeat,
     Sample,
     Seed,
-    Surely,
+    Sigma,
+    Stochastic,
     Temperature,
     TopK,
     TopP,
@@ -36,21 +39,16 @@ from rnnsearch.cli.searching import (
     Weights,
     asked_variant,
     asked_weights,
-    finder,
+    check_surely,
+    read_banned,
 )
-from rnnsearch.cli.terms import GivenTerms
 from rnnsearch.errors import must_be_one_of
-from rnnsearch.text.spans import AlignedBy, Unit
+from rnnsearch.text.spans import Unit
 
 if TYPE_CHECKING:
-    from rnnsearch.text.alignments import Link
-    from rnnsearch.text.marks import MarkedText, Protected
-    from rnnsearch.text.tokenizer import Tokenizer
-    from rnnsearch.translate import Translator
-    from rnnsearch.translation import Translation
+    from rnnsearch.cli.translating import Translating
+    from rnnsearch.text.marks import Protected
 
-CHUNK_BATCHES = 16
-"""Batches of lines read and sorted by length together."""
 Format = Literal["text", "json", "nbest"]
 Replace = Literal["none", "copy", "dictionary"]
 Precision = Literal["auto", "fp32", "bf16", "int8"]
@@ -89,15 +87,20 @@ def translate(
     top_k: TopK = None,
     top_p: TopP = None,
     seed: Seed = None,
+    stochastic: Stochastic = False,
     groups: Groups = None,
     diversity: Diversity = None,
+    noisy: Noisy = None,
+    sigma: Sigma = None,
     mbr: Consensus = None,
+    reranker: Chooser = None,
     weights: Weights = None,
     mean: Mean = None,
     lm: LM = None,
     lm_weight: LMWeight = None,
     min_confidence: MinConfidence = None,
     unsure: Unsure = None,
+    ban: Ban = None,
     ban_unknown: Annotated[bool, typer.Option("--ban-unknown", help="Never produce <unk>.")] = False,
     replace_unknown: Annotated[
         Replace | None,
@@ -126,6 +129,10 @@ def translate(
         Precision | None, typer.Option(help="Of products on the CPU; int8 is the roughest.  [default: the model's]")
     ] = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Sentences a batch.  [default: the model's]")] = None,
+    engine: Engine = None,
+    store: Store = None,
+    rows: Rows = None,
+    actors: Actors = None,
     device: Device = "cpu",
     threads: Threads = None,
 ) -> None:
@@ -134,57 +141,83 @@ def translate(
         raise typer.BadParameter("--n-best needs --format json or nbest: text has one line a sentence")
     if unit != "words" and alignments is None:
         raise typer.BadParameter("--unit has no effect without --alignments")
-    kept, marked = _protected(protect), tags or protect is not None
-    if by is not None and alignments is None and not marked:
+    kept = _protected(protect)
+    if by is not None and alignments is None and not tags and not kept:
         raise typer.BadParameter("--by has no effect without --alignments, --tags and --protect")
     if ban_unknown and (replace_unknown or dictionary):
         raise typer.BadParameter("--replace-unknown and --dictionary have no effect with --ban-unknown")
     require_distinct({"--output": output_file, "--alignments": alignments})
-    surely = Surely(min_confidence, unsure, format)
-    variant = asked_variant(sample, temperature, top_k, top_p, seed, groups, diversity)
+    check_surely(min_confidence, unsure, format)
+    check_engine(engine, input, output_file, store, rows, actors)
+    ways = MoreWays(groups, diversity, stochastic, noisy, sigma)
+    variant = asked_variant(sample, temperature, top_k, top_p, seed, ways)
     shares = asked_weights(weights, mean, len(models))
-    use_threads(threads)
-    from rnnsearch.text.marks import MarkedText
-    from rnnsearch.translate import load
+    from rnnsearch.cli.translating import ALIGNMENTS, OUTPUT, Asked, tell
 
-    fixed = (replace_unknown, dictionary, candidates, precision, shares, mean, lm, lm_weight)
-    translator = load(models, device, *fixed)
-    if alignments is not None or marked:
-        translator.require_alignments(by)
-    if min_confidence is not None:
-        translator.require_confidence()
-    options = translator.options(beam, n_best, length_penalty, max_length, ban_unknown, no_repeat_ngram, variant)
-    if force_terms and (glossary is None or not translator.reads_terms):
-        raise typer.BadParameter("--force-terms needs a --glossary, and a model with text.inline_terms")
-    terms = None if glossary is None else GivenTerms(glossary, translator, options, force_terms)
-    terminal, asks = sys.stdin.isatty() and sys.stdout.isatty(), (input, output_file, alignments, terms, mbr)
-    if terminal and not marked and not any(asks) and format == "text":
+    asked = Asked(
+        models=tuple(models),
+        source=str(input or "<standard input>"),
+        model_options=(replace_unknown, dictionary, candidates, precision, shares, mean, lm, lm_weight),
+        beam=beam,
+        n_best=n_best,
+        search_options=(length_penalty, max_length, ban_unknown, no_repeat_ngram, variant, tuple(read_banned(ban))),
+        mbr=mbr,
+        reranker=reranker,
+        format=format,
+        alignments=alignments is not None,
+        unit=unit,
+        by=by,
+        tags=tags,
+        protect=tuple(kept),
+        glossary=glossary,
+        force_terms=force_terms,
+        min_confidence=min_confidence,
+        unsure=unsure,
+        max_source=max_source,
+        batch=batch,
+        device=device,
+        threads=threads,
+    )
+    if engine is not None:
+        assert input is not None and output_file is not None
+        outputs = {OUTPUT: output_file} | ({} if alignments is None else {ALIGNMENTS: alignments})
+        tell(asked, in_shards(asked, input, outputs, engine, store, rows, actors))
+        return
+    work = asked()
+    asks = (input, output_file, alignments, glossary, mbr, reranker)
+    if sys.stdin.isatty() and sys.stdout.isatty() and not asked.marked and not any(asks) and format == "text":
         from rich.console import Console
 
         from rnnsearch.cli.prompt import Prompt
 
-        Prompt(translator, Console(), options).run()
+        Prompt(work.translator, Console(), work.options).run()
         return
-    size, replaced = batch or translator.config.search.batch_sentences, Counter[str]()
-    write, find = Writer(format, by, marked, surely), finder(terms or translator, translator, options, size, mbr)
+    _in_a_stream(work, input, output_file, alignments)
+
+
+def _in_a_stream(work: Translating, input: Path | None, output_file: Path | None, alignments: Path | None) -> None:
+    """Translate portions as they come."""
+    from rnnsearch.cli.translating import ALIGNMENTS, OUTPUT, tell
+
     with ExitStack() as stack:
-        out = stack.enter_context(output(output_file))
-        links = Links(stack.enter_context(output(alignments)), unit, models[0], by) if alignments else None
-        for lines in portions(input, CHUNK_BATCHES * size, max_source, translator):
-            texts = [MarkedText(line, tags, kept) for line in lines]
-            for text, best in zip(texts, find([text.text for text in texts]), strict=True):
-                out.write(write(text, best))
-                replaced.update(one.by for one in best[0].replaced)
-                if links:
-                    links.write(best[0])
-            out.flush()
-    if links:
-        links.doubt()
-    if terms is not None:
-        terms.tell()
-    if replaced:
-        _tell_replaced(replaced)
-    surely.tell()
+        files = {OUTPUT: stack.enter_context(output(output_file))}
+        if alignments is not None:
+            files[ALIGNMENTS] = stack.enter_context(output(alignments))
+
+        def portions() -> Iterator[Done]:
+            passed = 0
+            for lines in input_portions(input, work.portion):
+                done = work.translate(lines, passed)
+                passed += len(lines)
+                for message in done.said:
+                    say(message)
+                for name, file in files.items():
+                    file.write(done.outputs[name])
+                files[OUTPUT].flush()
+                yield Done({}, [], done.counts)
+
+        counts = Done.together(portions()).counts
+    tell(work.asked, counts)
 
 
 def score(
@@ -198,13 +231,14 @@ def score(
     """Score given translations: log p(target | source), one line a pair."""
     if format == "nbest":
         raise typer.BadParameter("--format must be text or json here")
+    from rnnsearch.cli.translating import as_json, row
     from rnnsearch.translate import load
 
     translator = load(model, device)
     sources, targets = both_lines(source, target)
     with output(output_file) as out:
         for pair in translator.score(sources, targets):
-            out.write(_json(_row(pair)) if format == "json" else f"{pair.log_prob:.6f}\n")
+            out.write(as_json(row(pair)) if format == "json" else f"{pair.log_prob:.6f}\n")
 
 
 def align(
@@ -222,44 +256,14 @@ def align(
     translator = load(model, device)
     by = translator.require_alignments(by)
     sources, targets = both_lines(source, target)
+    counts = Counts()
     with output(output_file) as out:
-        links = Links(out, unit, model, by)
         if by == "aligner":
-            links.write_all(translator.align(sources, targets, unit, by))
+            out.writelines(map(pharaoh, translator.align(sources, targets, unit, by)))
         else:
-            for pair in translator.score(sources, targets, by):
-                links.write(pair)
-    links.doubt()
-
-
-def portions(path: Path | None, size: int, most: int, translator: Translator) -> Iterator[list[str]]:
-    """As `input_portions`, but empty ones in the place of lines of more than `most` symbols, which is said."""
-    done = 0
-    for lines in input_portions(path, size):
-        kept = [line if fits(line, most, translator.source) else "" for line in lines]
-        for number, (line, given) in enumerate(zip(kept, lines, strict=True), done + 1):
-            if given and not line:
-                where = path or "<standard input>"
-                say(f"{where}:{number}: must have at most {most:,} symbols (--max-source); its line of output is empty")
-        done += len(lines)
-        yield kept
-
-
-def fits(line: str, most: int, tokenizer: Tokenizer) -> bool:
-    """Whether a line has no more than `most` symbols."""
-    from rnnsearch.data.corpus import LONGEST
-
-    # A character is four symbols at the most, and a symbol that a vocabulary holds seldom fifty characters.
-    if len(line) > 50 * most or len(line.encode()) > LONGEST:
-        return False
-    return 4 * len(line) <= most or len(tokenizer.ids([line])[0]) <= most
-
-
-def _tell_replaced(replaced: Counter[str]) -> None:
-    """Say how many unknown words were replaced, and by what."""
-    told = {"dictionary": "by the dictionary", "copy": "copied", "spelled": "spelled"}
-    each = ", ".join(f"{replaced[by]:,} {how}" for by, how in told.items() if replaced[by])
-    say(f"{replaced.total():,} unknown words replaced: {each}")
+            links = Links(unit, by, counts)
+            out.writelines(map(links.line, translator.score(sources, targets, by)))
+    doubt(model, counts)
 
 
 def _protected(given: str | None) -> list[Protected]:
@@ -271,48 +275,3 @@ def _protected(given: str | None) -> list[Protected]:
         if name not in PROTECTED:
             raise typer.BadParameter(f"--protect {must_be_one_of([*PROTECTED, 'all'], name)}")
     return cast("list[Protected]", names)
-
-
-class Writer:
-    """What is written of each sentence in turn."""
-
-    def __init__(self, format: Format, by: AlignedBy | None, marked: bool, surely: Surely) -> None:
-        """`by`: what says where tags belong, if not the best there is."""
-        self._format, self._by, self._marked, self._surely = format, by, marked, surely
-        self._numbers = count()
-
-    def __call__(self, source: MarkedText, best: list[Translation]) -> str:
-        """Of the next one."""
-        number = next(self._numbers)
-        if self._format == "text":
-            return self._surely(best[0], self._text(source, best[0])) + "\n"
-        if self._format == "json":
-            others = {"n_best": [self._row(source, t) for t in best]} if len(best) > 1 else {}
-            return _json({**self._row(source, best[0]), **others})
-        return "".join(
-            f"{number} ||| {self._text(source, t)} ||| log_prob={t.log_prob:.6f} ||| {t.score:.6f}\n" for t in best
-        )
-
-    def _text(self, source: MarkedText, found: Translation) -> str:
-        from rnnsearch.translation import one_line
-
-        links: Collection[Link] = ()
-        if source.marks:
-            links = found.attended if self._by == "attention" else found.alignment
-        return one_line(source.placed(one_line(found.text), links))
-
-    def _row(self, source: MarkedText, found: Translation) -> dict[str, Any]:
-        return _row(found) | ({"marked": self._text(source, found)} if self._marked else {})
-
-
-def _row(translation: Translation) -> dict[str, Any]:
-    from rnnsearch.confidence import warnings
-
-    return translation.plain(
-        *("source", "text", "score", "log_prob", "finished", "tokens", "token_scores", "source_tokens"),
-        *("alignment", "token_alignment", "attention", "confidence", "word_confidence"),
-    ) | {"replaced": [asdict(one) for one in translation.replaced], "warnings": warnings(translation)}
-
-
-def _json(row: dict[str, Any]) -> str:
-    return json.dumps(row, ensure_ascii=False) + "\n"

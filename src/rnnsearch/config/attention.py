@@ -252,8 +252,7 @@ class AttentionConfig(Table):
         chosen = [SCORES[named.score], WINDOWS[named.window], *(FEATURES[name] for name in named.features)]
         what = ", ".join([f"the {named.score} score", f"the {named.window} window", *named.features])
         options = {key: value for key, value in flat.items() if key not in Pieces.model_fields}
-        known = [*Pieces.model_fields, *options_of(SCORES, WINDOWS, FEATURES)]
-        score, window, *features = read_apart(options, chosen, known, what)
+        score, window, *features = read_apart(options, chosen, _known, what)
         return {"score": score, "window": window, "normaliser": named.normaliser, "features": tuple(features)}
 
     @model_serializer
@@ -269,6 +268,11 @@ class AttentionConfig(Table):
             "features": [feature.type for feature in self.features],
             **features,
         }
+
+
+def _known() -> list[str]:
+    """Every option that `[model.attention]` may have."""
+    return [*Pieces.model_fields, *options_of(SCORES, WINDOWS, FEATURES)]
 
 
 def _options(piece: Options) -> dict[str, Any]:

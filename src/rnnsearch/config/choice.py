@@ -6,8 +6,9 @@ where it has none (`NameIn`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import GetCoreSchemaHandler, ValidationError
@@ -25,7 +26,8 @@ class Options(Table):
     """The option that names the part."""
 
     @classmethod
-    def own(cls) -> dict[str, Any]:
+    @cache
+    def own(cls) -> Mapping[str, Any]:
         """The fields but that of the name."""
         return {name: field for name, field in cls.model_fields.items() if name != cls.key}
 
@@ -78,7 +80,7 @@ class OneOf:
             said = "must be given" if name is None else must_be_one_of(self.kinds, name)
             raise_faults([fault((self.key,), said)])
         rest = {key: given for key, given in value.items() if key != self.key}
-        return read_apart(rest, [self.kinds[name]], options_of(self.kinds), f"the {name} {self.what}")[0]
+        return read_apart(rest, [self.kinds[name]], partial(options_of, self.kinds), f"the {name} {self.what}")[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,8 +112,10 @@ def options_of(*tables: Mapping[str, type[Options]]) -> list[str]:
     return list(dict.fromkeys(key for kinds in tables for kind in kinds.values() for key in kind.own()))
 
 
-def read_apart(given: Mapping[str, Any], chosen: Sequence[type[Options]], known: Sequence[str], what: str) -> list[Any]:
-    """The options of the chosen classes (`what`), from one flat table; `known`: those of all that could be chosen.
+def read_apart(
+    given: Mapping[str, Any], chosen: Sequence[type[Options]], known: Callable[[], list[str]], what: str
+) -> list[Any]:
+    """The options of the chosen classes (`what`), from one flat table; `known` gives those of all that could be chosen.
 
     Errors: ValidationError with every option that is missing, has no effect, is not there, or has no fit value.
     """
@@ -124,9 +128,7 @@ def read_apart(given: Mapping[str, Any], chosen: Sequence[type[Options]], known:
     ]
     for key in given.keys() - mine.keys():
         idle = f'has no effect with {what}; remove it (or say "unset")'
-        faults.append(
-            fault((key,), idle if key in known else f"there is no such option{did_you_mean(key, list(known))}")
-        )
+        faults.append(fault((key,), idle if key in known() else f"there is no such option{did_you_mean(key, known())}"))
     made = []
     for kind in chosen:
         try:

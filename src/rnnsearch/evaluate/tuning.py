@@ -6,22 +6,19 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rnnsearch import config as run_config
 from rnnsearch.config import SearchConfig, laid_on
 from rnnsearch.errors import RnnsearchError, must_be_one_of
 from rnnsearch.files import locked, write_text
-from rnnsearch.metrics.bleu_chrf_ter import make_metrics
+from rnnsearch.metrics.bleu_chrf_ter import GOALS, Goal, make_metrics
 from rnnsearch.systems.ensemble import EnsembleSystem
 from rnnsearch.systems.folder import CONFIG, load_system, save_system
 from rnnsearch.systems.fusion import FusedSystem
 from rnnsearch.text.columns import as_markdown
 from rnnsearch.translate import Translator, load
 
-Metric = Literal["bleu", "chrf"]
-SCORES: dict[Metric, str] = {"bleu": "BLEU", "chrf": "chrF2"}
-"""What sacreBLEU calls them."""
 Number = int | float
 Values = Mapping[str, Sequence[Number]]
 USUAL: Values = {
@@ -60,7 +57,7 @@ class Tuning:
         model: Path,
         sources: Sequence[str],
         references: Sequence[str],
-        metric: Metric = "bleu",
+        metric: Goal = "bleu",
         language_model: Path | None = None,
         device: str = "cpu",
         values: Values | None = None,
@@ -71,8 +68,8 @@ class Tuning:
         Errors: ModelError and ConfigError as in `load`; RnnsearchError for no sentences and an unknown setting or
         metric; ConfigError for a value that a setting cannot have.
         """
-        if metric not in SCORES:
-            raise RnnsearchError(f"metric {must_be_one_of(SCORES, metric)}")
+        if metric not in GOALS:
+            raise RnnsearchError(f"metric {must_be_one_of(GOALS, metric)}")
         if not sources:
             raise RnnsearchError("tuning needs sentences; got none")
         self.model, self.language_model = model, language_model
@@ -154,12 +151,12 @@ class Tuning:
         began = time.perf_counter()
         found = [translation.text for translation in translator.translate(self.sources)]
         seconds = time.perf_counter() - began
-        metric = make_metrics(translator.languages[1])[SCORES[self.metric]]
+        metric = make_metrics(translator.languages[1])[GOALS[self.metric]]
         return Tried(settings, metric.corpus_score(found, self.references).score, seconds)
 
     def table(self) -> str:
         """What was tried, in order, as Markdown; the best is marked."""
-        rows = [[*self.values, SCORES[self.metric], "seconds"]]
+        rows = [[*self.values, GOALS[self.metric], "seconds"]]
         for tried in self.tried:
             score = f"{tried.score:.2f}"
             shown = f"**{score}**" if tried is self.best else score

@@ -137,6 +137,8 @@ class Step:
         self.masks: list[Tensor] = []
         self.biases: list[tuple[Sums, Tensor]] = []
         self.states: list[tuple[Value, Tensor]] = []
+        self.hidden: list[int] = []
+        """Which of the states are hidden vectors of cells."""
         self.outputs: list[Value] = []
         self.source: Source | None = None
         self.kept: list[int] = []
@@ -155,8 +157,11 @@ class Step:
         self.values_size += rounded_up(size)
         return found
 
-    def state(self, first: Tensor) -> Value:
-        """Room for values that a position hands to the next; first: [N, size], what the first finds."""
+    def state(self, first: Tensor, hidden: bool = False) -> Value:
+        """Room for values that a position hands to the next; first: [N, size], what the first finds; hidden: whether
+        they are a cell's h."""
+        if hidden:
+            self.hidden.append(len(self.states))
         found = self.value(first.shape[1])
         self.states.append((found, first))
         return found

@@ -7,6 +7,7 @@ from 0 to 100; for TER, an error rate that may pass 100, less is better.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
 from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
@@ -18,6 +19,10 @@ from rnnsearch.text.languages import unspaced
 
 References = Sequence[Sequence[str]]
 """Further references of the same sentences, set by set."""
+Goal = Literal["bleu", "chrf"]
+"""What settings and weights are chosen by."""
+GOALS: dict[Goal, str] = {"bleu": "BLEU", "chrf": "chrF2"}
+"""What sacreBLEU calls them."""
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from rnnsearch.errors import DataError, ModelError
 from rnnsearch.files import write_json
+from rnnsearch.metrics.logistic import Numbers, logistic
 
-Numbers = npt.NDArray[np.float64]
-BINS, FOLDS, ROUNDS, RIDGE = 10, 5, 50, 1.0
+BINS, FOLDS, RIDGE = 10, 5, 1.0
 FEWEST = 200
 """Words that a calibration is learned from at least."""
 
@@ -109,17 +109,9 @@ def calibrate(
 
 
 def _fitted(names: Sequence[str], x: Numbers, right: npt.NDArray[np.bool_]) -> Calibration:
-    """The maximum of the likelihood with a small ridge, by Newton's steps."""
+    """The maximum of the likelihood with a small ridge."""
     mean, deviation = x.mean(0), np.maximum(x.std(0), 1e-6)
     a = np.column_stack([(x - mean) / deviation, np.ones(len(x))])
-    ridge = np.diag([RIDGE] * x.shape[1] + [1e-9])
-    w = np.zeros(a.shape[1])
-    for _ in range(ROUNDS):
-        p = 1.0 / (1.0 + np.exp(-np.clip(a @ w, -30.0, 30.0)))
-        curvature = (a * (p * (1 - p))[:, None]).T @ a + ridge
-        step = np.linalg.solve(curvature, a.T @ (right - p) - ridge @ w)
-        w += step
-        if np.abs(step).max() < 1e-8:
-            break
+    w = logistic(a, right, np.array([RIDGE] * x.shape[1] + [1e-9]))
     center, spread, weight = (tuple(map(float, values)) for values in (mean, deviation, w[:-1]))
     return Calibration(tuple(names), center, spread, weight, float(w[-1]), len(right), float(right.mean()), 0.0)

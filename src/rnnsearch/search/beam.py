@@ -12,6 +12,9 @@ places. A sentence stops
 - at its maximal length. Hypotheses cut there are returned, unfinished, only where fewer than `n_best`
   finished.
 
+Where a `selection.Judge` chooses, hypotheses are compared by its worth alone, and a sentence stops when none that is
+live can be among the n best.
+
 A step takes a fixed number of tensor operations and one small transfer to the host; hypotheses are traced
 back, and their attention gathered, once the winners are known.
 """
@@ -30,7 +33,7 @@ from rnnsearch.search.hypothesis import Hypothesis, Numbers
 from rnnsearch.search.phrases import PhraseScorer, by_banks
 from rnnsearch.search.ranking import attended, penalty, to_cover
 from rnnsearch.search.scorer import Scorer, Sources, Step
-from rnnsearch.search.selection import Choose, ScoredRows, best
+from rnnsearch.search.selection import Choose, Judge, ScoredRows, best
 from rnnsearch.search.trace import BeamStep, Finals, hypotheses
 from rnnsearch.tensors import select
 from rnnsearch.text.vocabulary import BOS, EOS
@@ -41,7 +44,7 @@ def beam(
     sources: Sources,
     options: SearchOptions,
     columns: ColumnChooser | None = None,
-    choose: Choose = best,
+    choose: Choose | Judge = best,
 ) -> list[list[Hypothesis]]:
     """The n best hypotheses of each sentence, distinct; finished ones first, each kind by falling score.
 
@@ -64,8 +67,10 @@ class _Live(NamedTuple):
     """A * K rows."""
     tokens: Tensor
     """[A * K], the last symbol of each hypothesis."""
-    log_probs: Tensor
-    """[A, K], best first; -inf in an empty place."""
+    worth: Tensor
+    """[A, K], their log-probabilities, or what a Judge compares them by: best first; -inf in an empty place."""
+    known: Tensor | None
+    """[A, K], what the Judge is to be told of them; None without one."""
     sentences: Tensor
     """[A], their numbers in the call."""
     words: tuple[Tensor, ...]
@@ -83,7 +88,7 @@ class BeamSearch:
         sources: Sources,
         options: SearchOptions,
         columns: ColumnChooser | None = None,
-        choose: Choose = best,
+        choose: Choose | Judge = best,
     ) -> None:
         self.most = limits(sources, options)
         """[B], the greatest length of each sentence's translation."""
@@ -95,7 +100,7 @@ class BeamSearch:
         self._choose = choose
         self._shares = isinstance(self._scorer, PhraseScorer) and options.beam > 1
         """Whether the beam is shared out among hypotheses that have met as much of their phrases."""
-        self._finals = Finals(self.most, options, scorer.normalised)
+        self._finals = Finals(self.most, options, scorer.normalised, isinstance(choose, Judge))
         self._history: list[BeamStep] = []
         # A beam of one stops when its hypothesis ends, so it looks at one, and nothing is compared by coverage.
         self._alone = options.beam == 1
@@ -134,7 +139,8 @@ class BeamSearch:
             memory=memory,
             state=state,
             tokens=torch.full((count,), BOS, device=device),
-            log_probs=torch.zeros(count, 1, device=device),
+            worth=torch.zeros(count, 1, device=device),
+            known=torch.zeros(count, 1, device=device) if isinstance(self._choose, Judge) else None,
             sentences=torch.arange(count, device=device),
             words=words,
             sums=tuple(torch.zeros(w.shape, device=w.device) for w in words),
@@ -147,53 +153,62 @@ class BeamSearch:
         if self._covers:
             live = live._replace(sums=attended(live.sums, step.attention, self._sources))
         scores = step.scores.float()
-        rows = ScoredRows(position, live.sentences, live.log_probs.shape[1])
+        rows = ScoredRows(position, live.sentences, live.worth.shape[1])
         for constraint in self._filters:
             constraint(scores, rows)
         return live, self._chosen(live, scores, step, rows, numbers)
 
     def _chosen(self, live: _Live, scores: Tensor, step: Step, rows: ScoredRows, numbers: Numbers) -> BeamStep:
         """The best 2 * beam continuations, so that `beam` are left when as many end."""
-        A, K = live.log_probs.shape
+        A, K = live.worth.shape
         norm = torch.zeros((), device=scores.device) if step.norm is None else step.norm.view(A, K)
         count = 1 if self._alone else 2 * self._options.beam
-        if self._alone and self._choose is best:
+        judged = None
+        if isinstance(self._choose, Judge):
+            assert live.known is not None
+            judged = self._choose.judge(scores.reshape(A, K, -1), live.worth, live.known, count, rows)
+            index = judged.places
+        elif self._alone and self._choose is best:
             index = scores.max(1, keepdim=True).indices  # the same, in one pass
         else:
             choose = partial(by_banks, state=live.state) if self._shares else self._choose
-            index = choose(scores.reshape(A, K, -1), live.log_probs - norm, count, rows)
+            index = choose(scores.reshape(A, K, -1), live.worth - norm, count, rows)
         score = scores.reshape(A, -1).gather(1, index)
         if K == 1:
-            parent, column, so_far = torch.zeros_like(index), index, live.log_probs
+            parent, column, so_far = torch.zeros_like(index), index, live.worth
         else:
             parent, column = index // self._columns.count, index % self._columns.count
-            so_far, norm = live.log_probs.gather(1, parent), norm.expand(A, K).gather(1, parent)
+            so_far, norm = live.worth.gather(1, parent), norm.expand(A, K).gather(1, parent)
         token, score = self._columns.tokens(column), score - norm
-        log_prob = so_far + score
+        worth = so_far + score if judged is None else judged.worth
         ends = token == EOS
-        alive = log_prob.masked_fill(ends, -torch.inf)
+        alive = worth.masked_fill(ends, -torch.inf)
         if self._alone:
             keep = parent  # 0: the one
         else:
             # The first that do not end, in order; where they are too few, ended ones with log-probability -inf.
             keep = ends.byte().sort(dim=1, stable=True).indices[:, : self._options.beam]
             alive = alive.gather(1, keep)
-        cost = penalty(live.words, live.sums, self._options.ranking).gather(1, parent) if self._covers else None
-        return BeamStep(numbers, parent, token, score, log_prob, ends, keep, alive, step.attention, cost)
+        cost = None
+        if self._covers and judged is None:
+            cost = penalty(live.words, live.sums, self._options.ranking).gather(1, parent)
+        known = None if judged is None else judged.known.gather(1, keep)
+        return BeamStep(numbers, parent, token, score, worth, ends, keep, alive, known, step.attention, cost)
 
     def _advance(self, live: _Live, made: BeamStep, stay: Tensor | None) -> _Live:
         """The beam after a step, of the sentences `stay` alone where these are given."""
-        token, alive = made.token, made.alive
+        token, alive, known = made.token, made.alive, made.known
         memory, state, numbers, words, sums = live.memory, live.state, live.sentences, live.words, live.sums
         if self._alone:
             row = stay
         else:
             token = token.gather(1, made.keep)
-            A, K = live.log_probs.shape
+            A, K = live.worth.shape
             row = made.parent.gather(1, made.keep) + K * torch.arange(A, device=token.device)[:, None]
             row = (row if stay is None else row[stay]).flatten()
         if stay is not None:
-            token, alive, memory, numbers, words = select((token, alive, memory, numbers, words), stay)
+            whole = (token, alive, known, memory, numbers, words)
+            token, alive, known, memory, numbers, words = select(whole, stay)
         if row is not None:
             state, sums = select((state, sums), row)
-        return _Live(memory, state, token.flatten(), alive, numbers, words, sums)
+        return _Live(memory, state, token.flatten(), alive, known, numbers, words, sums)

@@ -4,7 +4,7 @@ Full scorers are summed over all columns. Partial ones (after ESPnet) score the 
 cut, after which no other column is left.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.search.columns import Columns
-from rnnsearch.search.scorer import PartialScorer, Scorer, Sources, Step
+from rnnsearch.search.scorer import PartialScorer, Scorer, Sources, Step, disturbed
 
 
 class Weighted(NamedTuple):
@@ -83,6 +83,10 @@ class Combined:
             scores = torch.full_like(scores, -torch.inf).scatter_(1, kept, best)
         attention = mean_attention([step.attention for step in steps])
         return Step(scores, _States(states, partial), attention, _sum(norms) if norms else None)
+
+    def disturbed(self, state: _States, by: Callable[[Tensor], Tensor]) -> _States:
+        each = zip(self._full, state.full, strict=True)
+        return state._replace(full=tuple(disturbed(member.scorer, own, by) for member, own in each))
 
     def _rescored(
         self, memory: _Memories, state: _States, y: Tensor, kept: Tensor, scores: Tensor

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rnnsearch.errors import RnnsearchError
+from rnnsearch.search.banned import BannedScorer, BannedText
 from rnnsearch.search.columns import ColumnChooser, Columns
 from rnnsearch.search.hypothesis import Numbers, SentenceError, source_lengths
 from rnnsearch.search.phrases import Phrase, PhraseScorer
@@ -54,13 +55,16 @@ class SearchOptions:
     phrases: tuple[tuple[Phrase, ...], ...] | None = None
     """For each sentence of the call, phrases (symbols) that its translations must hold, anywhere and in any order. A
     beam of one takes them at the end, if it does not come to them by itself."""
+    banned_phrases: BannedText | None = None
+    """Phrases that no translation holds. None: it may hold any."""
     min_length: int = 0
     """EOS is not allowed before this many symbols; the maximal length goes before it."""
     no_repeat_ngram: int = 0
     """No sequence of so many symbols stands in a translation twice, but in what it is forced to begin with. 0: any
     may."""
     variant: Variant | None = None
-    """What is not a beam search of each sentence: sampling, diverse groups; None: nothing."""
+    """What is not a beam search of each sentence: sampling, a stochastic beam, diverse groups, noisy chains; None:
+    nothing. None of them goes with `phrases`."""
     compact_at: float = 0.25
     """Share of the batch's sentences that must have ended before they leave it, for dropping them copies the
     rest. Changes the speed, never the result."""
@@ -87,6 +91,18 @@ class SearchOptions:
                 raise SentenceError(
                     sentence, "the phrases of {sentence} must hold symbol ids without EOS, and not be empty"
                 )
+        if self.variant is not None and any(self.phrases or ()):
+            raise RnnsearchError(f"phrases need a plain beam search; got {self.variant.what}")
+        if self.banned_phrases is not None:
+            self._require_none_banned(self.banned_phrases)
+
+    def _require_none_banned(self, banned: BannedText) -> None:
+        for sentence, ids in enumerate(self.prefix or ()):
+            if banned.held(ids):
+                raise SentenceError(sentence, "the prefix of {sentence} must not hold a banned phrase")
+        for sentence, phrases in enumerate(self.phrases or ()):
+            if any(banned.held(ids, whole=True) for ids in phrases):
+                raise SentenceError(sentence, "the phrases of {sentence} must not hold a banned phrase")
 
     @property
     def ranking(self) -> Ranking:
@@ -137,6 +153,8 @@ def constrained(scorer: Scorer, options: SearchOptions, most: Numbers) -> Scorer
     if options.no_repeat_ngram:
         free = [sorted(set(chain.from_iterable(own))) for own in options.phrases or [()] * len(most)]
         scorer = RepeatScorer(scorer, options.no_repeat_ngram, _begun(options, most).tolist(), free)
+    if options.banned_phrases is not None:
+        scorer = BannedScorer(scorer, options.banned_phrases, most)
     return PhraseScorer(scorer, options.phrases, most) if options.phrases and any(options.phrases) else scorer
 
 

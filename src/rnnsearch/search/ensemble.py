@@ -7,7 +7,7 @@ The weights w_m sum to one. Over a candidate list both are of the list's symbols
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from torch import Tensor
 from rnnsearch.errors import RnnsearchError, must_be_one_of
 from rnnsearch.kernels.native import rows
 from rnnsearch.search.combined import mean_attention
-from rnnsearch.search.scorer import Scorer, Sources, Step
+from rnnsearch.search.scorer import Scorer, Sources, Step, disturbed
 
 MEANS = ("geometric", "arithmetic")
 
@@ -85,6 +85,10 @@ class Ensemble:
         attention = mean_attention([m.named(step.attention) for m, step in zip(self._members, steps, strict=True)])
         scores, norm = (self._geometric if self._mean == "geometric" else self._arithmetic)(steps)
         return Step(scores, _Parts(tuple(step.state for step in steps)), attention, norm)
+
+    def disturbed(self, state: _Parts, by: Callable[[Tensor], Tensor]) -> _Parts:
+        each = zip(self._members, state.members, strict=True)
+        return _Parts(tuple(disturbed(member.scorer, own, by) for member, own in each))
 
     def _geometric(self, steps: Sequence[Step]) -> tuple[Tensor, Tensor]:
         """Members' norms are the same in every column: the sum's own holds them, too."""

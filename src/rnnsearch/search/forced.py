@@ -26,9 +26,15 @@ from rnnsearch.text.vocabulary import BOS, EOS, PAD
 
 @torch.inference_mode()
 def forced(
-    scorer: Scorer, sources: Sources, targets: Sequence[Sequence[int]], ranking: Ranking = MEAN
+    scorer: Scorer,
+    sources: Sources,
+    targets: Sequence[Sequence[int]],
+    ranking: Ranking = MEAN,
+    ended: Sequence[bool] | None = None,
+    columns: Tensor | None = None,
 ) -> list[Hypothesis]:
-    """One finished hypothesis a sentence, made of its target's symbols (given without EOS) and EOS.
+    """One finished hypothesis a sentence, made of its target's symbols (given without EOS) and EOS; without EOS, and
+    not finished, where `ended` says so. `columns`: as of `Scorer.start`.
 
     A symbol that the Scorer has no column for has the score -inf. No option of a search applies: nothing is
     banned.
@@ -38,22 +44,26 @@ def forced(
     for name, known in lengths.items():
         if len(known) != len(targets):
             raise RnnsearchError(f"targets must be one a sentence of {name} ({len(known)}); got {len(targets)}")
-    ends = np.array([len(target) + 1 for target in targets], dtype=np.int64)
-    tokens = np.full((int(ends.max(initial=0)), len(targets)), PAD)
+    finished = np.ones(len(targets), dtype=bool) if ended is None else np.array(ended, dtype=bool)
+    sizes = np.array([len(target) for target in targets], dtype=np.int64)
+    ends = sizes + finished
+    tokens = np.full((int(sizes.max(initial=-1)) + 1, len(targets)), PAD)
     for b, target in enumerate(targets):
         tokens[: len(target), b] = target
         tokens[len(target), b] = EOS
-    scores, attention = _unroll(scorer, sources, torch.from_numpy(tokens).to(scorer.device))
+    scores, attention = _unroll(scorer, sources, torch.from_numpy(tokens).to(scorer.device), columns)
     refuse(np.isnan, scores, ends, NOT_A_NUMBER)
     many = np.arange(len(targets))
     weights = gather_attention(attention, np.where(np.arange(len(tokens))[:, None] < ends, many, -1))
-    return make_hypotheses(Scored(many, tokens, scores, ends, ends > 0, weights), sources, ranking)
+    return make_hypotheses(Scored(many, tokens, scores, ends, finished, weights), sources, ranking)
 
 
-def _unroll(scorer: Scorer, sources: Sources, tokens: Tensor) -> tuple[Numbers, list[dict[str, Tensor]]]:
+def _unroll(
+    scorer: Scorer, sources: Sources, tokens: Tensor, ids: Tensor | None
+) -> tuple[Numbers, list[dict[str, Tensor]]]:
     """Scores [T, B] of the symbols `tokens` [T, B], and each step's attention."""
-    memory, state = scorer.start(sources, None)
-    columns = Columns(None, scorer.vocabulary).find(tokens)
+    memory, state = scorer.start(sources, ids)
+    columns = Columns(ids, scorer.vocabulary).find(tokens)
     previous = torch.full_like(tokens[0], BOS)
     scores, attention = [], []
     for y, column in zip(tokens, columns, strict=True):

@@ -48,6 +48,7 @@ def greedy(
         options.phrases,
         options.min_length or None,
         options.no_repeat_ngram or None,
+        options.banned_phrases,
     )
     if not isinstance(scorer, SearchesGreedily) or any(one is not None for one in bound):
         return beam(scorer, sources, replace(options, beam=1, n_best=1), columns)

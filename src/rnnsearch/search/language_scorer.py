@@ -1,11 +1,13 @@
 """A language model as a Scorer: alone, or beside a translation model over the same symbols (shallow fusion)."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from rnnsearch.kernels.native import rows
+from rnnsearch.models.decoders.decoder import each_hidden
 from rnnsearch.models.language_model import LanguageModel
 from rnnsearch.models.outputs import Logits
 from rnnsearch.search.scorer import Sources, Step
@@ -40,3 +42,6 @@ class LanguageScorer:
         readout, state = self._model.step(y.where(y < self.vocabulary, UNK), state)
         logits = memory.logits(readout).float().contiguous()
         return Step(logits, state, {}, rows.norms(logits) if rows.serves(logits) else logits.logsumexp(1))
+
+    def disturbed(self, state: Any, by: Callable[[Tensor], Tensor]) -> Any:
+        return each_hidden(by, state)

@@ -1,6 +1,6 @@
 """Translation models as Scorers, and the choice of the fastest one that a model has here."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -15,6 +15,7 @@ from rnnsearch.errors import RnnsearchError
 from rnnsearch.kernels.native import rows
 from rnnsearch.kernels.native.choice import search_kind
 from rnnsearch.kernels.native.packed import Kind, Packed, decoding, multiplies_bf16
+from rnnsearch.models.decoders.decoder import each_hidden
 from rnnsearch.models.outputs import Logits, Reads
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.search.hypothesis import Numbers, Scored
@@ -60,6 +61,9 @@ class ModelScorer:
         alpha = {name: memory.reads(readout, logits, weights) for name, weights in alpha.items()}
         return Step(logits, state, alpha, norm)
 
+    def disturbed(self, state: Any, by: Callable[[Tensor], Tensor]) -> Any:
+        return each_hidden(by, state)
+
 
 class _NativeMemory(NamedTuple):
     source: str
@@ -74,6 +78,10 @@ class Twin(Protocol):
     kind."""
 
     output: Packed
+
+    @property
+    def hidden(self) -> Sequence[slice]:
+        """Where in a state the hidden vectors of cells are."""
 
     @property
     def searches_greedily(self) -> bool: ...
@@ -105,6 +113,12 @@ class NativeStepScorer:
     def step(self, memory: Any, state: Any, y: Tensor) -> Step:
         logits, norm, state, alpha = self._twin.step(memory.encoded, state, y, memory.output)
         return Step(logits, state, {} if alpha is None else {memory.source: alpha}, norm)
+
+    def disturbed(self, state: Tensor, by: Callable[[Tensor], Tensor]) -> Tensor:
+        state = state.clone()
+        for part in self._twin.hidden:
+            state[:, part] = by(state[:, part])
+        return state
 
     def _remember(self, sources: Sources, columns: Tensor | None) -> _NativeMemory:
         ((name, source),) = sources.items()

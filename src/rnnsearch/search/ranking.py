@@ -76,6 +76,8 @@ class Ranking:
 
 MEAN = Ranking()
 """The mean log-probability a symbol."""
+SUM = Ranking(length_penalty=0.0)
+"""The log-probability itself."""
 
 
 def require_attention(attention: Mapping[str, Any]) -> None:

@@ -12,13 +12,14 @@ source positions. Row n belongs to sentence n // K. A Scorer keeps nothing betwe
   a constraint on a hypothesis's history is a Scorer of a Scorer.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from rnnsearch.data.sides import Side
+from rnnsearch.errors import RnnsearchError
 
 Sources = Mapping[str, Side]
 """The batch's sentences by the source's name."""
@@ -73,6 +74,22 @@ class Scorer(Protocol):
     def step(self, memory: Any, state: Any, y: Tensor) -> Step:
         """Scores of the symbol after `y` [N] (BOS at first), for any K in N = B * K. Ids of V or more (source
         copies) may be among `y`: read them as UNK."""
+
+
+@runtime_checkable
+class Disturbable(Protocol):
+    """A Scorer whose hidden states can be got at (see `noisy`)."""
+
+    def disturbed(self, state: Any, by: Callable[[Tensor], Tensor]) -> Any:
+        """The state with `by` of each hidden vector [N, D] that its cells carry, always in one order; the state that is
+        given stays as it is."""
+
+
+def disturbed(scorer: Scorer, state: Any, by: Callable[[Tensor], Tensor]) -> Any:
+    """The same of any Scorer. Errors: RnnsearchError where it has no such states."""
+    if not isinstance(scorer, Disturbable):
+        raise RnnsearchError(f"noise needs a recurrent model's own scorer; got {type(scorer).__name__}")
+    return scorer.disturbed(state, by)
 
 
 class PartialStep(NamedTuple):

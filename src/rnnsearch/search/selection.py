@@ -1,7 +1,7 @@
 """Which continuations the beam looks at: the hook for searches that choose differently (`variants`)."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -34,6 +34,27 @@ scores: [A, K, C], -inf where not allowed. log_probs: [A, K], -inf in an empty p
 Returns distinct flat indices [A, count], hypothesis * C + column, the most wanted first. The search sums the
 log-probabilities itself: only the choice is free.
 """
+
+
+class Worth(NamedTuple):
+    """Continuations, and what they are compared by in the place of their log-probabilities."""
+
+    places: Tensor
+    """[A, M], as of a `Choose`."""
+    worth: Tensor
+    """[A, M], by which hypotheses are compared to the end, ended or cut alike: that of a continuation is at most its
+    hypothesis's. -inf where not allowed."""
+    known: Tensor
+    """[A, M], what `judge` is to be told of each where it goes on."""
+
+
+@runtime_checkable
+class Judge(Protocol):
+    """Chooses as a `Choose` does, by a worth of its own."""
+
+    def judge(self, scores: Tensor, worth: Tensor, known: Tensor, count: int, rows: ScoredRows) -> Worth:
+        """The `count` continuations of most worth of each sentence's hypotheses, whose own worth, -inf in an empty
+        place, and what was said of them stand in `worth` and `known` [A, K]: 0 both of the empty hypothesis."""
 
 
 def best(

@@ -19,6 +19,7 @@ from rnnsearch.search.hypothesis import (
     gather_attention,
     make_hypotheses,
 )
+from rnnsearch.search.ranking import SUM
 from rnnsearch.search.scorer import Sources
 
 
@@ -33,14 +34,16 @@ class BeamStep(NamedTuple):
     token: Tensor
     score: Tensor
     """[A, M], of the token alone."""
-    log_prob: Tensor
-    """[A, M], of the whole hypothesis."""
+    worth: Tensor
+    """[A, M], of the whole hypothesis: its log-probability, or what a `selection.Judge` compares it by."""
     ends: Tensor
     """[A, M], whether the token is EOS."""
     keep: Tensor
     """[A, K], which of the M became the live hypotheses."""
     alive: Tensor
-    """[A, K], their log-probabilities."""
+    """[A, K], their worth."""
+    known: Tensor | None
+    """[A, K], what the Judge has said of them; None without one."""
     attention: dict[str, Tensor]
     """Name -> [A * K', J], of the K' live hypotheses before this step."""
     penalty: Tensor | None
@@ -55,7 +58,7 @@ class Ends(NamedTuple):
     """Index of the step that made its last symbol."""
     place: Numbers
     """Which of that step's M continuations it is."""
-    log_prob: Numbers
+    worth: Numbers
     finished: Numbers
     penalty: Numbers
     """What coverage adds to its score."""
@@ -64,12 +67,14 @@ class Ends(NamedTuple):
 class Finals:
     """Which hypotheses have finished, and which sentences go on."""
 
-    def __init__(self, most: Numbers, options: SearchOptions, normalised: bool) -> None:
+    def __init__(self, most: Numbers, options: SearchOptions, normalised: bool, judged: bool = False) -> None:
+        """`judged`: whether hypotheses are compared by a worth that only falls, not by the options' ranking."""
         self._options = options
         self._most = most
-        self._ranking = options.ranking
+        self._judged = judged
+        self._ranking = SUM if judged else options.ranking
         # A sentence stops at its first ended hypothesis in a beam of one, and nowhere early without a bound.
-        self._bounded = normalised and options.beam > 1
+        self._bounded = (normalised or judged) and options.beam > 1
         self._best = np.full((len(most), options.n_best), -np.inf)
         self._count = np.zeros(len(most), dtype=np.int64)
         self._going = np.ones(len(most), dtype=bool)
@@ -80,7 +85,7 @@ class Finals:
     def add(self, made: BeamStep) -> Numbers:
         """Take in the continuations of a step; returns which of its sentences go on."""
         sentences = made.sentences
-        parts = [made.log_prob, made.ends.float(), *([] if made.penalty is None else [made.penalty])]
+        parts = [made.worth, made.ends.to(made.worth), *([] if made.penalty is None else [made.penalty])]
         fetched = torch.stack(parts).cpu().numpy()
         total, ended = fetched[0], fetched[1] > 0
         cost = np.zeros_like(total) if made.penalty is None else fetched[2]
@@ -99,11 +104,11 @@ class Finals:
         dead = top == -np.inf
         for row in np.flatnonzero(dead & (count == 0) & going & ~long)[:1].tolist():
             raise SentenceError(int(sentences[row]), NOTHING_ALLOWED, self._steps)
-        stops = long | (count >= self._options.beam) | dead
+        stops = long | dead if self._judged else long | dead | (count >= self._options.beam)
         if self._bounded:
             # A live hypothesis's score is highest under the norm of its greatest length, EOS counted.
             stops |= self._ranking.score(top, self._most[sentences] + 1.0) <= self._best[sentences, 0]
-        cut = going & long & (count < self._options.n_best)
+        cut = going & long & ((count < self._options.n_best) | self._judged)
         if cut.any():
             self._cut(made, cut, done)
         self._last = made
@@ -140,11 +145,12 @@ class Finals:
         self._ends.append(Ends(made.sentences[rows][row], step, place, alive[row, slot], finished, cost))
 
     def winners(self) -> Ends:
-        """The hypotheses to return by sentence, finished before unfinished, each kind by falling score."""
+        """The hypotheses to return by sentence, finished before unfinished, each kind by falling score; judged ones all
+        together by falling worth."""
         every = Ends(*(np.concatenate(part) for part in zip(*self._ends, strict=True)))
-        sentence, finished = every.sentence, every.finished
-        score = self._ranking.score(every.log_prob, every.step + 1, every.penalty)
-        order = np.lexsort((-score, ~finished, sentence))
+        sentence, last = every.sentence, ~every.finished & (not self._judged)
+        score = self._ranking.score(every.worth, every.step + 1, every.penalty)
+        order = np.lexsort((-score, last, sentence))
         first = np.searchsorted(sentence[order], sentence[order])
         order = order[np.arange(len(order)) - first < self._options.n_best]
         return Ends(*(part[order] for part in every))

@@ -4,9 +4,11 @@ A copy is a beam search of its own, with a `Choose` that knows which copy of whi
 a symbol where a beam of one takes the best; diverse groups avoid what the groups before them have just taken.
 """
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -14,28 +16,62 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.search.scorer import Sources
-from rnnsearch.search.selection import Choose, ScoredRows, best
+from rnnsearch.search.hypothesis import Numbers
+from rnnsearch.search.scorer import Scorer, Sources
+from rnnsearch.search.selection import Choose, Judge, ScoredRows, best
 
 
-@runtime_checkable
-class Variant(Protocol):
-    """How the hypotheses of a sentence differ from those of one beam."""
+class Variant(ABC):
+    """How the hypotheses of a sentence differ from those of one beam. A bare beam chooses as this class does."""
 
-    @property
-    def distinct(self) -> bool:
-        """Whether copies that come to one translation count once."""
+    what: ClassVar[str]
+    """Its name in messages."""
+    distinct: ClassVar[bool] = True
+    """Whether copies that come to one translation count once."""
+    rescored: ClassVar[bool] = False
+    """Whether what it finds is to be scored anew, by the Scorer itself."""
 
+    def beam(self, own: int, n_best: int) -> int:
+        """The beam where none is given; own: the model's."""
+        return max(own, n_best)
+
+    @abstractmethod
     def copies(self, beam: int) -> int:
         """How many searches share the hypotheses of a beam evenly. Errors: RnnsearchError where they cannot."""
 
-    def choose(self, sources: Sources, copies: int, most: int) -> Choose:
-        """What chooses in a batch of so many copies of each source, in translations of at most so many symbols. Copy c
-        of sentence b is sentence b * copies + c."""
+    def scorer(self, scorer: Scorer, sources: Sources, copies: int) -> Scorer:
+        """What scores in a batch of so many copies of each source. Copy c of sentence b is sentence b * copies + c."""
+        return scorer
+
+    def choose(self, sources: Sources, copies: int, most: Numbers) -> Choose | Judge:
+        """What chooses in such a batch. sources: each once; most: the greatest length of each copy's translation."""
+        return best
+
+
+def seeds(sources: Sources, copies: int, seed: int) -> list[list[int]]:
+    """Of each copy of each source, copy by copy, what its random numbers hang on: the seed, its number and the source's
+    symbols."""
+    symbols = [[side.ids[row][side.mask[row]].tolist() for row in range(len(side.ids))] for side in sources.values()]
+    each = [list(chain.from_iterable(ids)) for ids in zip(*symbols, strict=True)]
+    return [[seed, copy, *ids] for ids in each for copy in range(copies)]
+
+
+def shared(beam: int, parts: int, what: str) -> int:
+    """`parts`, that share a beam. Errors: RnnsearchError where they cannot do so evenly."""
+    if beam % parts:
+        raise RnnsearchError(f"a beam must be shared evenly by the {parts} {what}; got {beam}")
+    return parts
+
+
+def require(rules: Sequence[tuple[str, bool, str, float | int]]) -> None:
+    """Errors: RnnsearchError for the first (option, whether it holds, rule, value) that does not hold."""
+    for name, holds, rule, value in rules:
+        if not holds:
+            raise RnnsearchError(f"{name} must be {rule}; got {value}")
 
 
 @dataclass(frozen=True)
-class Sampling:
+class Sampling(Variant):
     """Ancestral sampling: each symbol is drawn from p(y | what stands before it, x) ** (1 / temperature), renormalised;
     a beam of N is N independent chains. What is drawn hangs on the source, the chain and the seed alone: not on the
     batch, its order, or what was drawn before.
@@ -49,28 +85,28 @@ class Sampling:
     """0: all."""
     top_p: float = 1.0
     seed: int = 1
+    what: ClassVar[str] = "samples"
     distinct: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        for name, holds, rule in (
-            ("temperature", self.temperature > 0, "above 0"),
-            ("top_k", self.top_k >= 0, "at least 0"),
-            ("top_p", 0 < self.top_p <= 1, "above 0 and at most 1"),
-            ("seed", self.seed >= 0, "at least 0"),
-        ):
-            if not holds:
-                raise RnnsearchError(f"{name} must be {rule}; got {getattr(self, name)}")
+        require(
+            (
+                ("temperature", self.temperature > 0, "above 0", self.temperature),
+                ("top_k", self.top_k >= 0, "at least 0", self.top_k),
+                ("top_p", 0 < self.top_p <= 1, "above 0 and at most 1", self.top_p),
+                ("seed", self.seed >= 0, "at least 0", self.seed),
+            )
+        )
+
+    def beam(self, own: int, n_best: int) -> int:
+        return n_best
 
     def copies(self, beam: int) -> int:
         return beam
 
-    def choose(self, sources: Sources, copies: int, most: int) -> Choose:
-        symbols = [
-            [side.ids[row][side.mask[row]].tolist() for row in range(len(side.ids))] for side in sources.values()
-        ]
-        each = [list(chain.from_iterable(ids)) for ids in zip(*symbols, strict=True)]
-        seeds = [[self.seed, copy, *ids] for ids in each for copy in range(copies)]
-        drawn = torch.from_numpy(np.stack([np.random.default_rng(seed).random(most + 2) for seed in seeds]))
+    def choose(self, sources: Sources, copies: int, most: Numbers) -> Choose:
+        each = [np.random.default_rng(seed).random(int(most.max()) + 2) for seed in seeds(sources, copies, self.seed)]
+        drawn = torch.from_numpy(np.stack(each))
 
         def choose(scores: Tensor, _log_probs: Tensor, _count: int, rows: ScoredRows) -> Tensor:
             numbers = drawn[rows.sentences.cpu(), rows.step - 1].to(scores.device)
@@ -100,27 +136,27 @@ class Sampling:
 
 
 @dataclass(frozen=True)
-class Diverse:
+class Diverse(Variant):
     """Diverse beam search (Vijayakumar et al. 2018, eq. 5): the beam is shared among `groups`, one after another at
     each step; a symbol costs `strength` for every hypothesis of a group before it that has taken it at this step
     (Hamming diversity). The cost counts in the choice alone: scores are those of the model."""
 
     groups: int
     strength: float = 0.5
-    distinct: ClassVar[bool] = True
+    what: ClassVar[str] = "diverse groups"
 
     def __post_init__(self) -> None:
-        if self.groups < 1:
-            raise RnnsearchError(f"groups must be at least 1; got {self.groups}")
-        if self.strength < 0:
-            raise RnnsearchError(f"strength must be at least 0; got {self.strength}")
+        require(
+            (
+                ("groups", self.groups >= 1, "at least 1", self.groups),
+                ("strength", self.strength >= 0, "at least 0", self.strength),
+            )
+        )
 
     def copies(self, beam: int) -> int:
-        if beam % self.groups:
-            raise RnnsearchError(f"a beam must be shared evenly by the {self.groups} groups; got {beam}")
-        return self.groups
+        return shared(beam, self.groups, "groups")
 
-    def choose(self, sources: Sources, copies: int, most: int) -> Choose:
+    def choose(self, sources: Sources, copies: int, most: Numbers) -> Choose:
         return self._choose
 
     def _choose(self, scores: Tensor, log_probs: Tensor, count: int, rows: ScoredRows) -> Tensor:

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Never
+from typing import Any
 
 import torch
 
-from rnnsearch.config import RunConfig
 from rnnsearch.errors import ModelError
 from rnnsearch.search.ensemble import Ensemble, Member
 from rnnsearch.search.model_scorer import Fastest
 from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.systems.system import Ability, System
-from rnnsearch.text.tokenizer import Segmented, Spelled, Tokenizer
+from rnnsearch.text.tokenizer import Segmented, Spelled
 
 
 class _Readings(Spelled):
@@ -77,10 +76,6 @@ class EnsembleSystem(System[Any]):
             )
         if first.config.text.annotation != other.config.text.annotation:
             raise ModelError(f"{name} must have the first one's text.annotation; it has another")
-
-    @classmethod
-    def make(cls, config: RunConfig, tokenizers: Mapping[str, Tokenizer], seed: int | None) -> Never:
-        raise ModelError("an ensemble is made of trained models (`EnsembleSystem.of`)")
 
     @property
     def cannot(self) -> Mapping[Ability, str]:
@@ -146,12 +141,6 @@ class EnsembleSystem(System[Any]):
         self.require("spell")
         number = self._able("spell")[0]
         return self.members[number].spell([_of(source, number) for source in sources], targets, beam)
-
-    def objective(self) -> Never:
-        raise ModelError("an ensemble is made of trained models; train each of them")
-
-    def validation(self, *_: Any, **__: Any) -> Never:
-        raise ModelError("an ensemble is made of trained models; train each of them")
 
 
 def _of(sentence: Sequence[int], number: int) -> Sequence[int]:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Never
+from typing import Any
 
 import torch
 
-from rnnsearch.config import RunConfig
 from rnnsearch.errors import ModelError
 from rnnsearch.search.combined import Combined, Weighted
 from rnnsearch.search.model_scorer import Fastest
 from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.systems.language import LanguageSystem
 from rnnsearch.systems.system import Ability, Matrix, System
-from rnnsearch.text.tokenizer import Segmented, Tokenizer
+from rnnsearch.text.tokenizer import Segmented
 
 
 @dataclass(frozen=True)
@@ -42,10 +41,6 @@ class FusedSystem(System[Any]):
                 "another (train it with text.tokenizers, the translation model's folder)"
             )
         return cls(translation.model, translation.config, translation.tokenizers, translation, language, weight)
-
-    @classmethod
-    def make(cls, config: RunConfig, tokenizers: Mapping[str, Tokenizer], seed: int | None) -> Never:
-        raise ModelError("a fusion is made of trained models (`FusedSystem.of`)")
 
     @property
     def cannot(self) -> Mapping[Ability, str]:
@@ -81,9 +76,3 @@ class FusedSystem(System[Any]):
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], beam: int
     ) -> list[dict[int, str]]:
         return self.translation.spell(sources, targets, beam)
-
-    def objective(self) -> Never:
-        raise ModelError("a fusion is made of trained models; train each of them")
-
-    def validation(self, *_: Any, **__: Any) -> Never:
-        raise ModelError("a fusion is made of trained models; train each of them")

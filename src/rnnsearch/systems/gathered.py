@@ -1,9 +1,9 @@
-"""An ensemble as a model folder: that of its first model, the others inside."""
+"""An ensemble as a model folder: that of its first model, the others inside. A model folder inside another."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,8 +12,9 @@ from rnnsearch.config import laid_on
 from rnnsearch.errors import ModelError
 from rnnsearch.files import atomic_folder, write_text
 from rnnsearch.systems.ensemble import EnsembleSystem
-from rnnsearch.systems.folder import CONFIG, load_system, save_system
+from rnnsearch.systems.folder import CONFIG, TWO_SIDES, WEIGHTS, load_system, save_system
 from rnnsearch.systems.system import System
+from rnnsearch.text.tokenizer import TOKENIZERS
 from rnnsearch.weights import fill, read_weights
 
 Mean = Literal["geometric", "arithmetic"]
@@ -64,6 +65,18 @@ def gather(
         config = systems[0].config
         search = laid_on(config.search, together)
         write_text(folder / CONFIG, run_config.dump(config.model_copy(update={"search": search})))
-        for path in first.iterdir():
-            if path.name in KEPT:
-                (shutil.copytree if path.is_dir() else shutil.copyfile)(path, folder / path.name)
+        _copy(first, folder, KEPT)
+
+
+def copy_model(folder: Path, output: Path) -> None:
+    """Copy of a model folder what translation, or a language model, needs: an ensemble's models, too; nothing of how it
+    was trained."""
+    output.mkdir(parents=True)
+    _copy(folder, output, {CONFIG, WEIGHTS, TOKENIZERS, *TWO_SIDES, MEMBERS, *KEPT})
+
+
+def _copy(folder: Path, output: Path, names: Collection[str]) -> None:
+    """Those of a folder's files and folders that have one of these names."""
+    for path in folder.iterdir():
+        if path.name in names:
+            (shutil.copytree if path.is_dir() else shutil.copyfile)(path, output / path.name)

@@ -26,7 +26,7 @@ from rnnsearch.search.language_scorer import LanguageScorer
 from rnnsearch.search.model_scorer import LIBRARY, Fastest, native_kind
 from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.systems.build import require_fit
-from rnnsearch.systems.system import Ability, System
+from rnnsearch.systems.system import Ability, Trainable
 from rnnsearch.systems.validation import HeldOut, Validation
 from rnnsearch.systems.word_classes import arrange
 from rnnsearch.text.alignments import Links
@@ -34,7 +34,7 @@ from rnnsearch.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
-class LanguageSystem(System[LanguageModel]):
+class LanguageSystem(Trainable[LanguageModel]):
     """A language model trained by maximum likelihood."""
 
     kind = "language-model"

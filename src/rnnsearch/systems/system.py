@@ -42,7 +42,7 @@ source sentence leaves the encoder in; to spell the words that its vocabulary la
 class System(ABC, Generic[Model]):
     """A module with the config that it was made by and its sides' tokenizers by name.
 
-    Each kind is one class and its row in `SYSTEMS`. It holds parameters and tables alone: nothing of a batch.
+    It holds parameters and tables alone: nothing of a batch.
     """
 
     model: Model
@@ -50,12 +50,7 @@ class System(ABC, Generic[Model]):
     tokenizers: Mapping[str, Tokenizer]
 
     kind: ClassVar[str]
-    """Its name in `[model] kind`."""
-
-    @classmethod
-    @abstractmethod
-    def make(cls, config: RunConfig, tokenizers: Mapping[str, Tokenizer], seed: int | None) -> System[Any]:
-        """A system of a config that has passed its checks; `seed` draws its parameters, which None leaves unfilled."""
+    """Its name."""
 
     @property
     def direction(self) -> Direction:
@@ -118,29 +113,6 @@ class System(ABC, Generic[Model]):
         """Where its parameters are."""
         return next(self.model.parameters()).device
 
-    def groups(self) -> list[ParameterGroup]:
-        """What is trained, and how fast: all alike, if a kind does not say otherwise."""
-        return [ParameterGroup(list(self.model.parameters()))]
-
-    @abstractmethod
-    def objective(self) -> Objective[Model]:
-        """What training minimises."""
-
-    def count(self, train: ParallelIds) -> None:
-        """Take from the training rows what a kind counts there before it is trained: of most, nothing."""
-
-    @abstractmethod
-    def validation(
-        self,
-        rows: Sequence[Row],
-        gold: Sequence[Links] | None,
-        device: torch.device,
-        processes: Processes,
-        aligner: Aligner | None = None,
-    ) -> Validation[Model]:
-        """What is measured of dev rows, shared out among processes; `gold`: their alignments, where AER is asked;
-        `aligner`: what they are annotated by, as the training text was."""
-
     @abstractmethod
     def fastest(self, precision: str) -> Fastest:
         """The fastest Scorer here, with products in a precision of `[search]`."""
@@ -171,3 +143,35 @@ class System(ABC, Generic[Model]):
     def parameters(self) -> int:
         """How many numbers it has learned."""
         return sum(parameter.numel() for parameter in self.model.parameters())
+
+
+class Trainable(System[Model]):
+    """A system that a run trains. Each kind is one class and its row in `SYSTEMS`; `[model] kind` names it."""
+
+    @classmethod
+    @abstractmethod
+    def make(cls, config: RunConfig, tokenizers: Mapping[str, Tokenizer], seed: int | None) -> Trainable[Any]:
+        """A system of a config that has passed its checks; `seed` draws its parameters, which None leaves unfilled."""
+
+    def groups(self) -> list[ParameterGroup]:
+        """What is trained, and how fast: all alike, if a kind does not say otherwise."""
+        return [ParameterGroup(list(self.model.parameters()))]
+
+    @abstractmethod
+    def objective(self) -> Objective[Model]:
+        """What training minimises."""
+
+    def count(self, train: ParallelIds) -> None:
+        """Take from the training rows what a kind counts there before it is trained: of most, nothing."""
+
+    @abstractmethod
+    def validation(
+        self,
+        rows: Sequence[Row],
+        gold: Sequence[Links] | None,
+        device: torch.device,
+        processes: Processes,
+        aligner: Aligner | None = None,
+    ) -> Validation[Model]:
+        """What is measured of dev rows, shared out among processes; `gold`: their alignments, where AER is asked;
+        `aligner`: what they are annotated by, as the training text was."""

@@ -27,7 +27,7 @@ from rnnsearch.search.spell import spell
 from rnnsearch.systems.build import build
 from rnnsearch.systems.dev_set import AlignmentErrorRate, Bleu, DevSet
 from rnnsearch.systems.spellings import same_words, spellings
-from rnnsearch.systems.system import Ability, Matrix, System
+from rnnsearch.systems.system import Ability, Matrix, Trainable
 from rnnsearch.systems.validation import Measure, Validation
 from rnnsearch.systems.word_classes import arrange
 from rnnsearch.text.alignments import Links
@@ -35,7 +35,7 @@ from rnnsearch.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
-class TranslationSystem(System[TranslationModel]):
+class TranslationSystem(Trainable[TranslationModel]):
     """A translation model trained by maximum likelihood, with the penalties of `[objective]`."""
 
     kind = "translation"

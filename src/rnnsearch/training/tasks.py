@@ -23,7 +23,7 @@ from rnnsearch.objectives.symmetry import Symmetric
 from rnnsearch.processes import Processes
 from rnnsearch.systems.folder import save_system
 from rnnsearch.systems.parameters import ParameterGroup
-from rnnsearch.systems.system import System
+from rnnsearch.systems.system import Trainable
 from rnnsearch.systems.table import SYSTEMS
 from rnnsearch.systems.translation import TranslationSystem
 from rnnsearch.systems.validation import Assessor, DevScore, Validation
@@ -38,7 +38,7 @@ class OutputFolder:
     """A model folder that a run becomes: what it holds, and which of the run's tensors are its own."""
 
     folder: Path
-    system: System[Any]
+    system: Trainable[Any]
     own: Callable[[Tensors], Tensors]
     aligner: Aligner | None
 

@@ -15,11 +15,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rnnsearch.config import ModelConfig
-from rnnsearch.models.attention.attention import Attended, Attention
+from rnnsearch.models.attention.attention import Attended, Attention, AttentionState
 from rnnsearch.models.decoders.readouts import NewState, Readout
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoders import Encoder
-from rnnsearch.models.memory import Encoded, Memory
+from rnnsearch.models.memory import Encoded, Hidden, HiddenAndCell, Memory
 from rnnsearch.tensors import at_least_fp32, stack
 
 State = Any
@@ -122,6 +122,16 @@ def repeated(step: Step, x: Float[Tensor, "N I G"], state: State, memory: Memory
         state, reading = step(x_i, state, memory)
         readings.append(reading)
     return stack(readings, dim=1)
+
+
+def each_hidden(function: Callable[[Tensor], Tensor], state: State) -> State:
+    """A state with `function` of the h of each cell in it; what attention remembers stays as it is."""
+    if isinstance(state, Hidden | HiddenAndCell):
+        return state._replace(h=function(state.h))
+    if not isinstance(state, tuple) or isinstance(state, AttentionState):
+        return state
+    parts = [each_hidden(function, part) for part in state]
+    return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
 
 
 def make_attention(model: ModelConfig, encoder: Encoder) -> Attention:

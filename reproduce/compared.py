@@ -1,0 +1,79 @@
+"""Systems compared with the first of them: each trained to its end, its test set scored, a row of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+from common import kept, sides, trained, write_json
+
+from rnnsearch.config import RunConfig
+from rnnsearch.data.prepared import Prepared
+from rnnsearch.files import write_text
+from rnnsearch.metrics.significance import paired_bootstrap
+from rnnsearch.systems.card import training_facts
+from rnnsearch.text.columns import as_markdown
+from rnnsearch.translate import load
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one system scores on the test set, and what that took."""
+
+    name: str
+    parameters: int
+    epochs: float
+    hours: float
+    device: str
+    best: float
+    """The epoch of the lowest dev NLL: where it is the last one, training had not come to its end."""
+    dev_nll: float
+    """The lowest, in nats a sentence."""
+    translations: tuple[str, ...]
+
+
+def _scored(config: RunConfig, prepared: Prepared, folder: Path, name: str) -> Result:
+    """Train (or go on with) one system, and translate the test set."""
+    trained(config, prepared, folder, name)
+    facts = training_facts(folder)
+    best = min(facts["history"], key=lambda row: row["dev_nll"])
+    sources, _ = sides(prepared.test)
+    return Result(
+        name=name,
+        parameters=facts["parameters"],
+        epochs=facts["epochs"],
+        hours=facts["hours"],
+        device=facts["device"],
+        best=best["epoch"],
+        dev_nll=best["dev_nll"],
+        translations=tuple(t.text for t in load(folder).translate(sources)),
+    )
+
+
+def _table(results: Sequence[Result], references: Sequence[str], language: str) -> list[list[str]]:
+    """One row a system, with its difference from the first."""
+    rows = [["System", "Parameters", "Epochs (best)", "Hours", "Dev NLL", "BLEU", "chrF", "Difference in BLEU", "p"]]
+    for r in results:
+        found = paired_bootstrap(r.translations, results[0].translations, references, language=language)
+        bleu, chrf = found["BLEU"], found["chrF2"]
+        scores = [f"{score.system:.1f} ± {score.system_interval:.1f}" for score in (bleu, chrf)]
+        difference = ["", ""] if r is results[0] else [f"{bleu.system - bleu.baseline:+.1f}", f"{bleu.p_value:.3f}"]
+        counts = [f"{r.parameters:,}", f"{r.epochs:.0f} ({r.best:.0f})", f"{r.hours:.2f}", f"{r.dev_nll:.1f}"]
+        rows.append([r.name, *counts, *scores, *difference])
+    return rows
+
+
+def compared(systems: Iterable[tuple[str, RunConfig, Prepared]], output: Path, name: str) -> str:
+    """Train and score each system, or take what an earlier run has kept. The table, which is written anew into
+    `output` after each, as the results into NAME.json."""
+    results, text = list[Result](), ""
+    for system, config, prepared in systems:
+        make = partial(_scored, config, prepared, output / system.replace(" ", "-"), system)
+        results.append(Result(**kept(output / f"{system}.json", lambda make=make: asdict(make()))))
+        _, references = sides(prepared.test)
+        text = as_markdown(_table(results, references, config.data.target))
+        write_text(output / "table.md", text)
+        write_json(output / f"{name}.json", [asdict(r) | {"translations": len(r.translations)} for r in results])
+    return text

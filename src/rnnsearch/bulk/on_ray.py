@@ -1,0 +1,93 @@
+"""Ranges on the machines of a Ray cluster, or the cores of this one: Ray Data over an autoscaling pool of actors."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rnnsearch.bulk.shards import Job, Work
+from rnnsearch.errors import RnnsearchError
+
+BLOCKS = 1000
+"""Pieces that the ranges are handed out in, at most: many more than actors, so that none is idle at the end, and few
+enough for Ray's books."""
+
+
+class Actor:
+    """One process of the pool, and its `Work`, made at the first range. It writes what it does to the store itself;
+    through Ray go numbers alone. Started again, or given a range once more, it does none that is in the store."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._work: Work | None = None
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        """A range, by its number; what is the user's fault comes back as text, since Ray would only try again."""
+        try:
+            self._work = self._work or self._job.make()
+            self._job.do(self._work, int(row["number"]))
+        except RnnsearchError as error:
+            return {**row, "fault": str(error)}
+        return {**row, "fault": ""}
+
+
+class OnRay:
+    """The engine. A cluster is found as Ray finds it (`RAY_ADDRESS`, or one that this machine is of); where there is
+    none, one of this machine alone is begun, and ends with the work."""
+
+    def __init__(self, actors: int | None = None, cpus: int = 1, gpus: int = 0) -> None:
+        """`actors`: how many at most, else as many as there is room for; each takes so many CPUs and GPUs.
+
+        Errors: RnnsearchError where Ray is not installed.
+        """
+        try:
+            import ray.data  # noqa: F401
+        except ImportError as error:
+            raise RnnsearchError(f'the engine "ray" needs a library: pip install "ray[data]"; got: {error}') from None
+        self._actors, self._cpus, self._gpus = actors, cpus, gpus
+
+    def __call__(self, job: Job, missing: Sequence[int]) -> Iterator[int]:
+        """Errors: RnnsearchError for what is the user's fault, in whatever process, and where Ray fails."""
+        if not missing:
+            return
+        from ray import data
+
+        with self._cluster():
+            items: list[Any] = [{"number": number} for number in missing]
+            done = data.from_items(items, override_num_blocks=min(len(items), BLOCKS)).map(
+                Actor,  # type: ignore[arg-type]
+                fn_constructor_args=[job],
+                compute=data.ActorPoolStrategy(min_size=1, max_size=self._actors),
+                num_cpus=self._cpus,
+                num_gpus=self._gpus,
+            )
+            for row in done.iter_rows():
+                if row["fault"]:
+                    raise RnnsearchError(row["fault"])
+                yield int(row["number"])
+
+    @contextmanager
+    def _cluster(self) -> Iterator[None]:
+        import ray
+        from ray.data import DataContext
+        from ray.exceptions import RayError, RayTaskError
+
+        own = not ray.is_initialized()
+        try:
+            if own:
+                ray.init(logging_level=logging.ERROR, log_to_driver=False)
+            logging.getLogger("ray.data").setLevel(logging.ERROR)
+            context = DataContext.get_current()
+            context.enable_progress_bars = context.print_on_execution_start = False
+            yield
+        except (RayError, ConnectionError, RuntimeError) as error:
+            why = str(error).strip().splitlines() or [type(error).__name__]
+            first = why[-1 if isinstance(error, RayTaskError) else 0]  # of a traceback, the end
+            raise RnnsearchError(
+                f"Ray could not go on: {first}; what was finished is kept: the same command goes on"
+            ) from error
+        finally:
+            if own:
+                ray.shutdown()

@@ -1,0 +1,100 @@
+"""`--engine` and what goes with it: lines translated in shards, which a killed run goes on with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from rnnsearch import bulk
+from rnnsearch.cli.io import console, input_portions, say
+
+if TYPE_CHECKING:
+    from rnnsearch.cli.translating import Asked
+
+EngineName = Literal["local", "ray"]
+Engine = Annotated[
+    EngineName | None,
+    typer.Option(help="Work in shards, and go on where a killed run was: local, in this process; ray, on a cluster."),
+]
+Store = Annotated[
+    str | None,
+    typer.Option(help="Keep shards in this folder, or at this URL (s3://..).  [default: OUTPUT.partial]"),
+]
+Rows = Annotated[int | None, typer.Option(min=1, help="Lines a shard, at least.  [default: 16 batches]")]
+Actors = Annotated[
+    int | None, typer.Option(min=1, help="Processes of --engine ray, at most.  [default: as there is room]")
+]
+
+
+def check_engine(
+    engine: str | None, input: Path | None, output: Path | None, store: str | None, rows: int | None, actors: int | None
+) -> None:
+    """Errors: BadParameter for options without effect, or that an engine needs."""
+    for name, given in {"store": store, "rows": rows}.items():
+        if given is not None and engine is None:
+            raise typer.BadParameter(f"--{name} has no effect without --engine")
+    if actors is not None and engine != "ray":
+        raise typer.BadParameter("--actors has no effect without --engine ray")
+    for name, path in {"-i, --input": input, "-o, --output": output}.items():
+        if engine is not None and path is None:
+            raise typer.BadParameter(f"--engine needs {name}: what goes on after a break is a file")
+
+
+def in_shards(
+    asked: Asked,
+    input: Path,
+    outputs: dict[str, Path],
+    engine: EngineName,
+    store: str | None,
+    rows: int | None,
+    actors: int | None,
+) -> bulk.Counts:
+    """Translate a file to files, in shards; the counts of all lines. What is to be said of lines is said at the end.
+
+    Errors: those of `Asked`, of reading the file and of `bulk.run`; RnnsearchError without Ray where that is asked for.
+    """
+    from rich.progress import Progress
+
+    from rnnsearch.cli.translating import OUTPUT
+    from rnnsearch.data.corpus import check_files
+
+    check_files([input])
+    on_gpu = asked.device.startswith("cuda")
+    does: bulk.Engine = bulk.local
+    if engine == "ray":
+        does = bulk.OnRay(actors, asked.threads or 1, int(on_gpu))
+    # Faults of what is asked for are found here, where there may be no GPU, before any other process begins.
+    here = (replace(asked, device="cpu") if engine == "ray" else asked)()
+    if engine == "ray" and not on_gpu:
+        here.translator.prepare()  # native code is timed before several processes do it at once
+    everywhere = replace(asked.anywhere(), threads=asked.threads or 1)
+    bar = Progress(console=console())
+
+    def show(done: int, lines: int) -> None:
+        if not bar.tasks:
+            if done:
+                say(f"{outputs[OUTPUT]}: goes on after {done:,} of {lines:,} lines")
+            bar.add_task("translating", total=lines)
+            bar.start()
+        bar.update(bar.task_ids[0], completed=done)
+
+    try:
+        told = bulk.run(
+            input_portions(input, here.portion),
+            {"input": bulk.digest(input), **asked.about()},
+            (lambda: here) if engine == "local" else everywhere,
+            outputs,
+            bulk.store_at(store or f"{outputs[OUTPUT]}.partial"),
+            does,
+            rows or 1,
+            show,
+        )
+    finally:
+        if bar.tasks:
+            bar.stop()
+    for message in told.said:
+        say(message)
+    return told.counts

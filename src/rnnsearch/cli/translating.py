@@ -1,0 +1,229 @@
+"""What `translate` does with lines, in whatever process: asked for once, made there, and called for portion after
+portion."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import typer
+
+from rnnsearch.bulk import Counts, Done, digest
+from rnnsearch.cli.io import in_portions, use_threads
+from rnnsearch.cli.links import Links, doubt
+from rnnsearch.cli.searching import REPLACED, Surely, asked_order, finder, tell_replaced, tell_surely
+from rnnsearch.cli.terms import GivenTerms, tell_terms
+from rnnsearch.text.spans import AlignedBy, Unit
+
+if TYPE_CHECKING:
+    from rnnsearch.metrics.consensus import Utility
+    from rnnsearch.text.alignments import Link
+    from rnnsearch.text.marks import MarkedText, Protected
+    from rnnsearch.text.tokenizer import Tokenizer
+    from rnnsearch.translation import Translation
+
+CHUNK_BATCHES = 16
+"""Batches of lines read and sorted by length together."""
+
+
+OUTPUT, ALIGNMENTS = "output", "alignments"
+"""What comes of lines, by name."""
+EMPTY = "empty"
+"""A count: lines of output with nothing in them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What lines are to be translated by, and how: made in one process, it can be sent to others."""
+
+    models: tuple[Path, ...]
+    source: str
+    """What the lines are of, in messages."""
+    model_options: tuple[Any, ...] = ()
+    """What `translate.load` takes behind the device."""
+    beam: int | None = None
+    n_best: int = 1
+    search_options: tuple[Any, ...] = ()
+    """What `Translator.options` takes behind these."""
+    mbr: Utility | None = None
+    reranker: Path | None = None
+    format: Literal["text", "json", "nbest"] = "text"
+    alignments: bool = False
+    unit: Unit = "words"
+    by: Literal["aligner", "attention"] | None = None
+    tags: bool = False
+    protect: tuple[Protected, ...] = ()
+    glossary: Path | None = None
+    force_terms: bool = False
+    min_confidence: float | None = None
+    unsure: Literal["empty", "mark"] | None = None
+    tag: str | None = None
+    """A word that goes before each translation."""
+    max_source: int = 2000
+    batch: int | None = None
+    device: str = "cpu"
+    threads: int | None = None
+
+    @property
+    def marked(self) -> bool:
+        """Whether lines may hold marks."""
+        return self.tags or bool(self.protect)
+
+    def __call__(self) -> Translating:
+        """The models, loaded. Errors: those of `load`; BadParameter for options that do not go with them."""
+        return Translating(self)
+
+    def anywhere(self) -> Asked:
+        """The same, from whatever folder it is looked at."""
+        return replace(self, **{name: _each_path(value, Path.absolute) for name, value in self._fields().items()})
+
+    def about(self) -> dict[str, Any]:
+        """What its results hang on, in plain values; a path by what is there."""
+        every = {**self._fields(), "device": self.device.partition(":")[0]}
+        told = {name: _each_path(value, digest) for name, value in every.items() if name not in ("source", "threads")}
+        return {name.replace("_", " "): str(value) for name, value in told.items()}
+
+    def _fields(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def _each_path(value: Any, change: Callable[[Path], Any]) -> Any:
+    if isinstance(value, tuple | list):
+        return type(value)(_each_path(one, change) for one in value)
+    return change(value) if isinstance(value, Path) else value
+
+
+class Translating:
+    """Loaded models that do with lines what is asked for (a `bulk.Work`)."""
+
+    def __init__(self, asked: Asked) -> None:
+        use_threads(asked.threads)
+        from rnnsearch.translate import load
+
+        self.asked, self._counts = asked, Counts()
+        self.translator = load(list(asked.models), asked.device, *asked.model_options)
+        if asked.alignments or asked.marked:
+            self.translator.require_alignments(asked.by)
+        if asked.min_confidence is not None:
+            self.translator.require_confidence()
+        options = self.translator.options(asked.beam, asked.n_best, *asked.search_options)
+        self.options, order = asked_order(self.translator, options, asked.mbr, asked.reranker, asked.device, asked.beam)
+        if asked.force_terms and (asked.glossary is None or not self.translator.reads_terms):
+            raise typer.BadParameter("--force-terms needs a --glossary, and a model with text.inline_terms")
+        terms = None
+        if asked.glossary is not None:
+            terms = GivenTerms(asked.glossary, self.translator, self.options, asked.force_terms, self._counts)
+        size = asked.batch or self.translator.config.search.batch_sentences
+        self.portion = CHUNK_BATCHES * size
+        """Lines that are sorted by length together."""
+        self._find = finder(terms or self.translator, self.options, size, order)
+        surely = Surely(asked.min_confidence, asked.unsure, self._counts)
+        self._write = Writer(asked.format, asked.by, asked.marked, surely)
+        self._links = Links(asked.unit, asked.by, self._counts)
+
+    def __call__(self, lines: Sequence[str], first: int) -> Done:
+        """As many lines as there are, a portion after the other."""
+        return Done.together(self._portions(lines, first))
+
+    def _portions(self, lines: Sequence[str], first: int) -> Iterator[Done]:
+        for portion in in_portions(lines, self.portion):
+            yield self.translate(portion, first)
+            first += len(portion)
+
+    def translate(self, lines: Sequence[str], first: int) -> Done:
+        """A portion, of which the first line has that number, from 0."""
+        from rnnsearch.text.marks import MarkedText
+
+        self._counts.clear()
+        kept, said = self._fitting(lines, first)
+        texts = [MarkedText(line, self.asked.tags, self.asked.protect) for line in kept]
+        found = self._find([text.text for text in texts])
+        written = [self._write(*each) for each in zip(texts, found, count(first))]
+        if self.asked.tag is not None:
+            written = [line if line == "\n" else f"{self.asked.tag} {line}" for line in written]
+        outputs = {OUTPUT: "".join(written)}
+        if self.asked.alignments:
+            outputs[ALIGNMENTS] = "".join(self._links.line(best[0]) for best in found)
+        every = Counter(REPLACED + one.by for best in found for one in best[0].replaced)
+        return Done(outputs, said, {**self._counts, **every, EMPTY: written.count("\n")})
+
+    def _fitting(self, lines: Sequence[str], first: int) -> tuple[list[str], list[str]]:
+        """Empty lines in the place of those of too many symbols, which are told of."""
+        most = self.asked.max_source
+        kept = [line if fits(line, most, self.translator.source) else "" for line in lines]
+        return kept, [
+            f"{self.asked.source}:{number}: must have at most {most:,} symbols (--max-source); its line of output is "
+            "empty"
+            for number, (line, given) in enumerate(zip(kept, lines, strict=True), first + 1)
+            if given and not line
+        ]
+
+
+def fits(line: str, most: int, tokenizer: Tokenizer) -> bool:
+    """Whether a line has no more than `most` symbols."""
+    from rnnsearch.data.corpus import LONGEST
+
+    # A character is four symbols at the most, and a symbol that a vocabulary holds seldom fifty characters.
+    if len(line) > 50 * most or len(line.encode()) > LONGEST:
+        return False
+    return 4 * len(line) <= most or len(tokenizer.ids([line])[0]) <= most
+
+
+def tell(asked: Asked, counts: Counts) -> None:
+    """Say what the counts of all lines mean."""
+    if asked.alignments:
+        doubt(asked.models[0], counts)
+    tell_terms(counts)
+    tell_replaced(counts)
+    tell_surely(asked.min_confidence, asked.unsure, counts)
+
+
+class Writer:
+    """What is written of each sentence."""
+
+    def __init__(
+        self, format: Literal["text", "json", "nbest"], by: AlignedBy | None, marked: bool, surely: Surely
+    ) -> None:
+        """`by`: what says where tags belong, if not the best there is."""
+        self._format, self._by, self._marked, self._surely = format, by, marked, surely
+
+    def __call__(self, source: MarkedText, best: list[Translation], number: int) -> str:
+        """Of the one with that number."""
+        if self._format == "text":
+            return self._surely(best[0], self._text(source, best[0])) + "\n"
+        if self._format == "json":
+            others = {"n_best": [self._row(source, t) for t in best]} if len(best) > 1 else {}
+            return as_json({**self._row(source, best[0]), **others})
+        return "".join(
+            f"{number} ||| {self._text(source, t)} ||| log_prob={t.log_prob:.6f} ||| {t.score:.6f}\n" for t in best
+        )
+
+    def _text(self, source: MarkedText, found: Translation) -> str:
+        from rnnsearch.translation import one_line
+
+        links: Collection[Link] = ()
+        if source.marks:
+            links = found.attended if self._by == "attention" else found.alignment
+        return one_line(source.placed(one_line(found.text), links))
+
+    def _row(self, source: MarkedText, found: Translation) -> dict[str, Any]:
+        return row(found) | ({"marked": self._text(source, found)} if self._marked else {})
+
+
+def row(translation: Translation) -> dict[str, Any]:
+    """A translation in `--format json`."""
+    from rnnsearch.confidence import warnings
+
+    return translation.plain(
+        *("source", "text", "score", "log_prob", "finished", "tokens", "token_scores", "source_tokens"),
+        *("alignment", "token_alignment", "attention", "confidence", "word_confidence"),
+    ) | {"replaced": [asdict(one) for one in translation.replaced], "warnings": warnings(translation)}
+
+
+def as_json(row: dict[str, Any]) -> str:
+    return json.dumps(row, ensure_ascii=False) + "\n"

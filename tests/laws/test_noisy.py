@@ -1,0 +1,52 @@
+"""Noise in hidden states: every decoder takes it, and its native twin at the same places."""
+
+import pytest
+import torch
+
+from rnnsearch.errors import RnnsearchError
+from rnnsearch.search.constraints import SearchOptions
+from rnnsearch.search.decode import decode_all, make_sources
+from rnnsearch.search.model_scorer import ModelScorer, fastest
+from rnnsearch.search.noisy import Noisy, NoisyScorer
+from rnnsearch.text.vocabulary import BOS
+
+CPU = torch.device("cpu")
+
+
+def test_a_twin_has_its_noise_where_the_definition_has(plain, make, pairs):
+    model = make(plain).eval()
+    sources = make_sources([source for source, _ in pairs], CPU)
+    seeds = [None, *([1, n] for n in range(1, len(pairs)))]
+    each = [NoisyScorer(scorer, 0.7, seeds) for scorer in (ModelScorer(model), fastest(model, "fp32").scorer)]
+    started = [scorer.start(sources, None) for scorer in each]
+    states = [state for _, state in started]
+    y = torch.full((len(pairs),), BOS)
+    if plain.model.decoder.type == "bi-scale":
+        for scorer, (memory, state) in zip(each, started, strict=True):
+            with pytest.raises(RnnsearchError, match="need a decoder with a recurrent cell"):
+                scorer.step(memory, state, y)
+        return
+    with torch.inference_mode():
+        for symbol in (5, 7, 4):
+            both = zip(each, started, states, strict=True)
+            steps = [scorer.step(memory, state, y) for scorer, (memory, _), state in both]
+            one, other = (step.log_probs() for step in steps)
+            torch.testing.assert_close(one, other, atol=2e-4, rtol=2e-4)
+            states, y = [step.state for step in steps], torch.full_like(y, symbol)
+        quiet, (memory, state) = ModelScorer(model), started[0]
+        first = quiet.step(memory.inner, state.inner, torch.full_like(y, BOS)).log_probs()
+        loud = each[0].step(*started[0], torch.full_like(y, BOS)).log_probs()
+    torch.testing.assert_close(first[0], loud[0])
+    assert not torch.allclose(first[1:], loud[1:])
+
+
+def test_silent_chains_are_greedy_search(plain, make, pairs):
+    if plain.model.decoder.type == "bi-scale":
+        return
+    scorer, sources = fastest(make(plain).eval(), "fp32").scorer, [source for source, _ in pairs]
+    options = SearchOptions(beam=1, max_ratio=1.0, max_extra=3)
+    silent = decode_all(scorer, sources, options)
+    found = decode_all(scorer, sources, SearchOptions(beam=3, max_ratio=1.0, max_extra=3, variant=Noisy(3, 0.0)))
+    for [own], [best] in zip(silent, found, strict=True):
+        assert best.ids == own.ids
+        assert best.log_prob == pytest.approx(own.log_prob, abs=1e-3)

@@ -1,0 +1,137 @@
+"""Filters of every kind, alone and together: a wide enough beam is an exhaustive search filtered, and no search of any
+kind finds what they do not allow."""
+
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise, product
+
+import pytest
+import torch
+
+from rnnsearch.errors import RnnsearchError
+from rnnsearch.search.banned import BannedText
+from rnnsearch.search.constraints import SearchOptions
+from rnnsearch.search.decode import decode_all, make_sources
+from rnnsearch.search.forced import forced
+from rnnsearch.search.greedy import greedy
+from rnnsearch.search.hypothesis import SentenceError
+from rnnsearch.search.noisy import Noisy
+from rnnsearch.search.ranking import SUM
+from rnnsearch.search.stochastic import Stochastic
+from rnnsearch.search.variants import Diverse, Sampling
+from rnnsearch.text.banned import BannedPhrases
+from rnnsearch.text.vocabulary import EOS, UNK
+
+CPU = torch.device("cpu")
+SPELLINGS = [b"", b" <unk>", b"", b"", b" a", b"b", b" b"]
+SYMBOLS, MOST, SOURCE = (UNK, 4, 5, 6), 4, [7, 8]
+BANNED = BannedPhrases(["a", "b ab", "bb b"])
+FILTERS = {
+    "symbols": {"banned": frozenset({UNK, 6})},
+    "phrases": {"banned_phrases": BannedText(BANNED, SPELLINGS)},
+    "n-grams": {"no_repeat_ngram": 2},
+    "length": {"min_length": 2},
+    "prefix": {"prefix": ((5,),)},
+    "terms": {"phrases": (((6, 5),),)},
+}
+TOGETHER = [*((name,) for name in FILTERS), ("phrases", "n-grams", "length"), ("phrases", "prefix", "symbols")]
+TOGETHER += [("terms", "n-grams", "length"), ("phrases", "terms", "length"), ("prefix", "terms")]
+VARIANTS = [Sampling(3.0), Stochastic(3.0), Diverse(4, 2.0), Noisy(4, 3.0)]
+
+
+def allowed(ids, names):
+    """By looking at the whole translation."""
+    text = b"".join(SPELLINGS[id] for id in ids).decode()
+    grams = [gram for gram in pairwise(ids) if "terms" not in names or gram[1] not in (5, 6)]  # which may come again
+    checks = {
+        "symbols": not {UNK, 6} & {*ids},
+        "phrases": not BANNED.held(text),
+        "n-grams": len(grams) == len(set(grams)),
+        "length": len(ids) >= 2,
+        "prefix": ids[:1] == (5,),
+        "terms": any(ids[at : at + 2] == (6, 5) for at in range(len(ids))),
+    }
+    return all(checks[name] for name in names)
+
+
+def of(names, **more):
+    options = {name: value for filter in names for name, value in FILTERS[filter].items()}
+    return SearchOptions(**{"length_penalty": 0.0, "max_ratio": 0.0, "max_extra": MOST, **options, **more})
+
+
+@cache
+def every():
+    return [ids for count in range(MOST + 1) for ids in product(SYMBOLS, repeat=count)]
+
+
+@pytest.mark.parametrize("names", TOGETHER, ids="+".join)
+@pytest.mark.parametrize("seed", range(2))
+def test_a_wide_beam_is_an_exhaustive_search_filtered(toy, names, seed):
+    scorer = toy(symbols=7, seed=seed, end=0.5)
+    kept = [ids for ids in every() if allowed(ids, names)]
+    scored = forced(scorer, make_sources([SOURCE] * len(kept), CPU), kept, SUM)
+    scored.sort(key=lambda h: -h.score)
+    assert 0 < len(kept) < len(every())
+    [found] = decode_all(scorer, [SOURCE], of(names, beam=2000, n_best=2000))
+    finished = [h for h in found if h.finished]
+    assert {h.ids for h in finished} == set(kept)
+    assert [h.score for h in finished] == pytest.approx([h.score for h in scored], rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize("names", [names for names in TOGETHER if "terms" not in names], ids="+".join)
+def test_a_stochastic_beam_of_all_is_that_search_too(toy, names):
+    options = of(names, beam=700, n_best=700, variant=Stochastic())
+    [found] = decode_all(toy(symbols=7, seed=1), [SOURCE], options)
+    assert sorted(h.ids for h in found) == sorted(ids for ids in every() if allowed(ids, names))
+
+
+@pytest.mark.parametrize("variant", [None, *VARIANTS], ids=lambda v: "beam" if v is None else v.what)
+@pytest.mark.parametrize("names", TOGETHER, ids="+".join)
+def test_no_search_finds_what_is_not_allowed(toy, names, variant):
+    class Open(type(toy())):
+        def disturbed(self, state, by):
+            return state._replace(h=by(state.h))
+
+    if variant is not None and "terms" in names:
+        with pytest.raises(RnnsearchError, match=f"phrases need a plain beam search; got {variant.what}"):
+            of(names, beam=8, variant=variant)
+        return
+    # A beam of one, which takes a term at the end, may find that a banned phrase is in the way: then it says so.
+    greedy_too = variant is None and not {"terms", "phrases"} <= {*names}
+    for seed in range(3):
+        for width in (8, 1) if greedy_too else (8,):
+            options = of(names, beam=width, n_best=width, variant=variant)
+            [found] = decode_all(Open(symbols=7, seed=seed), [SOURCE], options)
+            assert found
+            for h in found:
+                assert allowed(h.ids, names), (h.ids, h.finished)
+
+
+def test_banned_phrases_are_the_same_in_whatever_company(toy, sentences):
+    options = SearchOptions(beam=3, n_best=3, max_ratio=1.0, banned_phrases=BannedText(BANNED, SPELLINGS))
+    together = decode_all(toy(symbols=7, seed=3), sentences, options, batch_sentences=4)
+    for own, ids in zip(together, sentences, strict=True):
+        assert [h.ids for h in decode_all(toy(symbols=7, seed=3), [ids], options)[0]] == [h.ids for h in own]
+    columns = torch.tensor([EOS, 6, 5, 4, UNK])
+    listed = decode_all(toy(symbols=7, seed=3), sentences, options, columns=lambda _: columns)
+    assert [[h.ids for h in own] for own in listed] == [[h.ids for h in own] for own in together]
+
+
+def test_a_phrase_that_no_longer_word_begins_with_is_never_begun(toy):
+    """With these columns nothing can follow `a` but another word, which would make it one."""
+    options = SearchOptions(max_ratio=0.0, max_extra=6, banned_phrases=FILTERS["phrases"]["banned_phrases"])
+    for seed in range(4):
+        columns = torch.tensor([EOS, 4, 6])
+        [[found]] = greedy(toy(symbols=7, seed=seed), make_sources([SOURCE], CPU), options, lambda _, c=columns: c)
+        assert 4 not in found.ids
+    short = replace(options, max_extra=1)
+    assert 4 not in greedy(toy(symbols=7, seed=seed), make_sources([SOURCE], CPU), short)[0][0].ids, "no room to go on"
+
+
+def test_what_is_forced_and_banned_at_once_is_refused():
+    banned = FILTERS["phrases"]["banned_phrases"]
+    with pytest.raises(SentenceError, match=r"the prefix of sentence 1 .* must not hold a banned phrase"):
+        SearchOptions(banned_phrases=banned, prefix=((4, 5), (4, 4)))
+    with pytest.raises(SentenceError, match=r"the phrases of sentence 0 .* must not hold a banned phrase"):
+        SearchOptions(banned_phrases=banned, phrases=(((4,),),))
+    assert SearchOptions(banned_phrases=banned, prefix=((4,),)), "`a` may yet go on as `ab`"

@@ -1,0 +1,168 @@
+"""Noisy chains: the decoder's hidden states with noise, the best translation scored without."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from rnnsearch.errors import RnnsearchError
+from rnnsearch.models.attention.attention import AttentionState
+from rnnsearch.models.decoders.decoder import each_hidden
+from rnnsearch.models.memory import Hidden, HiddenAndCell
+from rnnsearch.search.combined import Combined, Weighted
+from rnnsearch.search.constraints import SearchOptions
+from rnnsearch.search.decode import decode_all, make_sources
+from rnnsearch.search.ensemble import Ensemble, Member
+from rnnsearch.search.forced import forced
+from rnnsearch.search.noisy import Noisy, NoisyScorer
+from rnnsearch.search.scorer import SOURCE
+from rnnsearch.text.vocabulary import BOS, EOS
+
+CPU = torch.device("cpu")
+OPTIONS = SearchOptions(beam=6, n_best=6, length_penalty=0.0, max_ratio=0.0, max_extra=9)
+
+
+@pytest.fixture
+def noisy_toy(toy):
+    """A toy whose hidden state can be got at."""
+
+    class Open(type(toy())):
+        def disturbed(self, state, by):
+            return state._replace(h=by(state.h))
+
+    return Open
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_without_noise_it_is_the_search_itself(noisy_toy, sentences, width):
+    scorer = noisy_toy(seed=3, end=1.0)
+    plain = decode_all(scorer, sentences, replace(OPTIONS, beam=width, n_best=width))
+    quiet = replace(OPTIONS, beam=4 * width, n_best=4 * width, variant=Noisy(4, 0.0))
+    for own, found in zip(plain, decode_all(scorer, sentences, quiet), strict=True):
+        assert [h.ids for h in found] == [h.ids for h in own]
+        assert [h.log_prob for h in found] == pytest.approx([h.log_prob for h in own], abs=1e-5)
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_it_never_does_worse_than_without_noise_and_mostly_better(noisy_toy, sentences, width):
+    better = 0
+    for seed in range(5):
+        scorer = noisy_toy(seed=seed, end=1.0)
+        plain = decode_all(scorer, sentences, replace(OPTIONS, beam=width, n_best=1))
+        found = decode_all(scorer, sentences, replace(OPTIONS, beam=8 * width, n_best=1, variant=Noisy(8, 2.0)))
+        for [own], [best], source in zip(plain, found, sentences, strict=True):
+            assert best.score >= own.score - 1e-5
+            better += best.score > own.score + 1e-3
+            [again] = forced(scorer, make_sources([source], CPU), [best.ids], OPTIONS.ranking)
+            assert best.token_scores == pytest.approx(again.token_scores[: len(best.token_scores)], abs=1e-5)
+    assert better > 1, "a narrow search of a lively toy leaves room"
+
+
+def test_chains_are_a_plain_loop_with_noise_in_the_state(noisy_toy, sentences):
+    """h_t = phi(h_{t-1} + e_t, y_{t-1}), e_t of deviation sigma / t, the same numbers drawn."""
+    scorer, sigma = noisy_toy(seed=7, end=0.5), 1.5
+    sources = make_sources(sentences[:2], CPU)
+    noisy = NoisyScorer(scorer, sigma, [None, [5, 1]])
+    memory, state = noisy.start(sources, None)
+    plain_memory, plain = scorer.start(sources, None)
+    key = np.random.SeedSequence([5, 1]).generate_state(2, np.uint64)
+    y = torch.tensor([BOS, BOS])
+    for position in range(1, 5):
+        step = noisy.step(memory, state, y)
+        drawn = np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 0, position]))
+        noise = drawn.standard_normal((1, plain.h.shape[1]), np.float32)
+        h = plain.h.clone()
+        h[1:] += sigma / position * torch.from_numpy(noise)
+        expected = scorer.step(plain_memory, plain._replace(h=h), y)
+        torch.testing.assert_close(step.scores, expected.scores)
+        state, plain, y = step.state, expected.state, expected.scores.argmax(1)
+
+
+def test_noise_hangs_on_source_chain_and_seed_alone(noisy_toy, sentences):
+    scorer, options = noisy_toy(seed=4), replace(OPTIONS, beam=10, n_best=10, variant=Noisy(5, 2.0))
+    together = decode_all(scorer, sentences, options)
+    alone = [decode_all(scorer, [one], options)[0] for one in reversed(sentences)]
+    assert [[h.ids for h in own] for own in together] == [[h.ids for h in own] for own in reversed(alone)]
+    assert decode_all(scorer, sentences, options) == together
+    other = decode_all(scorer, sentences, replace(options, variant=Noisy(5, 2.0, seed=2)))
+    assert [[h.ids for h in own] for own in together] != [[h.ids for h in own] for own in other]
+    assert any(len(own) > 2 for own in together)
+
+
+def test_all_filters_hold(noisy_toy, sentences):
+    prefix = tuple((5, 6) for _ in sentences)
+    options = replace(OPTIONS, banned=frozenset({7}), no_repeat_ngram=1, prefix=prefix, variant=Noisy(3, 3.0))
+    for own in decode_all(noisy_toy(seed=1), sentences, options):
+        for h in own:
+            assert h.ids[:2] == (5, 6)
+            assert 7 not in h.ids
+            assert len(h.ids) == len(set(h.ids))
+
+
+def test_scores_are_over_the_candidate_list(noisy_toy, sentences):
+    chosen = torch.tensor([EOS, 4, 6])
+    options = replace(OPTIONS, variant=Noisy(2, 0.0))
+    plain = decode_all(noisy_toy(seed=3), sentences, replace(OPTIONS, beam=3, n_best=3), columns=lambda _: chosen)
+    found = decode_all(noisy_toy(seed=3), sentences, options, columns=lambda _: chosen)
+    assert [[h.ids for h in own] for own in found] == [[h.ids for h in own] for own in plain]
+
+
+class _State(NamedTuple):
+    cells: tuple[Hidden, HiddenAndCell]
+    seen: Tensor
+    attention: AttentionState
+    nothing: None = None
+
+
+def test_hidden_states_are_the_cells_own():
+    one = torch.ones(2, 3)
+    attention = AttentionState(features=(Hidden(3 * one),))
+    state = _State((Hidden(one), HiddenAndCell(2 * one, 5 * one)), 7 * one, attention)
+    found = each_hidden(lambda h: h + 10, state)
+    assert found.cells[0].h.unique().tolist() == [11.0]
+    assert (found.cells[1].h.unique().tolist(), found.cells[1].c.unique().tolist()) == ([12.0], [5.0])
+    assert found.seen.unique().tolist() == [7.0]
+    assert found.attention is attention, "what attention remembers is no state of the decoder's"
+    assert state.cells[0].h.unique().tolist() == [1.0]
+
+
+def test_every_member_of_several_has_noise(noisy_toy, sentences):
+    own = {SOURCE: SOURCE}
+    one, other = noisy_toy(seed=1), noisy_toy(seed=2)
+    several = [Ensemble([Member(one, 1.0, own), Member(other, 1.0, own)]), Combined([Weighted(one), Weighted(other)])]
+    for scorer in several:
+        _, state = scorer.start(make_sources(sentences, CPU), None)
+        changed = scorer.disturbed(state, lambda h: h + 1)
+        parts = (changed.members, state.members) if isinstance(scorer, Ensemble) else (changed.full, state.full)
+        for after, before in zip(*parts, strict=True):
+            assert torch.equal(after.h, before.h + 1)
+        assert decode_all(scorer, sentences, replace(OPTIONS, variant=Noisy(3, 1.0)))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Noisy(0), "chains must be at least 1; got 0"),
+        (lambda: Noisy(2, -1.0), "sigma must be at least 0; got -1.0"),
+        (lambda: Noisy(2, seed=-1), "seed must be at least 0; got -1"),
+        (lambda: SearchOptions(beam=5, variant=Noisy(2)), "a beam must be shared evenly by the 2 chains; got 5"),
+    ],
+)
+def test_a_bad_option_is_refused(make, message):
+    with pytest.raises(RnnsearchError, match=message):
+        make()
+
+
+def test_a_scorer_without_hidden_states_is_refused(toy, noisy_toy, sentences):
+    with pytest.raises(RnnsearchError, match="noise needs a recurrent model's own scorer; got ToyScorer"):
+        decode_all(toy(), sentences, replace(OPTIONS, variant=Noisy(2)))
+
+    class Nothing(noisy_toy):
+        def disturbed(self, state, by):
+            return state
+
+    with pytest.raises(RnnsearchError, match="need a decoder with a recurrent cell; this one has none"):
+        decode_all(Nothing(), sentences, replace(OPTIONS, variant=Noisy(2)))
