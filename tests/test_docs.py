@@ -119,6 +119,7 @@ def write_corpus(folder: Path) -> None:
     with gzip.open(folder / "memory.tsv.gz", "wt", encoding="utf-8") as file:
         file.writelines(f"{en}\t{de}\n" for en, de in parts["train"])
     write_lines(folder / "baseline.de", [pair[1] for pair in parts["test"]])
+    write_lines(folder / "news.de", [f"Heute: {pair[1]}" for pair in parts["train"][:100]])
 
 
 def write_lines(path: Path, lines: list[str]) -> None:

@@ -30,6 +30,7 @@ from rnnsearch.search.greedy import stream
 from rnnsearch.search.hypothesis import EMPTY, Hypothesis
 from rnnsearch.search.model_scorer import Fastest
 from rnnsearch.search.phrases import Phrase
+from rnnsearch.search.scorer import Scorer
 from rnnsearch.search.unknown_words import UnknownWords, unknown_words
 from rnnsearch.search.variants import Sampling, Variant
 from rnnsearch.systems.checks import check_unknown
@@ -399,20 +400,33 @@ class Translator:
         """
         if by is not None:
             self.require_alignments(by)
+        source_side, target_side, hypotheses = self._forced(self.system.plain(), sources, targets)
+        if by == "posterior":
+            weights = self.system.posterior([s.spelled for s in source_side], [t.ids for t in target_side])
+            hypotheses = [replace(h, attention=w) for h, w in zip(hypotheses, weights, strict=True)]
+        return self._translations(source_side, target_side, hypotheses, by in (None, "aligner"))
+
+    def cross_entropies(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
+        """-log p(target | source) of given translations, in nats a symbol, with the one that ends them: by what
+        translates, in its precision, several times as fast as `score`."""
+        _, _, hypotheses = self._forced(self.search.scorer, sources, targets)
+        return [-h.log_prob / (len(h.ids) + 1) for h in hypotheses]
+
+    def _forced(
+        self, scorer: Scorer, sources: Sequence[str], targets: Sequence[str]
+    ) -> tuple[list[Segmented], list[Segmented], list[Hypothesis]]:
+        """Sources, given translations, and these as hypotheses by a Scorer."""
         source_side = self.system.read(sources)
         target_side = self.system.written(targets, source_side, self.aligner)
         hypotheses = forced_all(
-            self.system.plain(),
+            scorer,
             [s.spelled for s in source_side],
             [t.ids for t in target_side],
             self.options().ranking,
             self.config.search.batch_sentences,
             make=self.system.sources,
         )
-        if by == "posterior":
-            weights = self.system.posterior([s.spelled for s in source_side], [t.ids for t in target_side])
-            hypotheses = [replace(h, attention=w) for h, w in zip(hypotheses, weights, strict=True)]
-        return self._translations(source_side, target_side, hypotheses, by in (None, "aligner"))
+        return source_side, target_side, hypotheses
 
     def states(self, texts: Sequence[str]) -> Matrix:
         """[sentences, S]: the last states of the encoder's top layer, both directions' side by side."""

@@ -21,7 +21,16 @@ from rnnsearch.models.encoders import shapes
 from rnnsearch.models.memory import StateShape
 from rnnsearch.systems.fusion_checks import check_begun, check_inside
 from rnnsearch.systems.language_checks import check_language
-from rnnsearch.systems.shared_checks import against, dev_set, idle, limits, segmentation, softmaxes, trained_alone
+from rnnsearch.systems.shared_checks import (
+    against,
+    dev_set,
+    idle,
+    limits,
+    segmentation,
+    softmaxes,
+    target_only,
+    trained_alone,
+)
 
 _COPYNET = 'model.decoder.type = "copynet"'
 
@@ -40,6 +49,7 @@ def check(config: RunConfig) -> list[str]:
         *_hard(config),
         *_aligned(config),
         *dev_set(config),
+        *target_only(config),
         *trained_alone(config),
         *limits(config),
         *_letters(config),

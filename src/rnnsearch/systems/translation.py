@@ -98,7 +98,8 @@ class TranslationSystem(Trainable[TranslationModel]):
         smoothing, beside = self.config.training.label_smoothing, penalties(self.config.objective)
         told = self.config.objective.contrast
         contrast = None if told is None else CONTRASTS[told.type](self.model.output.vocabulary)
-        return likelihood(smoothing, beside, 1.0 if weight is None else weight, contrast)
+        null = self.config.data.target_only == "null"
+        return likelihood(smoothing, beside, 1.0 if weight is None else weight, contrast, frozen_null=null)
 
     def count(self, train: ParallelIds) -> None:
         arrange(self.model.output, train, self.config.data.target)
