@@ -18,6 +18,7 @@ import numpy as np
 
 from rnnsearch.errors import DataError, ModelError, RnnsearchError, must_be_one_of
 from rnnsearch.files import atomic_folder, write_json
+from rnnsearch.loading import load
 from rnnsearch.metrics.bleu_chrf_ter import GOALS, Goal
 from rnnsearch.metrics.logistic import Numbers
 from rnnsearch.metrics.mert import mert
@@ -27,7 +28,7 @@ from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.systems.gathered import copy_model
 from rnnsearch.text.columns import as_markdown
 from rnnsearch.text_model import TextModel, load_text_model
-from rnnsearch.translate import Translator, load
+from rnnsearch.translate import Translator
 from rnnsearch.translation import Translation
 
 Method = Literal["mert", "pro"]

@@ -62,7 +62,7 @@ def filter_pairs(
     same_lines(source, lines[0], target, lines[1])
     if models:
         from rnnsearch.evaluate.filtering import PairScores
-        from rnnsearch.translate import load
+        from rnnsearch.loading import load
 
         loaded = {name: load(model, device, precision=precision) for name, model in models.items()}
         _score((source, target), scores, models, PairScores(**loaded), max_symbols)

@@ -43,7 +43,7 @@ class Asked:
     source: str
     """What the lines are of, in messages."""
     model_options: tuple[Any, ...] = ()
-    """What `translate.load` takes behind the device."""
+    """What `loading.load` takes behind the device."""
     beam: int | None = None
     n_best: int = 1
     search_options: tuple[Any, ...] = ()
@@ -101,7 +101,7 @@ class Translating:
 
     def __init__(self, asked: Asked) -> None:
         use_threads(asked.threads)
-        from rnnsearch.translate import load
+        from rnnsearch.loading import load
 
         self.asked, self._counts = asked, Counts()
         self.translator = load(list(asked.models), asked.device, *asked.model_options)
