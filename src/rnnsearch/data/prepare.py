@@ -11,7 +11,6 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from hashlib import sha256
 from itertools import starmap
 from pathlib import Path
@@ -26,8 +25,9 @@ from rnnsearch.config import DataConfig, RunConfig, TextConfig
 from rnnsearch.config.data import TextType
 from rnnsearch.data import catalog
 from rnnsearch.data.cleaning import DUPLICATE, EXAMPLES, Tally, first_of_each
-from rnnsearch.data.corpus import check_files, read_rows
+from rnnsearch.data.corpus import check_files
 from rnnsearch.data.download import Progress
+from rnnsearch.data.held_out import HeldOut
 from rnnsearch.data.partitions import (
     HELD_OUT,
     LEFT_OUT,
@@ -47,7 +47,6 @@ from rnnsearch.data.passes import (
     Linking,
     Rules,
     SavedTokenizer,
-    Sentences,
     count,
     encode,
     id_type,
@@ -68,7 +67,7 @@ from rnnsearch.data.word_counts import COUNTS, write_counts
 from rnnsearch.data.workers import Pool, cores
 from rnnsearch.errors import ConfigError, DataError, did_you_mean
 from rnnsearch.files import atomic_folder
-from rnnsearch.text.alignments import format_pharaoh, parse_pharaoh
+from rnnsearch.text.alignments import parse_pharaoh
 from rnnsearch.text.annotation import annotated_symbols
 from rnnsearch.text.language_id import require_identified
 from rnnsearch.text.subwords import LARGEST, bpe_from_counts, characters_from_counts, fitting_size, without_rare
@@ -155,10 +154,10 @@ def _source(config: RunConfig, cache: Path | None, progress: Progress | None) ->
     return _Source(data.model_copy(update=files), catalog.get(corpus.name, cache, progress), facts)
 
 
-def _given(source: _Source) -> dict[Part, _HeldOut]:
+def _given(source: _Source) -> dict[Part, HeldOut]:
     data = source.data
     files = {"dev": (data.dev, data.dev_alignments), "test": (data.test, data.test_alignments)}
-    return {part: _HeldOut.read(part, spec, links, source) for part, (spec, links) in files.items() if spec}
+    return {part: HeldOut.read(part, spec, links, data, source.base) for part, (spec, links) in files.items() if spec}
 
 
 def _files(data: DataConfig) -> list[str]:
@@ -182,11 +181,7 @@ def _write(config: RunConfig, source: _Source, folder: Path, pool: Pool) -> dict
         if not kept.any():
             raise DataError(f"no sentence pair is left for training in {source.facts['corpus']}: {tally.summary()}")
         whole = ~cleaned.of_files(data.files_without_source)
-        fewest = max(1, int((kept & whole).sum()) // SMALL)
-        sizes = [
-            0 if part in given else size if f"{part}_size" in data.model_fields_set else min(size, fewest)
-            for part, size in wanted.items()
-        ]
+        sizes = _sizes(data, {part: 0 if part in given else size for part, size in wanted.items()}, kept & whole)
         parts, shared = _parts(keys, kept, sizes, documents)
         stretches, split_off, digest = _count(cleaned, parts, keys["document"], given, pool)
         rows, pairs_of_files = int((parts == TRAIN).sum()), cleaned.rows_of_files(parts == TRAIN)
@@ -250,6 +245,13 @@ def _without_duplicates(data: DataConfig, cleaned: CleanedText, keys: KeyTable, 
     return kept
 
 
+def _sizes(data: DataConfig, wanted: Mapping[Part, int], usable: npt.NDArray[np.bool_]) -> list[int]:
+    """How many rows are split off for each part; of a small corpus fewer than is usual, where the run file says none."""
+    fewest = max(1, int(usable.sum()) // SMALL)
+    told = data.model_fields_set
+    return [size if f"{part}_size" in told else min(size, fewest) for part, size in wanted.items()]
+
+
 def _parts(keys: KeyTable, kept: npt.NDArray[np.bool_], sizes: Sequence[int], documents: bool) -> tuple[Parts, int]:
     """The part of each cleaned row, duplicates having none; and how many training rows of documents share a sentence
     with what is held out."""
@@ -268,9 +270,9 @@ def _count(
     cleaned: CleanedText,
     parts: Parts,
     documents: npt.NDArray[np.uint32],
-    given: dict[Part, _HeldOut],
+    given: dict[Part, HeldOut],
     pool: Pool,
-) -> tuple[list[Counter[str]], dict[Part, _HeldOut], str]:
+) -> tuple[list[Counter[str]], dict[Part, HeldOut], str]:
     """The stretches of each side of the training text, what the split holds out, and the corpus's digest."""
     sides = len(cleaned.rules.languages)
     digest, stretches, held = sha256(), [Counter[str]() for _ in range(sides)], dict[Part, list[Cells]]()
@@ -285,61 +287,8 @@ def _count(
         for held_out, shared in zip(given.values(), found.shared, strict=True):
             held_out.shared += shared
     numbers = {part: documents[parts == PARTS.index(part)] for part in held}
-    split_off = {part: _HeldOut(part, rows, numbers[part]) for part, rows in held.items() if rows}
+    split_off = {part: HeldOut(part, rows, numbers[part]) for part, rows in held.items() if rows}
     return stretches, split_off, digest.hexdigest()
-
-
-@dataclass
-class _HeldOut:
-    """Rows of dev or test. Those that were given are used as they are, but for rows with an empty side."""
-
-    part: Part
-    rows: list[Cells]
-    documents: Sequence[int] | npt.NDArray[np.uint32]
-    """Which one each row is of."""
-    dropped: int = 0
-    shared: int = 0
-    """Training rows that have a sentence in common with it."""
-
-    @property
-    def aligned(self) -> bool:
-        """Whether its rows have links beside two texts."""
-        return len(self.rows[0]) == 3
-
-    @classmethod
-    def read(cls, part: Part, spec: str, links: str | None, source: _Source) -> _HeldOut:
-        data, aligned = source.data, None if links is None else [links]
-        rows = list(read_rows([spec], source.base, len(data.sides), aligned, data.documents))
-        for row in rows:
-            if row.fault:
-                raise DataError(f"{row.where}: every {part} pair must be usable; got {row.fault}")
-        whole = [row for row in rows if all(map(str.strip, row.texts))]
-        if not whole:
-            raise DataError(f"{spec}: must hold {part} sentence pairs; got none")
-        cells = [row.texts if row.links is None else (*row.texts, format_pharaoh(row.links)) for row in whole]
-        return cls(part, cells, [row.document for row in whole], len(rows) - len(whole))
-
-    def write(self, folder: Path, suffixes: Sequence[str], ends: bool) -> None:
-        """A file a side and, where there are any, of links; with `ends`, an empty line between two documents' rows."""
-        changes = np.flatnonzero(np.diff(np.array(self.documents, dtype=np.int64))) + 1
-        for column, suffix in zip(zip(*self.rows, strict=True), suffixes, strict=False):
-            ended = ends and suffix != "align"  # which has a line a row
-            lines = np.insert(np.array(column, dtype=object), changes, "") if ended else column
-            path = folder / f"{self.part}.{suffix}"
-            path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
-
-    def sentences(self, sides: int) -> Sentences:
-        """Its different sentences."""
-        return tuple(frozenset(row[side].strip() for row in self.rows) for side in range(sides))
-
-    def warnings(self) -> list[str]:
-        warnings = []
-        if self.dropped:
-            warnings.append(f"{self.dropped} {self.part} pairs with an empty side were left out")
-        if self.shared:
-            told = f"training pairs share a sentence with {self.part}, so scores on {self.part} are too good"
-            warnings.append(f"{self.shared} {told}")
-        return warnings
 
 
 def _tokenizers(
@@ -412,7 +361,7 @@ def _write_ids(
     return facts | ({"links": files[-1].total} if linking.kept else {})
 
 
-def _learn_aligner(cleaned: CleanedText, parts: Parts, dev: _HeldOut | None, pool: Pool) -> Aligner:
+def _learn_aligner(cleaned: CleanedText, parts: Parts, dev: HeldOut | None, pool: Pool) -> Aligner:
     """An aligner of `aligner.ROWS` training rows at most, at even distances; by the dev set's links, where it has any,
     its threshold is chosen."""
     step, before = max(1, -(-int((parts == TRAIN).sum()) // aligner.ROWS)), 0

@@ -93,34 +93,20 @@ def _train(
 ) -> str:
     task, folders = make_trained(config, prepared, folder, device, processes)
     outputs = folders if processes.first else ()  # which the first alone writes
-    training, spelled = config.training, _spellings(config, prepared)
-    batches = Batches(
-        prepared.train,
-        training.batch,
-        training.max_length,
-        training.seed,
-        rank=processes.rank,
-        world=processes.world,
-        multiple=WIDTH_MULTIPLE if device.type == "cuda" else 1,
-        segments=_segments(config, prepared),
-        inlines=_inlines(config, prepared),
-        spellings=spelled,
-        partition=config.objective.partition,
-        proposal=_proposal(config, prepared),
-        mixture=_mixture(config, prepared),
-    )
+    spelled = _spellings(config, prepared)
+    batches = _batches(config, prepared, spelled, device, processes)
 
     def new_best() -> None:
         for output in outputs:
             output.save(weights(trainer.model))
             describe_run(trainer, output, prepared)
 
-    trainer = Trainer(training, task, batches, device, folder / CHECKPOINTS, everyone, new_best, processes)
+    trainer = Trainer(config.training, task, batches, device, folder / CHECKPOINTS, everyone, new_best, processes)
     size = sum(p.numel() for p in trainer.model.parameters())
     everyone.message(
         f"{size:,} parameters; {len(prepared.train):,} training pairs"
         + (f", {batches.left_out:,} left out as longer than training.max_length" if batches.left_out else "")
-        + f"; {training.precision} on {describe_all(device, processes)}"
+        + f"; {config.training.precision} on {describe_all(device, processes)}"
     )
     if config.data.aligner and len(config.data.sides) == 2 and prepared.aligner is None:
         everyone.message(f"{prepared.folder}: has no aligner: alignments will come from attention (prepare it again)")
@@ -147,6 +133,28 @@ def _train(
     for verdict in verdicts(trainer.state.history, unread):
         everyone.message(verdict)
     return reason
+
+
+def _batches(
+    config: RunConfig, prepared: Prepared, spelled: Spellings, device: torch.device, processes: Processes
+) -> Batches:
+    """This process's share of the training rows, in batches."""
+    training = config.training
+    return Batches(
+        prepared.train,
+        training.batch,
+        training.max_length,
+        training.seed,
+        rank=processes.rank,
+        world=processes.world,
+        multiple=WIDTH_MULTIPLE if device.type == "cuda" else 1,
+        segments=_segments(config, prepared),
+        inlines=_inlines(config, prepared),
+        spellings=spelled,
+        partition=config.objective.partition,
+        proposal=_proposal(config, prepared),
+        mixture=_mixture(config, prepared),
+    )
 
 
 def _spellings(config: RunConfig, prepared: Prepared) -> Spellings:
