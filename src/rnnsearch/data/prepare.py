@@ -246,7 +246,7 @@ def _without_duplicates(data: DataConfig, cleaned: CleanedText, keys: KeyTable, 
 
 
 def _sizes(data: DataConfig, wanted: Mapping[Part, int], usable: npt.NDArray[np.bool_]) -> list[int]:
-    """How many rows are split off for each part; of a small corpus fewer than is usual, where the run file says none."""
+    """How many rows are split off for each part; of a small corpus fewer than usual, where the run file says none."""
     fewest = max(1, int(usable.sum()) // SMALL)
     told = data.model_fields_set
     return [size if f"{part}_size" in told else min(size, fewest) for part, size in wanted.items()]
