@@ -23,11 +23,14 @@ from typing import Any
 from common import add_data, add_run, data_tables, kept, prepared_once, resolved, sides, trained, write_json
 
 from rnnsearch.files import write_text
+from rnnsearch.loading import load
 from rnnsearch.metrics.significance import paired_bootstrap
+from rnnsearch.search.noisy import Noisy
+from rnnsearch.search.stochastic import Stochastic
 from rnnsearch.search.variants import Diverse, Sampling, Variant
 from rnnsearch.text.columns import as_markdown
 from rnnsearch.text.spans import words
-from rnnsearch.translate import Translator, load
+from rnnsearch.translate import Translator
 
 Way = tuple[int, Variant | None, str | None]
 """The beam, what is not plain about it, and the utility of least risk."""
@@ -42,10 +45,18 @@ WAYS: dict[str, Way] = {
     "beam 50": (50, None, None),
     "beam 100": (100, None, None),
     "diverse, 5 groups of 2": (10, Diverse(5), None),
+    "stochastic beam 10": (10, Stochastic(), None),
+    "stochastic beam 50": (50, Stochastic(), None),
+    "noisy, 10 chains, sigma 0.3": (10, Noisy(10, 0.3), None),
+    "noisy, 50 chains, sigma 0.1": (50, Noisy(50, 0.1), None),
+    "noisy, 50 chains, sigma 0.3": (50, Noisy(50, 0.3), None),
+    "noisy, 50 chains, sigma 0.5": (50, Noisy(50, 0.5), None),
+    "noisy, 10 chains of beam 5, sigma 0.3": (50, Noisy(10, 0.3), None),
     "least risk of beam 10, chrF": (10, None, "chrf"),
     "least risk of 50 chains, chrF": (50, Sampling(), "chrf"),
     "least risk of 50 chains, temperature 0.7, chrF": (50, Sampling(temperature=0.7), "chrf"),
     "least risk of 50 chains, BLEU": (50, Sampling(), "bleu"),
+    "least risk of stochastic beam 50, chrF": (50, Stochastic(), "chrf"),
 }
 """The ways to search with one model."""
 BEAM = 5
