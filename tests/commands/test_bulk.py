@@ -92,8 +92,7 @@ def test_a_killed_run_goes_on(cli, model, text, tmp_path, monkeypatch):
 
 def test_a_program_killed_for_good(model, text, tmp_path, cli):
     """By a signal that nothing hears, in processes of their own."""
-    text.write_text("".join(f"{line}\n" for line in LINES * 4))
-    asked = ["translate", model, "-i", text, "--batch", "1", "--beam", "8", "-o"]
+    asked = ["translate", model, "-i", text, "--batch", "1", "--beam", "4", "-o"]
     arguments = [sys.executable, "-m", "rnnsearch", *map(str, asked), str(tmp_path / "many"), "--engine", "local"]
     with subprocess.Popen(arguments, stderr=subprocess.DEVNULL) as process:
         deadline = time.monotonic() + 120
@@ -104,7 +103,7 @@ def test_a_program_killed_for_good(model, text, tmp_path, cli):
     assert done and not (tmp_path / "many").exists()
     result = cli(*asked, tmp_path / "many", "--engine", "local")
     assert result.code == 0, result.err
-    assert f"goes on after {16 * len(done):,} of 960 lines" in result.err
+    assert f"goes on after {16 * len(done):,} of 240 lines" in result.err
     assert cli(*asked, tmp_path / "one").code == 0
     assert (tmp_path / "many").read_bytes() == (tmp_path / "one").read_bytes()
 
