@@ -15,11 +15,12 @@ from pathlib import Path
 
 from harness import machine_line, parsed, parser, publish, table, timed
 
+from rnnsearch.loading import load
 from rnnsearch.search.noisy import Noisy
 from rnnsearch.search.stochastic import Stochastic
 from rnnsearch.search.variants import Diverse, Sampling, Variant
 from rnnsearch.text.spans import words
-from rnnsearch.translate import Translator, load
+from rnnsearch.translate import Translator
 
 Search = Callable[[list[str]], object]
 WAYS: dict[str, tuple[int, Variant | None]] = {

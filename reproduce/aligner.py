@@ -28,10 +28,10 @@ from rnnsearch.align.aligner import Aligner, Pair, learn_aligner
 from rnnsearch.data.catalog import CORPORA, get
 from rnnsearch.data.workers import Pool, cores
 from rnnsearch.files import write_text
+from rnnsearch.loading import load
 from rnnsearch.metrics.alignment_error import AlignmentScores, alignment_error
 from rnnsearch.text.alignments import Link, Links, read_pharaoh
 from rnnsearch.text.columns import as_markdown
-from rnnsearch.translate import load
 
 PARTS = ("train", "dev", "test")
 Texts = dict[str, tuple[list[str], list[str]]]

@@ -40,13 +40,14 @@ from rnnsearch import config as run_config
 from rnnsearch.config import RunConfig
 from rnnsearch.data.catalog import CORPORA, get
 from rnnsearch.files import write_text
+from rnnsearch.loading import load
 from rnnsearch.metrics.alignment_error import AlignmentScores, alignment_error
 from rnnsearch.plots.figures import save
 from rnnsearch.systems.card import training_facts
 from rnnsearch.text.alignments import Link, Links, links_from_attention, read_pharaoh
 from rnnsearch.text.columns import as_markdown
 from rnnsearch.training.tasks import reverse_folder
-from rnnsearch.translate import Translator, load
+from rnnsearch.translate import Translator
 
 Weights = NDArray[np.float32]
 ALIGNER = "eflomal"

@@ -24,11 +24,11 @@ from rnnsearch.evaluate.assess import Assessment, assess
 from rnnsearch.evaluate.corpus_scores import paper_table
 from rnnsearch.evaluate.report import write_assessment
 from rnnsearch.files import write_text
+from rnnsearch.loading import load
 from rnnsearch.metrics.by_length import bleu_by_length
 from rnnsearch.plots.by_length import write_plot
 from rnnsearch.systems.card import statistics, statistics_table, training_facts
 from rnnsearch.text.columns import as_markdown
-from rnnsearch.translate import load
 
 SYSTEMS = ("RNNencdec", "RNNsearch")
 

@@ -12,10 +12,10 @@ from common import kept, sides, trained, write_json
 from rnnsearch.config import RunConfig
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.files import write_text
+from rnnsearch.loading import load
 from rnnsearch.metrics.significance import paired_bootstrap
 from rnnsearch.systems.card import training_facts
 from rnnsearch.text.columns import as_markdown
-from rnnsearch.translate import load
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from matplotlib.figure import Figure
 from rnnsearch import config as run_config
 from rnnsearch.config import RunConfig
 from rnnsearch.files import write_text
+from rnnsearch.loading import load
 from rnnsearch.metrics.bleu_chrf_ter import corpus_bleu
 from rnnsearch.metrics.by_length import bleu_by_length
 from rnnsearch.metrics.significance import paired_bootstrap
@@ -38,7 +39,6 @@ from rnnsearch.plots.figures import LIGHT, legend, paint, save
 from rnnsearch.plots.learning import points
 from rnnsearch.systems.card import training_facts
 from rnnsearch.text.columns import as_markdown
-from rnnsearch.translate import load
 
 PRESETS = {"small": "luong-base-small", "paper": "luong-base"}
 LOCATION = {"score": "location", "max_source": 200}

@@ -27,12 +27,12 @@ from rnnsearch.data.prepared import Prepared
 from rnnsearch.data.word_counts import COUNTS, read_counts
 from rnnsearch.errors import did_you_mean
 from rnnsearch.files import write_text
+from rnnsearch.loading import load
 from rnnsearch.metrics.rare_words import accuracy_by_frequency
 from rnnsearch.metrics.significance import paired_bootstrap
 from rnnsearch.systems.card import training_facts
 from rnnsearch.text.columns import as_markdown
 from rnnsearch.text.spans import words
-from rnnsearch.translate import load
 
 WORDS = {"preset": "small", "text": {"type": "words", "joint": False, "vocabulary": 10_000}}
 HYBRID = {"preset": "hybrid-small"}

@@ -23,13 +23,14 @@ from typing import Any
 from common import add_data, add_run, data_tables, kept, prepared_once, resolved, sides, trained, write_json
 
 from rnnsearch.files import write_text
+from rnnsearch.loading import load
 from rnnsearch.metrics.significance import paired_bootstrap
 from rnnsearch.search.noisy import Noisy
 from rnnsearch.search.stochastic import Stochastic
 from rnnsearch.search.variants import Diverse, Sampling, Variant
 from rnnsearch.text.columns import as_markdown
 from rnnsearch.text.spans import words
-from rnnsearch.translate import Translator, load
+from rnnsearch.translate import Translator
 
 Way = tuple[int, Variant | None, str | None]
 """The beam, what is not plain about it, and the utility of least risk."""

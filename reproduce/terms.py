@@ -22,13 +22,14 @@ from typing import Any, NamedTuple
 from common import add_data, add_run, data_tables, dictionary, prepared_once, resolved, sides, trained, write_json
 
 from rnnsearch.files import write_text
+from rnnsearch.loading import load
 from rnnsearch.metrics.significance import paired_bootstrap
 from rnnsearch.search.unknown_words import read_entries
 from rnnsearch.text.columns import as_markdown
 from rnnsearch.text.glossary import Place, Terms, words_of
 from rnnsearch.text.inline_terms import inlined, stands_in
 from rnnsearch.text.spans import words
-from rnnsearch.translate import Translator, load
+from rnnsearch.translate import Translator
 
 SETS = ("as they are", "inflected")
 MOST, SHORTEST, BEAM, SEED = 2, 4, 10, 1

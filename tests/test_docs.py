@@ -38,7 +38,7 @@ from tests.command_line import run
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = (
     "tutorial", "data", "training", "translating", "alignment", "attention", "evaluation", "objectives",
-    "language-models",
+    "language-models", "bulk",
     "configuration", "python", "serving", "adding-a-part",
 )  # fmt: skip
 
@@ -95,10 +95,10 @@ def toy_tables(text: str) -> dict[str, Any]:
     """A run file's tables at toy size. A model without attention is given none."""
     tables = run_config.merge(tomllib.loads(text), copy.deepcopy(TOY))
     whole = run_config.merge(run_config.preset(tables["preset"]), tables) if "preset" in tables else tables
+    if "tokenizers" in tables["text"]:
+        del tables["text"]["vocabulary"]
     if whole["model"].get("kind") == "language-model":
         del tables["search"]
-        if "tokenizers" in tables["text"]:
-            del tables["text"]["vocabulary"]
         return {**tables, "model": {"embedding": 6, "network": {**whole["model"]["network"], "size": 6}}}
     if whole["model"]["decoder"].get("type") in ("rnnencdec", "cho", "sutskever"):
         del tables["model"]["attention"]
@@ -119,6 +119,7 @@ def write_corpus(folder: Path) -> None:
     with gzip.open(folder / "memory.tsv.gz", "wt", encoding="utf-8") as file:
         file.writelines(f"{en}\t{de}\n" for en, de in parts["train"])
     write_lines(folder / "baseline.de", [pair[1] for pair in parts["test"]])
+    write_lines(folder / "news.de", [f"Heute: {pair[1]}" for pair in parts["train"][:100]])
 
 
 def write_lines(path: Path, lines: list[str]) -> None:

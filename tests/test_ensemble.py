@@ -109,7 +109,7 @@ def test_the_attention_is_of_those_that_read_as_the_first(folders):
     blind = rnnsearch.load([folders["blind"], folders["subwords"]])
     assert not blind.attends
     with pytest.raises(ModelError, match="this needs a model with attention"):
-        blind.require_attention()
+        blind.require_alignments("attention")
     with pytest.raises(ModelError, match="posterior attention is of one model; this is an ensemble"):
         rnnsearch.load([folders["one"], folders["two"]]).require_alignments("posterior")
 

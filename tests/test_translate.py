@@ -308,7 +308,7 @@ def test_a_model_without_attention(tmp_path):
         forced.plot(tmp_path / "a.png")
     assert str(error.value) == "there is nothing to plot: the model has no attention"
     with pytest.raises(ModelError, match=r"its decoder \(rnnencdec\) has none"):
-        made.require_attention()
+        made.require_alignments("attention")
 
 
 def test_a_saved_model_is_the_model(folder, translator, tmp_path):

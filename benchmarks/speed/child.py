@@ -176,7 +176,7 @@ def one_by_one(spec: Row) -> Row:
 
 
 def _translator(spec: Row) -> tuple[Any, list[str]]:
-    from rnnsearch.translate import load
+    from rnnsearch.loading import load
 
     lines = Path(spec["source"]).read_text(encoding="utf-8").splitlines()
     translator = load(spec["model"], spec["device"], candidates=spec["candidates"])

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rnnsearch.errors import RnnsearchError
+    from rnnsearch.loading import load
     from rnnsearch.text_model import TextModel, load_text_model
-    from rnnsearch.translate import Translator, load
+    from rnnsearch.translate import Translator
     from rnnsearch.translation import Translation
 
 # PyTorch's threads give way after microseconds of waiting. Its OpenMP reads this when it is loaded, and spins for
@@ -31,10 +32,14 @@ def __getattr__(name: str) -> Any:
         from rnnsearch.errors import RnnsearchError
 
         return RnnsearchError
-    if name in ("Translation", "Translator", "load"):
+    if name in ("Translation", "Translator"):
         from rnnsearch import translate
 
         return getattr(translate, name)
+    if name == "load":
+        from rnnsearch.loading import load
+
+        return load
     if name in ("TextModel", "load_text_model"):
         from rnnsearch import text_model
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from rnnsearch.errors import DataError, ModelError, RnnsearchError, must_be_one_of
 from rnnsearch.files import atomic_folder, write_json
+from rnnsearch.loading import load
 from rnnsearch.metrics.bleu_chrf_ter import GOALS, Goal
 from rnnsearch.metrics.logistic import Numbers
 from rnnsearch.metrics.mert import mert
@@ -27,7 +28,7 @@ from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.systems.gathered import copy_model
 from rnnsearch.text.columns import as_markdown
 from rnnsearch.text_model import TextModel, load_text_model
-from rnnsearch.translate import Translator, load
+from rnnsearch.translate import Translator
 from rnnsearch.translation import Translation
 
 Method = Literal["mert", "pro"]
@@ -153,8 +154,11 @@ def load_reranker(folder: str | Path, device: str = "cpu") -> Reranker:
     return Reranker((source, target), features, tuple(weights[name] for name in features.names), n_best)
 
 
-def load_features(reverse: Path | None, language_model: Path | None, device: str = "cpu") -> Features:
-    """The features of these model folders. Errors: as in `load` and `load_text_model`."""
+def load_features(reverse: Path | None = None, language_model: Path | None = None, device: str = "cpu") -> Features:
+    """The features that these model folders give, and those that need none.
+
+    Errors: as in `load` and `load_text_model`.
+    """
     return Features(
         None if reverse is None else load(reverse, device),
         None if language_model is None else load_text_model(language_model, device),
@@ -182,13 +186,9 @@ class Learned:
         """The weights and the scores, as two tables in Markdown."""
         each = zip(self.reranker.features.names, self.reranker.weights, self.shares, strict=True)
         weights = [["feature", "weight", "share"], *([name, f"{w:.4f}", f"{share:+.0%}"] for name, w, share in each)]
-        scores = [["dev set", self.metric], *self._scores]
-        return as_markdown(weights) + "\n" + as_markdown(scores)
-
-    @property
-    def _scores(self) -> list[list[str]]:
         told = (("as searched", self.before), ("reranked", self.after), ("the best of each list", self.oracle))
-        return [[name, f"{score:.2f}"] for name, score in told]
+        scores = [["dev set", self.metric], *([name, f"{score:.2f}"] for name, score in told)]
+        return as_markdown(weights) + "\n" + as_markdown(scores)
 
 
 def learn(

@@ -6,43 +6,33 @@ import math
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import chain
-from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
 import torch
 
 from rnnsearch.align.aligner import Aligner
-from rnnsearch.confidence import read_calibration, sure
-from rnnsearch.config import RunConfig, SearchConfig, laid_on
-from rnnsearch.device import choose_device
-from rnnsearch.errors import ConfigError, ModelError, RnnsearchError, must_be_one_of
+from rnnsearch.confidence import sure
+from rnnsearch.config import RunConfig, SearchConfig
+from rnnsearch.demands import Demands
+from rnnsearch.errors import ModelError, RnnsearchError, must_be_one_of
 from rnnsearch.metrics.calibration import Calibration
 from rnnsearch.metrics.consensus import Utility, expected_utility
-from rnnsearch.search.banned import BannedText
-from rnnsearch.search.candidates import KEPT, Candidates
-from rnnsearch.search.candidates import read as read_candidates
+from rnnsearch.search.candidates import Candidates
 from rnnsearch.search.constraints import SearchOptions, beginning_with
 from rnnsearch.search.decode import decode_all, forced_all
 from rnnsearch.search.forced import following
 from rnnsearch.search.greedy import stream
 from rnnsearch.search.hypothesis import EMPTY, Hypothesis
 from rnnsearch.search.model_scorer import Fastest
-from rnnsearch.search.phrases import Phrase
-from rnnsearch.search.unknown_words import UnknownWords, unknown_words
+from rnnsearch.search.scorer import Scorer
+from rnnsearch.search.unknown_words import UnknownWords
 from rnnsearch.search.variants import Sampling, Variant
-from rnnsearch.systems.checks import check_unknown
-from rnnsearch.systems.ensemble import EnsembleSystem
-from rnnsearch.systems.folder import load_system
-from rnnsearch.systems.fusion import FusedSystem
 from rnnsearch.systems.system import System
 from rnnsearch.text.alignments import Link, attention_of_symbols
-from rnnsearch.text.banned import BannedPhrases
 from rnnsearch.text.glossary import Glossary
 from rnnsearch.text.inline_terms import inlined
 from rnnsearch.text.marks import PROTECTED, MarkedText, Protected
-from rnnsearch.text.prefixes import Prefix, Prefixes
 from rnnsearch.text.spans import ALIGNED_BY, AlignedBy, Unit
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.text.vocabulary import UNK
@@ -84,6 +74,8 @@ class Translator:
         """What takes the place of `<unk>` in what is found; None: nothing."""
         self.candidates = candidates
         """The symbols that a batch's translations are made of; None: all."""
+        self.demands = Demands(system, aligner, replaces=unknown is not None)
+        """What may be asked of translations beside their sources."""
         self.reads_terms = self.config.text.inline_terms is not None
         """Whether texts may hold target terms inline (`with_terms`), which the model has learned to write."""
 
@@ -106,10 +98,6 @@ class Translator:
         """Where it translates."""
         return self.search.scorer.device
 
-    def require_attention(self) -> None:
-        """Errors: ModelError for a model without attention."""
-        self.system.require("attend")
-
     def require_alignments(self, by: str | None = None) -> AlignedBy:
         """What aligns: what is asked for, or the best there is. Errors: RnnsearchError for what there is not at all;
         ModelError for what this model has not, or where it has nothing."""
@@ -123,7 +111,7 @@ class Translator:
         if by == "posterior":
             self.system.require("posterior")
         if by == "attention":
-            self.require_attention()
+            self.system.require("attend")
         return by
 
     def options(
@@ -159,16 +147,10 @@ class Translator:
             max_extra=each * (search.max_extra if max_length is None else max_length),
             n_best=n_best,
             banned=self.target.unknown if ban_unknown else frozenset(),
-            banned_phrases=self._banned(banned, ban_unknown) if banned else None,
+            banned_phrases=self.demands.banned(banned, ban_unknown),
             no_repeat_ngram=search.no_repeat_ngram if no_repeat_ngram is None else no_repeat_ngram,
             variant=variant,
         )
-
-    def _banned(self, phrases: Collection[str], ban_unknown: bool) -> BannedText:
-        replaces = self.unknown is not None or self.system.can("spell")
-        if replaces and not ban_unknown:
-            raise RnnsearchError("banned phrases need <unk> banned, too, where other text takes its place; it is not")
-        return BannedText(BannedPhrases(phrases), self.target.spellings())
 
     @overload
     def translate(self, text: str, options: SearchOptions | None = None) -> Translation: ...
@@ -223,11 +205,8 @@ class Translator:
             if len(terms) != len(texts):
                 raise RnnsearchError(f"terms must be one list a sentence ({len(texts)}); got {len(terms)}")
             if any(terms):
-                options = replace(options, phrases=self._phrases(terms, options))
-        begins = self._read_prefixes(sources, prefixes)
-        if options.banned_phrases is not None:
-            for prefix in filter(options.banned_phrases.banned.begun, prefixes or ()):
-                raise RnnsearchError(f'a prefix must not hold a banned phrase; got "{prefix}"')
+                options = replace(options, phrases=self.demands.phrases(terms, options))
+        begins = None if prefixes is None else self.demands.begun(prefixes, sources, options)
         if begins is not None:
             options = beginning_with(options, begins, self.target)
         size = batch_sentences or self.config.search.batch_sentences
@@ -333,50 +312,6 @@ class Translator:
             raise ModelError("terms inline need a model trained with text.inline_terms; this one was not")
         return inlined(text, glossary.places(text))
 
-    def _phrases(self, terms: Sequence[Sequence[str]], options: SearchOptions) -> tuple[tuple[Phrase, ...], ...]:
-        if options.variant is not None:
-            raise RnnsearchError(f"terms need a plain beam search; got {options.variant.what}")
-        if options.beam == 1:
-            raise RnnsearchError("terms need a beam of 2 or more; got 1")
-        ids = {term: tuple(self.target.ids([term])[0]) for term in set(chain.from_iterable(terms))}
-        for term, phrase in ids.items():
-            if not self.writes(term):
-                raise RnnsearchError(f'the model has no symbol for a word of the term "{term}"; got {phrase}')
-            if options.banned_phrases is not None and options.banned_phrases.banned.held(term):
-                raise RnnsearchError(f'a term must not hold a banned phrase; got "{term}"')
-        return tuple(tuple(ids[term] for term in own) for own in terms)
-
-    def writes(self, term: str) -> bool:
-        """Whether a translation can hold a text: it is not empty, and all of it is in the vocabulary."""
-        [ids] = self.target.ids([term])
-        return bool(ids) and UNK not in ids
-
-    @cached_property
-    def _prefixes(self) -> Prefixes:
-        # What a model spells by itself may lack the space.
-        copied = self.target.type == "words" and not self.system.can("spell")
-        return Prefixes(self.target, self.target.unknown if copied else ())
-
-    def _read_prefixes(self, sources: Sequence[Segmented], prefixes: Sequence[str] | None) -> list[Prefix] | None:
-        if prefixes is None:
-            return None
-        if len(prefixes) != len(sources):
-            raise RnnsearchError(f"prefixes must be one a sentence ({len(sources)}); got {len(prefixes)}")
-        for number, (source, prefix) in enumerate(zip(sources, prefixes, strict=True)):
-            if prefix and not source.text:
-                raise RnnsearchError(f'the prefix of empty sentence {number} (from 0) must be empty; got "{prefix}"')
-        begins = [self._prefixes.read(prefix) for prefix in prefixes]
-        if self.system.annotation is None:
-            return begins
-        each, whole = self.system.annotation.symbols_a_word, self.system.written(prefixes, sources, self.aligner)
-        return [
-            begin._replace(
-                ids=tuple(text.ids[: each * len(begin.ids)]),
-                unknown={each * place: word for place, word in begin.unknown.items()},
-            )
-            for begin, text in zip(begins, whole, strict=True)
-        ]
-
     def align(
         self, sources: Sequence[str], targets: Sequence[str], unit: Unit = "words", by: AlignedBy | None = None
     ) -> list[tuple[Link, ...]]:
@@ -399,20 +334,33 @@ class Translator:
         """
         if by is not None:
             self.require_alignments(by)
+        source_side, target_side, hypotheses = self._forced(self.system.plain(), sources, targets)
+        if by == "posterior":
+            weights = self.system.posterior([s.spelled for s in source_side], [t.ids for t in target_side])
+            hypotheses = [replace(h, attention=w) for h, w in zip(hypotheses, weights, strict=True)]
+        return self._translations(source_side, target_side, hypotheses, by in (None, "aligner"))
+
+    def cross_entropies(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
+        """-log p(target | source) of given translations, in nats a symbol, with the one that ends them: by what
+        translates, in its precision, several times as fast as `score`."""
+        _, _, hypotheses = self._forced(self.search.scorer, sources, targets)
+        return [-h.log_prob / (len(h.ids) + 1) for h in hypotheses]
+
+    def _forced(
+        self, scorer: Scorer, sources: Sequence[str], targets: Sequence[str]
+    ) -> tuple[list[Segmented], list[Segmented], list[Hypothesis]]:
+        """Sources, given translations, and these as hypotheses by a Scorer."""
         source_side = self.system.read(sources)
         target_side = self.system.written(targets, source_side, self.aligner)
         hypotheses = forced_all(
-            self.system.plain(),
+            scorer,
             [s.spelled for s in source_side],
             [t.ids for t in target_side],
             self.options().ranking,
             self.config.search.batch_sentences,
             make=self.system.sources,
         )
-        if by == "posterior":
-            weights = self.system.posterior([s.spelled for s in source_side], [t.ids for t in target_side])
-            hypotheses = [replace(h, attention=w) for h, w in zip(hypotheses, weights, strict=True)]
-        return self._translations(source_side, target_side, hypotheses, by in (None, "aligner"))
+        return source_side, target_side, hypotheses
 
     def states(self, texts: Sequence[str]) -> Matrix:
         """[sentences, S]: the last states of the encoder's top layer, both directions' side by side."""
@@ -450,74 +398,3 @@ class Translator:
         """Whether a sentence pair has an unknown word on either side (the papers' second column)."""
         pairs = zip(self.source.segment(sources), self.target.segment(targets), strict=True)
         return [source.unknown or target.unknown for source, target in pairs]
-
-
-def load(
-    folder: str | Path | Sequence[str | Path],
-    device: str = "cpu",
-    replace_unknown: str | None = None,
-    dictionary: str | Path | None = None,
-    candidates: int | None = None,
-    precision: str | None = None,
-    weights: Sequence[float] | None = None,
-    mean: str | None = None,
-    language_model: str | Path | None = None,
-    language_model_weight: float | None = None,
-) -> Translator:
-    """A model folder as a Translator on `device` (auto, cpu, cuda, cuda:N); several folders as one, an ensemble.
-
-    `replace_unknown` (none, copy, dictionary) and `dictionary`, a TSV file, take the place of the model's own
-    `[search]` options; a dictionary alone means "dictionary". So do `candidates`, of which 0 means the whole
-    vocabulary, and `precision` (auto, fp32, bf16, int8).
-    An ensemble takes everything but its models from the first folder; `weights`, one a model, and `mean` (geometric,
-    the default, or arithmetic) say how their distributions become one (see `search.ensemble`). So they do of a folder
-    that is an ensemble by itself (`rnnsearch ensemble`).
-    `language_model`, the folder of one with the same target symbols, counts in search by its weight (see
-    `systems.fusion`); a weight of 0 leaves out the one that the first folder may bring.
-    Errors: ModelError, one sentence, also for a system that cannot translate and models that do not go together;
-    ConfigError for a device this machine has not, or where the model has no unknown words or no attention to replace
-    them by; DataError for an unfit dictionary.
-    """
-    folders = [Path(folder)] if isinstance(folder, str | Path) else [Path(one) for one in folder]
-    if not folders:
-        raise ModelError("there must be a model folder to load; got none")
-    on = choose_device(device, "device")
-    system, own = load_system(folders[0], on), folders[0]
-    system.require("translate")
-    if candidates is not None and candidates > KEPT:
-        raise ConfigError([f"candidates: must be at most {KEPT}; got {candidates}"])
-    asked = {"candidates": candidates, "precision": precision, "language_model_weight": language_model_weight}
-    if language_model is not None:
-        asked["language_model"] = str(Path(language_model).absolute())
-    given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
-    if replace_unknown is not None or dictionary is not None:
-        given["replace_unknown"] = replace_unknown or "dictionary"
-        if dictionary is not None:
-            given["dictionary"] = str(Path(dictionary).absolute())
-        elif replace_unknown != "dictionary":
-            given["dictionary"] = None
-    search = laid_on(system.config.search, given)
-    if language_model_weight is not None and search.language_model is None:
-        raise ConfigError(["language_model_weight: has no effect without a language model; name one"])
-    config = system.config.model_copy(update={"search": search})
-    if faults := check_unknown(config):
-        raise ConfigError(faults)
-    lists = None
-    if search.candidates > 0:
-        sizes, marks = (len(system.source), len(system.target)), list(system.target.marks.values())
-        lists = read_candidates(own, search.candidates, *sizes, marks)
-    system = replace(system, config=config)
-    own_members = search.ensemble if len(folders) == 1 else None
-    if own_members is not None:
-        folders += [config.base / member for member in own_members.members]
-        weights, mean = weights or own_members.weights, mean or own_members.mean
-    if len(folders) > 1 or weights is not None:
-        others = [load_system(other, on) for other in folders[1:]]
-        system = EnsembleSystem.of([system, *others], weights, mean or "geometric")
-    if search.language_model is not None and search.language_model_weight > 0:
-        language = load_system(config.base / search.language_model, on)
-        system = FusedSystem.of(system, language, search.language_model_weight)
-    # One model's calibration says nothing of what several give.
-    several = isinstance(system, EnsembleSystem) or language_model is not None
-    calibration = None if several else read_calibration(own)
-    return Translator(system, unknown_words(config), lists, Aligner.find(own), calibration)

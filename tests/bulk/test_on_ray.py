@@ -125,14 +125,27 @@ def wait_and_look(place):
     return finished(place, "begun")
 
 
-def test_faults_of_actors_are_one_sentence(place):
-    """Each of a cluster's machines must have the model."""
-    from rnnsearch.bulk import FolderStore, OnRay, run
-    from rnnsearch.cli.translating import Asked
-    from rnnsearch.errors import RnnsearchError
-
+def test_a_fault_of_an_actor_is_one_sentence(place):
+    """Each of a cluster's machines must have the model; from Python."""
+    code = """
+from pathlib import Path
+from rnnsearch.bulk import FolderStore, OnRay, run
+from rnnsearch.cli.translating import Asked
+from rnnsearch.errors import RnnsearchError
+try:
     asked = Asked(models=(Path("/nowhere"),), source="x")
-    os.environ["PYTHONPATH"], os.environ["RAY_ADDRESS"] = str(SOURCE), "local"
-    with pytest.raises(RnnsearchError, match=r"^/nowhere: there is no such model folder$"):
-        run([["a"], ["b"]], {}, asked, {"output": place / "x"}, FolderStore(place / "y"), OnRay(1))
+    run([["a"], ["b"]], {}, asked, {"output": Path("x")}, FolderStore(Path("y")), OnRay(actors=1))
+except RnnsearchError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=place,
+        env={**os.environ, "PYTHONPATH": str(SOURCE), "RAY_ADDRESS": "local"},
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=True,
+    )
+    assert done.stdout == "/nowhere: there is no such model folder\n"
     assert not (place / "x").exists()

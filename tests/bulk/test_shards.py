@@ -150,9 +150,10 @@ def test_what_others_keep_there_stays(tmp_path):
     folder = tmp_path / "shards"
     folder.mkdir()
     (folder / "mine.txt").write_text("mine")
-    (folder / ".9-9.tmp").write_text("what a killed writer has left")
+    (folder / ".mine.tmp").write_text("mine")
+    (folder / ".0a1b2c3d-9-9.tmp").write_text("what a killed writer has left")
     bulk(tmp_path, FolderStore(folder), Upper())
-    assert [path.name for path in folder.iterdir()] == ["mine.txt"]
+    assert sorted(path.name for path in folder.iterdir()) == [".mine.tmp", "mine.txt"]
 
 
 def test_no_lines(tmp_path, store):

@@ -16,7 +16,7 @@ from rnnsearch.cli.translate import Precision
 from rnnsearch.config import SearchPrecision
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.kernels.native.packed import decoding
-from rnnsearch.translate import load
+from rnnsearch.loading import load
 from tests.untrained import BAHDANAU, write_model
 
 CAT = "the small cat sees the dog."

@@ -11,7 +11,7 @@ from rnnsearch import __version__
 COMMANDS = ["demo", "data", "prepare", "train", "translate", "score", "align", "evaluate", "report", "inspect", "serve"]
 BELOW = ["data list", "data get", "lm train", "lm score", "lm sample", "lm complete"]
 COMMANDS += ["aligner", "backtranslate", "calibrate", "candidates", "dictionary", "ensemble", "lm", "plot", "presets"]
-COMMANDS += ["tune"]
+COMMANDS += ["filter", "reranker", "tune"]
 
 
 def command(*arguments: object, stdin: bytes = b"", cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
@@ -79,6 +79,10 @@ def test_version(cli):
         (["dictionary", "a", "b", "--model", "m", "--alignments", "l"], "--model has no effect with --alignments"),
         (["dictionary", "a", "b", "--by", "attention"], "--by has no effect without --model"),
         (["score", "m", "a", "b", "--format", "nbest"], "--format must be text or json here"),
+        (["filter", "a", "b", "--scores", "s"], "there must be models (--forward, --reverse), files for what is kept"),
+        (["filter", "a", "b", "--scores", "s", "-o", "c", "d"], "-o needs --share, --threshold or both"),
+        (["filter", "a", "b", "--scores", "s", "--forward", "m", "--share", "1"], "have no effect without -o"),
+        (["filter", "a", "b", "--scores", "s", "-o", "c", "c", "--share", "1"], "must name different files; got c"),
         (["demo", "--pair", "en-xx"], "'--pair'"),
         (["train", "run.toml", "--nothing"], "No such option"),
     ],

@@ -8,6 +8,7 @@ import pytest
 from rnnsearch.config import CleaningConfig
 from rnnsearch.data.cleaning import DUPLICATE, Tally, fault, first_of_each, row_key
 from rnnsearch.data.corpus import Row
+from rnnsearch.text.language_id import require_identified
 
 FILE = Path("corpus.tsv")
 EN_DE = ("en", "de")
@@ -43,6 +44,36 @@ def test_the_limits_are_the_configs():
     config = CleaningConfig(min_words=2, drop_identical=False)
     assert fault(pair("one", "two words"), config, EN_DE) == "too short"
     assert fault(pair("the same", "the same"), config, EN_DE) is None
+
+
+FRENCH = "La maison est grande et le jardin est petit."
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "reason"),
+    [
+        ("The small cat sees the dog.", "Die kleine Katze sieht den Hund.", None),
+        ("Die kleine Katze sieht den Hund.", "The small cat sees the dog.", "other language"),
+        ("The small cat sees the dog.", FRENCH, "other language"),
+        (FRENCH, "Die kleine Katze sieht den Hund.", "other language"),
+        ("Tell Tom.", "Sag es Tom.", None),
+        ("OK", "Tom beharrte.", None),
+        ("BBC 12 345", '<a href="http://example.org/?x=1">', None),
+        ("", "Die kleine Katze sieht den Hund.", None),
+    ],
+)
+def test_other_languages(source, target, reason):
+    config = CleaningConfig(language_id=True)
+    assert fault(pair(source, target), config, EN_DE, needed=1) == reason
+    assert fault(pair(source, target), CleaningConfig(), EN_DE, needed=1) is None
+
+
+def test_relatives_and_variants_are_their_language():
+    config = CleaningConfig(language_id=True)
+    danish = pair("The dog saw a red ball.", "Hunden så en rød bold.")
+    assert fault(danish, config, ("en-GB", "nb")) is None
+    assert fault(danish, config, ("en-GB", "fr")) == "other language"
+    require_identified(("en-GB", "nb", "zh-TW", "grc"))
 
 
 def test_faults_of_reading_are_reasons():

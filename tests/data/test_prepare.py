@@ -158,6 +158,19 @@ def test_a_corpus_of_three_languages_keeps_the_rows_that_lack_one(tmp_path):
     assert sorted(found) == sorted({*PAIRS} - {(row.source, row.target) for row in one.dev})
 
 
+def test_pairs_in_other_languages_are_left_out(tmp_path):
+    french = ("The one and the ten.", "La maison est grande et le jardin est petit.")
+    turned = ("Die kleine Katze sieht den Hund.", "The small cat sees the dog.")
+    train = [write(tmp_path, "train", [*PAIRS, french, turned])]
+    run = config(tmp_path, train=train, cleaning={"language_id": True}, dev_size=0, test_size=0)
+    prepared = prepare(run, tmp_path / "prepared", processes=2)
+    assert prepared.report["rejected"]["other language"] == {
+        "count": 2,
+        "examples": [f"{tmp_path / 'train.en'}:{n}: {' | '.join(row)}" for n, row in ((101, french), (102, turned))],
+    }
+    assert len(prepared.train) == 100
+
+
 def test_a_corpus_of_one_language(tmp_path):
     (tmp_path / "mono.de").write_text("".join(f"{german}\n" for _, german in PAIRS), encoding="utf-8")
     run = config(tmp_path, source=None, train=["mono.de"], dev_size=5, test_size=5)

@@ -50,6 +50,12 @@ def test_what_a_process_finds_wrong_is_said_and_nothing_stays(tmp_path, monkeypa
     assert beside(tmp_path / "prepared") == []
 
 
+def test_languages_that_cannot_be_told_are_named(tmp_path):
+    run = config(tmp_path, target="tlh", train=["no.en|no.tlh"], cleaning={"language_id": True})
+    with pytest.raises(ConfigError, match=r'must be of languages that it can tell; got "tlh"$'):
+        prepare(run, tmp_path / "prepared")
+
+
 def test_the_languages_must_be_the_corpus_own(tmp_path):
     run = config(tmp_path, source="de", target="en", corpus="tatoeba-en-de")
     with pytest.raises(ConfigError) as error:

@@ -8,7 +8,8 @@ axis, in order, gets the choice that goes with those before it and covers the mo
 used least). What goes together, `check` says of the combination whose other axes are as plain as they can be.
 
 A test that takes `whole` runs for this set; one that takes `system` for a smaller one, chosen likewise, of `FEWER`:
-every class all the same, for laws that cost more.
+every class all the same, for laws that cost more. One that takes `plain` runs for every decoder as plain as it can be:
+for laws of what stands around a model.
 """
 
 from __future__ import annotations

@@ -58,8 +58,8 @@ class Some:
         return PartialStep(step.log_probs(symbols), step.state)
 
 
-def test_one_member_is_the_member(system, make):
-    scorer, sources = ModelScorer(make(system)), make_sources(SENTENCES, CPU)
+def test_one_member_is_the_member(plain, make):
+    scorer, sources = ModelScorer(make(plain)), make_sources(SENTENCES, CPU)
     for search, options in ((beam, SearchOptions(beam=3, n_best=2, **LIMITS)), (greedy, SearchOptions(**LIMITS))):
         assert search(Combined([Weighted(scorer)]), sources, options) == search(scorer, sources, options)
 

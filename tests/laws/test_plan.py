@@ -19,8 +19,8 @@ def joined(number, before):
     return [*(y for hypothesis in before for y in hypothesis.ids), *DOCUMENTS[number]]
 
 
-def test_a_waiting_sentence_has_the_translation_that_it_waits_for_in_its_source(system, make):
-    scorer, made, told = ModelScorer(make(system)), [], []
+def test_a_waiting_sentence_has_the_translation_that_it_waits_for_in_its_source(plain, make):
+    scorer, made, told = ModelScorer(make(plain)), [], []
 
     class Counting(ModelScorer):
         def start(self, sources, columns):
@@ -28,7 +28,7 @@ def test_a_waiting_sentence_has_the_translation_that_it_waits_for_in_its_source(
             return super().start(sources, columns)
 
     plan = Plan(WAITS, joined)
-    found = decode_all(Counting(make(system)), DOCUMENTS, OPTIONS, plan=plan, progress=told.append)
+    found = decode_all(Counting(make(plain)), DOCUMENTS, OPTIONS, plan=plan, progress=told.append)
     for first, second in ((0, 1), (2, 3), (4, 5)):
         [alone] = decode_all(scorer, [DOCUMENTS[first]], OPTIONS)
         [after] = decode_all(scorer, [[*alone[0].ids, *DOCUMENTS[second]]], OPTIONS)

@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 from rnnsearch.config import ModelConfig, ObjectiveConfig
-from rnnsearch.config.model import GlorotOptions
+from rnnsearch.config.init import GlorotOptions
 from rnnsearch.models.composition import COMPOSITIONS
+from rnnsearch.models.fusion import FUSIONS
 from rnnsearch.models.initialise import Init, generator, initialise
 from rnnsearch.models.translation_model import CharacterCounts
 from rnnsearch.systems.build import build
@@ -18,7 +19,8 @@ IS = [
     (r"\.score\.((query|key|first|filter)\.)?weight$|\.feature_weights\.\d\.weight$", "alignment"),
     (r"\.score\.vector$", "alignment_vector"),
     (r"\.recurrent(_gates)?\.weight$|^decoder\.(fast|down|slow)\.weight$", "recurrent"),
-    (r"_embedding\.weight$|(^|\.)output\.(words\.)?weight$|\.(characters|vectors)$", "embedding"),
+    (r"^language_model\.bias$", -1.0),
+    (r"(_|\.)embedding\.weight$|(^|\.)output\.(words\.)?weight$|\.(characters|vectors)$", "embedding"),
     (r"\.gate_bias$", -2.0),
     (r"\.gain$", 1.0),
     (r"\.norm\w*\.(\d\.)?bias$", 0.0),
@@ -112,6 +114,14 @@ def test_of_characters(composition, plainest):
     tables = {"source_characters": {"type": composition}, "target_characters": {"size": 5}}
     model = ModelConfig.model_validate(config.model.model_dump() | tables)
     assert_drawn(build(model, 12, 12, seed=1, characters=CharacterCounts(9, 9)))
+
+
+@pytest.mark.parametrize("fusion", FUSIONS)
+def test_of_a_language_model_inside(fusion, plainest):
+    inside = {"kind": "language-model", "embedding": 3, "network": {"type": "recurrent", "cell": "gru", "size": 4}}
+    tables = {"language_model": {"type": fusion, "folder": "x", "model": inside}}
+    model = ModelConfig.model_validate(plainest("luong", None).model.model_dump() | tables)
+    assert_drawn(build(model, 12, 12, seed=1))
 
 
 def test_of_a_pointer(plainest):

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 
+from rnnsearch.data.batches import make_batch
 from rnnsearch.kernels import cross_entropy, products, recurrence
 from rnnsearch.models.draws import Draws
 from rnnsearch.objectives.build import penalties
@@ -23,6 +24,12 @@ def as_on_a_gpu(monkeypatch):
     monkeypatch.setattr(products, "way", lambda *_: products.TORCH)
     for module in (recurrence, cross_entropy.native):
         monkeypatch.setattr(module, "can_run", lambda *_: False)
+
+
+@pytest.fixture
+def batch():
+    """Short sentences, of two lengths: what an operation waits for does not hang on how often it is done."""
+    return make_batch([([5, 6, 7], [4, 5]), ([9], [6])], range(2))
 
 
 def test_an_update_waits_for_nothing(system, batch):

@@ -109,7 +109,7 @@ def test_spelled_symbols_are_composed_and_others_looked_up(name, words, drawn):
 
 
 def test_a_highway_first_passes_on_what_it_reads():
-    from rnnsearch.config.model import GlorotOptions
+    from rnnsearch.config.init import GlorotOptions
     from rnnsearch.models.convolutions import Highway
     from rnnsearch.models.initialise import Glorot, generator, initialise
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from rnnsearch.config import preset, resolve
-from rnnsearch.config.model import INITS as OPTIONS
-from rnnsearch.config.model import GlorotOptions, UniformOptions
+from rnnsearch.config.init import INITS as OPTIONS
+from rnnsearch.config.init import GlorotOptions, UniformOptions
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.initialise import INITS, generator
 from rnnsearch.systems.build import build

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from rnnsearch.backend.twins import choose
-from rnnsearch.config.model import GlorotOptions
+from rnnsearch.config.init import GlorotOptions
 from rnnsearch.kernels import cross_entropy
 from rnnsearch.models.initialise import Glorot, generator, initialise
 from rnnsearch.models.outputs import Output

@@ -19,8 +19,8 @@ os.environ.setdefault("RNNSEARCH_NATIVE", "0")  # nothing is to be built or time
 import tomli_w
 
 from rnnsearch.errors import RnnsearchError
+from rnnsearch.loading import load
 from rnnsearch.systems.card import training_facts
-from rnnsearch.translate import load
 from tests.torture import mutants
 from tests.torture.run_files import garbled, mutated
 from tests.untrained import BAHDANAU, RNNENCDEC, write_model

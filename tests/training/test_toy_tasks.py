@@ -3,8 +3,8 @@
 import pytest
 
 from rnnsearch.data.prepare import prepare
+from rnnsearch.loading import load
 from rnnsearch.training.run import train
-from rnnsearch.translate import load
 from tests.training.toys import Recorder, sentences, toy_config, write_part
 
 TABLES = {

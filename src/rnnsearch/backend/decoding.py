@@ -190,6 +190,8 @@ class NativeRNNsearch:
             return None
         if not is_rnnsearch(decoder) or model.lexical is not None or type(model.output) is not Output:
             return None
+        if model.language_model is not None:
+            return None
         native = decoding() if model.device.type == "cpu" else None
         return None if native is None else NativeRNNsearch(native, model, kind)
 

@@ -104,7 +104,7 @@ class NativeDecoder:
         decoder = model.decoder
         if type(decoder) not in STEPS or type(model.output) is not Output:
             return None
-        if lacks(decoder) is not None or lexical_lacks(model) is not None:
+        if lacks(decoder) is not None or lexical_lacks(model) is not None or model.language_model is not None:
             return None
         native = decoding() if model.device.type == "cpu" else None
         return None if native is None else NativeDecoder(native, model, kind)

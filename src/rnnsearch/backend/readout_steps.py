@@ -8,7 +8,6 @@ from __future__ import annotations
 from rnnsearch.backend.steps import Read, attentional
 from rnnsearch.kernels.step import Step, Value
 from rnnsearch.models.attention.attention import Attention
-from rnnsearch.models.decoders.conditional import BiDeep, ConditionalGRU
 from rnnsearch.models.decoders.decoder import Decoder
 from rnnsearch.models.decoders.readouts import DeepOutput, Readout
 from rnnsearch.models.decoders.stack_decoders import Luong, Neubig, RNMTPlus
@@ -74,6 +73,5 @@ def readout(step: Step, decoder: Decoder, word: int, read: Read) -> tuple[Value,
 
 def deep_part(decoder: Decoder) -> Readout | None:
     """The readout that reads the word too, of a decoder that has one."""
-    found = getattr(decoder, "output", None) if isinstance(decoder, ConditionalGRU | BiDeep) else None
-    found = found or getattr(decoder, "deep_output", None)
+    found = decoder.readout_layer
     return found if isinstance(found, Readout) else None

@@ -11,9 +11,10 @@ from typing import Any, Protocol, runtime_checkable
 from uuid import uuid4
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.files import locked, remove_temporaries, write_bytes
+from rnnsearch.files import locked, write_bytes
 
-_TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp")
+_TEMPORARY = re.compile(r"\.[0-9a-f]{8}-\d+-\d+\.tmp|\.[0-9a-f]{32}\.tmp")
+"""Names of files that are being written, in a folder and elsewhere."""
 
 
 @runtime_checkable
@@ -74,9 +75,9 @@ class FolderStore:
         write_bytes(self.folder / name, content)
 
     def remove(self, names: set[str]) -> None:
-        remove_temporaries(self.folder)
-        for name in names:
-            (self.folder / name).unlink(missing_ok=True)
+        for name in self.names():
+            if name in names or _TEMPORARY.fullmatch(name):
+                (self.folder / name).unlink(missing_ok=True)
 
     @contextmanager
     def _reached(self) -> Iterator[None]:
@@ -147,4 +148,4 @@ class UrlStore:
 
 def store_at(place: str) -> Store:
     """The store of a folder's path, or of a URL."""
-    return UrlStore(place) if re.match(r"[a-z][a-z0-9+.-]*::?//", place) else FolderStore(Path(place))
+    return UrlStore(place) if re.match(r"[a-z][a-z0-9+.-]*://", place) else FolderStore(Path(place))

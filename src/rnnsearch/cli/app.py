@@ -9,6 +9,7 @@ from rnnsearch.cli import (
     demo,
     ensemble,
     evaluate,
+    filtering,
     language,
     lexicons,
     monolingual,
@@ -39,6 +40,7 @@ app.command("translate")(translate.translate)
 app.command("score")(translate.score)
 app.command("align")(translate.align)
 app.command("backtranslate")(monolingual.backtranslate)
+app.command("filter")(filtering.filter_pairs)
 app.add_typer(language.app, name="lm")
 app.command("evaluate")(evaluate.evaluate)
 app.command("report")(evaluate.report)

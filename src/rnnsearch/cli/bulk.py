@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from rnnsearch import bulk
+from rnnsearch import __version__, bulk
 from rnnsearch.cli.io import console, input_portions, say
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def in_shards(
     here = (replace(asked, device="cpu") if engine == "ray" else asked)()
     if engine == "ray" and not on_gpu:
         here.translator.prepare()  # native code is timed before several processes do it at once
-    everywhere = replace(asked.anywhere(), threads=asked.threads or 1)
+    elsewhere = replace(asked.anywhere(), threads=asked.threads or 1)
     bar = Progress(console=console())
 
     def show(done: int, lines: int) -> None:
@@ -84,8 +84,8 @@ def in_shards(
     try:
         told = bulk.run(
             input_portions(input, here.portion),
-            {"input": bulk.digest(input), **asked.about()},
-            (lambda: here) if engine == "local" else everywhere,
+            {"input": bulk.digest(input), "version": __version__, **asked.about()},
+            (lambda: here) if engine == "local" else elsewhere,
             outputs,
             bulk.store_at(store or f"{outputs[OUTPUT]}.partial"),
             does,

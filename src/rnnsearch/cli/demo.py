@@ -31,7 +31,7 @@ def demo(
     from rnnsearch.data.catalog import find
     from rnnsearch.evaluate.assess import assess, record, training_counts
     from rnnsearch.evaluate.report import write_assessment
-    from rnnsearch.translate import load
+    from rnnsearch.loading import load
 
     folder = runs / f"demo-{pair}"
     corpus = find(f"tatoeba-{pair}")

@@ -51,7 +51,7 @@ def evaluate(
     from rnnsearch.evaluate.assess import assess, training_counts
     from rnnsearch.evaluate.report import read_grouped, write_assessment
     from rnnsearch.files import write_json
-    from rnnsearch.translate import load
+    from rnnsearch.loading import load
 
     if sentences is not None and report is None:
         raise typer.BadParameter("--sentences has no effect without --report")

@@ -134,7 +134,18 @@ def _layers(model: ModelConfig) -> dict[str, str]:
         else _part(attention.score.type, {k: v for k, v in attention.flat().items() if k != "score"}),
         "Decoder": _part(model.decoder.type, model.decoder.model_dump(exclude={"type"}, exclude_none=True)),
         **_unknown_words(model),
+        **_inside(model),
     }
+
+
+def _inside(model: ModelConfig) -> dict[str, str]:
+    """The language model inside, where there is one."""
+    told = model.language_model
+    if told is None:
+        return {}
+    network = told.trained.network
+    options = network.model_dump(exclude={"type"}, exclude_none=True)
+    return {"Language model": f"{told.type} fusion of {_part(network.type, options)}"}
 
 
 def _unknown_words(model: ModelConfig) -> dict[str, str]:

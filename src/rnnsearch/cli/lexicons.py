@@ -82,7 +82,7 @@ def dictionary(
     if alignments is not None:
         links = _given_links(alignments, source, sources, targets)
     elif model is not None:
-        from rnnsearch.translate import load
+        from rnnsearch.loading import load
 
         links = iter(load(model, device).align(sources, targets, by=by))
     else:
@@ -108,7 +108,7 @@ def calibrate(
     """Learn from a dev set how sure to be of a word: the model folder then says it of each translation."""
     use_threads(threads)
     from rnnsearch.confidence import CONFIDENCE, learned
-    from rnnsearch.translate import load
+    from rnnsearch.loading import load
 
     sources, references = both_lines(source, reference)
     found = learned(load(model, device).translate(sources), references)

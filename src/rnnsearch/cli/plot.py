@@ -24,11 +24,11 @@ def plot(
     device: Device = "cpu",
 ) -> None:
     """Draw where attention stood for each word of one sentence's translation."""
+    from rnnsearch.loading import load
     from rnnsearch.plots.terminal import draw
-    from rnnsearch.translate import load
 
     translator = load(model, device)
-    translator.require_attention()
+    translator.require_alignments("attention")
     if target is None:
         [[translation]] = translator.n_best([sentence], translator.options(beam))
     else:

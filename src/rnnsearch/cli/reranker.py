@@ -32,8 +32,8 @@ def reranker(
 ) -> None:
     """Learn to choose among the n best translations of a dev set, for `translate --reranker`."""
     use_threads(threads)
+    from rnnsearch.loading import load
     from rnnsearch.rerank import learn, load_features, require_free
-    from rnnsearch.translate import load
 
     require_free(output)
     sources, references = both_lines(source, reference)

@@ -35,7 +35,7 @@ class GivenTerms:
         entries = read_dictionary(path)
         written = entries
         if not self._inline:
-            written = {source: target for source, target in entries.items() if translator.writes(target)}
+            written = {source: target for source, target in entries.items() if translator.demands.writes(target)}
         if len(written) < len(entries):
             lacking = next(target for source, target in entries.items() if source not in written)
             count = f"{len(entries) - len(written):,} of {len(entries):,}"

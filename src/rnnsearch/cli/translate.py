@@ -232,7 +232,7 @@ def score(
     if format == "nbest":
         raise typer.BadParameter("--format must be text or json here")
     from rnnsearch.cli.translating import as_json, row
-    from rnnsearch.translate import load
+    from rnnsearch.loading import load
 
     translator = load(model, device)
     sources, targets = both_lines(source, target)
@@ -251,7 +251,7 @@ def align(
     device: Device = "cpu",
 ) -> None:
     """Align given translations: Pharaoh `source-target` links, zero-based, one line a pair."""
-    from rnnsearch.translate import load
+    from rnnsearch.loading import load
 
     translator = load(model, device)
     by = translator.require_alignments(by)

@@ -24,12 +24,11 @@ if TYPE_CHECKING:
     from rnnsearch.metrics.consensus import Utility
     from rnnsearch.text.alignments import Link
     from rnnsearch.text.marks import MarkedText, Protected
+    from rnnsearch.text.tokenizer import Tokenizer
     from rnnsearch.translation import Translation
 
 CHUNK_BATCHES = 16
 """Batches of lines read and sorted by length together."""
-
-
 OUTPUT, ALIGNMENTS = "output", "alignments"
 """What comes of lines, by name."""
 EMPTY = "empty"
@@ -44,7 +43,7 @@ class Asked:
     source: str
     """What the lines are of, in messages."""
     model_options: tuple[Any, ...] = ()
-    """What `translate.load` takes behind the device."""
+    """What `loading.load` takes behind the device."""
     beam: int | None = None
     n_best: int = 1
     search_options: tuple[Any, ...] = ()
@@ -102,7 +101,7 @@ class Translating:
 
     def __init__(self, asked: Asked) -> None:
         use_threads(asked.threads)
-        from rnnsearch.translate import load
+        from rnnsearch.loading import load
 
         self.asked, self._counts = asked, Counts()
         self.translator = load(list(asked.models), asked.device, *asked.model_options)
@@ -153,23 +152,24 @@ class Translating:
 
     def _fitting(self, lines: Sequence[str], first: int) -> tuple[list[str], list[str]]:
         """Empty lines in the place of those of too many symbols, which are told of."""
-        from rnnsearch.data.corpus import LONGEST
-
         most = self.asked.max_source
-
-        def fits(line: str) -> bool:
-            # A character is four symbols at the most, and a symbol that a vocabulary holds seldom fifty characters.
-            if len(line) > 50 * most or len(line.encode()) > LONGEST:
-                return False
-            return 4 * len(line) <= most or len(self.translator.source.ids([line])[0]) <= most
-
-        kept = [line if fits(line) else "" for line in lines]
+        kept = [line if fits(line, most, self.translator.source) else "" for line in lines]
         return kept, [
             f"{self.asked.source}:{number}: must have at most {most:,} symbols (--max-source); its line of output is "
             "empty"
             for number, (line, given) in enumerate(zip(kept, lines, strict=True), first + 1)
             if given and not line
         ]
+
+
+def fits(line: str, most: int, tokenizer: Tokenizer) -> bool:
+    """Whether a line has no more than `most` symbols."""
+    from rnnsearch.data.corpus import LONGEST
+
+    # A character is four symbols at the most, and a symbol that a vocabulary holds seldom fifty characters.
+    if len(line) > 50 * most or len(line.encode()) > LONGEST:
+        return False
+    return 4 * len(line) <= most or len(tokenizer.ids([line])[0]) <= most
 
 
 def tell(asked: Asked, counts: Counts) -> None:

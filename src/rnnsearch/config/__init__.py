@@ -3,7 +3,8 @@
 from rnnsearch.config.attention import AttentionConfig
 from rnnsearch.config.data import CleaningConfig, DataConfig, TextConfig
 from rnnsearch.config.encoders import EncoderConfig
-from rnnsearch.config.model import DropoutConfig, InitConfig, ModelConfig
+from rnnsearch.config.init import DropoutConfig, InitConfig
+from rnnsearch.config.model import ModelConfig
 from rnnsearch.config.objective import ObjectiveConfig, SupervisionConfig
 from rnnsearch.config.optimisers import OptimiserConfig
 from rnnsearch.config.run import RunConfig

@@ -26,6 +26,8 @@ class CleaningConfig(Table):
     """Leave out a pair that occurred before (spacing aside)."""
     drop_identical: bool = True
     """Leave out a pair of at least two words whose two sides are the same."""
+    language_id: bool | None = None
+    """Leave out a pair with a side that is [clearly in another language](data.md#other-languages)."""
 
 
 class DataConfig(Table):
@@ -40,7 +42,11 @@ class DataConfig(Table):
     """A corpus of `rnnsearch data list`. Exactly one of `corpus` and `train` must be given."""
     train: list[str] | None = None
     """Files of training pairs: `source_file|target_file`, or a TSV file. See [Data](data.md). Of three languages and
-    more, a file or a column each, where an empty one means that these rows lack it."""
+    more, a file or a column each, where an empty one means that these rows lack it. Text of the target alone is
+    `|target_file` (see `target_only`)."""
+    target_only: Literal["copied", "null"] | None = None
+    """What stands for the source of text of the target alone: a copy of it (`"copied"`, Currey et al. 2017), or nothing
+    (`"null"`, Sennrich et al. 2016). See [Data](data.md#text-of-one-language)."""
     weights: list[Annotated[float, Field(gt=0.0, le=1000.0)]] | None = None
     """How often an epoch has the pairs of each of `train`: 2 is twice, 0.5 a half of them, drawn anew each epoch. See
     [Data](data.md#text-of-one-language). Without it: each pair once."""
@@ -93,10 +99,29 @@ class DataConfig(Table):
                 raise ValueError(f"`{part}_alignments` have no effect without `{part}`")
         if self.corpus is not None and self.documents:
             raise ValueError("`documents` has no effect with `corpus`: a listed corpus does not say where they end")
+        self._target_only()
         for number, side in enumerate(self.sides):
             if side in self.sides[:number]:
                 raise ValueError(f"source and target must be two languages; got {side} twice")
         return self
+
+    def _target_only(self) -> None:
+        if self.target_only is not None and not self.files_without_source:
+            raise ValueError(
+                "`target_only` has no effect without text of the target alone (an entry |target_file of `train`)"
+            )
+        if self.target_only is None and self.files_without_source:
+            spec = (self.train or [])[self.files_without_source[0]]
+            raise ValueError(f'`target_only` must be "copied" or "null" for "{spec}", which has no source')
+        for name, given in (("alignments", self.alignments is not None), ("documents", self.documents)):
+            if self.target_only is not None and given:
+                raise ValueError(f"`target_only` does not go with `{name}`; remove one")
+
+    @property
+    def files_without_source(self) -> list[int]:
+        """Which entries of `train` are text of the target alone, where there is one source."""
+        alone = len(self.sources) == 1
+        return [n for n, spec in enumerate(self.train or []) if alone and spec.lstrip().startswith("|")]
 
     @property
     def alignment_files(self) -> list[str] | None:

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from rnnsearch.config.choice import OneOf, Options, by_name, raise_faults
 from rnnsearch.config.faults import fault
-from rnnsearch.config.model import INITS, DropoutConfig, GlorotOptions, InitConfig
+from rnnsearch.config.init import INITS, DropoutConfig, GlorotOptions, InitConfig
 from rnnsearch.config.names import Cell
 from rnnsearch.config.outputs import OUTPUTS, OutputConfig, SoftmaxOptions
 from rnnsearch.config.table import Few, Size, Table

@@ -42,6 +42,9 @@ class TrainingConfig(Table):
         OptimiserConfig, OneOf("optimiser", OPTIMISERS, default="adam"), Field(default={}, validate_default=True)
     ]
     schedule: Annotated[ScheduleConfig, OneOf("schedule", SCHEDULES, default="constant")] = ConstantOptions()
+    begin_from: str | None = None
+    """A model folder, relative to the run file, whose weights the run begins with, in the place of drawn ones: its
+    `[model]` and its symbols (`text.tokenizers`) must be the same. What this `[model]` has besides is drawn."""
     max_length: Size | None = None
     """Training pairs with more symbols than this on either side are left out."""
     max_epochs: Positive | None = None

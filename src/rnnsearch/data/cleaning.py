@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from rnnsearch.config import CleaningConfig
 from rnnsearch.data.corpus import Row
+from rnnsearch.text.language_id import in_another_language
 from rnnsearch.text.languages import length
 
 EXAMPLES = 3
@@ -31,7 +32,7 @@ def fault(row: Row, config: CleaningConfig, languages: Sequence[str], needed: in
     row lacks do not count, as long as it has as many as are `needed`.
 
     Reasons, in the order they are looked for: invalid UTF-8, one column, control characters, empty, too short, too
-    long, ratio, identical.
+    long, ratio, identical, other language.
     """
     if row.fault:
         return row.fault
@@ -49,6 +50,8 @@ def fault(row: Row, config: CleaningConfig, languages: Sequence[str], needed: in
         return "ratio"
     if config.drop_identical and shorter > 1 and _identical(row.texts):
         return "identical"
+    if config.language_id and any(map(in_another_language, row.texts, languages)):
+        return "other language"
     return None
 
 

@@ -150,8 +150,9 @@ def read_rows(
 ) -> Iterator[Row]:
     """The rows of several files one after the other; paths are relative to `base`.
 
-    A spec is a text file a side, `source_file|target_file`, or one TSV file, whose first columns count. Of three sides
-    and more, an empty part means that these rows lack that side, and so does an empty cell. Rows with invalid UTF-8 or
+    A spec is a text file a side, `source_file|target_file`, or one TSV file, whose first columns count. An empty part
+    (of two sides, of the source alone) means that these rows lack that side; so does, of three sides and more, an empty
+    cell. Rows with invalid UTF-8 or
     a missing column come too, with their fault. `alignments` are files in the Pharaoh format, one for each spec.
     With `documents`, lines that are empty on all sides end a document and are no rows; a file ends one, too.
     Errors: DataError for a missing or damaged file, different line counts, a file that is no TSV, a link that is none
@@ -173,7 +174,7 @@ def read_chunks(
     """The lines of `read_rows`, `size` at a time, not yet looked at. Errors: as there, but for faults of lines."""
     for number, spec in enumerate(specs):
         parts = [part.strip() for part in spec.split("|")]
-        wrong = len(parts) not in (1, sides) or not any(parts) or (sides == 2 and not all(parts))
+        wrong = len(parts) not in (1, sides) or not any(parts) or (sides == 2 and not parts[-1])
         if wrong:
             what = "a pair of text files" if sides == 2 else f"text files of {sides} sides"
             raise DataError(f'{what} must be written {written(sides)}; got "{spec}"')

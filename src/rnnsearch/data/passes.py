@@ -5,7 +5,7 @@ task names where its lines are and does not carry them.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from functools import lru_cache
 from itertools import compress
@@ -184,6 +184,11 @@ class CleanedText:
             begin += rows
         return counts
 
+    def of_files(self, numbers: Collection[int]) -> npt.NDArray[np.bool_]:
+        """Which rows [rows] are of these files of the corpus."""
+        spans = zip(self._spans, self._files, strict=True)
+        return np.concatenate([np.zeros(0, dtype=bool), *(np.full(rows, n in numbers) for (_, rows), n in spans)])
+
     def spans(self, parts: Parts) -> Iterator[tuple[Span, Parts]]:
         """Where the chunks lie, each with its piece of `parts`."""
         begin = 0
@@ -250,6 +255,8 @@ class Linking(NamedTuple):
     """Whether they are kept beside the ids."""
     text: TextConfig
     """Whether and how rows are annotated by them."""
+    copied: bool
+    """Whether rows that lack a source get a copy of their target as one."""
 
 
 def encode(
@@ -259,6 +266,8 @@ def encode(
     are kept, as the values and how many each row has; and of each side's text the unknown symbols, and all of them.
     Between symbols and links stand the unknown words of sides that have words, see `spelling.codes`."""
     texts = [list(compress(span.column(number), parts == TRAIN)) for number in range(len(span.paths))]
+    if linking.copied:
+        texts[0] = [source or target for source, target in zip(*texts, strict=True)]
     columns, spelled, unknown = [], [], []
     for column, saved in zip(texts, tokenizers, strict=False):
         flat, sizes = _stretches(saved).ids(column)

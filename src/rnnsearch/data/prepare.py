@@ -70,6 +70,7 @@ from rnnsearch.errors import ConfigError, DataError, did_you_mean
 from rnnsearch.files import atomic_folder
 from rnnsearch.text.alignments import format_pharaoh, parse_pharaoh
 from rnnsearch.text.annotation import annotated_symbols
+from rnnsearch.text.language_id import require_identified
 from rnnsearch.text.subwords import LARGEST, bpe_from_counts, characters_from_counts, fitting_size, without_rare
 from rnnsearch.text.tokenizer import Tokenizer, tokenizer_file
 from rnnsearch.text.unigram import require_learner, unigram_from_counts
@@ -109,6 +110,8 @@ def prepare(
         raise ConfigError(['text.joint: has no effect with text.type = "words"; remove it'])
     if "unigram" in config.text.types:
         require_learner()
+    if config.data.cleaning.language_id:
+        require_identified(config.data.sides)
     if config.data.alignments is not None and len(config.data.sides) != 2:
         raise ConfigError([f"data.alignments: must be of two sides; got {len(config.data.sides)}"])
     if folder.exists() and not (folder / FACTS).exists() and any(folder.iterdir()):
@@ -178,7 +181,8 @@ def _write(config: RunConfig, source: _Source, folder: Path, pool: Pool) -> dict
         kept = _without_duplicates(data, cleaned, keys, tally)
         if not kept.any():
             raise DataError(f"no sentence pair is left for training in {source.facts['corpus']}: {tally.summary()}")
-        fewest = max(1, int(kept.sum()) // SMALL)
+        whole = ~cleaned.of_files(data.files_without_source)
+        fewest = max(1, int((kept & whole).sum()) // SMALL)
         sizes = [
             0 if part in given else size if f"{part}_size" in data.model_fields_set else min(size, fewest)
             for part, size in wanted.items()
@@ -191,11 +195,13 @@ def _write(config: RunConfig, source: _Source, folder: Path, pool: Pool) -> dict
         tokenizers = _tokenizers(config.text, dict(zip(data.sides, stretches, strict=True)), config.base, folder)
         write_counts(folder / COUNTS, count_words_in(stretches[-1]))
         if data.aligner and len(data.sides) == 2:
-            learned = _learn_aligner(cleaned, parts, rows, (given | split_off).get("dev"), pool)
+            learned = _learn_aligner(cleaned, np.where(whole, parts, LEFT_OUT), (given | split_off).get("dev"), pool)
             learned.save(folder / aligner.FOLDER)
         aligned = cleaned.aligned or data.alignments == "aligner"
-        linking = Linking(folder / aligner.FOLDER, aligned, config.text)
+        linking = Linking(folder / aligner.FOLDER, aligned, config.text, copied=data.target_only == "copied")
         facts = _write_ids(cleaned, parts, tokenizers, linking, folder, pool)
+        if data.target_only == "null":
+            facts["lacking"][data.one_source] = 0  # which is there, with nothing in it but its end
         if documents:
             _write_documents(keys[["document", "place"]][parts == TRAIN], folder / DOCUMENTS)
     report = json.dumps(tally.report(), ensure_ascii=False, indent=1)
@@ -406,10 +412,10 @@ def _write_ids(
     return facts | ({"links": files[-1].total} if linking.kept else {})
 
 
-def _learn_aligner(cleaned: CleanedText, parts: Parts, rows: int, dev: _HeldOut | None, pool: Pool) -> Aligner:
+def _learn_aligner(cleaned: CleanedText, parts: Parts, dev: _HeldOut | None, pool: Pool) -> Aligner:
     """An aligner of `aligner.ROWS` training rows at most, at even distances; by the dev set's links, where it has any,
     its threshold is chosen."""
-    step, before = -(-rows // aligner.ROWS), 0
+    step, before = max(1, -(-int((parts == TRAIN).sum()) // aligner.ROWS)), 0
     texts: tuple[list[str], list[str]] = ([], [])
     for span, own in cleaned.spans(parts):
         wanted = np.flatnonzero(own == TRAIN)[-before % step :: step]

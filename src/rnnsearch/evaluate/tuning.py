@@ -12,12 +12,13 @@ from rnnsearch import config as run_config
 from rnnsearch.config import SearchConfig, laid_on
 from rnnsearch.errors import RnnsearchError, must_be_one_of
 from rnnsearch.files import locked, write_text
+from rnnsearch.loading import load
 from rnnsearch.metrics.bleu_chrf_ter import GOALS, Goal, make_metrics
 from rnnsearch.systems.ensemble import EnsembleSystem
 from rnnsearch.systems.folder import CONFIG, load_system, save_system
 from rnnsearch.systems.fusion import FusedSystem
 from rnnsearch.text.columns import as_markdown
-from rnnsearch.translate import Translator, load
+from rnnsearch.translate import Translator
 
 Number = int | float
 Values = Mapping[str, Sequence[Number]]

@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from rnnsearch.config import InitConfig
-from rnnsearch.config.model import NormalOptions, UniformOptions
+from rnnsearch.config.init import NormalOptions, UniformOptions
 
 Role = Literal["weight", "recurrent", "alignment", "alignment_vector", "embedding", "bias"] | float
 """What a parameter is: the method of `Init` that draws it, or a number that it begins with whatever the `Init`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -22,6 +22,7 @@ from rnnsearch.models.decoders.table import DECODERS
 from rnnsearch.models.draws import Draws, dropout, word_dropout
 from rnnsearch.models.embeddings import Embedding
 from rnnsearch.models.encoders import ENCODERS
+from rnnsearch.models.fusion import FUSIONS, Fusion, WithLanguage
 from rnnsearch.models.lexical import Lexical
 from rnnsearch.models.memory import Encoded, Memory
 from rnnsearch.models.outputs import PlainLoss
@@ -109,6 +110,14 @@ class TranslationModel(nn.Module):
         """What spells the target words that the vocabulary lacks."""
         if config.target_characters is not None:
             self.speller = Speller(config.target_characters, characters.target, self.decoder.state_size, context)
+        self.language_model: Fusion | None = None
+        """A language model whose say the readout reads."""
+        if (told := config.language_model) is not None:
+            make: Any = FUSIONS[told.type]
+            self.language_model = make(told, told.trained, target_vocabulary, self.decoder.state_size)
+            layer = self.decoder.readout_layer
+            assert layer is not None  # as `check` says
+            layer.read_beside(self.language_model.size)
 
     @property
     def device(self) -> torch.device:
@@ -135,8 +144,10 @@ class TranslationModel(nn.Module):
         return memory if self.lexical is None else memory._replace(words=x)
 
     def start(self, memories: Memories, draws: Draws | None = None, steps: int = 0) -> State:
-        """The decoder's state before the first target word, one row a sentence; `steps`: as in `Decoder.start`."""
-        return self.decoder.start(only(memories), draws, steps)
+        """The state before the first target word, one row a sentence: the decoder's, and that of a language model
+        inside; `steps`: as in `Decoder.start`."""
+        state, beside = self.decoder.start(only(memories), draws, steps), self.language_model
+        return state if beside is None else WithLanguage(state, beside.model.start(len(only(memories).mask)))
 
     def unroll(self, previous: Int[Tensor, "N I"], memories: Memories, draws: Draws | None = None) -> Unrolled:
         """All target positions at once, given the previous words y_{i-1} (BOS first). The K rows of a sentence share
@@ -145,10 +156,13 @@ class TranslationModel(nn.Module):
         B, (N, I) = memory.mask.shape[0], previous.shape
         by_sentence = previous.unflatten(0, (B, -1))  # random numbers are drawn a sentence
         y_prev = self._embed(self.target_embedding, Symbols(by_sentence), draws).flatten(0, 1)
-        state = self.start(memories, draws, I)
+        state = self.decoder.start(memory, draws, I)
         if N > B:
             state = select(state, torch.arange(B, device=previous.device).repeat_interleave(N // B))
         reading = self.decoder.unroll(self._inputs(previous, y_prev, memory), state, memory)
+        if self.language_model is not None:
+            said = self.language_model(self.language_model.model.unroll(previous), reading.state)
+            reading = reading._replace(beside=said)
         readout = self._readout(y_prev, reading, memory)
         dropped = dropout(readout.unflatten(0, (B, -1)), self.dropout.readout, draws)
         return Unrolled(self._with_more(dropped.flatten(0, 1), y_prev, reading, memory), reading)
@@ -163,15 +177,20 @@ class TranslationModel(nn.Module):
         """
         y_prev = self.target_embedding(Symbols(y))
         memory = only(memories)
-        state, reading = self.decoder.step(self._inputs(y, y_prev, memory), state, memory)
+        own, language = state if isinstance(state, WithLanguage) else (state, None)
+        state, reading = self.decoder.step(self._inputs(y, y_prev, memory), own, memory)
+        if self.language_model is not None:
+            h, language = self.language_model.model.step(y, language)
+            reading = reading._replace(beside=self.language_model(h, reading.state))
+            state = WithLanguage(state, language)
         (name,) = memories
         alpha = {} if reading.alpha is None else {name: memory.on_source(reading.alpha)}
         return self._with_more(self._readout(y_prev, reading, memory), y_prev, reading, memory), state, alpha
 
     def unroll_apart(self, previous: Int[Tensor, "N I"], memories: Memories) -> Reading:
         """All target positions at once, as the decoder's `unroll_apart` reads them; nothing is random."""
-        y_prev = self.target_embedding(Symbols(previous))
-        return self.decoder.unroll_apart(self.decoder.inputs(y_prev), self.start(memories), only(memories))
+        y_prev, memory = self.target_embedding(Symbols(previous)), only(memories)
+        return self.decoder.unroll_apart(self.decoder.inputs(y_prev), self.decoder.start(memory), memory)
 
     def readout_from_each(
         self, previous: Int[Tensor, "1 I"], state: Float[Tensor, "1 I S"], memory: Memory

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from rnnsearch.data.batches import Batch
@@ -22,7 +22,7 @@ from rnnsearch.models.translation_model import Memories, TranslationModel, only
 from rnnsearch.objectives.contrast import Contrast
 from rnnsearch.objectives.loss import Loss, Objective
 from rnnsearch.objectives.penalty import Pass, Penalty
-from rnnsearch.tensors import at_least_fp32
+from rnnsearch.tensors import at_least_fp32, map_tree
 
 Weighted = Sequence[tuple[float, Penalty]]
 
@@ -33,6 +33,9 @@ class Likelihood(Objective[TranslationModel]):
 
     Of a model that spells unknown words it is J = J_w + alpha J_c (Luong & Manning 2016, eq. 6), the likelihood of the
     words, with <unk> for some, and that of those words' characters; alpha is `spelling`.
+    With `frozen_null` sources that are nothing but their end, which stand for missing ones, give the encoder and
+    attention's keys no gradient (Sennrich et al. 2016, section 3.1). The rest of attention has none from them anyway:
+    the softmax over one position is 1.
     With a `contrast` it is that loss of batches that hold noise words, and what stands for the NLL there.
     Without gradients (on a dev set) nothing is minimised: the total is then the likelihood's alone.
     """
@@ -41,6 +44,7 @@ class Likelihood(Objective[TranslationModel]):
     penalties: Weighted = ()
     spelling: float = field(default=1.0, kw_only=True)
     contrast: Contrast | None = field(default=None, kw_only=True)
+    frozen_null: bool = field(default=False, kw_only=True)
 
     def __call__(self, model: TranslationModel, batch: Batch, draws: Draws | None) -> Loss:
         return self.passed(model, batch, draws)[0]
@@ -48,7 +52,9 @@ class Likelihood(Objective[TranslationModel]):
     def passed(self, model: TranslationModel, batch: Batch, draws: Draws | None) -> tuple[Loss, Pass]:
         """The loss of one teacher-forced pass, its penalties among it, and the pass."""
         target = batch.target
-        memories = model.encode(batch.sources, draws)
+        memories: Memories = model.encode(batch.sources, draws)
+        if self.frozen_null:
+            memories = frozen(memories, batch.source.mask.sum(1) == 1)
         unrolled = model.unroll(target.previous(), memories, draws)
         real = target.places
         readout, ids = (tensor.flatten(0, 1).index_select(0, real) for tensor in (unrolled.readout, target.ids))
@@ -76,6 +82,16 @@ class Likelihood(Objective[TranslationModel]):
     def after_update(self, model: TranslationModel, parts: Mapping[str, Tensor]) -> None:
         for _, penalty in self.penalties:
             penalty.after_update(model, parts)
+
+
+def frozen(memories: Memories, rows: Bool[Tensor, "B"]) -> Memories:
+    """Memories through which these rows send no gradient."""
+
+    def apart(leaf: Tensor) -> Tensor:
+        given = rows.view(-1, *[1] * (leaf.dim() - 1))
+        return torch.where(given, leaf.detach(), leaf) if leaf.requires_grad else leaf
+
+    return map_tree(apart, memories)
 
 
 def symbol_losses(
@@ -115,7 +131,11 @@ def spelling_losses(speller: Speller, target: Side, reading: Reading) -> tuple[T
 
 
 def likelihood(
-    smoothing: float = 0.0, penalties: Weighted = (), spelling: float = 1.0, contrast: Contrast | None = None
+    smoothing: float = 0.0,
+    penalties: Weighted = (),
+    spelling: float = 1.0,
+    contrast: Contrast | None = None,
+    frozen_null: bool = False,
 ) -> Likelihood:
     """Maximum likelihood by itself."""
-    return Likelihood(smoothing, penalties, spelling=spelling, contrast=contrast)
+    return Likelihood(smoothing, penalties, spelling=spelling, contrast=contrast, frozen_null=frozen_null)

@@ -20,6 +20,7 @@ from rnnsearch import config as run_config
 from rnnsearch.align import aligner
 from rnnsearch.confidence import CONFIDENCE
 from rnnsearch.errors import ConfigError, ModelError, RnnsearchError
+from rnnsearch.loading import load
 from rnnsearch.search.workers import one_thread_each
 from rnnsearch.serve.apart import apart
 from rnnsearch.serve.batching import Batcher, BatchReport, Job, Workers
@@ -30,7 +31,7 @@ from rnnsearch.systems.card import training_facts
 from rnnsearch.systems.folder import CONFIG, require_whole
 from rnnsearch.text.glossary import Glossary
 from rnnsearch.text.languages import base, language_name
-from rnnsearch.translate import Translator, load
+from rnnsearch.translate import Translator
 from rnnsearch.translation import Translation
 
 T = TypeVar("T")
@@ -108,7 +109,7 @@ class Served:
         for text, terms in zip(sentences, found, strict=True):
             if len(terms) > MOST_TERMS:
                 raise ServeError(400, f"a sentence must have at most {MOST_TERMS} terms; got {len(terms)}: {text[:40]}")
-            for term in filterfalse(self.translator.writes, terms):
+            for term in filterfalse(self.translator.demands.writes, terms):
                 raise ServeError(400, f'the model has no symbol for a word of the term "{term}"')
         if any(found) and (search.beam or max(search.n_best, self.translator.config.search.beam)) == 1:
             raise ServeError(400, "a glossary needs a beam of 2 or more; got 1")
@@ -199,7 +200,7 @@ class Registry:
     async def lease(self, about: About) -> AsyncIterator[Served]:
         """A model to work with, which stays in memory as long; loaded now where it is not.
 
-        Errors: ModelError, as in `translate.load`.
+        Errors: ModelError, as in `loading.load`.
         """
         # Before it is there: whoever else gets a model now must not let go of the one that we wait for.
         self._leases[about.name] += 1

@@ -27,6 +27,8 @@ def build(
             [f'model.tie: "all" needs equal vocabularies; got {source_vocabulary} and {target_vocabulary} symbols']
         )
     require_fit(model.output, target_vocabulary)
+    if model.language_model is not None:
+        require_fit(model.language_model.trained.output, target_vocabulary)
     built = TranslationModel(model, source_vocabulary, target_vocabulary, objective, characters)
     if seed is not None:
         initialise(built, INITS[model.init.type](model.init, generator(seed)))

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from rnnsearch.config import AttentionConfig, ModelConfig, RunConfig
 from rnnsearch.config.decoders import StackOptions
 from rnnsearch.config.encoders import ENCODERS, StackedOptions
+from rnnsearch.config.init import NormalOptions
 from rnnsearch.config.language import LanguageModelConfig
-from rnnsearch.config.model import NormalOptions
 from rnnsearch.data.catalog import CORPORA
 from rnnsearch.models.attention.normalisers import NORMALISERS
 from rnnsearch.models.attention.scores import SCORES
@@ -19,8 +19,18 @@ from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders.table import DECODERS
 from rnnsearch.models.encoders import shapes
 from rnnsearch.models.memory import StateShape
+from rnnsearch.systems.fusion_checks import check_begun, check_inside
 from rnnsearch.systems.language_checks import check_language
-from rnnsearch.systems.shared_checks import against, dev_set, idle, limits, segmentation, softmaxes, trained_alone
+from rnnsearch.systems.shared_checks import (
+    against,
+    dev_set,
+    idle,
+    limits,
+    segmentation,
+    softmaxes,
+    target_only,
+    trained_alone,
+)
 
 _COPYNET = 'model.decoder.type = "copynet"'
 
@@ -39,6 +49,7 @@ def check(config: RunConfig) -> list[str]:
         *_hard(config),
         *_aligned(config),
         *dev_set(config),
+        *target_only(config),
         *trained_alone(config),
         *limits(config),
         *_letters(config),
@@ -46,6 +57,7 @@ def check(config: RunConfig) -> list[str]:
         *_contrast(config),
         *_inline_terms(config),
         *_annotation(config),
+        *check_begun(config),
         *check_unknown(config),
     ]
 
@@ -215,7 +227,7 @@ def check_model(config: RunConfig) -> list[str]:
         return check_language(config, config.model)
     model = config.model
     own = [*_init(model), *_attends(config), *_bridge(model), *_dropout(model), *_output(config)]
-    return [*own, *_ties(config), *segmentation(config.text), *_spelled(config)]
+    return [*own, *_ties(config), *segmentation(config.text), *_spelled(config), *check_inside(config)]
 
 
 def _init(model: ModelConfig) -> list[str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rnnsearch.config import RunConfig
+from rnnsearch.config.init import NormalOptions
 from rnnsearch.config.language import FeedForwardOptions, LanguageModelConfig, RecurrentOptions
-from rnnsearch.config.model import NormalOptions
 from rnnsearch.systems.shared_checks import against, dev_set, idle, limits, segmentation, softmaxes
 
 _KIND = "a language model"
@@ -16,7 +16,7 @@ def check_language(config: RunConfig, model: LanguageModelConfig) -> list[str]:
     """Every fault in the combinations of a config, each with its dotted path; empty if none."""
     return [
         *_one_side(config),
-        *_network(model),
+        *check_network(model),
         *_output(config, model),
         *_objective(config),
         *dev_set(config),
@@ -46,7 +46,7 @@ def _one_side(config: RunConfig) -> list[str]:
     return faults + idle(_KIND, used)
 
 
-def _network(model: LanguageModelConfig) -> list[str]:
+def check_network(model: LanguageModelConfig) -> list[str]:
     """What of dropout, sharing and the init goes with the network."""
     network, dropout = model.network, model.dropout
     faults = idle(_KIND, {f"model.dropout.{name}": getattr(dropout, name) > 0 for name in ("annotations", "attention")})

@@ -32,6 +32,22 @@ def dev_set(config: RunConfig) -> list[str]:
     return [f"{path}: needs a dev set; give data.dev or data.dev_size" for path, used in needing.items() if used]
 
 
+def target_only(config: RunConfig) -> list[str]:
+    """Text without a source has no words to point to and no other direction; its copy has symbols of the target."""
+    kind, text = config.data.target_only, config.text
+    if kind is None:
+        return []
+    given = {
+        "text.annotation": text.annotation is not None,
+        "text.inline_terms": text.inline_terms is not None,
+        "objective.symmetry, which turns source and target about": config.objective.symmetry is not None,
+    }
+    faults = against("data.target_only:", given)
+    if kind == "copied" and not text.joint and text.tokenizers is None:
+        faults.append('data.target_only: "copied" needs one vocabulary for both languages (text.joint = true)')
+    return faults
+
+
 def trained_alone(config: RunConfig) -> list[str]:
     """What a model folder has, and no run file."""
     search = config.search

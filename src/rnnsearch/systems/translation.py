@@ -26,6 +26,7 @@ from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.search.spell import spell
 from rnnsearch.systems.build import build
 from rnnsearch.systems.dev_set import AlignmentErrorRate, Bleu, DevSet
+from rnnsearch.systems.parameters import ParameterGroup
 from rnnsearch.systems.spellings import same_words, spellings
 from rnnsearch.systems.system import Ability, Matrix, Trainable
 from rnnsearch.systems.validation import Measure, Validation
@@ -56,6 +57,10 @@ class TranslationSystem(Trainable[TranslationModel]):
     def cannot(self) -> Mapping[Ability, str]:
         decoder, kind = self.model.decoder, self.config.translation.decoder.type
         lacks: dict[Ability, str] = {}
+        if self.model.language_model is not None:
+            lacks["posterior"] = (
+                "posterior attention is of a readout without a language model; this model has one inside"
+            )
         if self.model.speller is None:
             lacks["spell"] = "this needs a model with model.target_characters; it has none"
         if not decoder.attends:
@@ -70,12 +75,31 @@ class TranslationSystem(Trainable[TranslationModel]):
             )
         return lacks
 
+    def groups(self) -> list[ParameterGroup]:
+        """A language model inside stays as it is; with deep fusion so does all but the readout, the output layer (where
+        it shares no embedding) and the gate."""
+        inside, everything = self.model.language_model, list(self.model.parameters())
+        if inside is None:
+            return [ParameterGroup(everything)]
+        fixed = set(inside.model.parameters())
+        if inside.output_alone:
+            assert self.model.decoder.readout_layer is not None
+            learned = {*inside.parameters(), *self.model.decoder.readout_layer.parameters()}
+            learned |= {*self.model.output.parameters()} - {*self.model.target_embedding.parameters()}
+            fixed |= {*everything} - learned
+        learning = [parameter for parameter in everything if parameter not in fixed]
+        return [
+            ParameterGroup(learning),
+            ParameterGroup([parameter for parameter in everything if parameter in fixed], frozen=True),
+        ]
+
     def objective(self) -> Likelihood:
         weight = self.config.objective.spelling
         smoothing, beside = self.config.training.label_smoothing, penalties(self.config.objective)
         told = self.config.objective.contrast
         contrast = None if told is None else CONTRASTS[told.type](self.model.output.vocabulary)
-        return likelihood(smoothing, beside, 1.0 if weight is None else weight, contrast)
+        null = self.config.data.target_only == "null"
+        return likelihood(smoothing, beside, 1.0 if weight is None else weight, contrast, frozen_null=null)
 
     def count(self, train: ParallelIds) -> None:
         arrange(self.model.output, train, self.config.data.target)

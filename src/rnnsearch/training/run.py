@@ -20,6 +20,7 @@ from rnnsearch.files import locked, write_text
 from rnnsearch.kernels.recorded import WIDTH_MULTIPLE
 from rnnsearch.processes import Processes, restarted
 from rnnsearch.search.unknown_words import read_entries
+from rnnsearch.systems.beginning import begin
 from rnnsearch.systems.checks import check
 from rnnsearch.systems.folder import CONFIG
 from rnnsearch.systems.spellings import spellings
@@ -30,7 +31,7 @@ from rnnsearch.training.estimate import estimate
 from rnnsearch.training.finish import describe_all, describe_run, finish
 from rnnsearch.training.loop import Trainer
 from rnnsearch.training.progress import Reporter, RunLog, TensorBoard, Together
-from rnnsearch.training.run_folder import CHECKPOINTS, open_folder, with_dictionary
+from rnnsearch.training.run_folder import CHECKPOINTS, open_folder, with_dictionary, with_language_model
 from rnnsearch.training.tasks import make_trained
 from rnnsearch.training.verdict import verdicts
 from rnnsearch.weights import weights
@@ -61,7 +62,7 @@ def train(
     with ExitStack() as stack:
         processes.once(lambda: stack.enter_context(locked(folder)))
         processes.once(lambda: open_folder(given, prepared, folder, resume))
-        config = processes.once(lambda: with_dictionary(given, folder))
+        config = processes.once(lambda: with_language_model(with_dictionary(given, folder), folder))
         reporters: list[Reporter] = []
         if processes.first:
             reporters = [reporter, stack.enter_context(closing(RunLog(folder / "log.jsonl")))]
@@ -126,6 +127,9 @@ def _train(
     if processes.agreed(trainer.last.is_dir()):
         trainer.resume()
         everyone.message(f"going on from update {trainer.state.update} ({trainer.last})")
+    else:
+        for line in [line for output in folders for line in begin(output.system)]:
+            everyone.message(line)
     _agree(trainer, prepared, processes)
     if trainer.state.update == 0:
         if said := estimate(trainer):

@@ -5,18 +5,21 @@ from pathlib import Path
 from typing import Any
 
 from rnnsearch import config as run_config
-from rnnsearch.config import RunConfig
+from rnnsearch.config import ModelConfig, RunConfig
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import ConfigError, TrainingError
 from rnnsearch.files import recover, remove_temporaries, write_text
 from rnnsearch.search.candidates import FILE as LISTS
 from rnnsearch.search.unknown_words import DICTIONARY, read_dictionary
+from rnnsearch.systems.beginning import language_model
 from rnnsearch.systems.card import TRAINING
 from rnnsearch.systems.folder import CONFIG, WEIGHTS
 from rnnsearch.training.tasks import reverse_folder
 
 FREE = {"max_epochs", "max_updates", "max_minutes", "patience", "threads", "save_minutes", "tensorboard", "all_reduce"}
 """Options of `[training]` that a resumed run may change."""
+FOUND = "model.language_model.model"
+"""What training puts into its config."""
 CHECKPOINTS = "checkpoints"
 
 
@@ -48,6 +51,22 @@ def with_dictionary(config: RunConfig, folder: Path) -> RunConfig:
     entries = read_dictionary(config.base / config.search.dictionary)
     write_text(folder / DICTIONARY, "".join(f"{word}\t{translation}\n" for word, translation in entries.items()))
     return config.model_copy(update={"search": config.search.model_copy(update={"dictionary": DICTIONARY})})
+
+
+def with_language_model(config: RunConfig, folder: Path) -> RunConfig:
+    """The config with the `[model]` of the language model inside, where there is one: of the run in the folder, where
+    one has begun, else of the language model's own folder.
+
+    Errors: ModelError for a folder without a language model.
+    """
+    if not isinstance(config.model, ModelConfig) or config.model.language_model is None:
+        return config
+    if (folder / CHECKPOINTS / "last").is_dir():
+        told = run_config.load(folder / CONFIG).translation.language_model
+    else:
+        found = language_model(config).config.model
+        told = config.model.language_model.model_copy(update={"model": found})
+    return config.model_copy(update={"model": config.model.model_copy(update={"language_model": told})})
 
 
 def _refuse_other_run(config: RunConfig, folder: Path, last: Path, resume: bool) -> None:
@@ -86,7 +105,7 @@ def same_run(before: RunConfig, now: RunConfig) -> list[str]:
     def flat(config: RunConfig) -> dict[str, Any]:
         tables = config.model_dump(include={"data", "text", "model", "objective", "training"})
         tables["training"] = {k: v for k, v in tables["training"].items() if k not in FREE}
-        return run_config.dotted(tables)
+        return {path: value for path, value in run_config.dotted(tables).items() if not path.startswith(FOUND)}
 
     old, new = flat(before), flat(now)
     return sorted(path for path in old.keys() | new.keys() if old.get(path) != new.get(path))

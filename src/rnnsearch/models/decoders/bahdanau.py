@@ -31,6 +31,7 @@ from rnnsearch.tensors import at_least_fp32
 class OneCell(Decoder):
     """s_i = f(s_{i-1}, E y_{i-1}, c), whose gates each add C c, under an output of s, E y_{i-1} and c."""
 
+    layer: ClassVar[str | None] = "deep_output"
     output: ClassVar[type[Readout | NewState]] = DeepOutput
     """The layer that reads them."""
 

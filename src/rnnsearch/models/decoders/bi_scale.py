@@ -46,6 +46,7 @@ class BiScale(Decoder):
     """
 
     name = "bi-scale"
+    layer = "deep_output"
     attends = True
     attends_before_reading = True
 

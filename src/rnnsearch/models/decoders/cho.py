@@ -26,6 +26,7 @@ class Cho(Decoder):
     """
 
     name = "cho"
+    layer = "deep_output"
     attends = False
 
     def __init__(self, options: ChoOptions, model: ModelConfig, encoder: Encoder) -> None:

@@ -82,6 +82,7 @@ class _Conditional(Decoder):
     """What reads and feeds a conditional recurrence."""
 
     attends = True
+    layer = "output"
     output: TanhOutput
 
     @property
@@ -96,7 +97,7 @@ class _Conditional(Decoder):
         return self.bottom.word.inputs(y_prev)
 
     def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
-        t: Tensor = self.output(reading.state, y_prev, reading.context)
+        t: Tensor = self.output(reading.state, y_prev, reading.context, reading.beside)
         return t
 
 

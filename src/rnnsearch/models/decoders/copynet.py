@@ -47,6 +47,7 @@ class CopyNet(OneCell):
 
     name = "copynet"
     attends = True
+    layer = None
     output = NewState
 
     def __init__(self, options: CopyNetOptions, model: ModelConfig, encoder: Encoder) -> None:

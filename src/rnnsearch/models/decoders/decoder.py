@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from rnnsearch.config import ModelConfig
 from rnnsearch.models.attention.attention import Attended, Attention, AttentionState
-from rnnsearch.models.decoders.readouts import NewState, Readout
+from rnnsearch.models.decoders.readouts import NewState, Readout, ReadoutLayer
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoders import Encoder
 from rnnsearch.models.memory import Encoded, Hidden, HiddenAndCell, Memory
@@ -35,6 +35,7 @@ class Reading(NamedTuple):
     alpha: [N, J], the attention weights; None for a decoder without attention.
     expected: [N, J], the distribution a hard alpha was drawn from; None where alpha is soft.
     extras: [N, ...] each, what a decoder adds for an objective or another pass, by name.
+    beside: [N, L], what a language model inside says to the readout; None without.
     """
 
     state: Tensor
@@ -42,6 +43,7 @@ class Reading(NamedTuple):
     alpha: Tensor | None
     expected: Tensor | None = None
     extras: dict[str, Tensor] = {}  # noqa: RUF012 (nobody writes into it)
+    beside: Tensor | None = None
 
     @classmethod
     def of(cls, state: Tensor, attended: Attended) -> Reading:
@@ -57,6 +59,8 @@ class Decoder(nn.Module, ABC):
     """Whether it needs `[model.attention]`; without attention it needs an encoder with one vector."""
     attends_before_reading: ClassVar[bool] = False
     """Whether attention at position i is asked by a state that has not read y_{i-1} yet."""
+    layer: ClassVar[str | None] = None
+    """The attribute that is the layer between state and output, of a decoder whose readout is one and can read more."""
     attention: Attention
     deep_output: Readout | NewState
     twin: Callable[[Any, Tensor, State, Memory], Reading] | None = None
@@ -90,8 +94,13 @@ class Decoder(nn.Module, ABC):
 
     def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
         """Everything after the recurrence, for any number of positions: the deep output, where nothing else is said."""
-        t: Tensor = self.deep_output(reading.state, y_prev, reading.context)
+        t: Tensor = self.deep_output(reading.state, y_prev, reading.context, reading.beside)
         return t
+
+    @property
+    def readout_layer(self) -> ReadoutLayer | None:
+        """Its layer of that name."""
+        return None if self.layer is None else getattr(self, self.layer)
 
     def unroll(self, x: Float[Tensor, "N I G"], state: State, memory: Memory) -> Reading:
         """All I target positions of N = B * K rows: the step repeated, or a chosen twin of it (`backend/twins.py`)."""

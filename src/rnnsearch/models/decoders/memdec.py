@@ -98,6 +98,7 @@ class _ExternalMemory(Decoder):
     """
 
     attends = True
+    layer = "deep_output"
     reader: Head
     first_buffer: Linear
 

@@ -11,11 +11,33 @@ from torch import Tensor, nn
 from rnnsearch.models.linear import Linear
 
 
-class Readout(nn.Module, ABC):
+class ReadoutLayer(nn.Module):
+    """A layer of `width` numbers that reads the decoder's state and the context, and may read more beside."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+        self.beside: Linear | None = None
+        """L, of what stands beside, where the sums have L x, too."""
+
+    def read_beside(self, size: int) -> None:
+        """Read so many more numbers from now on."""
+        self.beside = Linear(size, self.width, bias=False)
+
+    def with_beside(self, sums: Float[Tensor, "*rows W"], x: Float[Tensor, "*rows L"] | None) -> Tensor:
+        """Sums, and L x in them where there is something beside."""
+        if self.beside is None:
+            return sums
+        assert x is not None
+        more: Tensor = self.beside(x)
+        return sums + more
+
+
+class Readout(ReadoutLayer, ABC):
     """U s + V E y_{i-1} + C c + b, of `width` numbers, and then some function of them."""
 
     def __init__(self, state: int, embedding: int, context: int, width: int) -> None:
-        super().__init__()
+        super().__init__(width)
         self.state = Linear(state, width)
         """U and b."""
         self.word = Linear(embedding, width, bias=False)
@@ -24,10 +46,14 @@ class Readout(nn.Module, ABC):
         """C."""
 
     def forward(
-        self, state: Float[Tensor, "*rows D"], word: Float[Tensor, "*rows E"], context: Float[Tensor, "*rows H"]
+        self,
+        state: Float[Tensor, "*rows D"],
+        word: Float[Tensor, "*rows E"],
+        context: Float[Tensor, "*rows H"],
+        beside: Float[Tensor, "*rows L"] | None = None,
     ) -> Float[Tensor, "*rows R"]:
         """The layer's units, of any number of positions."""
-        return self.bent(self.state(state) + self.word(word) + self.context(context))
+        return self.bent(self.with_beside(self.state(state) + self.word(word) + self.context(context), beside))
 
     @abstractmethod
     def bent(self, hidden: Float[Tensor, "*rows W"]) -> Float[Tensor, "*rows R"]:
@@ -82,19 +108,28 @@ class NewState(nn.Module):
         super().__init__()
 
     def forward(
-        self, state: Float[Tensor, "*rows D"], word: Float[Tensor, "*rows E"], context: Float[Tensor, "*rows H"]
+        self,
+        state: Float[Tensor, "*rows D"],
+        word: Float[Tensor, "*rows E"],
+        context: Float[Tensor, "*rows H"],
+        beside: None = None,
     ) -> Float[Tensor, "*rows R"]:
         return state
 
 
-class Attentional(nn.Module):
+class Attentional(ReadoutLayer):
     """h~_t = tanh(W_c [c_t; h_t]) (Luong et al. 2015, eq. 5); it has no bias."""
 
     def __init__(self, context: int, state: int, size: int) -> None:
-        super().__init__()
+        super().__init__(size)
         self.combine = Linear(context + state, size, bias=False)
         """W_c."""
 
-    def forward(self, context: Float[Tensor, "*rows H"], h: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows R"]:
+    def forward(
+        self,
+        context: Float[Tensor, "*rows H"],
+        h: Float[Tensor, "*rows D"],
+        beside: Float[Tensor, "*rows L"] | None = None,
+    ) -> Float[Tensor, "*rows R"]:
         """h~ of any number of positions."""
-        return torch.tanh(self.combine(torch.cat([context.to(h.dtype), h], dim=-1)))
+        return torch.tanh(self.with_beside(self.combine(torch.cat([context.to(h.dtype), h], dim=-1)), beside))

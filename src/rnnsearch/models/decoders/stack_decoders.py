@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -103,6 +103,7 @@ class Luong(StackDecoder):
     """
 
     name = "luong"
+    layer: ClassVar[str | None] = "attentional"
 
     def __init__(self, options: LuongOptions | LuongInputFeedingOptions, model: ModelConfig, encoder: Encoder) -> None:
         super().__init__(options, model, encoder)
@@ -114,7 +115,7 @@ class Luong(StackDecoder):
         return LayersState(stack, attention), Reading.of(h, attended)
 
     def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
-        t: Tensor = self.attentional(reading.context, reading.state)
+        t: Tensor = self.attentional(reading.context, reading.state, reading.beside)
         return t
 
 
@@ -125,6 +126,7 @@ class LuongInputFeeding(Luong):
     """
 
     name = "luong-input-feeding"
+    layer = None
 
     def __init__(self, options: LuongInputFeedingOptions, model: ModelConfig, encoder: Encoder) -> None:
         super().__init__(options, model, encoder)

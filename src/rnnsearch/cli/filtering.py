@@ -1,0 +1,155 @@
+"""`rnnsearch filter`: the pairs of a noisy corpus that models of both directions find adequate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rnnsearch.cli.io import console, require_distinct, same_lines, say, use_threads
+from rnnsearch.cli.options import Device, SourceFile, TargetFile, Threads
+from rnnsearch.cli.translate import Precision
+
+if TYPE_CHECKING:
+    from rnnsearch.evaluate.filtering import Numbers, PairScores
+
+Files = tuple[Path, Path]
+SCORES = "scores"
+"""What comes of pairs, by name."""
+
+
+def filter_pairs(
+    source: SourceFile,
+    target: TargetFile,
+    scores: Annotated[
+        Path,
+        typer.Option(help="A score a line: written here where a model is given, else read.", show_default=False),
+    ],
+    forward: Annotated[Path | None, typer.Option(help="Score by this model, from source to target.")] = None,
+    reverse: Annotated[Path | None, typer.Option(help="Score by this model, from target to source.")] = None,
+    kept_files: Annotated[
+        Files | None, typer.Option("-o", "--output", help="Write what is kept here: its source, and its target.")
+    ] = None,
+    share: Annotated[float | None, typer.Option(min=0.0, max=1.0, help="Keep this share, the best.")] = None,
+    threshold: Annotated[float | None, typer.Option(min=0.0, max=1.0, help="Keep scores of this and more.")] = None,
+    max_symbols: Annotated[
+        int, typer.Option(min=1, max=100_000, help="Most symbols of a side; a pair with a longer one scores 0.")
+    ] = 200,
+    precision: Annotated[Precision | None, typer.Option(help="Of products on the CPU.  [default: the model's]")] = None,
+    device: Device = "cpu",
+    threads: Threads = None,
+) -> None:
+    """Score sentence pairs by how well they translate each other, by models of both directions or one; keep the best.
+
+    One pair in is one score out, from 0 to 1. Scoring that is begun again goes on.
+    """
+    models = {name: model for name, model in (("forward", forward), ("reverse", reverse)) if model is not None}
+    if not models and kept_files is None:
+        raise typer.BadParameter("there must be models (--forward, --reverse), files for what is kept (-o), or both")
+    if kept_files is not None and share is None and threshold is None:
+        raise typer.BadParameter("-o needs --share, --threshold or both")
+    if kept_files is None and (share is not None or threshold is not None):
+        raise typer.BadParameter("--share and --threshold have no effect without -o")
+    use_threads(threads)
+    require_distinct({"--scores": scores, **dict(zip(("-o", "its second file"), kept_files or (), strict=False))})
+    from rnnsearch.data.corpus import read_lines
+
+    lines = [sum(1 for _ in read_lines(path, cut=True)) for path in (source, target)]
+    same_lines(source, lines[0], target, lines[1])
+    if models:
+        from rnnsearch.evaluate.filtering import PairScores
+        from rnnsearch.loading import load
+
+        loaded = {name: load(model, device, precision=precision) for name, model in models.items()}
+        _score((source, target), scores, models, PairScores(**loaded), max_symbols)
+    if kept_files is not None:
+        _keep((source, target), lines[0], scores, kept_files, share, threshold)
+
+
+def _pairs(texts: Files) -> Iterator[tuple[str, str]]:
+    """The lines of two files side by side; what is too long is cut."""
+    from rnnsearch.data.corpus import read_lines
+
+    return zip(*(read_lines(path, cut=True) for path in texts), strict=True)
+
+
+def _score(texts: Files, path: Path, models: dict[str, Path], scores: PairScores, most: int) -> None:
+    """Write the score of each pair, in shards, which a killed run goes on with."""
+    from rich.progress import Progress
+
+    from rnnsearch import bulk
+    from rnnsearch.cli.translating import CHUNK_BATCHES, fits
+
+    model = scores.model
+    sides = (model.source, model.target) if scores.forward is not None else (model.target, model.source)
+
+    def score(pairs: Sequence[str], _: int) -> bulk.Done:
+        columns = zip(*(pair.split("\n") for pair in pairs), strict=True)
+        fitting = [
+            [line if fits(line, most, tokenizer) else "" for line in column]
+            for column, tokenizer in zip(columns, sides, strict=True)
+        ]
+        return bulk.Done({SCORES: "".join(f"{score:.6g}\n" for score in scores(*fitting))}, [], {})
+
+    about = {
+        **dict(zip(("source", "target"), map(bulk.digest, texts), strict=True)),
+        **{name: bulk.digest(folder) for name, folder in models.items()},
+        "precision": model.config.search.precision,
+        "device": model.device.type,
+        "max symbols": most,
+    }
+    joined, size = map("\n".join, _pairs(texts)), CHUNK_BATCHES * model.config.search.batch_sentences
+    portions = iter(lambda: list(islice(joined, size)), [])
+    with Progress(console=console()) as bar:
+        task = bar.add_task("scoring", total=None)
+
+        def show(done: int, total: int) -> None:
+            if bar.tasks[0].total is None and done:
+                say(f"{path}: goes on after {done:,} of {total:,} pairs")
+            bar.update(task, completed=done, total=total)
+
+        store = bulk.store_at(f"{path}.partial")
+        bulk.run(portions, about, lambda: score, {SCORES: path}, store, bulk.local, progress=show)
+
+
+def _keep(
+    texts: Files, total: int, path: Path, kept_files: Files, share: float | None, threshold: float | None
+) -> None:
+    """Write the pairs that are kept."""
+    from rnnsearch.evaluate.filtering import kept
+    from rnnsearch.files import atomic_file
+
+    scores = _read(path)
+    same_lines(texts[0], total, path, len(scores))
+    keep = kept(scores, share, threshold or 0.0)
+    with ExitStack() as stack:
+        files = [
+            stack.enter_context(stack.enter_context(atomic_file(path)).open("w", encoding="utf-8", newline="\n"))
+            for path in kept_files
+        ]
+        for pair, wanted in zip(_pairs(texts), keep, strict=True):
+            if wanted:
+                for file, line in zip(files, pair, strict=True):
+                    file.write(f"{line}\n")
+    least = f", with scores of {scores[keep].min():.3g} and more" if keep.any() else ""
+    say(f"{keep.sum():,} of {total:,} pairs kept{least}")
+
+
+def _read(path: Path) -> Numbers:
+    """Scores, one a line."""
+    import numpy as np
+
+    from rnnsearch.data.corpus import read_lines
+    from rnnsearch.errors import DataError
+
+    def number(n: int, line: str) -> float:
+        try:
+            return float(line)
+        except ValueError:
+            raise DataError(f'{path}:{n}: must be a number; got "{line}"') from None
+
+    return np.array([number(n, line) for n, line in enumerate(read_lines(path), 1)])

@@ -1,0 +1,88 @@
+"""What a user asks of translations beside their sources, as a search reads it: terms that they hold, phrases that they
+do not hold, text that they begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import cached_property
+from itertools import chain
+from typing import Any
+
+from rnnsearch.align.aligner import Aligner
+from rnnsearch.errors import RnnsearchError
+from rnnsearch.search.banned import BannedText
+from rnnsearch.search.constraints import SearchOptions
+from rnnsearch.search.phrases import Phrase
+from rnnsearch.systems.system import System
+from rnnsearch.text.banned import BannedPhrases
+from rnnsearch.text.prefixes import Prefix, Prefixes
+from rnnsearch.text.tokenizer import Segmented
+from rnnsearch.text.vocabulary import UNK
+
+
+class Demands:
+    """What can be asked of one system."""
+
+    def __init__(self, system: System[Any], aligner: Aligner | None, replaces: bool) -> None:
+        """`replaces`: other text takes the place of the system's unknown words."""
+        self.system, self.aligner = system, aligner
+        self.target = system.target
+        self.replaces = replaces or system.can("spell")
+
+    def banned(self, phrases: Collection[str], ban_unknown: bool) -> BannedText | None:
+        """Phrases that no translation holds; None for none. Errors: RnnsearchError for empty ones, and where other text
+        takes the place of unknown words, which are not banned."""
+        if not phrases:
+            return None
+        if self.replaces and not ban_unknown:
+            raise RnnsearchError("banned phrases need <unk> banned, too, where other text takes its place; it is not")
+        return BannedText(BannedPhrases(phrases), self.target.spellings())
+
+    def phrases(self, terms: Sequence[Sequence[str]], options: SearchOptions) -> tuple[tuple[Phrase, ...], ...]:
+        """Each sentence's terms in symbols. Errors: RnnsearchError for a search that forces none, and terms that cannot
+        be."""
+        if options.variant is not None:
+            raise RnnsearchError(f"terms need a plain beam search; got {options.variant.what}")
+        if options.beam == 1:
+            raise RnnsearchError("terms need a beam of 2 or more; got 1")
+        ids = {term: tuple(self.target.ids([term])[0]) for term in set(chain.from_iterable(terms))}
+        for term, phrase in ids.items():
+            if not self.writes(term):
+                raise RnnsearchError(f'the model has no symbol for a word of the term "{term}"; got {phrase}')
+            if options.banned_phrases is not None and options.banned_phrases.banned.held(term):
+                raise RnnsearchError(f'a term must not hold a banned phrase; got "{term}"')
+        return tuple(tuple(ids[term] for term in own) for own in terms)
+
+    def writes(self, term: str) -> bool:
+        """Whether a translation can hold a text: it is not empty, and all of it is in the vocabulary."""
+        [ids] = self.target.ids([term])
+        return bool(ids) and UNK not in ids
+
+    @cached_property
+    def _prefixes(self) -> Prefixes:
+        # What a model spells by itself may lack the space.
+        copied = self.target.type == "words" and not self.system.can("spell")
+        return Prefixes(self.target, self.target.unknown if copied else ())
+
+    def begun(self, prefixes: Sequence[str], sources: Sequence[Segmented], options: SearchOptions) -> list[Prefix]:
+        """What each sentence's translations begin with, in symbols. Errors: RnnsearchError where they are not as many
+        as the sentences, of an empty sentence, or hold a banned phrase."""
+        if len(prefixes) != len(sources):
+            raise RnnsearchError(f"prefixes must be one a sentence ({len(sources)}); got {len(prefixes)}")
+        for number, (source, prefix) in enumerate(zip(sources, prefixes, strict=True)):
+            if prefix and not source.text:
+                raise RnnsearchError(f'the prefix of empty sentence {number} (from 0) must be empty; got "{prefix}"')
+        if options.banned_phrases is not None:
+            for prefix in filter(options.banned_phrases.banned.begun, prefixes):
+                raise RnnsearchError(f'a prefix must not hold a banned phrase; got "{prefix}"')
+        begins = [self._prefixes.read(prefix) for prefix in prefixes]
+        if self.system.annotation is None:
+            return begins
+        each, whole = self.system.annotation.symbols_a_word, self.system.written(prefixes, sources, self.aligner)
+        return [
+            begin._replace(
+                ids=tuple(text.ids[: each * len(begin.ids)]),
+                unknown={each * place: word for place, word in begin.unknown.items()},
+            )
+            for begin, text in zip(begins, whole, strict=True)
+        ]

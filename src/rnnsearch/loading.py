@@ -1,0 +1,114 @@
+"""Model folders as a Translator: one, or several as an ensemble, with a language model beside them or without."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rnnsearch.align.aligner import Aligner
+from rnnsearch.confidence import read_calibration
+from rnnsearch.config import SearchConfig, laid_on
+from rnnsearch.device import choose_device
+from rnnsearch.errors import ConfigError, ModelError
+from rnnsearch.search.candidates import KEPT, Candidates, read
+from rnnsearch.search.unknown_words import unknown_words
+from rnnsearch.systems.checks import check_unknown
+from rnnsearch.systems.ensemble import EnsembleSystem
+from rnnsearch.systems.folder import load_system
+from rnnsearch.systems.fusion import FusedSystem
+from rnnsearch.systems.system import System
+from rnnsearch.translate import Translator
+
+
+def load(
+    folder: str | Path | Sequence[str | Path],
+    device: str = "cpu",
+    replace_unknown: str | None = None,
+    dictionary: str | Path | None = None,
+    candidates: int | None = None,
+    precision: str | None = None,
+    weights: Sequence[float] | None = None,
+    mean: str | None = None,
+    language_model: str | Path | None = None,
+    language_model_weight: float | None = None,
+) -> Translator:
+    """A model folder as a Translator on `device` (auto, cpu, cuda, cuda:N); several folders as one, an ensemble.
+
+    `replace_unknown` (none, copy, dictionary) and `dictionary`, a TSV file, take the place of the model's own
+    `[search]` options; a dictionary alone means "dictionary". So do `candidates`, of which 0 means the whole
+    vocabulary, and `precision` (auto, fp32, bf16, int8).
+    An ensemble takes everything but its models from the first folder; `weights`, one a model, and `mean` (geometric,
+    the default, or arithmetic) say how their distributions become one (see `search.ensemble`). So they do of a folder
+    that is an ensemble by itself (`rnnsearch ensemble`).
+    `language_model`, the folder of one with the same target symbols, counts in search by its weight (see
+    `systems.fusion`); a weight of 0 leaves out the one that the first folder may bring.
+    Errors: ModelError, one sentence, also for a system that cannot translate and models that do not go together;
+    ConfigError for a device this machine has not, or where the model has no unknown words or no attention to replace
+    them by; DataError for an unfit dictionary.
+    """
+    folders = [Path(folder)] if isinstance(folder, str | Path) else [Path(one) for one in folder]
+    if not folders:
+        raise ModelError("there must be a model folder to load; got none")
+    on = choose_device(device, "device")
+    system, own = load_system(folders[0], on), folders[0]
+    system.require("translate")
+    asked = {"candidates": candidates, "precision": precision, "language_model_weight": language_model_weight}
+    if language_model is not None:
+        asked["language_model"] = str(Path(language_model).absolute())
+    given = {name: value for name, value in asked.items() if value is not None}
+    search = _searching(system.config.search, given | _replacing(replace_unknown, dictionary))
+    config = system.config.model_copy(update={"search": search})
+    if faults := check_unknown(config):
+        raise ConfigError(faults)
+    lists = _candidates(own, search.candidates, system)
+    if len(folders) == 1 and search.ensemble is not None:
+        folders += [config.base / member for member in search.ensemble.members]
+        weights, mean = weights or search.ensemble.weights, mean or search.ensemble.mean
+    system = _together(replace(system, config=config), folders[1:], weights, mean or "geometric", on)
+    # One model's calibration says nothing of what several give.
+    several = isinstance(system, EnsembleSystem) or language_model is not None
+    if search.language_model is not None and search.language_model_weight > 0:
+        language = load_system(config.base / search.language_model, on)
+        system = FusedSystem.of(system, language, search.language_model_weight)
+    calibration = None if several else read_calibration(own)
+    return Translator(system, unknown_words(config), lists, Aligner.find(own), calibration)
+
+
+def _replacing(replace_unknown: str | None, dictionary: str | Path | None) -> dict[str, Any]:
+    """What takes the place of unknown words, as `[search]` says it."""
+    if replace_unknown is None and dictionary is None:
+        return {}
+    if dictionary is None:
+        kept = {} if replace_unknown == "dictionary" else {"dictionary": None}
+        return {"replace_unknown": replace_unknown, **kept}
+    return {"replace_unknown": replace_unknown or "dictionary", "dictionary": str(Path(dictionary).absolute())}
+
+
+def _searching(own: SearchConfig, given: dict[str, Any]) -> SearchConfig:
+    """The model's own `[search]` with what is given in its place. Errors: ConfigError."""
+    if given.get("candidates", 0) > KEPT:
+        raise ConfigError([f"candidates: must be at most {KEPT}; got {given['candidates']}"])
+    search = laid_on(own, given)
+    if "language_model_weight" in given and search.language_model is None:
+        raise ConfigError(["language_model_weight: has no effect without a language model; name one"])
+    return search
+
+
+def _candidates(folder: Path, count: int, system: System[Any]) -> Candidates | None:
+    """The candidate lists of a folder, of so many a source symbol; None where none are wanted."""
+    if count == 0:
+        return None
+    return read(folder, count, len(system.source), len(system.target), list(system.target.marks.values()))
+
+
+def _together(
+    system: System[Any], others: Sequence[Path], weights: Sequence[float] | None, mean: str, on: torch.device
+) -> System[Any]:
+    """A system with those of other folders, as an ensemble, if there are any; or weights, which are then refused."""
+    if not others and weights is None:
+        return system
+    return EnsembleSystem.of([system, *(load_system(other, on) for other in others)], weights, mean)

@@ -1,0 +1,50 @@
+"""Target text with a null source: what it teaches, and what it leaves alone."""
+
+import pytest
+import torch
+
+from rnnsearch.data.batches import make_batch
+from rnnsearch.models.attention.normalisers import NORMALISERS
+from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.tensors import map_tree
+from tests.laws.conftest import PAIRS
+from tests.untrained import BAHDANAU, untrained
+
+NULL = [([], [4, 5, 6]), ([], [7])]
+OBJECTIVE = likelihood(0.1, frozen_null=True)
+
+
+def gradients(model, objective, rows):
+    """Of every parameter, by name, and the loss."""
+    model.zero_grad(set_to_none=True)
+    loss = objective(model, make_batch(rows, range(len(rows))), None)
+    loss.total.backward()
+    return {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in model.named_parameters()}, loss.total
+
+
+def test_null_sources_leave_the_encoder_alone(system, make, monkeypatch):
+    """Gradients of a mixed batch are those of its pairs, and of null rows those of a decoder whose memory is given."""
+    if system.model.attention and NORMALISERS[system.model.attention.normaliser].draws_noise:
+        pytest.skip("where positions are drawn, they are not in two batches as in one")
+    model = make(system).double()
+    null, _ = gradients(model, OBJECTIVE, NULL)
+    pairs, _ = gradients(model, OBJECTIVE, PAIRS)
+    plain, loss = gradients(model, likelihood(0.1), PAIRS)
+    mixed, total = gradients(model, OBJECTIVE, [PAIRS[0], *NULL, *PAIRS[1:]])
+    encode = model.encode
+    monkeypatch.setattr(model, "encode", lambda *given: map_tree(torch.Tensor.detach, encode(*given)))
+    alone, _ = gradients(model, likelihood(0.1), NULL)
+    for name in null:
+        torch.testing.assert_close(null[name], alone[name])
+        torch.testing.assert_close(pairs[name], plain[name])
+        torch.testing.assert_close(mixed[name], null[name] + pairs[name])
+        if name.startswith(("encoder.", "source_embedding.")):
+            assert null[name].abs().max() == 0
+    assert total > loss
+
+
+def test_attention_learns_nothing_from_them():
+    """That of Bahdanau et al.: over one position its weights are 1, whatever its parameters."""
+    null, _ = gradients(untrained(BAHDANAU).model.double(), OBJECTIVE, NULL)
+    own = [found for name, found in null.items() if name.startswith("decoder.attention.")]
+    assert own and all(found.abs().max() < 1e-15 for found in own)
