@@ -16,6 +16,8 @@ from pathlib import Path
 from harness import machine_line, parsed, parser, publish, table, timed
 
 from rnnsearch.loading import load
+from rnnsearch.search.noisy import Noisy
+from rnnsearch.search.stochastic import Stochastic
 from rnnsearch.search.variants import Diverse, Sampling, Variant
 from rnnsearch.text.spans import words
 from rnnsearch.translate import Translator
@@ -28,6 +30,8 @@ WAYS: dict[str, tuple[int, Variant | None]] = {
     "beam 5": (5, None),
     "beam 10": (10, None),
     "diverse, 5 groups of 2": (10, Diverse(5)),
+    "stochastic beam 10": (10, Stochastic()),
+    "noisy, 10 chains": (10, Noisy(10)),
 }
 """A beam, and what is not plain about it."""
 BEAM = 5
@@ -50,6 +54,13 @@ def unrepeated(translator: Translator, texts: list[str]) -> object:
     return translator.translate(texts, translator.options(BEAM, no_repeat_ngram=3))
 
 
+def without(translator: Translator, texts: list[str]) -> object:
+    """The best translations without any of a thousand banned words: the longest of the vocabulary."""
+    symbols = {symbol.strip("\N{LOWER ONE EIGHTH BLOCK}") for symbol in translator.target.symbols()}
+    longest = sorted(filter(str.isalpha, symbols), key=lambda symbol: (-len(symbol), symbol))[:1000]
+    return translator.translate(texts, translator.options(BEAM, banned=longest))
+
+
 def searches(given: Namespace) -> Iterator[tuple[str, Search]]:
     """Every way, by name."""
     one = load(given.model)
@@ -57,6 +68,7 @@ def searches(given: Namespace) -> Iterator[tuple[str, Search]]:
         yield name, partial(searched, one, beam, variant)
     yield "least risk of beam 10, chrF", partial(least_risk, one, 10)
     yield f"beam {BEAM}, no trigram twice", partial(unrepeated, one)
+    yield f"beam {BEAM}, a thousand words banned", partial(without, one)
     if given.lm is not None:
         yield (
             f"beam {BEAM}, a language model",

@@ -12,7 +12,7 @@ from rnnsearch.search.columns import Columns
 from rnnsearch.search.hypothesis import Numbers
 from rnnsearch.search.scorer import Scorer, Sources, Step
 from rnnsearch.tensors import each
-from rnnsearch.text.banned import BannedPhrases, SpelledStates
+from rnnsearch.text.banned import HELD, START, BannedPhrases, SpelledStates
 from rnnsearch.text.vocabulary import EOS, UNK
 
 NEVER = 1 << 20
@@ -33,10 +33,10 @@ class BannedText:
     def held(self, ids: Sequence[int], whole: bool = False) -> bool:
         """Whether the text of some symbols holds a phrase, if nothing follows (`whole`) or whatever does."""
         with self.lock:
-            state = 0
+            state = START
             for id in ids:
                 state = int(self.states.row(state)[id if id < len(self.states) else UNK])
-            return self.states.held(state) or (whole and self.states.pending(state))
+            return state == HELD or (whole and bool(self.states.pending(np.array([state]))[0]))
 
 
 class Move(NamedTuple):
@@ -63,8 +63,9 @@ class Moves:
         ids = np.arange(len(text.states)) if symbols is None else symbols.cpu().numpy()
         self._ids = np.where(ids < len(text.states), ids, UNK)
         self._ends = ids == EOS
+        self._letters = [text.states.letters[id] for id in self._ids.tolist() if id in text.states.letters]
         self._made: dict[int, Move] = {}
-        self._least: dict[int, int] = {}
+        self._known: dict[int, int] = {}
 
     def of(self, state: int, device: torch.device) -> Move:
         """Those from a state."""
@@ -81,24 +82,32 @@ class Moves:
 
     def _needs(self, state: int, after: Numbers) -> Numbers:
         """[C], the room that each column's symbol needs behind it."""
+        states = self._text.states
+        needs: Numbers = np.where(after == HELD, NEVER, 0)
         different, places = np.unique(after, return_inverse=True)
-        needs: Numbers = np.array([self._need(int(one)) for one in different])[places]
-        if self._text.states.pending(state):
+        pending = states.pending(different)
+        least = np.array([self._least(int(one)) if wait else 0 for one, wait in zip(different, pending, strict=True)])
+        needs += least[places]
+        if states.pending(np.array([state]))[0]:
             needs[self._ends] = NEVER
         return needs
 
-    def _need(self, state: int) -> int:
-        """The fewest symbols after which texts in a state may end."""
+    def _least(self, state: int) -> int:
+        """The fewest symbols after which a text may end that is in a pending state. A banned word is not gone on with
+        byte by byte: too many ways to follow, for a character that the vocabulary does not even have."""
         states = self._text.states
-        if states.held(state):
-            return NEVER
-        if not states.pending(state):
-            return 0
-        if state not in self._least:
-            self._least[state] = NEVER  # what stays in the state comes to nothing
-            after = states.row(state)[self._ids[~self._ends]]
-            self._least[state] = min(NEVER, 1 + min((self._need(int(one)) for one in np.unique(after)), default=NEVER))
-        return self._least[state]
+        if state not in self._known:
+            self._known[state] = NEVER  # what stays in the state comes to nothing
+            if not states.within_character(state):
+                # Mostly one letter more will do, and no whole row need be made.
+                after = np.unique(states.banned.next[state, self._letters])
+                if states.pending(after[after != HELD]).all():
+                    after = np.unique(states.row(state)[self._ids[~self._ends]])
+                after = after[after != HELD]
+                pending = states.pending(after)
+                each = [self._least(int(one)) for one in after] if pending.all() else [0]
+                self._known[state] = min(NEVER, 1 + min(each, default=NEVER))
+        return self._known[state]
 
 
 class _Memory(NamedTuple):
@@ -131,7 +140,7 @@ class BannedScorer:
         moves = self._text.all if columns is None else Moves(self._text, columns)
         most = torch.from_numpy(self._most).to(self.device)
         own = _Memory(memory, most, moves, Columns(columns, self.vocabulary))
-        return own, _State(state, torch.zeros_like(most), torch.full_like(most, -1))
+        return own, _State(state, torch.full_like(most, START), torch.full_like(most, -1))
 
     def step(self, memory: _Memory, state: _State, y: Tensor) -> Step:
         step = self._scorer.step(memory.inner, state.inner, y)

@@ -13,6 +13,7 @@ import codecs
 import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,24 +106,25 @@ class BannedPhrases:
 class SpelledStates:
     """The automaton over symbols: texts of their spellings, one after another, with the space before the first.
 
-    A symbol may be bytes that are no character yet; so a state is that of the whole characters, and the bytes after
-    them. Rows are made when they are first asked for.
+    A symbol may be bytes that are no character yet; so beside the automaton's own states there are those of whole
+    characters and the bytes after them. Rows are made when they are first asked for.
     """
 
     def __init__(self, banned: BannedPhrases, spellings: Sequence[bytes]) -> None:
         """`spellings`: the UTF-8 that each symbol adds to a text."""
         self.banned = banned
-        self._states = {(START, b""): 0}
-        self._names = [(START, b"")]
+        self._within: list[tuple[int, bytes]] = []
+        self._numbers: dict[tuple[int, bytes], int] = {}
         self._rows: dict[int, NDArray[np.int32]] = {}
         each = [_decoded(spelling) for spelling in spellings]
         self._broken = {n: spellings[n] for n, text in enumerate(each) if text is None}
         self._empty = [n for n, text in enumerate(each) if text == ""]
         texts = [banned.classes(text or "") for text in each]
+        self.letters = {n: own[0] for n, own in enumerate(texts) if len(own) == 1}
+        """Symbols of one character, and its class."""
         self._longest = sorted(range(len(texts)), key=lambda n: -len(texts[n]))
         sizes = np.array([len(texts[n]) for n in self._longest])
-        width = int(sizes.max(initial=0))
-        self._counts = [int((sizes > place).sum()) for place in range(width)]
+        self._counts = [int((sizes > place).sum()) for place in range(int(sizes.max(initial=0)))]
         self._columns = [
             np.array([texts[n][place] for n in self._longest[:count]]) for place, count in enumerate(self._counts)
         ]
@@ -132,46 +134,47 @@ class SpelledStates:
         return len(self._longest)
 
     def row(self, state: int) -> NDArray[np.int32]:
-        """[V], the state after each symbol; 0 is that of the empty text."""
+        """[V], the state after each symbol; START is that of the empty text."""
         if state not in self._rows:
-            self._rows[state] = self._made(*self._names[state]).astype(np.int32)
+            self._rows[state] = self._made(*self._parts(state))
         return self._rows[state]
 
-    def held(self, state: int) -> bool:
-        """Whether the text holds a phrase, whatever follows."""
-        return self._names[state][0] == HELD
+    def pending(self, states: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
+        """Whether texts in some states hold a phrase if they end there."""
+        return self.banned.pending[[self._parts(int(state))[0] for state in states]]
 
-    def pending(self, state: int) -> bool:
-        """Whether it holds one if it ends here."""
-        return bool(self.banned.pending[self._names[state][0]])
+    def within_character(self, state: int) -> bool:
+        """Whether its last bytes are no character yet."""
+        return bool(self._parts(state)[1])
+
+    def _parts(self, state: int) -> tuple[int, bytes]:
+        """The automaton's state, and the bytes after it."""
+        own = len(self.banned.next)
+        return (state, b"") if state < own else self._within[state - own]
 
     def _state(self, whole: int, rest: bytes) -> int:
-        name = (whole, b"" if whole == HELD else rest)
-        if name not in self._states:
-            self._states[name] = len(self._names)
-            self._names.append(name)
-        return self._states[name]
+        if not rest or whole == HELD:
+            return whole
+        if (whole, rest) not in self._numbers:
+            self._numbers[whole, rest] = len(self.banned.next) + len(self._within)
+            self._within.append((whole, rest))
+        return self._numbers[whole, rest]
 
-    def _made(self, whole: int, rest: bytes) -> NDArray[np.int64]:
+    def _made(self, whole: int, rest: bytes) -> NDArray[np.int32]:
         # Bytes that no character comes of are shown as one, between words.
         begun = self.banned.after(whole, REPLACEMENT) if rest else whole
         after = np.full(len(self._longest), begun)
         for count, column in zip(self._counts, self._columns, strict=True):
             after[:count] = self.banned.next[after[:count], column]
-        found = np.empty(len(after), dtype=np.int64)
+        found = np.empty(len(after), dtype=np.int32)
         found[self._longest] = after
-        different, places = np.unique(found, return_inverse=True)
-        found = np.array([self._state(int(one), b"") for one in different])[places]
         for symbol, spelling in self._broken.items():
-            found[symbol] = self._spelled(whole, rest + spelling)
+            decoder = codecs.getincrementaldecoder("utf-8")("replace")
+            text = decoder.decode(rest + spelling)
+            found[symbol] = self._state(self.banned.after(whole, text), decoder.getstate()[0])
         if rest:
             found[self._empty] = self._state(whole, rest)
         return found
-
-    def _spelled(self, whole: int, spelling: bytes) -> int:
-        """The state after bytes of which the last ones may be no character yet."""
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        return self._state(self.banned.after(whole, decoder.decode(spelling)), decoder.getstate()[0])
 
 
 def _decoded(spelling: bytes) -> str | None:
