@@ -46,7 +46,11 @@ def test_deep_fusion_from_run_file_to_translations(cli, run, model, lm, tmp_path
     beside, folder = shutil.copytree(lm, tmp_path / "lm"), tmp_path / "fused"
     result = run(folder, updates=5, lm=beside)
     assert result.code == 0, result.err
-    assert f"begins from {model}; " in result.err and "a language model inside, of" in result.err
+    drawn = 24 + 1 + 24 * 32  # the gate's, and what the readout reads by
+    assert (
+        f"begins from {model}; {drawn} parameters that it has not are drawn" in result.err
+        and "a language model inside, of" in result.err
+    )
     shutil.rmtree(beside)  # the run has all of it
     result = run(folder, resume=True, lm=beside)
     assert result.code == 0, result.err

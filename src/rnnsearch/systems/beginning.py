@@ -17,6 +17,9 @@ from rnnsearch.weights import fill, weights
 FREE = ("dropout.", "init.", "language_model.")
 """Of `[model]`, what may be another than that of the model that a run begins from."""
 
+INSIDE = "language_model.model."
+"""What the tensors of a language model inside are called."""
+
 
 def begin(system: System[Any]) -> list[str]:
     """Fill a new system's parameters from the folders that its config names; returns what to say of it.
@@ -58,7 +61,7 @@ def _begin_from(system: System[Any], folder: Path) -> str:
         if there != tuple(tensor.shape):
             raise ConfigError([f"{path}: {name} is {tuple(tensor.shape)} in {folder}, must be {there}"])
     fill(system.model, {**own, **given})
-    drawn = sum(tensor.numel() for name, tensor in own.items() if name not in given)
+    drawn = sum(tensor.numel() for name, tensor in own.items() if name not in given and not name.startswith(INSIDE))
     return f"begins from {folder}" + (f"; {drawn:,} parameters that it has not are drawn" if drawn else "")
 
 
