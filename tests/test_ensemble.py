@@ -148,6 +148,8 @@ def test_a_folder_of_several_is_what_they_are_together(folders, tmp_path):
     assert [t.log_prob for t in other_mean] == [t.log_prob for t in expected]
     lines = "".join(f"{line}\n" for line in ENGLISH)
     assert run("translate", tmp_path / "all", stdin=lines).lines == [t.text for t in together.translate(ENGLISH)]
+    shown = run("inspect", tmp_path / "all").out
+    assert "3 models, of which the first is shown; geometric mean, weights 1, 0.5, 2" in shown
     again = run("ensemble", folders["one"], folders["two"], "-o", tmp_path / "all")
     assert (again.code, "there is something already" in again.err) == (1, True)
     nested = run("ensemble", tmp_path / "all", folders["two"], "-o", tmp_path / "more")

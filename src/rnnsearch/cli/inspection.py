@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rnnsearch.align.aligner import Aligner
-from rnnsearch.config import ModelConfig, RunConfig
+from rnnsearch.config import ModelConfig, RunConfig, SearchConfig
 from rnnsearch.config.language import LanguageModelConfig
 from rnnsearch.kernels.native import choice
 from rnnsearch.kernels.native.library import status
@@ -110,6 +110,7 @@ def _model(system: System[Any], folder: Path) -> dict[str, str]:
         **_layers(config.model),
         "Alignments": _alignments(system, folder),
         "Search": _search(config),
+        **_together(config.search),
         "On this machine": system.fastest(config.search.precision).what,
         **digest,
     }
@@ -172,6 +173,17 @@ def _search(config: RunConfig) -> str:
     search = config.search
     more = f", unknown words: {search.replace_unknown}" if search.replace_unknown != "none" else ""
     return f"beam {search.beam}, length penalty {search.length_penalty:g}{more}"
+
+
+def _together(search: SearchConfig) -> dict[str, str]:
+    """What else the folder holds that translates with its model."""
+    rows = {}
+    if (made := search.ensemble) is not None:
+        weights = ", ".join(f"{weight:g}" for weight in made.weights)
+        rows["Ensemble"] = f"{len(made.weights)} models, of which the first is shown; {made.mean} mean, weights {weights}"
+    if search.language_model is not None:
+        rows["Beside it"] = f"a language model, with a weight of {search.language_model_weight:g}"
+    return rows
 
 
 def _training(facts: dict[str, Any]) -> dict[str, str]:
