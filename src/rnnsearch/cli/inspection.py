@@ -180,7 +180,9 @@ def _together(search: SearchConfig) -> dict[str, str]:
     rows = {}
     if (made := search.ensemble) is not None:
         weights = ", ".join(f"{weight:g}" for weight in made.weights)
-        rows["Ensemble"] = f"{len(made.weights)} models, of which the first is shown; {made.mean} mean, weights {weights}"
+        rows["Ensemble"] = (
+            f"{len(made.weights)} models, of which the first is shown; {made.mean} mean, weights {weights}"
+        )
     if search.language_model is not None:
         rows["Beside it"] = f"a language model, with a weight of {search.language_model_weight:g}"
     return rows
