@@ -10,6 +10,9 @@ import pytest
 from rnnsearch import load
 from rnnsearch.data.prepared import Prepared
 
+pytestmark = pytest.mark.xdist_group("annotation")
+"""Its models are trained once, by one worker."""
+
 RUN = """
 folder = "model"
 [data]

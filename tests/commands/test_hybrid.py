@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("hybrid")
+"""Its models are trained once, by one worker."""
+
 RUN = """
 folder = "model"
 [data]

@@ -12,6 +12,9 @@ import rnnsearch
 from rnnsearch.errors import ModelError
 from rnnsearch.text.glossary import Glossary
 
+pytestmark = pytest.mark.xdist_group("inline_terms")
+"""Its models are trained once, by one worker."""
+
 RUN = """
 folder = "model"
 [data]

@@ -231,7 +231,7 @@ class NotFinite(Likelihood):
 def test_a_loss_that_is_not_finite_names_and_saves_its_batch(
     learn, configure, prepared, standing, tmp_path, monkeypatch, value
 ):
-    monkeypatch.setattr(translation, "likelihood", lambda *_: NotFinite(update=4, value=value))
+    monkeypatch.setattr(translation, "likelihood", lambda *_, **__: NotFinite(update=4, value=value))
     monkeypatch.setattr("rnnsearch.training.run.estimate", lambda *_: None)  # whose passes are none of the updates
     folder, updates = tmp_path / "run", list[int]()
     training = {"clip_norm": 1.0, "evaluate_every": 3, "max_updates": 6}
