@@ -22,6 +22,7 @@ from typing import Any
 
 from common import add_data, add_run, data_tables, kept, prepared_once, resolved, sides, trained, write_json
 
+from rnnsearch.errors import did_you_mean
 from rnnsearch.files import write_text
 from rnnsearch.loading import load
 from rnnsearch.metrics.significance import paired_bootstrap
@@ -109,9 +110,13 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_data(parser, corpus="tatoeba-en-de")
     parser.add_argument("--preset", default="small")
+    parser.add_argument("--ways", nargs="+", default=list(WAYS), metavar="WAY", help="some alone: " + ", ".join(WAYS))
     parser.add_argument("--members", type=int, default=1, help="models, of the seeds 1, 2, ...")
     add_run(parser, output="runs/reproduce-search")
     args = parser.parse_args()
+    for name in args.ways:
+        if name not in WAYS:
+            parser.error(f"there is no way {name}{did_you_mean(name, WAYS)}; those there are: {', '.join(WAYS)}")
     if args.members < 1:
         parser.error(f"--members must be at least 1; got {args.members}")
     return args
@@ -136,8 +141,8 @@ def main() -> None:
         config = resolved(f"seed {seed}", tables, [*args.set, f"training.seed={seed}"])
         trained(config, prepared, folders[-1], f"seed {seed}")
         if seed == 1:
-            ways = [result(name, folders, way) for name, way in WAYS.items()]
-            base = next(r for r in ways if r.name == "greedy")
+            ways = [result(name, folders, WAYS[name]) for name in args.ways]
+            base = next((r for r in ways if r.name == "greedy"), ways[0])
             text = finish(ways, base)
             write_text(args.output / "decoding.md", text)
         means = ["geometric", "arithmetic"] if seed > 1 else ["geometric"]

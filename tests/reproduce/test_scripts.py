@@ -153,6 +153,8 @@ def test_searches_and_ensembles(script, tmp_path):
     ]
     assert found["beam 100"]["nll"] <= found["greedy"]["nll"] < found["sampling, 1 chain"]["nll"]
     assert found["sampling, 50 chains"]["nll"] < found["sampling, 1 chain"]["nll"]
+    with pytest.raises(SystemExit):
+        script("search", *OWN, "--ways", "beem 5")
     for name, rows in (("decoding.md", 22), ("ensembles.md", 5)):
         assert (out / name).read_text(encoding="utf-8").count("\n| ") == rows + 1
 
