@@ -51,7 +51,7 @@ def arguments() -> argparse.Namespace:
     args = parser.parse_args()
     for name in args.rows:
         if name not in MADE:
-            parser.error(f"there is no row {name}{did_you_mean(name, MADE)}; those there are: {', '.join(MADE)}")
+            parser.error(f"there is no row {name}{did_you_mean(name, list(MADE))}; those there are: {', '.join(MADE)}")
     if args.train is None:
         parser.error("the corpus must be files (--train), which are cut in two")
     return args

@@ -88,7 +88,7 @@ def arguments() -> argparse.Namespace:
     args = parser.parse_args()
     for name in args.rows:
         if name not in ROWS:
-            parser.error(f"there is no row {name}{did_you_mean(name, ROWS)}; those there are: {'; '.join(ROWS)}")
+            parser.error(f"there is no row {name}{did_you_mean(name, list(ROWS))}; those there are: {'; '.join(ROWS)}")
     return args
 
 

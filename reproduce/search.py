@@ -116,7 +116,7 @@ def arguments() -> argparse.Namespace:
     args = parser.parse_args()
     for name in args.ways:
         if name not in WAYS:
-            parser.error(f"there is no way {name}{did_you_mean(name, WAYS)}; those there are: {', '.join(WAYS)}")
+            parser.error(f"there is no way {name}{did_you_mean(name, list(WAYS))}; those there are: {', '.join(WAYS)}")
     if args.members < 1:
         parser.error(f"--members must be at least 1; got {args.members}")
     return args

@@ -62,7 +62,7 @@ def arguments() -> argparse.Namespace:
     for name in args.systems:
         if name not in SYSTEMS:
             parser.error(
-                f"there is no system {name}{did_you_mean(name, SYSTEMS)}; those there are: {', '.join(SYSTEMS)}"
+                f"there is no system {name}{did_you_mean(name, list(SYSTEMS))}; those there are: {', '.join(SYSTEMS)}"
             )
     if args.pairs is not None and args.train is None:
         parser.error("--pairs needs files (--train)")
