@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from rnnsearch.data.catalog import CORPORA
 from rnnsearch.data.corpus import Row
 from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import FACTS, Prepared
+from rnnsearch.errors import did_you_mean
 from rnnsearch.files import write_text
 from rnnsearch.text.alignments import SYMMETRISATIONS, Link, read_pharaoh, symmetrise
 from rnnsearch.text.vocabulary import EOS, PAD
@@ -46,6 +47,14 @@ def add_run(parser: argparse.ArgumentParser, output: str) -> None:
     parser.add_argument("--output", type=Path, default=Path(output))
 
 
+def require_known(parser: argparse.ArgumentParser, what: str, given: Sequence[str], known: Iterable[str]) -> None:
+    """End the script where one that is asked for is none of those there are."""
+    there = list(known)
+    for name in given:
+        if name not in there:
+            parser.error(f"there is no {what} {name}{did_you_mean(name, there)}; those there are: {', '.join(there)}")
+
+
 def data_tables(args: argparse.Namespace) -> dict[str, Any]:
     """The run file's `[data]`."""
     if args.train is None:
@@ -54,21 +63,18 @@ def data_tables(args: argparse.Namespace) -> dict[str, Any]:
     return {"source": args.source, "target": args.target, "train": args.train, **held_out}
 
 
-def first_pairs(args: argparse.Namespace, count: int) -> tuple[dict[str, Any], Path]:
-    """`[data]` of the first `count` pairs of the files' training text, and the file of the other pairs' target side.
-
-    All of it is written into the script's output.
-    """
+def first_pairs(args: argparse.Namespace, count: int) -> tuple[dict[str, Any], list[str]]:
+    """`[data]` of the first `count` pairs of the files' training text, written into the script's output; and the target
+    side of the other pairs."""
     data = data_tables(args)
     args.output.mkdir(parents=True, exist_ok=True)
     columns = list(zip(*(spec.split("|") for spec in data["train"]), strict=True))
     names = [args.output / f"train.{language}" for language in (args.source, args.target)]
+    rows = list[str]()
     for files, name in zip(columns, names, strict=True):
         rows = [row for file in files for row in lines(Path(file.strip()))]
         write_text(name, "".join(f"{row}\n" for row in rows[:count]))
-    rest = args.output / f"rest.{args.target}"
-    write_text(rest, "".join(f"{row}\n" for row in rows[count:]))
-    return data | {"train": ["|".join(map(str, names))]}, rest
+    return data | {"train": ["|".join(map(str, names))]}, rows[count:]
 
 
 def listed(name: str) -> dict[str, Any]:

@@ -16,17 +16,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from common import add_data, add_run, first_pairs, lines, prepared_once, resolved, trained
+from common import add_data, add_run, first_pairs, prepared_once, require_known, resolved, trained
 from compared import compared
 
 from rnnsearch.cli.app import app
 from rnnsearch.config import RunConfig
 from rnnsearch.data.prepared import Prepared
-from rnnsearch.errors import did_you_mean
 from rnnsearch.files import write_text
 
 ALONE, REVERSE = "pairs alone", "reverse"
@@ -49,9 +47,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rows", nargs="+", default=list(MADE), metavar="ROW", help=", ".join(MADE))
     add_run(parser, output="runs/reproduce-monolingual")
     args = parser.parse_args()
-    for name in args.rows:
-        if name not in MADE:
-            parser.error(f"there is no row {name}{did_you_mean(name, list(MADE))}; those there are: {', '.join(MADE)}")
+    require_known(parser, "row", args.rows, MADE)
     if args.train is None:
         parser.error("the corpus must be files (--train), which are cut in two")
     return args
@@ -73,8 +69,9 @@ def turned(data: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     """Train, translate back, score and write."""
     args = arguments()
-    data, rest = first_pairs(args, args.pairs)
-    write_text(rest, "".join(f"{line}\n" for line in islice(lines(rest), args.sentences)))
+    data, others = first_pairs(args, args.pairs)
+    rest = args.output / f"rest.{args.target}"
+    write_text(rest, "".join(f"{line}\n" for line in others[: args.sentences]))
 
     def system(name: str, data: dict[str, Any]) -> tuple[str, RunConfig, Prepared]:
         config = resolved(name, {"preset": args.preset, "data": data}, args.set)

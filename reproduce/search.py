@@ -20,9 +20,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from common import add_data, add_run, data_tables, kept, prepared_once, resolved, sides, trained, write_json
+from common import (
+    add_data,
+    add_run,
+    data_tables,
+    kept,
+    prepared_once,
+    require_known,
+    resolved,
+    sides,
+    trained,
+    write_json,
+)
 
-from rnnsearch.errors import did_you_mean
 from rnnsearch.files import write_text
 from rnnsearch.loading import load
 from rnnsearch.metrics.significance import paired_bootstrap
@@ -114,9 +124,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--members", type=int, default=1, help="models, of the seeds 1, 2, ...")
     add_run(parser, output="runs/reproduce-search")
     args = parser.parse_args()
-    for name in args.ways:
-        if name not in WAYS:
-            parser.error(f"there is no way {name}{did_you_mean(name, list(WAYS))}; those there are: {', '.join(WAYS)}")
+    require_known(parser, "way", args.ways, WAYS)
     if args.members < 1:
         parser.error(f"--members must be at least 1; got {args.members}")
     return args

@@ -16,12 +16,11 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from common import add_data, add_run, data_tables, first_pairs, prepared_once, resolved
+from common import add_data, add_run, data_tables, first_pairs, prepared_once, require_known, resolved
 from compared import compared
 
 from rnnsearch.config import RunConfig
 from rnnsearch.data.prepared import Prepared
-from rnnsearch.errors import did_you_mean
 
 GRU = {"cell": "gru", "size": 512}
 STACKED = {"type": "stacked", "size": 256, "layers": 2, "direction": "both"}
@@ -59,11 +58,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--systems", nargs="+", default=list(SYSTEMS), metavar="SYSTEM", help=", ".join(SYSTEMS))
     add_run(parser, output="runs/reproduce-systems")
     args = parser.parse_args()
-    for name in args.systems:
-        if name not in SYSTEMS:
-            parser.error(
-                f"there is no system {name}{did_you_mean(name, list(SYSTEMS))}; those there are: {', '.join(SYSTEMS)}"
-            )
+    require_known(parser, "system", args.systems, SYSTEMS)
     if args.pairs is not None and args.train is None:
         parser.error("--pairs needs files (--train)")
     return args

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -56,8 +58,6 @@ def in_shards(
 
     Errors: those of `Asked`, of reading the file and of `bulk.run`; RnnsearchError without Ray where that is asked for.
     """
-    from rich.progress import Progress
-
     from rnnsearch.cli.translating import OUTPUT
     from rnnsearch.data.corpus import check_files
 
@@ -71,17 +71,7 @@ def in_shards(
     if engine == "ray" and not on_gpu:
         here.translator.prepare()  # native code is timed before several processes do it at once
     elsewhere = replace(asked.anywhere(), threads=asked.threads or 1)
-    bar = Progress(console=console())
-
-    def show(done: int, lines: int) -> None:
-        if not bar.tasks:
-            if done:
-                say(f"{outputs[OUTPUT]}: goes on after {done:,} of {lines:,} lines")
-            bar.add_task("translating", total=lines)
-            bar.start()
-        bar.update(bar.task_ids[0], completed=done)
-
-    try:
+    with progress(outputs[OUTPUT], "translating", "lines") as show:
         told = bulk.run(
             input_portions(input, here.portion),
             {"input": bulk.digest(input), "version": __version__, **asked.about()},
@@ -92,9 +82,28 @@ def in_shards(
             rows or 1,
             show,
         )
-    finally:
-        if bar.tasks:
-            bar.stop()
     for message in told.said:
         say(message)
     return told.counts
+
+
+@contextmanager
+def progress(path: Path, doing: str, units: str) -> Iterator[Callable[[int, int], None]]:
+    """What `bulk.run` tells of how far it is: a bar, and at first what an earlier run has done of the file `path`."""
+    from rich.progress import Progress
+
+    bar = Progress(console=console())
+
+    def show(done: int, total: int) -> None:
+        if not bar.tasks:
+            if done:
+                say(f"{path}: goes on after {done:,} of {total:,} {units}")
+            bar.add_task(doing, total=total)
+            bar.start()
+        bar.update(bar.task_ids[0], completed=done)
+
+    try:
+        yield show
+    finally:
+        if bar.tasks:
+            bar.stop()

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rnnsearch.cli.io import console, require_distinct, same_lines, say, use_threads
+from rnnsearch.cli.bulk import progress
+from rnnsearch.cli.io import output, require_distinct, same_lines, say, use_threads
 from rnnsearch.cli.options import Device, SourceFile, TargetFile, Threads
 from rnnsearch.cli.translate import Precision
 
@@ -79,8 +80,6 @@ def _pairs(texts: Files) -> Iterator[tuple[str, str]]:
 
 def _score(texts: Files, path: Path, models: dict[str, Path], scores: PairScores, most: int) -> None:
     """Write the score of each pair, in shards, which a killed run goes on with."""
-    from rich.progress import Progress
-
     from rnnsearch import bulk
     from rnnsearch.cli.translating import CHUNK_BATCHES, fits
 
@@ -104,15 +103,8 @@ def _score(texts: Files, path: Path, models: dict[str, Path], scores: PairScores
     }
     joined, size = map("\n".join, _pairs(texts)), CHUNK_BATCHES * model.config.search.batch_sentences
     portions = iter(lambda: list(islice(joined, size)), [])
-    with Progress(console=console()) as bar:
-        task = bar.add_task("scoring", total=None)
-
-        def show(done: int, total: int) -> None:
-            if bar.tasks[0].total is None and done:
-                say(f"{path}: goes on after {done:,} of {total:,} pairs")
-            bar.update(task, completed=done, total=total)
-
-        store = bulk.store_at(f"{path}.partial")
+    store = bulk.store_at(f"{path}.partial")
+    with progress(path, "scoring", "pairs") as show:
         bulk.run(portions, about, lambda: score, {SCORES: path}, store, bulk.local, progress=show)
 
 
@@ -121,16 +113,12 @@ def _keep(
 ) -> None:
     """Write the pairs that are kept."""
     from rnnsearch.evaluate.filtering import kept
-    from rnnsearch.files import atomic_file
 
     scores = _read(path)
     same_lines(texts[0], total, path, len(scores))
     keep = kept(scores, share, threshold or 0.0)
     with ExitStack() as stack:
-        files = [
-            stack.enter_context(stack.enter_context(atomic_file(path)).open("w", encoding="utf-8", newline="\n"))
-            for path in kept_files
-        ]
+        files = [stack.enter_context(output(path)) for path in kept_files]
         for pair, wanted in zip(_pairs(texts), keep, strict=True):
             if wanted:
                 for file, line in zip(files, pair, strict=True):
