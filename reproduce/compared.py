@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,31 @@ from rnnsearch.loading import load
 from rnnsearch.metrics.significance import paired_bootstrap
 from rnnsearch.systems.card import training_facts
 from rnnsearch.text.columns import as_markdown
+
+Translate = Callable[[Path, list[str]], list[str]]
+"""What a model folder makes of sentences."""
+
+
+def plainly(folder: Path, sources: list[str]) -> list[str]:
+    """As the folder says."""
+    return [translation.text for translation in load(folder).translate(sources)]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A system: what is trained, where it is kept, and how it translates."""
+
+    name: str
+    config: RunConfig
+    prepared: Prepared
+    translate: Translate = plainly
+    model: str | None = None
+    """The system whose model this one uses, where it has none of its own."""
+
+    @property
+    def folder(self) -> str:
+        """The model's, in the script's output."""
+        return (self.model or self.name).replace(" ", "-")
 
 
 @dataclass(frozen=True)
@@ -34,21 +59,22 @@ class Result:
     translations: tuple[str, ...]
 
 
-def _scored(config: RunConfig, prepared: Prepared, folder: Path, name: str) -> Result:
+def _scored(system: Compared, output: Path) -> Result:
     """Train (or go on with) one system, and translate the test set."""
-    trained(config, prepared, folder, name)
+    folder = output / system.folder
+    trained(system.config, system.prepared, folder, system.name)
     facts = training_facts(folder)
     best = min(facts["history"], key=lambda row: row["dev_nll"])
-    sources, _ = sides(prepared.test)
+    sources, _ = sides(system.prepared.test)
     return Result(
-        name=name,
+        name=system.name,
         parameters=facts["parameters"],
         epochs=facts["epochs"],
         hours=facts["hours"],
         device=facts["device"],
         best=best["epoch"],
         dev_nll=best["dev_nll"],
-        translations=tuple(t.text for t in load(folder).translate(sources)),
+        translations=tuple(system.translate(folder, sources)),
     )
 
 
@@ -65,15 +91,15 @@ def _table(results: Sequence[Result], references: Sequence[str], language: str) 
     return rows
 
 
-def compared(systems: Iterable[tuple[str, RunConfig, Prepared]], output: Path, name: str) -> str:
+def compared(systems: Iterable[Compared], output: Path, name: str) -> str:
     """Train and score each system, or take what an earlier run has kept. The table, which is written anew into
     `output` after each, as the results into NAME.json."""
     results, text = list[Result](), ""
-    for system, config, prepared in systems:
-        make = partial(_scored, config, prepared, output / system.replace(" ", "-"), system)
-        results.append(Result(**kept(output / f"{system}.json", lambda make=make: asdict(make()))))
-        _, references = sides(prepared.test)
-        text = as_markdown(_table(results, references, config.data.target))
+    for system in systems:
+        make = partial(_scored, system, output)
+        results.append(Result(**kept(output / f"{system.name}.json", lambda make=make: asdict(make()))))
+        _, references = sides(system.prepared.test)
+        text = as_markdown(_table(results, references, system.config.data.target))
         write_text(output / "table.md", text)
         write_json(output / f"{name}.json", [asdict(r) | {"translations": len(r.translations)} for r in results])
     return text

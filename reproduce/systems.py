@@ -17,10 +17,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from common import add_data, add_run, data_tables, first_pairs, prepared_once, require_known, resolved
-from compared import compared
+from compared import Compared, compared
 
 from rnnsearch.config import RunConfig
-from rnnsearch.data.prepared import Prepared
 
 GRU = {"cell": "gru", "size": 512}
 STACKED = {"type": "stacked", "size": 256, "layers": 2, "direction": "both"}
@@ -74,12 +73,12 @@ def main() -> None:
     args = arguments()
     data = data_tables(args) if args.pairs is None else first_pairs(args, args.pairs)[0]
 
-    def systems() -> Iterator[tuple[str, RunConfig, Prepared]]:
+    def systems() -> Iterator[Compared]:
         for name in args.systems:
             config = system_config(args, name, data)
             # The corpus, once for all systems that cut text alike.
             folder = args.output / "-".join(map(str, config.text.model_dump().values()))
-            yield name, config, prepared_once(config, folder)
+            yield Compared(name, config, prepared_once(config, folder))
 
     sys.stdout.write(f"{compared(systems(), args.output, 'systems')}\n")
 

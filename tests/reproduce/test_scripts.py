@@ -176,15 +176,22 @@ def test_rare_words_side_by_side(script, tmp_path):
 
 def test_text_of_the_target_language_alone(script, tmp_path):
     sizes = [*TINY, "model.decoder.maxout=6", "model.attention.size=5", "training.average=0", "text.vocabulary=300"]
-    name = "back-translated, sampled, tagged"
-    some = ["--pairs", "50", "--sentences", "20", "--rows", name, "--set", *sizes]
-    script("monolingual", *OWN, *some)
+    small = ["model.embedding=6", "model.network.size=6", "training.max_updates=2", "training.precision=fp32"]
+    rest = ["--set", *sizes, "--lm-set", *small, "training.threads=1"]
+    rows = ["back-translated, sampled, tagged", "pairs alone, as many updates", "copied", "no source, a half of it"]
+    beside = ["shallow fusion", "deep fusion", "cold fusion", "reranked, both", "reranked, reverse model"]
+    script("monolingual", *OWN, "--pairs", "50", "--sentences", "20", "--rows", *rows, *beside, *rest)
     out = tmp_path / "out"
     found = json.loads((out / "monolingual.json").read_text(encoding="utf-8"))
-    assert [(row["name"], row["translations"]) for row in found] == [("pairs alone", 12), (name, 12)]
-    train, rest, made = (
+    assert [(row["name"], row["translations"]) for row in found] == [
+        (name, 12) for name in ["pairs alone", *rows, *beside]
+    ]
+    sizes_of = {row["name"]: row["parameters"] for row in found}
+    assert sizes_of["pairs alone"] == sizes_of["reranked, both"] < sizes_of["deep fusion"] < sizes_of["cold fusion"]
+    assert {file.stem for file in out.glob("*.md")} == {"table", "shallow fusion", *beside[3:]}
+    train, alone, made = (
         (tmp_path / file).read_text(encoding="utf-8").removesuffix("\n").split("\n")
         for file in ("own/train.de", "out/rest.de", "out/back-translated,-sampled,-tagged.en")
     )
-    assert rest == train[50:70]
+    assert alone == train[50:70]
     assert len(made) == 20 and all(line == "" or line.startswith("<bt> ") for line in made)
