@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from ctypes import Structure, byref, c_int64, c_void_p
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -18,7 +17,21 @@ from torch import Tensor
 
 from rnnsearch.backend.twins import is_rnnsearch
 from rnnsearch.data.sides import Side
-from rnnsearch.kernels.native.packed import Kind, Matrix, Packed, at, decoding, rounded_up, threads
+from rnnsearch.engine.packed import Array, Kind, Laid, rounded_up
+from rnnsearch.engine.rnnsearch import (
+    GRU_PARTS,
+    TABLES,
+    WAYS,
+    Arrays,
+    CChoice,
+    CGreedy,
+    Memory,
+    RNNsearch,
+    Sizes,
+    Weight,
+    laid,
+)
+from rnnsearch.kernels.native.packed import decoding
 from rnnsearch.models.attention.scores import Additive
 from rnnsearch.models.cells import GRU
 from rnnsearch.models.decoders.bahdanau import Bahdanau
@@ -27,51 +40,13 @@ from rnnsearch.models.encoders import Bidirectional
 from rnnsearch.models.outputs import Output
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.symbols import Symbols
-from rnnsearch.text.vocabulary import UNK
 
 TABLE_BYTES = 64 << 20
 """Up to this size the words' share of the gates is computed once for the whole vocabulary."""
 
 
-class _GRU(Structure):
-    _fields_ = (("input", Matrix), ("gates", Matrix), ("candidate", Matrix))
-
-
-class _Encoder(Structure):
-    _fields_ = (("direction", _GRU * 2), ("size", c_int64))
-
-
-class _Decoder(Structure):
-    _fields_ = (
-        ("from_state", Matrix),
-        ("from_context", Matrix),
-        ("candidate", Matrix),
-        ("vector", c_void_p),
-        ("from_word", Matrix),
-        ("words", c_void_p),
-        ("embeddings", c_void_p),
-        ("size", c_int64),
-        ("align", c_int64),
-        ("context", c_int64),
-        ("readout", c_int64),
-        ("pool", c_int64),
-    )
-
-
-class _Sources(Structure):
-    _fields_ = (
-        ("annotations", c_void_p),
-        ("keys", c_void_p),
-        ("exponentials", c_void_p),
-        ("reach", c_void_p),
-        ("lengths", c_void_p),
-        ("width", c_int64),
-    )
-
-
 class NativeMemory(NamedTuple):
-    """annotations: [B, J, H]; keys, exponentials: [B, J, A], U_a h_j and e^(2 U_a h_j); reach: [B], the greatest
-    |key|; lengths: [B], real source positions, which are the first ones; summary: [B, S]."""
+    """The engine's `Memory` in tensors, which search selects from."""
 
     annotations: Tensor
     keys: Tensor
@@ -79,6 +54,11 @@ class NativeMemory(NamedTuple):
     reach: Tensor
     lengths: Tensor
     summary: Tensor
+
+    @property
+    def arrays(self) -> Memory:
+        """As the engine reads it."""
+        return Memory(*(part.numpy() for part in self))
 
 
 class Greedy(NamedTuple):
@@ -91,20 +71,6 @@ class Greedy(NamedTuple):
     length: Tensor
 
 
-class _CChoice(Structure):
-    _fields_ = (
-        *(("ids", c_void_p), ("banned", c_void_p), ("bans", c_int64), ("bos", c_int64), ("eos", c_int64)),
-        ("most", c_void_p),
-    )
-
-
-class _CGreedy(Structure):
-    _fields_ = (
-        ("T", c_int64),
-        *((name, c_void_p) for name in ("tokens", "scores", "alphas", "length")),
-    )
-
-
 class GreedySearch:
     """What greedy search in native code is given besides a decoder, and what it fills: at most `most` [B] symbols a
     sentence over J source positions; `ids`: the symbols of the output's columns; `banned`: columns never taken."""
@@ -115,9 +81,9 @@ class GreedySearch:
         self._alphas, self._length = torch.empty(B, T, J), torch.empty(B, dtype=torch.int64)
         self._given = (ids, banned, most)
         columns = None if ids is None else ids.data_ptr()
-        self.choice = _CChoice(columns, banned.data_ptr(), len(banned), bos, eos, most.data_ptr())
+        self.choice = CChoice(columns, banned.data_ptr(), len(banned), bos, eos, most.data_ptr())
         made = (self._tokens, self._scores, self._alphas, self._length)
-        self.made = _CGreedy(T, *(part.data_ptr() for part in made))
+        self.made = CGreedy(T, *(part.data_ptr() for part in made))
 
     def found(self, steps: int, attention: Callable[[Tensor], Tensor | None] = lambda alphas: alphas) -> Greedy:
         """What stands there after so many steps; `attention`: what becomes of the weights."""
@@ -134,52 +100,13 @@ class NativeRNNsearch:
     searches_greedily: ClassVar[bool] = True
 
     def __init__(self, native: ctypes.CDLL, model: TranslationModel, kind: Kind) -> None:
-        encoder, decoder = model.encoder, model.decoder
-        assert isinstance(encoder, Bidirectional)
-        assert isinstance(decoder, Bahdanau)
-        cell, score, deep = decoder.cell, decoder.attention.score, decoder.deep_output
-        assert isinstance(cell, GRU)
-        assert isinstance(score, Additive)
-        assert isinstance(deep, Readout)
-        self._native = native
-        self._kind = kind
-        self._embed = model.source_embedding
-        assert isinstance(model.output, Output)
-        self._output_layer = model.output
-        assert decoder.initial is not None
-        D, R = cell.size, deep.word.weight.shape[0]
-        self.hidden = [slice(0, D)]
-        """Where in a state s_i is, which is all of it but what rounds it up."""
-        H = encoder.forward_cell.size
-        self._encoder = [self._direction(c) for c in (encoder.forward_cell, encoder.backward_cell)]
-        directions = (_GRU * 2)(*(_GRU(*(part.matrix for part in parts)) for parts in self._encoder))
-        self._encode = _Encoder(directions, rounded_up(H))
-        self._key = self._packed(_wide(_tall(score.key.weight), H, 2))
-        self._initial = self._packed(_wide(_tall(decoder.initial.weight), H), _tall(decoder.initial.bias))
-        gates = _tall(cell.recurrent_gates.weight, D)
-        from_state = torch.cat([_wide(w, D) for w in (_tall(score.query.weight), gates, deep.state.weight)])
-        bias = torch.cat([from_state.new_zeros(len(from_state) - R), deep.state.bias])
-        from_context = torch.cat([_tall(decoder.context.weight, D), deep.context.weight])
-        from_word = torch.cat([_tall(cell.input.weight, D), deep.word.weight])
-        word_bias = torch.cat([_tall(cell.input.bias, D), from_word.new_zeros(R)])
-        self._parts = (
-            self._packed(from_state, bias),
-            self._packed(_wide(from_context, H, 2)),
-            self._packed(_wide(_tall(cell.recurrent.weight), D)),
-            self._packed(from_word, word_bias),
-        )
-        self._vector = _tall(score.vector).float().contiguous()
-        table = model.target_embedding
-        self._embeddings = table(Symbols(torch.arange(table.weight.shape[0]))).float().contiguous()
-        small = len(self._embeddings) * from_word.shape[0] * 4 <= TABLE_BYTES
-        self._words = self._parts[3](self._embeddings) if small else None
-        state, context, candidate, word = (part.matrix for part in self._parts)
-        words = None if self._words is None else self._words.data_ptr()
-        tables = (self._vector.data_ptr(), word, words, self._embeddings.data_ptr())
-        sizes = (rounded_up(D), len(self._vector), 2 * rounded_up(H), R, 2 if isinstance(deep, DeepOutput) else 1)
-        self._decoder = _Decoder(state, context, candidate, *tables, *sizes)
-        self.output = self._packed(model.output.weight, model.output.bias)
+        assert isinstance(model.decoder, Bahdanau)
+        self._native, self._kind, self._arrays = native, kind, arrays_of(model)
+        self._engine = RNNsearch(native, self._arrays, kind, torch.get_num_threads, TABLE_BYTES)
+        self.output = self._engine.output
         """The output layer, over the whole vocabulary."""
+        self.hidden = [slice(0, model.decoder.cell.size)]
+        """Where in a state s_i is, which is all of it but what rounds it up."""
 
     @staticmethod
     @torch.no_grad()
@@ -195,77 +122,88 @@ class NativeRNNsearch:
         native = decoding() if model.device.type == "cpu" else None
         return None if native is None else NativeRNNsearch(native, model, kind)
 
-    def rows(self, ids: Tensor) -> Packed:
+    def rows(self, ids: Tensor) -> Laid:
         """The output layer over the symbols `ids` [C] alone."""
-        return self._packed(self._output_layer.weight[ids], self._output_layer.bias[ids])
+        return laid(self._native, self._arrays, "output", self._kind, ids.numpy())
 
     def encode(self, source: Side) -> NativeMemory:
         """The memory of B sentences [B, J], whose real symbols come first."""
-        lengths = source.mask.sum(1)
-        x = self._embed(source.symbols).float().contiguous()
-        order = None
-        if bool((lengths[1:] > lengths[:-1]).any()):
-            order = lengths.argsort(descending=True, stable=True)
-            x, lengths = x[order], lengths[order]
-        B, J = source.ids.shape
-        D = self._encode.size
-        annotations, summary = x.new_empty(B, J, 2 * D), x.new_empty(B, D)
-        where = (at(x), at(lengths), c_int64(B), c_int64(J), at(annotations), at(summary))
-        self._native.encode(byref(self._encode), *where, threads())
-        keys = self._key(annotations)
-        exponentials = (2.0 * keys).exp_()
-        memory = NativeMemory(annotations, keys, exponentials, keys.abs().amax((1, 2)), lengths, summary)
-        if order is None:
-            return memory
-        back = order.argsort()
-        return NativeMemory(*(part[back] for part in memory))
+        found = self._engine.encode(source.ids.numpy(), source.mask.sum(1).numpy())
+        return NativeMemory(*map(torch.from_numpy, found))
 
     def start(self, memory: NativeMemory) -> Tensor:
         """s_0 [B, D]."""
-        state: Tensor = torch.tanh(self._initial(memory.summary))
-        return state
+        return torch.from_numpy(self._engine.start(memory.arrays))
 
     def step(
-        self, memory: NativeMemory, state: Tensor, y: Tensor, output: Packed
+        self, memory: NativeMemory, state: Tensor, y: Tensor, output: Laid
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Logits [N, C], the logarithm of their exponentials' sum [N], the next state [N, D] and alpha [N, J]."""
-        N, B, V = y.shape[0], memory.lengths.shape[0], len(self._embeddings)
-        if int(y.max()) >= V:
-            y = y.masked_fill(y >= V, UNK)
-        state = state.contiguous()
-        logits, norm = state.new_empty(N, output.matrix.outputs), state.new_empty(N)
-        alpha, after = state.new_empty(N, memory.keys.shape[1]), torch.empty_like(state)
-        weights = (byref(self._decoder), byref(output.matrix), byref(_sources(memory)))
-        made = (at(state), at(after), at(alpha), at(logits), at(norm))
-        self._native.step(*weights, at(y), c_int64(N), c_int64(N // B), *made, threads())
+        made = self._engine.step(memory.arrays, state.numpy(), y.numpy(), output)
+        logits, norm, after, alpha = map(torch.from_numpy, made)
         return logits, norm, after, alpha
 
     def greedy(
-        self, memory: NativeMemory, output: Packed, ids: Tensor | None, banned: Tensor, most: Tensor, bos: int, eos: int
+        self, memory: NativeMemory, output: Laid, ids: Tensor | None, banned: Tensor, most: Tensor, bos: int, eos: int
     ) -> Greedy:
         """Greedy search of B sentences of at most `most` [B] symbols; `ids`: the symbols of the output's columns;
         `banned`: columns never taken."""
-        state, search = self.start(memory), GreedySearch(memory.keys.shape[1], ids, banned, most, bos, eos)
-        weights = (byref(self._decoder), byref(output.matrix), byref(_sources(memory)), byref(search.choice))
-        self._native.greedy.restype = c_int64
-        return search.found(self._native.greedy(*weights, c_int64(len(most)), at(state), byref(search.made), threads()))
-
-    def _packed(self, weight: Tensor, bias: Tensor | None = None) -> Packed:
-        return Packed(self._native, weight, bias, self._kind)
-
-    def _direction(self, cell: torch.nn.Module) -> tuple[Packed, Packed, Packed]:
-        assert isinstance(cell, GRU)
-        D = cell.size
-        return (
-            self._packed(_tall(cell.input.weight, D), _tall(cell.input.bias, D)),
-            self._packed(_wide(_tall(cell.recurrent_gates.weight, D), D)),
-            self._packed(_wide(_tall(cell.recurrent.weight), D)),
-        )
+        search = GreedySearch(memory.keys.shape[1], ids, banned, most, bos, eos)
+        return search.found(self._engine.greedy(memory.arrays, output, search.choice, search.made))
 
 
-def _sources(memory: NativeMemory) -> _Sources:
-    parts = (memory.annotations, memory.keys, memory.exponentials, memory.reach, memory.lengths)
-    return _Sources(*(part.data_ptr() for part in parts), memory.keys.shape[1])
+def arrays_of(model: TranslationModel) -> Arrays:
+    """A model's weights as the engine has them, in fp32."""
+    encoder, decoder, output = model.encoder, model.decoder, model.output
+    assert isinstance(encoder, Bidirectional)
+    assert isinstance(decoder, Bahdanau)
+    assert isinstance(output, Output)
+    cell, score, deep, initial = decoder.cell, decoder.attention.score, decoder.deep_output, decoder.initial
+    assert isinstance(cell, GRU)
+    assert isinstance(score, Additive)
+    assert isinstance(deep, Readout)
+    assert initial is not None
+    D, H, R = cell.size, encoder.forward_cell.size, deep.word.weight.shape[0]
+    weights: dict[str, tuple[Tensor, Tensor | None]] = {}
+    for way, one in zip(WAYS, (encoder.forward_cell, encoder.backward_cell), strict=True):
+        assert isinstance(one, GRU)
+        for part, weight in zip(GRU_PARTS, _direction(one), strict=True):
+            weights[f"encoder.{way}.{part}"] = weight
+    from_state = torch.cat(
+        [_wide(w, D) for w in (_tall(score.query.weight), _tall(cell.recurrent_gates.weight, D), deep.state.weight)]
+    )
+    from_word = torch.cat([_tall(cell.input.weight, D), deep.word.weight])
+    weights |= {
+        "key": (_wide(_tall(score.key.weight), H, 2), None),
+        "initial": (_wide(_tall(initial.weight), H), _tall(initial.bias)),
+        "from_state": (from_state, torch.cat([from_state.new_zeros(len(from_state) - R), deep.state.bias])),
+        "from_context": (_wide(torch.cat([_tall(decoder.context.weight, D), deep.context.weight]), H, 2), None),
+        "candidate": (_wide(_tall(cell.recurrent.weight), D), None),
+        "from_word": (from_word, torch.cat([_tall(cell.input.bias, D), from_word.new_zeros(R)])),
+        "output": (output.weight, output.bias),
+    }
+    tables = zip(TABLES, (model.source_embedding, model.target_embedding), strict=True)
+    weights |= {name: (table(Symbols(torch.arange(table.weight.shape[0]))), None) for name, table in tables}
+    return Arrays(
+        {name: Weight(_array(weight)) for name, (weight, _) in weights.items()},
+        {name: _array(bias) for name, (_, bias) in weights.items() if bias is not None},
+        _array(_tall(score.vector)),
+        Sizes(H, D, 2 if isinstance(deep, DeepOutput) else 1),
+    )
+
+
+def _array(tensor: Tensor) -> Array:
+    """A copy in fp32."""
+    return tensor.detach().float().contiguous().numpy().copy()
+
+
+def _direction(cell: GRU) -> tuple[tuple[Tensor, Tensor | None], ...]:
+    D = cell.size
+    return (
+        (_tall(cell.input.weight, D), _tall(cell.input.bias, D)),
+        (_wide(_tall(cell.recurrent_gates.weight, D), D), None),
+        (_wide(_tall(cell.recurrent.weight), D), None),
+    )
 
 
 def _tall(weight: Tensor, size: int | None = None) -> Tensor:

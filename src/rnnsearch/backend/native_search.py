@@ -17,7 +17,8 @@ from rnnsearch.backend.packed_model import PackedLinear, PackedOutput, packed
 from rnnsearch.backend.readout_steps import deep_part, lexical, lexical_lacks, readout
 from rnnsearch.backend.steps import STEPS, Read, lacks
 from rnnsearch.data.sides import Side
-from rnnsearch.kernels.native.packed import Kind, Packed, at, decoding, threads
+from rnnsearch.engine.packed import Kind, Laid
+from rnnsearch.kernels.native.packed import Packed, at, decoding, threads
 from rnnsearch.kernels.recurrence import CFeatures, laid_out, prepared_of
 from rnnsearch.kernels.step import Source, Step, What
 from rnnsearch.models.memory import Memory, Origin
@@ -191,7 +192,7 @@ class NativeDecoder:
         return memory.first
 
     def step(
-        self, memory: NativeBatch, state: Tensor, y: Tensor, output: Packed
+        self, memory: NativeBatch, state: Tensor, y: Tensor, output: Laid
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Logits [N, C], the logarithm of their exponentials' sum [N], the next state [N, S] and the weights of the
         source positions [N, J], None of a decoder without attention."""
@@ -220,7 +221,7 @@ class NativeDecoder:
         return self._table is not None
 
     def greedy(
-        self, memory: NativeBatch, output: Packed, ids: Tensor | None, banned: Tensor, most: Tensor, bos: int, eos: int
+        self, memory: NativeBatch, output: Laid, ids: Tensor | None, banned: Tensor, most: Tensor, bos: int, eos: int
     ) -> Greedy:
         """As `NativeRNNsearch.greedy`; attention is None of a decoder without."""
         state, search = memory.first.clone(), GreedySearch(memory.mask.shape[1], ids, banned, most, bos, eos)

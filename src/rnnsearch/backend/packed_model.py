@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from rnnsearch.kernels.native.packed import Kind, Packed, decoding
+from rnnsearch.engine.packed import Kind
+from rnnsearch.kernels.native.packed import Packed, decoding
 from rnnsearch.models.language_model import LanguageModel
 from rnnsearch.models.linear import Linear
 from rnnsearch.models.outputs import Output

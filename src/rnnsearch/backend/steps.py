@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from rnnsearch.backend.cell_steps import CELLS, Mask, Room, State, between, cell_step, given, inputs, room, states
+from rnnsearch.engine.packed import rounded_up
 from rnnsearch.kernels.linear import linear
-from rnnsearch.kernels.native.packed import rounded_up
 from rnnsearch.kernels.step import Feature, Reads, Source, Step, Sums, Value, padded
 from rnnsearch.models.attention.attention import Asked, Attention, AttentionState
 from rnnsearch.models.attention.features import (

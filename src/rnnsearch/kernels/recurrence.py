@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rnnsearch.engine.packed import rounded_up
 from rnnsearch.kernels.native.library import function
-from rnnsearch.kernels.native.packed import rounded_up
 from rnnsearch.kernels.products import weight_gradient
 from rnnsearch.kernels.step import Part, Source, Step, What
 from rnnsearch.tensors import product_type

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from rnnsearch.kernels.native.packed import rounded_up
+from rnnsearch.engine.packed import rounded_up
 
 
 class What(IntEnum):

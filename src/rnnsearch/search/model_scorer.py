@@ -11,10 +11,11 @@ from rnnsearch.backend.decoding import Greedy, NativeRNNsearch
 from rnnsearch.backend.native_search import NativeDecoder
 from rnnsearch.backend.packed_model import packed
 from rnnsearch.data.sides import Side
+from rnnsearch.engine.packed import Kind, Laid
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.kernels.native import rows
 from rnnsearch.kernels.native.choice import search_kind
-from rnnsearch.kernels.native.packed import Kind, Packed, decoding, multiplies_bf16
+from rnnsearch.kernels.native.packed import decoding, multiplies_bf16
 from rnnsearch.models.decoders.decoder import each_hidden
 from rnnsearch.models.outputs import Logits, Reads
 from rnnsearch.models.translation_model import TranslationModel
@@ -68,7 +69,7 @@ class ModelScorer:
 class _NativeMemory(NamedTuple):
     source: str
     encoded: Any
-    output: Packed
+    output: Laid
     """The output layer over the batch's columns."""
 
 
@@ -77,22 +78,22 @@ class Twin(Protocol):
     """A model's native twin: `NativeRNNsearch`, or `NativeDecoder` of the other families. Each has a memory of its own
     kind."""
 
-    output: Packed
-
+    @property
+    def output(self) -> Laid: ...
     @property
     def hidden(self) -> Sequence[slice]:
         """Where in a state the hidden vectors of cells are."""
 
     @property
     def searches_greedily(self) -> bool: ...
-    def rows(self, ids: Tensor) -> Packed: ...
+    def rows(self, ids: Tensor) -> Laid: ...
     def encode(self, source: Side) -> Any: ...
     def start(self, memory: Any) -> Tensor: ...
     def step(
-        self, memory: Any, state: Tensor, y: Tensor, output: Packed
+        self, memory: Any, state: Tensor, y: Tensor, output: Laid
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]: ...
     def greedy(
-        self, memory: Any, output: Packed, ids: Tensor | None, banned: Tensor, most: Tensor, bos: int, eos: int
+        self, memory: Any, output: Laid, ids: Tensor | None, banned: Tensor, most: Tensor, bos: int, eos: int
     ) -> Greedy: ...
 
 

@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from rnnsearch.engine.packed import Kind
 from rnnsearch.kernels import bahdanau, cross_entropy, products, recurrence
 from rnnsearch.kernels.gru_sequence import gru_sequence
 from rnnsearch.kernels.native import choice, product, softmax_loss
 from rnnsearch.kernels.native.choice import NATIVE, ONEDNN, TORCH
 from rnnsearch.kernels.native.library import TYPES, function
-from rnnsearch.kernels.native.packed import Kind, Packed, decoding
+from rnnsearch.kernels.native.packed import Packed, decoding
 from rnnsearch.kernels.step import Source, Step
 from rnnsearch.tensors import lengths_mask
 

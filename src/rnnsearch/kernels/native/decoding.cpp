@@ -3,7 +3,7 @@
 // search/greedy.py and search/selection.py; a law test holds these twins equal to them.
 #include "decoding.h"
 
-#include "greedy_search.h"
+#include "beam_search.h"
 #include "team.h"
 
 namespace {
@@ -51,6 +51,20 @@ EXPORT void pack(const float* weight, const Matrix* W) {
     for (int64_t i = 0; i < inputs && scale == scale; i++)
       sum += ((int8_t*)W->panels)[start + i / 4 * 4 * LANES + i % 4] = (int8_t)lrintf(from[i] * inverse);
     W->scale[row] = scale;
+    W->excess[row] = MIDDLE * sum;
+  }
+}
+
+// The same of a weight in bytes -127 .. 127, each row's scale beside it: W is in int8.
+EXPORT void pack_bytes(const int8_t* weight, const float* scale, const Matrix* W) {
+  const int64_t depth = W->depth(), inputs = W->inputs;
+  memset(W->panels, 0, W->panel_count() * W->panel_size() * 4);
+  for (int64_t row = 0; row < W->outputs; row++) {
+    const int64_t start = ((row / LANES) * depth * LANES + row % LANES) * W->each();
+    int32_t sum = 0;
+    for (int64_t i = 0; i < inputs; i++)
+      sum += ((int8_t*)W->panels)[start + i / 4 * 4 * LANES + i % 4] = weight[row * inputs + i];
+    W->scale[row] = scale[row];
     W->excess[row] = MIDDLE * sum;
   }
 }
@@ -238,7 +252,12 @@ void step_in_team(Member& me, const DecoderWeights& w, const Matrix& output, con
   product_in_team(me, w.from_state, s.state.data, U, {w.from_state.bias, 0}, s.from_state.data, S);
   if (!w.words) {
     me.share(N, [&](int64_t n) {
-      prepare(w.from_word, w.embeddings + y[n] * w.from_word.inputs, &s.word[n * w.from_word.width()]);
+      const int64_t E = w.from_word.inputs;
+      float* to = &s.word[n * w.from_word.width()];
+      if (w.embeddings) return prepare(w.from_word, w.embeddings + y[n] * E, to);
+      float word[E];
+      for (int64_t i = 0; i < E; i++) word[i] = w.scales[y[n]] * w.bytes[y[n] * E + i];
+      prepare(w.from_word, word, to);
     });
     product_in_team(me, w.from_word, s.word.data, N, {w.from_word.bias, 0}, s.from_word.data, G);
   }
@@ -313,6 +332,18 @@ EXPORT int64_t greedy(const DecoderWeights* w, const Matrix* output, const Sourc
   return greedy_search(threads, step, output->outputs, *choice, B, w->size, m->width, state, *made);
 }
 
+// Beam search; see beam_search.h.
+EXPORT int64_t beam(const DecoderWeights* w, const Matrix* output, const Sources* m, const Choice* choice, const Beam* beam,
+                    int64_t B, const float* state, const Hypotheses* made, int32_t threads) {
+  Scratch s(*w, *output, B * beam->width);
+  auto step = [&](Member& me, const int64_t* sentence, const int64_t* y, int64_t N, int64_t each, const float* state,
+                  float* next, float* alpha, float* logits) {
+    me.alone([&] { s.states.find(state, w->size, N, each); });
+    step_in_team(me, *w, *output, *m, sentence, y, N, state, next, alpha, logits, s);
+  };
+  return beam_search(threads, step, output->outputs, *choice, *beam, B, w->size, m->width, state, *made);
+}
+
 // log sum_c exp(x[n, c]) of each row.
 EXPORT void norms(const float* x, int64_t rows, int64_t columns, float* norm, int32_t threads) {
   in_team(threads, [&](Member& me) {
@@ -322,40 +353,13 @@ EXPORT void norms(const float* x, int64_t rows, int64_t columns, float* norm, in
   });
 }
 
-// The `count` highest of ahead[a, k] + scores[a, k, c], of equals the lowest k * C + c first, NaN as the highest.
+// The `count` highest of ahead[a, k] + scores[a, k, c]; see best_columns.
 EXPORT void best(const float* scores, const float* ahead, int64_t sentences, int64_t K, int64_t C, int64_t count,
           int64_t* index, int32_t threads) {
   in_team(threads, [&](Member& me) {
     Buffer<float> value(count);
     me.share(sentences, [&](int64_t a) {
-      int64_t filled = 0, *out = index + a * count;
-            auto take = [&](float x, int64_t at) {
-        float v = x != x ? INFINITY : x;
-        if (filled == count && !(v > value[count - 1])) return;
-        int64_t i = filled < count ? filled++ : count - 1;
-        for (; i > 0 && value[i - 1] < v; i--) {
-          value[i] = value[i - 1];
-          out[i] = out[i - 1];
-        }
-        value[i] = v;
-        out[i] = at;
-      };
-      for (int64_t k = 0; k < K; k++) {
-        const float *row = scores + (a * K + k) * C, head = ahead[a * K + k];
-        int64_t c = 0;
-        for (; c < C && filled < count; c++) take(row[c] + head, k * C + c);
-        for (; c + LANES <= C; c += LANES) {
-          Vec x = load(row + c) + head;
-          const float bar = value[count - 1];
-          VecInt over = ~(x <= all(bar));
-          bool any = false;
-          for (int i = 0; i < LANES; i++) any |= over[i] != 0;
-          if (any)
-            for (int i = 0; i < LANES; i++) take(x[i], k * C + c + i);
-        }
-        for (; c < C; c++) take(row[c] + head, k * C + c);
-      }
+      best_columns(scores + a * K * C, ahead + a * K, K, C, count, index + a * count, value.data);
     });
   });
 }
-

@@ -21,7 +21,9 @@ struct DecoderWeights {
   const float* vector;  // v_a [A]
   Matrix from_word;     // W and b of z, r, candidate, the readout's [3 D + O, E]
   const float* words;   // from_word of every target symbol [V, 3 D + O]; null: multiplied at every step
-  const float* embeddings;  // [V, E]
+  const float* embeddings;  // [V, E]; null: bytes times scales
+  const int8_t* bytes;      // [V, E]
+  const float* scales;      // [V]
   int64_t size, align, context, readout;  // D, A, H, O
   int64_t pool;         // 2: the readout is the maximum of pairs; 1: a tanh
 };

@@ -3,35 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import Structure, byref, c_int32, c_int64, c_void_p
-from enum import IntEnum
+from ctypes import byref, c_int32, c_int64, c_void_p
 
 import torch
 from torch import Tensor
 
+from rnnsearch.engine.packed import Kind, Laid
 from rnnsearch.kernels.native.library import library
-
-UNIT = 16
-"""Sizes are rounded up to multiples of this: no vector is longer."""
-
-
-def rounded_up(size: int) -> int:
-    """A size and what it takes to the next vector."""
-    return -(-size // UNIT) * UNIT
-
-
-class Kind(IntEnum):
-    """What products are of: fp32; bf16; or bytes times a scale a row, of weights and of inputs alike. Sums of bytes are
-    exact, those of the others fp32."""
-
-    FP32 = 0
-    BF16 = 1
-    INT8 = 2
-
-    @property
-    def each(self) -> int:
-        """Numbers in 4 bytes."""
-        return (1, 2, 4)[self]
 
 
 def decoding() -> ctypes.CDLL | None:
@@ -55,39 +33,13 @@ def threads() -> c_int32:
     return c_int32(torch.get_num_threads())
 
 
-class Matrix(Structure):
-    """`Matrix` of products.h."""
-
-    _fields_ = (
-        ("panels", c_void_p),
-        ("bias", c_void_p),
-        ("scale", c_void_p),
-        ("excess", c_void_p),
-        ("outputs", c_int64),
-        ("inputs", c_int64),
-        ("kind", c_int32),
-    )
-
-
-class Packed:
+class Packed(Laid):
     """A weight [outputs, inputs] and its bias, laid out for native products of one kind."""
 
     def __init__(self, native: ctypes.CDLL, weight: Tensor, bias: Tensor | None, kind: Kind) -> None:
-        panel = int(native.panel_width())
-        outputs, inputs = weight.shape
-        rounded = -(-outputs // panel) * panel
-        depth = -(-inputs // kind.each)
         self._native = native
-        self._panels = torch.empty(rounded * depth + UNIT)  # 4 bytes each, whatever they hold
-        begin = -self._panels.data_ptr() // 4 % UNIT  # whole cache lines
-        self._rows = (torch.zeros(rounded), torch.zeros(rounded), torch.zeros(rounded, dtype=torch.int32))
-        """Bias, scale and excess of each row."""
-        if bias is not None:
-            self._rows[0][:outputs] = bias
-        of_rows = (part.data_ptr() for part in self._rows)
-        self.matrix = Matrix(self._panels[begin:].data_ptr(), *of_rows, outputs, inputs, kind)
-        weight = weight.float().contiguous()
-        native.pack(c_void_p(weight.data_ptr()), byref(self.matrix))
+        rows = None if bias is None else bias.detach().float().numpy()
+        super().__init__(native, weight.detach().float().contiguous().numpy(), rows, kind)
 
     def __call__(self, x: Tensor) -> Tensor:
         """x W^T + b of rows of any number of axes."""

@@ -1,0 +1,269 @@
+"""RNNsearch (Bahdanau et al. 2015) in native code, from arrays. Imports no torch.
+
+It is what the presets have: a bidirectional GRU encoder, a decoder with a GRU, additive global attention with a
+softmax, maxout or a tanh layer in front of the output. Weights are in fp32, bf16 or int8, states and scores fp32. Sizes
+are rounded up to the processor's vectors: units that are added have weights of zero, stay zero and change nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from ctypes import Structure, byref, c_double, c_float, c_int32, c_int64, c_void_p
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rnnsearch.engine.packed import Array, Kind, Laid, Matrix, at, rounded_up
+from rnnsearch.text.vocabulary import UNK
+
+WAYS = ("forward", "backward")
+GRU_PARTS = ("input", "gates", "candidate")
+MATRICES = (
+    *(f"encoder.{way}.{part}" for way in WAYS for part in GRU_PARTS),
+    *("key", "initial", "from_state", "from_context", "candidate", "from_word", "output"),
+)
+"""The weights that are multiplied by, each [outputs, inputs] with a bias [outputs] under NAME.bias where it has one."""
+TABLES = ("source_embedding", "target_embedding")
+"""[V, E]."""
+
+
+class _GRU(Structure):
+    _fields_ = (("input", Matrix), ("gates", Matrix), ("candidate", Matrix))
+
+
+class _Encoder(Structure):
+    _fields_ = (("direction", _GRU * 2), ("size", c_int64))
+
+
+class _Decoder(Structure):
+    _fields_ = (
+        ("from_state", Matrix),
+        ("from_context", Matrix),
+        ("candidate", Matrix),
+        ("vector", c_void_p),
+        ("from_word", Matrix),
+        ("words", c_void_p),
+        ("embeddings", c_void_p),
+        ("bytes", c_void_p),
+        ("scales", c_void_p),
+        ("size", c_int64),
+        ("align", c_int64),
+        ("context", c_int64),
+        ("readout", c_int64),
+        ("pool", c_int64),
+    )
+
+
+class _Sources(Structure):
+    _fields_ = (
+        ("annotations", c_void_p),
+        ("keys", c_void_p),
+        ("exponentials", c_void_p),
+        ("reach", c_void_p),
+        ("lengths", c_void_p),
+        ("width", c_int64),
+    )
+
+
+class CChoice(Structure):
+    """`Choice` of greedy_search.h."""
+
+    _fields_ = (
+        *(("ids", c_void_p), ("banned", c_void_p), ("bans", c_int64), ("bos", c_int64), ("eos", c_int64)),
+        ("most", c_void_p),
+    )
+
+
+class CGreedy(Structure):
+    """`Greedy` of greedy_search.h."""
+
+    _fields_ = (
+        ("T", c_int64),
+        *((name, c_void_p) for name in ("tokens", "scores", "alphas", "length")),
+    )
+
+
+class CBeam(Structure):
+    """`Beam` of beam_search.h."""
+
+    _fields_ = (
+        *((name, c_int64) for name in ("width", "n_best", "gnmt")),
+        ("length_penalty", c_double),
+        ("coverage_penalty", c_float),
+        *((name, c_void_p) for name in ("covered", "forced")),
+        ("forced_count", c_int64),
+        *((name, c_void_p) for name in ("places", "ways", "way", "sizes")),
+    )
+
+
+class CHypotheses(Structure):
+    """`Hypotheses` of beam_search.h."""
+
+    _fields_ = (
+        ("T", c_int64),
+        *((name, c_void_p) for name in ("tokens", "scores", "alphas", "length", "finished")),
+    )
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What the arrays do not say of themselves."""
+
+    encoder: int
+    """Units of one direction, not rounded."""
+    state: int
+    pool: int
+    """2: the readout is the maximum of pairs; 1: a tanh."""
+
+
+class Weight(NamedTuple):
+    """[outputs, inputs] in fp32, or in bytes with a scale [outputs] for each row."""
+
+    values: Array
+    scale: Array | None = None
+
+    def of(self, rows: Array) -> Weight:
+        """Some rows of it."""
+        return Weight(self.values[rows], None if self.scale is None else self.scale[rows])
+
+    def rows(self, ids: Array) -> Array:
+        """Some of them in fp32."""
+        found = self.values[ids]
+        return found.astype(np.float32) if self.scale is None else found * self.scale[ids][..., None]
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """A model."""
+
+    weights: Mapping[str, Weight]
+    """By the names of MATRICES and TABLES."""
+    biases: Mapping[str, Array]
+    """[outputs] of the matrices that have one."""
+    vector: Array
+    """v_a [A]."""
+    sizes: Sizes
+
+
+class Memory(NamedTuple):
+    """annotations: [B, J, H]; keys, exponentials: [B, J, A], U_a h_j and e^(2 U_a h_j); reach: [B], the greatest
+    |key|; lengths: [B], real source positions, which are the first ones; summary: [B, S]."""
+
+    annotations: Array
+    keys: Array
+    exponentials: Array
+    reach: Array
+    lengths: Array
+    summary: Array
+
+    @property
+    def sources(self) -> _Sources:
+        """As native code reads it."""
+        parts = (self.annotations, self.keys, self.exponentials, self.reach, self.lengths)
+        return _Sources(*(part.ctypes.data for part in parts), self.keys.shape[1])
+
+
+class RNNsearch:
+    """The system's weights, laid out, and what is done with them."""
+
+    def __init__(
+        self,
+        native: ctypes.CDLL,
+        arrays: Arrays,
+        kind: Kind,
+        threads: Callable[[], int] = lambda: 1,
+        table_bytes: int = 0,
+    ) -> None:
+        """`threads`: how many a call takes. Up to so many `table_bytes` the words' share of the gates is computed once
+        for the whole vocabulary: the same, faster."""
+        self._native, self.threads = native, threads
+        self._laid = {name: laid(native, arrays, name, kind) for name in MATRICES}
+        self._sources, self.targets = (arrays.weights[name] for name in TABLES)
+        of = {name: one.matrix for name, one in self._laid.items()}
+        gru = [_GRU(*(of[f"encoder.{way}.{part}"] for part in GRU_PARTS)) for way in WAYS]
+        D, H = rounded_up(arrays.sizes.state), rounded_up(arrays.sizes.encoder)
+        self._encoder = _Encoder((_GRU * 2)(*gru), H)
+        self._vector = np.ascontiguousarray(arrays.vector, np.float32)
+        word, V = of["from_word"], len(self.targets.values)
+        few = V * word.outputs * 4 <= table_bytes
+        self._words = self.linear("from_word", self.targets.rows(np.arange(V))) if few else None
+        values, scale = np.ascontiguousarray(self.targets.values), self.targets.scale
+        self._kept = (values, scale)
+        fp32, scaled = (values, None) if scale is None else (None, values)
+        self._decoder = _Decoder(
+            *(of[name] for name in ("from_state", "from_context", "candidate")),
+            self._vector.ctypes.data,
+            word,
+            *(None if part is None else part.ctypes.data for part in (self._words, fp32, scaled, scale)),
+            *(D, len(self._vector), 2 * H, word.outputs - 3 * D, arrays.sizes.pool),
+        )
+        self.output = self._laid["output"]
+        """The output layer, over the whole vocabulary."""
+
+    def linear(self, name: str, x: Array) -> Array:
+        """x W^T + b of rows of any number of axes."""
+        matrix, rows = self._laid[name].matrix, np.ascontiguousarray(x.reshape(-1, x.shape[-1]), np.float32)
+        y = np.empty((len(rows), matrix.outputs), np.float32)
+        self._native.linear(byref(matrix), at(rows), c_int64(len(rows)), at(y), c_int32(self.threads()))
+        return y.reshape(*x.shape[:-1], -1)
+
+    def encode(self, ids: Array, lengths: Array) -> Memory:
+        """The memory of B sentences of ids [B, J], of which the first `lengths` [B] are real."""
+        order = np.argsort(-lengths, kind="stable")
+        x = np.ascontiguousarray(self._sources.rows(ids[order]), np.float32)
+        (B, J), D, lengths = ids.shape, self._encoder.size, np.ascontiguousarray(lengths[order], np.int64)
+        annotations, summary = np.empty((B, J, 2 * D), np.float32), np.empty((B, D), np.float32)
+        where = (at(x), at(lengths), c_int64(B), c_int64(J), at(annotations), at(summary))
+        self._native.encode(byref(self._encoder), *where, c_int32(self.threads()))
+        keys = self.linear("key", annotations)
+        with np.errstate(over="ignore"):  # where `reach` says so they are not read
+            exponentials = np.exp(2 * keys)
+        memory = Memory(annotations, keys, exponentials, np.abs(keys).max((1, 2)), lengths, summary)
+        if (order == np.arange(B)).all():
+            return memory
+        back = np.argsort(order, kind="stable")
+        return Memory(*(part[back] for part in memory))
+
+    def start(self, memory: Memory) -> Array:
+        """s_0 [B, D]."""
+        return np.tanh(self.linear("initial", memory.summary))
+
+    def step(self, memory: Memory, state: Array, y: Array, output: Laid) -> tuple[Array, Array, Array, Array]:
+        """Logits [N, C], the logarithm of their exponentials' sum [N], the next state [N, D] and alpha [N, J]."""
+        N, B = len(y), len(memory.lengths)
+        y = np.ascontiguousarray(np.where(y < len(self.targets.values), y, UNK), np.int64)
+        state, C, J = np.ascontiguousarray(state), output.matrix.outputs, memory.keys.shape[1]
+        logits, norm, alpha = (np.empty(shape, np.float32) for shape in ((N, C), N, (N, J)))
+        after = np.empty_like(state)
+        made = (at(state), at(after), at(alpha), at(logits), at(norm))
+        sizes = (c_int64(N), c_int64(N // B))
+        self._native.step(*self._weights(memory, output), at(y), *sizes, *made, c_int32(self.threads()))
+        return logits, norm, after, alpha
+
+    def greedy(self, memory: Memory, output: Laid, choice: CChoice, made: CGreedy) -> int:
+        """Greedy search; the steps taken."""
+        state, weights = self.start(memory), self._weights(memory, output)
+        self._native.greedy.restype = c_int64
+        sizes = (c_int64(len(state)), at(state))
+        return int(self._native.greedy(*weights, byref(choice), *sizes, byref(made), c_int32(self.threads())))
+
+    def beam(self, memory: Memory, output: Laid, choice: CChoice, beam: CBeam, made: CHypotheses) -> bool:
+        """Beam search; whether all scores were numbers."""
+        state, weights = self.start(memory), self._weights(memory, output)
+        self._native.beam.restype = c_int64
+        sizes = (c_int64(len(state)), at(state))
+        asked = (byref(choice), byref(beam))
+        return bool(self._native.beam(*weights, *asked, *sizes, byref(made), c_int32(self.threads())))
+
+    def _weights(self, memory: Memory, output: Laid) -> tuple[Any, ...]:
+        return byref(self._decoder), byref(output.matrix), byref(memory.sources)
+
+
+def laid(native: ctypes.CDLL, arrays: Arrays, name: str, kind: Kind, rows: Array | None = None) -> Laid:
+    """One of the matrices, or some of its rows."""
+    weight, bias = arrays.weights[name], arrays.biases.get(name)
+    if rows is not None:
+        weight, bias = weight.of(rows), None if bias is None else bias[rows]
+    return Laid(native, weight.values, bias, kind, weight.scale)

@@ -1,0 +1,116 @@
+"""Beam search by the engine: ids in, hypotheses out, as `search.decode.decode_all` finds them. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import NamedTuple
+
+import numpy as np
+
+from rnnsearch.engine.packed import Array
+from rnnsearch.engine.rnnsearch import CBeam, CChoice, CHypotheses, RNNsearch
+from rnnsearch.errors import RnnsearchError
+from rnnsearch.text.vocabulary import BOS, EOS, PAD
+
+Rest = Sequence[Sequence[int]]
+"""For each byte that is to be spelled, the symbols that may come when the bytes before it are."""
+MOST_ROWS = 1024
+"""Hypotheses of a batch: one whose beam is wide has fewer sentences than asked for."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """How to search. Lengths count target symbols without EOS; see `search.constraints.SearchOptions`."""
+
+    beam: int = 5
+    n_best: int = 1
+    length_penalty: float = 1.0
+    length_norm: str = "power"
+    coverage_penalty: float = 0.0
+    max_ratio: float = 2.0
+    max_extra: int = 20
+    banned: frozenset[int] = frozenset()
+
+
+class Begin(NamedTuple):
+    """What a sentence's translations begin with: symbols, then what they spell in whatever symbols."""
+
+    ids: Sequence[int] = ()
+    rest: Rest = ()
+
+
+class Hypotheses(NamedTuple):
+    """The n best of a batch of B sentences over J source symbols, before they are cut to their lengths: tokens, scores
+    [B, n, T], attention [B, n, T, J], length (0: there is none), finished [B, n]."""
+
+    tokens: Array
+    scores: Array
+    attention: Array
+    length: Array
+    finished: Array
+
+
+def beam(
+    model: RNNsearch,
+    sentences: Sequence[Sequence[int]],
+    search: Search,
+    begins: Sequence[Begin] | None = None,
+    sizes: Array | None = None,
+) -> Hypotheses:
+    """One batch of sentences (ids without EOS, none of them empty). `sizes`: [V] int64, the bytes of each symbol, where
+    something is to be spelled.
+
+    Errors: RnnsearchError where scores are no numbers.
+    """
+    begins = begins or [Begin()] * len(sentences)
+    B, K, n = len(sentences), search.beam, search.n_best
+    lengths = np.array([len(ids) + 1 for ids in sentences])
+    J = int(lengths.max())
+    padded = np.array([[*ids, EOS, *[PAD] * (J - 1 - len(ids))] for ids in sentences], np.int64)
+    most = np.floor(search.max_ratio * (lengths - 1)).astype(np.int64) + search.max_extra
+    most = np.maximum(most, [1 + len(begin.ids) + len(begin.rest) for begin in begins])
+    T = int(most.max()) + 1
+    columns = model.output.matrix.outputs
+    banned = np.array(sorted(i for i in search.banned | {PAD, BOS} if i < columns), np.int64)
+    covered = np.arange(J) < (lengths - 1)[:, None]
+    forced = _forced(begins, columns)
+    places, ways, way = _spelling(begins)
+    choice = CChoice(None, banned.ctypes.data, len(banned), BOS, EOS, most.ctypes.data)
+    asked = CBeam(
+        *(K, n, int(search.length_norm == "gnmt"), search.length_penalty, search.coverage_penalty),
+        *(covered.ctypes.data, forced.ctypes.data, forced.shape[1]),
+        None if sizes is None else places.ctypes.data,
+        *(ways.ctypes.data, way.ctypes.data, None if sizes is None else sizes.ctypes.data),
+    )
+    found = Hypotheses(
+        np.zeros((B, n, T), np.int64),
+        np.zeros((B, n, T), np.float32),
+        np.zeros((B, n, T, J), np.float32),
+        np.zeros((B, n), np.int64),
+        np.zeros((B, n), np.int64),
+    )
+    tokens, scores, attention, length, finished = (part.ctypes.data for part in found)
+    made = CHypotheses(T, tokens, scores, attention, length, finished)
+    if not model.beam(model.encode(padded, lengths), model.output, choice, asked, made):
+        raise RnnsearchError("the scores of a sentence must be numbers; got NaN")
+    return found
+
+
+def _forced(begins: Sequence[Begin], columns: int) -> Array:
+    """[B, P], -1 behind the last. Errors: RnnsearchError for a symbol that is not scored."""
+    longest = max(len(begin.ids) for begin in begins)
+    found = np.array([[*begin.ids, *[-1] * (longest - len(begin.ids))] for begin in begins], np.int64)
+    if found.size and found.max() >= columns:
+        raise RnnsearchError("a prefix must hold symbols that the model scores")
+    return found.reshape(len(begins), longest)
+
+
+def _spelling(begins: Sequence[Begin]) -> tuple[Array, Array, Array]:
+    """Where each sentence's bytes begin, where each byte's symbols do, and these."""
+    rests = [[list(ids) for ids in begin.rest] for begin in begins]
+    every = [ids for rest in rests for ids in rest]
+    places = np.array([0, *accumulate(map(len, rests))], np.int64)
+    ways = np.array([0, *accumulate(map(len, every))], np.int64)
+    return places, ways, np.array([id for ids in every for id in ids] or [0], np.int64)

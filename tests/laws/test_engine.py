@@ -1,0 +1,66 @@
+"""The engine's beam search is `search.beam` over the same native twin: the same hypotheses, scores and attention."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+
+from rnnsearch.backend.decoding import NativeRNNsearch, arrays_of
+from rnnsearch.engine.packed import Kind
+from rnnsearch.engine.rnnsearch import RNNsearch
+from rnnsearch.engine.search import Begin, Search, beam
+from rnnsearch.kernels.native.packed import decoding
+from rnnsearch.search.constraints import SearchOptions
+from rnnsearch.search.decode import decode_all
+from rnnsearch.search.model_scorer import NativeStepScorer
+from rnnsearch.search.spelling import ForcedSpelling
+from tests.laws.test_native_search import LIMITS, SOURCES, SYMBOLS, rnnsearch
+
+pytestmark = pytest.mark.skipif(decoding() is None, reason="native code cannot be built here: there is no C++ compiler")
+
+SIZES = np.random.default_rng(3).integers(1, 4, SYMBOLS)
+RESTS = [
+    ((7, 8, 9), (5, 6), (4, 30)),
+    (),
+    (tuple(range(4, 40)),),
+    ((11,), (12, 13)),
+    (),
+]
+PREFIXES = [(5, 6), (), (7,), (), (1, 9)]
+NAMES = ("beam", "n_best", "length_penalty", "length_norm", "coverage_penalty")
+
+
+@pytest.fixture(scope="module", params=["bahdanau", "bahdanau-tanh"])
+def model(request):
+    return rnnsearch(decoder=request.param)
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize(
+    "options",
+    [
+        *((width, 1, *penalty) for width, penalty in product((1, 2, 5), [(1.0, "power", 0.0), (0.6, "gnmt", 0.4)])),
+        (5, 4, 0.0, "power", 0.0),
+        (5, 5, 1.3, "power", 0.2),
+    ],
+)
+@pytest.mark.parametrize("begun", ["", "prefix", "prefix and spelling"])
+def test_the_engine_searches_as_the_beam_does(model, kind, options, begun):
+    known = dict(zip(NAMES, options, strict=True))
+    prefix = PREFIXES if begun else [()] * len(SOURCES)
+    rests = RESTS if "spelling" in begun else [()] * len(SOURCES)
+    spelled = ForcedSpelling(tuple(rests), torch.from_numpy(SIZES)) if "spelling" in begun else None
+    scorer = NativeStepScorer(NativeRNNsearch.of(model, kind))
+    asked = SearchOptions(**known, **LIMITS, prefix=tuple(prefix) if begun else None, spelling=spelled)
+    expected = decode_all(scorer, SOURCES, asked)
+    begins = [Begin(ids, rest) for ids, rest in zip(prefix, rests, strict=True)]
+    found = beam(RNNsearch(decoding(), arrays_of(model), kind), SOURCES, Search(**known, **LIMITS), begins, SIZES)
+    for b, hypotheses in enumerate(expected):
+        assert int((found.length[b] > 0).sum()) == len(hypotheses)
+        for n, one in enumerate(hypotheses):
+            count = int(found.length[b, n])
+            assert (count, bool(found.finished[b, n])) == (len(one.token_scores), one.finished)
+            assert tuple(found.tokens[b, n, : len(one.ids)].tolist()) == one.ids
+            assert found.scores[b, n, :count].tolist() == list(one.token_scores)
+            np.testing.assert_array_equal(found.attention[b, n, :count, : len(SOURCES[b]) + 1], one.weights)
