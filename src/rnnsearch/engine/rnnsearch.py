@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rnnsearch.engine.packed import Array, Kind, Laid, Matrix, at, rounded_up
+from rnnsearch.engine.packed import UNIT, Array, Kind, Laid, Matrix, at, rounded_up
 from rnnsearch.text.vocabulary import UNK
 
 WAYS = ("forward", "backward")
@@ -145,6 +145,36 @@ class Arrays:
     vector: Array
     """v_a [A]."""
     sizes: Sizes
+
+    def check(self) -> None:
+        """Native code reads what sizes say. Errors: ValueError where arrays are not of these, or not of these types."""
+        H, D = rounded_up(self.sizes.encoder), rounded_up(self.sizes.state)
+        A, V = len(self.vector), len(self.weights["target_embedding"].values)
+        R = len(self.weights["from_word"].values) - 3 * D
+        read = R // self.sizes.pool if self.sizes.pool in (1, 2) else 0
+        if min(self.sizes.encoder, self.sizes.state, R, read) < 1 or R % self.sizes.pool or A % UNIT:
+            raise ValueError("sizes")
+        E, F = (self.weights[name].values.shape[-1] for name in TABLES)
+        gru = {"input": (3 * H, E), "gates": (2 * H, H), "candidate": (H, H)}
+        shapes = {f"encoder.{way}.{part}": shape for way in WAYS for part, shape in gru.items()} | {
+            "key": (A, 2 * H),
+            "initial": (D, H),
+            "from_state": (A + 2 * D + R, D),
+            "from_context": (3 * D + R, 2 * H),
+            "candidate": (D, D),
+            "from_word": (3 * D + R, F),
+            "output": (V, read),
+            "source_embedding": (len(self.weights["source_embedding"].values), E),
+            "target_embedding": (V, F),
+        }
+        for name, shape in shapes.items():
+            values, scale = self.weights[name]
+            wanted = np.float32 if scale is None else np.int8
+            if values.shape != shape or values.dtype != wanted or (scale is not None and scale.shape != shape[:1]):
+                raise ValueError(name)
+        rows = [(bias, shapes[name][:1]) for name, bias in self.biases.items()] + [(self.vector, (A,))]
+        if any(row.shape != shape or row.dtype != np.float32 for row, shape in rows):
+            raise ValueError("biases")
 
 
 class Memory(NamedTuple):

@@ -1,0 +1,71 @@
+"""The native library without PyTorch: that of this processor, from among those that were built. Imports no torch."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+from functools import cache
+from pathlib import Path
+
+from rnnsearch.errors import RnnsearchError
+from rnnsearch.files import default_cache
+from rnnsearch.kernels.native import building
+from rnnsearch.kernels.native.building import SWITCH, VARIANTS, Variant
+
+BUILT = Path(building.__file__).parent / "built"
+"""Where a wheel has its libraries."""
+FLAGS = {
+    **{"avx2": "avx2", "fma3": "fma", "f16c": "f16c", "bmi2": "bmi2", "avx_vnni": "avx_vnni"},
+    **{f"avx512_{part}": f"avx512{part}" for part in ("f", "bw", "cd", "dq", "vl")},
+    **{name: name for name in ("avx512_bf16", "avx512_vnni", "bf16", "i8mm")},
+}
+"""What Linux calls the things that `Variant.needs` names."""
+
+
+def flags() -> frozenset[str]:
+    """What the processor has, as far as can be seen (/proc/cpuinfo)."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return frozenset()
+    lines = (line.partition(":") for line in text.splitlines())
+    return frozenset(next((words for name, _, words in lines if name.strip() in ("flags", "Features")), "").split())
+
+
+def variant() -> Variant:
+    """The best that runs here, AMX aside, or the one that RNNSEARCH_NATIVE names. Errors: RnnsearchError for none."""
+    has, wanted = flags(), os.environ.get(SWITCH, "1")
+    able = [v for v in VARIANTS.get(building.processor(), ()) if not v.tiles and _runs(v, has)]
+    chosen = [v for v in able if wanted in ("", "1", v.name)]
+    if not chosen:
+        among = f" among {', '.join(v.name for v in able)}" if able else ""
+        raise RnnsearchError(f"there is no native code for this processor{among}, and the engine needs it")
+    return next((v for v in chosen if _file(v).is_file()), chosen[0])
+
+
+def _runs(variant: Variant, has: frozenset[str]) -> bool:
+    if not has and platform.system() != "Linux":  # what every machine of today has
+        return variant.name in ("x86-64-v3", "armv8-a")
+    return all(FLAGS.get(need) in has for need in variant.needs)
+
+
+def _file(variant: Variant) -> Path:
+    return BUILT / building.file_name(variant)
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """Errors: RnnsearchError where there is none and none can be built."""
+    own = variant()
+    path, command = _file(own), building.compiler()
+    if not path.is_file() and command is not None:
+        path = default_cache() / "native" / building.file_name(own, command)
+        if not path.is_file():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = path.with_name(f".{os.getpid()}-{path.name}")
+            building.build(own, command, temporary)
+            temporary.replace(path)
+    if not path.is_file():
+        raise RnnsearchError("the engine's native code is not in this package, and no C++ compiler was found")
+    return ctypes.CDLL(str(path))
