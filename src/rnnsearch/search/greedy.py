@@ -56,7 +56,7 @@ def greedy(
     found = scorer.greedy(sources, ids, limits(sources, options), sorted(options.banned | NEVER))
     refuse(np.isnan, found.scores, found.length + ~found.finished, NOT_A_NUMBER)
     taken = np.arange(len(found.scores))[:, None] < found.length
-    blocked: Numbers = (np.isneginf(found.scores) & taken).any(0)
+    blocked = np.where(taken, found.scores, 0.0).min(0, initial=0.0) == -np.inf
     made = make_hypotheses(found, sources, options.ranking)
     return [[BLOCKED if none else hypothesis] for hypothesis, none in zip(made, blocked.tolist(), strict=True)]
 
