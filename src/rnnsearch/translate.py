@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from rnnsearch.align.aligner import Aligner
+from rnnsearch.align.linked import AlignedPairs, OneAligned
 from rnnsearch.confidence import sure
 from rnnsearch.config import RunConfig, SearchConfig
 from rnnsearch.demands import Demands
@@ -36,7 +37,7 @@ from rnnsearch.text.marks import PROTECTED, MarkedText, Protected
 from rnnsearch.text.spans import ALIGNED_BY, AlignedBy, Unit
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.text.vocabulary import UNK
-from rnnsearch.translation import AlignedPairs, Matrix, OneAligned, Translation, in_words
+from rnnsearch.translation import Matrix, Translation, in_words
 
 NO_ALIGNER = "this needs an aligner, which the model has not; make it one with `rnnsearch aligner MODEL SRC TGT`"
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from rnnsearch.align.aligner import Aligner, Pair
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.search.hypothesis import Hypothesis
 from rnnsearch.text.alignments import Link, attention_of_symbols, information, links_from_attention, symbols_to_words
@@ -24,6 +21,19 @@ from rnnsearch.text.vocabulary import EOS, SPECIALS
 Matrix = npt.NDArray[np.float32]
 _DIGITS = {"token_scores": 6, "attention": 5, "word_attention": 4, "word_confidence": 4, "confidence": 4}
 """Digits after the point that plain values keep."""
+
+
+@runtime_checkable
+class Aligned(Protocol):
+    """What an aligner says of a translation: (source, target) links, found when they are first asked for."""
+
+    @property
+    def words(self) -> tuple[Link, ...]:
+        """Of its words."""
+
+    @property
+    def tokens(self) -> tuple[Link, ...]:
+        """Of its tokens."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +69,7 @@ class Translation:
     attended: tuple[Link, ...]
     attended_tokens: tuple[Link, ...]
     token_words: tuple[int, ...]
-    aligned: OneAligned | None = field(default=None, repr=False, compare=False)
+    aligned: Aligned | None = field(default=None, repr=False, compare=False)
     replaced: tuple[Replacement, ...] = ()
     word_confidence: tuple[float, ...] | None = None
 
@@ -144,44 +154,6 @@ class Translation:
         return Path(path)
 
 
-class AlignedPairs:
-    """An aligner's links of sentence pairs that were made together; found together, when they are first asked for."""
-
-    def __init__(self, aligner: Aligner, pairs: Sequence[tuple[Segmented, Segmented]]) -> None:
-        self._aligner, self._pairs = aligner, pairs
-
-    @cached_property
-    def words(self) -> list[tuple[Link, ...]]:
-        """Of words."""
-        return self._found([Pair.of_words(source.text, target.text) for source, target in self._pairs])
-
-    @cached_property
-    def tokens(self) -> list[tuple[Link, ...]]:
-        """Of tokens."""
-        return self._found([Pair.of_symbols(source, target) for source, target in self._pairs])
-
-    def _found(self, pairs: list[Pair]) -> list[tuple[Link, ...]]:
-        return [tuple(sorted(links)) for links in self._aligner.links(pairs)]
-
-
-@dataclass(frozen=True)
-class OneAligned:
-    """The links of one of them."""
-
-    pairs: AlignedPairs
-    number: int
-
-    @property
-    def words(self) -> tuple[Link, ...]:
-        """Of its words."""
-        return self.pairs.words[self.number]
-
-    @property
-    def tokens(self) -> tuple[Link, ...]:
-        """Of its tokens."""
-        return self.pairs.tokens[self.number]
-
-
 def _rounded(value: Any, digits: int | None) -> Any:
     if value is None or digits is None:
         return value
@@ -196,7 +168,7 @@ def one_line(text: str) -> str:
 
 
 def in_words(
-    source: Segmented, target: Segmented, hypothesis: Hypothesis, read: bool, aligned: OneAligned | None = None
+    source: Segmented, target: Segmented, hypothesis: Hypothesis, read: bool, aligned: Aligned | None = None
 ) -> Translation:
     """Put a hypothesis into words: raw text, symbols, and attention over both. read: as `attention_of_symbols`'."""
     attention = hypothesis.weights

@@ -14,8 +14,9 @@ from rnnsearch.search.combined import Combined, Weighted
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, make_sources
 from rnnsearch.search.ensemble import Ensemble, Member
+from rnnsearch.search.gathered import Scored
 from rnnsearch.search.greedy import greedy, stream
-from rnnsearch.search.hypothesis import BLOCKED, Scored, SentenceError
+from rnnsearch.search.hypothesis import BLOCKED, SentenceError
 from rnnsearch.search.noisy import Noisy
 from rnnsearch.search.scorer import SOURCE
 from rnnsearch.search.stochastic import Stochastic

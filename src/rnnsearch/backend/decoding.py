@@ -109,15 +109,20 @@ class NativeRNNsearch:
         """Where in a state s_i is, which is all of it but what rounds it up."""
 
     @staticmethod
+    def takes(model: TranslationModel) -> bool:
+        """Whether a model is such a system."""
+        encoder = model.encoder
+        if type(encoder) is not Bidirectional or type(encoder.forward_cell) is not GRU:
+            return False
+        if not is_rnnsearch(model.decoder) or model.lexical is not None or type(model.output) is not Output:
+            return False
+        return model.language_model is None
+
+    @staticmethod
     @torch.no_grad()
     def of(model: TranslationModel, kind: Kind) -> NativeRNNsearch | None:
         """The twin of a model on the CPU; None where it has no twin or nothing can be built here."""
-        encoder, decoder = model.encoder, model.decoder
-        if type(encoder) is not Bidirectional or type(encoder.forward_cell) is not GRU:
-            return None
-        if not is_rnnsearch(decoder) or model.lexical is not None or type(model.output) is not Output:
-            return None
-        if model.language_model is not None:
+        if not NativeRNNsearch.takes(model):
             return None
         native = decoding() if model.device.type == "cpu" else None
         return None if native is None else NativeRNNsearch(native, model, kind)

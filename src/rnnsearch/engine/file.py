@@ -85,8 +85,8 @@ def in_bytes(weight: Array) -> Any:
 
 
 def readable(scale: Array) -> Array:
-    """Scales s' such that rows of bytes times s', rounded to bytes again, get the scale s: s' * 127 / 127 need not be s'
-    in fp32, but that of a neighbour is."""
+    """Scales s' such that rows of bytes times s', rounded to bytes again, get the scale s: s' * 127 / 127 need not be
+    s' in fp32, but that of a neighbour is s."""
     found = scale.copy()
     for _ in range(4):
         again = ((found * np.float32(127)).astype(np.float32) / np.float32(127)).astype(np.float32)

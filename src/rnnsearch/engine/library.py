@@ -16,7 +16,11 @@ from rnnsearch.kernels.native.building import SWITCH, VARIANTS, Variant
 BUILT = Path(building.__file__).parent / "built"
 """Where a wheel has its libraries."""
 FLAGS = {
-    **{"avx2": "avx2", "fma3": "fma", "f16c": "f16c", "bmi2": "bmi2", "avx_vnni": "avx_vnni"},
+    "avx2": "avx2",
+    "fma3": "fma",
+    "f16c": "f16c",
+    "bmi2": "bmi2",
+    "avx_vnni": "avx_vnni",
     **{f"avx512_{part}": f"avx512{part}" for part in ("f", "bw", "cd", "dq", "vl")},
     **{name: name for name in ("avx512_bf16", "avx512_vnni", "bf16", "i8mm")},
 }

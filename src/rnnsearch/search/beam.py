@@ -29,9 +29,9 @@ from torch import Tensor
 
 from rnnsearch.search.columns import ColumnChooser
 from rnnsearch.search.constraints import SearchOptions, constrained, constraints, limits, search_columns
+from rnnsearch.search.coverage import attended, penalty, to_cover
 from rnnsearch.search.hypothesis import Hypothesis, Numbers
 from rnnsearch.search.phrases import PhraseScorer, by_banks
-from rnnsearch.search.ranking import attended, penalty, to_cover
 from rnnsearch.search.scorer import Scorer, Sources, Step
 from rnnsearch.search.selection import Choose, Judge, ScoredRows, best
 from rnnsearch.search.trace import BeamStep, Finals, hypotheses

@@ -12,7 +12,8 @@ from torch import Tensor
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.search.banned import BannedScorer, BannedText
 from rnnsearch.search.columns import ColumnChooser, Columns
-from rnnsearch.search.hypothesis import Numbers, SentenceError, source_lengths
+from rnnsearch.search.gathered import source_lengths
+from rnnsearch.search.hypothesis import Numbers, SentenceError
 from rnnsearch.search.phrases import Phrase, PhraseScorer
 from rnnsearch.search.ranking import Ranking
 from rnnsearch.search.repeats import RepeatScorer

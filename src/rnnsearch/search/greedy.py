@@ -11,15 +11,8 @@ from torch import Tensor
 from rnnsearch.search.beam import BeamSearch, beam
 from rnnsearch.search.columns import ColumnChooser
 from rnnsearch.search.constraints import NEVER, SearchOptions, limits, search_columns
-from rnnsearch.search.hypothesis import (
-    BLOCKED,
-    NOT_A_NUMBER,
-    Hypothesis,
-    Numbers,
-    Scored,
-    make_hypotheses,
-    refuse,
-)
+from rnnsearch.search.gathered import NOT_A_NUMBER, Scored, make_hypotheses, refuse
+from rnnsearch.search.hypothesis import BLOCKED, Hypothesis, Numbers
 from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.text.vocabulary import EOS
 

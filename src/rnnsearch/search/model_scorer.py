@@ -19,7 +19,8 @@ from rnnsearch.kernels.native.packed import decoding, multiplies_bf16
 from rnnsearch.models.decoders.decoder import each_hidden
 from rnnsearch.models.outputs import Logits, Reads
 from rnnsearch.models.translation_model import TranslationModel
-from rnnsearch.search.hypothesis import Numbers, Scored
+from rnnsearch.search.gathered import Scored
+from rnnsearch.search.hypothesis import Numbers
 from rnnsearch.search.scorer import Scorer, Sources, Step
 from rnnsearch.text.vocabulary import BOS, EOS, UNK
 

@@ -3,19 +3,18 @@
     score(Y, X) = log P(Y|X) / norm(|Y|) + beta * sum_j log(min(sum_i alpha_ij, 1))      (Wu et al. 2016, eq. 14)
 
 |Y| counts scored symbols, EOS too. j runs over the source's symbols without its EOS, i over the scored symbols.
+
+Imports no torch.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from rnnsearch.errors import RnnsearchError, must_be_one_of
-from rnnsearch.search.scorer import Sources
-from rnnsearch.text.vocabulary import EOS
 
 LEAST = 1e-6
 """What a source symbol that was never attended to counts as: the logarithm of exactly 0 would drown all else."""
@@ -84,33 +83,3 @@ def require_attention(attention: Mapping[str, Any]) -> None:
     """Errors: RnnsearchError where a Scorer gives no attention to cover the source with."""
     if not attention:
         raise RnnsearchError("coverage_penalty must be 0 for a model without attention")
-
-
-# The same for a beam's live hypotheses. Of each source, in the sources' order: the words to cover, one row a sentence,
-# and the sums of attention, one row a hypothesis.
-
-
-def to_cover(sources: Sources) -> tuple[Tensor, ...]:
-    """[A, J] of each source, True on the symbols to cover (not EOS)."""
-    return tuple(source.mask & (source.ids != EOS) for source in sources.values())
-
-
-def attended(sums: Sequence[Tensor], attention: Mapping[str, Tensor], sources: Sources) -> tuple[Tensor, ...]:
-    """The sums [N, J] of each source after a step's weights [N, J]. Errors: RnnsearchError without attention."""
-    require_attention(attention)
-    if blind := sources.keys() - attention.keys():
-        raise RnnsearchError(
-            f"coverage_penalty must be 0 where nothing attends to a source ({', '.join(sorted(blind))})"
-        )
-    return tuple(s + attention[name].float() for s, name in zip(sums, sources, strict=True))
-
-
-def penalty(words: Sequence[Tensor], sums: Sequence[Tensor], ranking: Ranking) -> Tensor:
-    """beta * sum_j log(min(sum, 1)) over the words [A, J] of each source, of each hypothesis, [A, K]."""
-    total: Tensor | None = None
-    for own, received in zip(words, sums, strict=True):
-        logs = received.clamp(LEAST, 1.0).log().unflatten(0, (own.shape[0], -1))
-        part = (logs * own[:, None, :]).sum(-1)
-        total = part if total is None else total + part
-    assert total is not None
-    return ranking.coverage_penalty * total

@@ -9,16 +9,8 @@ import torch
 from torch import Tensor
 
 from rnnsearch.search.constraints import SearchOptions
-from rnnsearch.search.hypothesis import (
-    BLOCKED,
-    NOT_A_NUMBER,
-    Hypothesis,
-    Numbers,
-    Scored,
-    SentenceError,
-    gather_attention,
-    make_hypotheses,
-)
+from rnnsearch.search.gathered import NOT_A_NUMBER, Scored, gather_attention, make_hypotheses
+from rnnsearch.search.hypothesis import BLOCKED, Hypothesis, Numbers, SentenceError
 from rnnsearch.search.ranking import SUM
 from rnnsearch.search.scorer import Sources
 

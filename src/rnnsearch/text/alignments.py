@@ -8,14 +8,17 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+import numpy.typing as npt
 
 from rnnsearch.errors import ConfigError, DataError, must_be_one_of
 from rnnsearch.text.spans import NO_WORD
 
 Link = tuple[int, int]
+Weights = npt.NDArray[Any]
+"""Attention: a row a target position, a column a source position."""
 _LINK = re.compile(r"([0-9]{1,9})([-p?])([0-9]{1,9})")
 _AROUND = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
 
@@ -73,12 +76,10 @@ def read_pharaoh(path: Path) -> list[Links]:
     return [parse_pharaoh(line, f"{path}:{number}") for number, line in enumerate(lines, start=1)]
 
 
-def symbols_to_words(
-    attention: Float[np.ndarray, "I J"], source_words: Sequence[int], target_words: Sequence[int]
-) -> Float[np.ndarray, "Iw Jw"]:
-    """Attention over words: the mean over a target word's symbols of the sum over a source word's symbols.
+def symbols_to_words(attention: Weights, source_words: Sequence[int], target_words: Sequence[int]) -> Weights:
+    """Attention over words [Iw, Jw]: the mean over a target word's symbols of the sum over a source word's symbols.
 
-    `attention[i, j]` is what target symbol i gives source symbol j; `source_words` and `target_words` say
+    `attention[i, j]` [I, J] is what target symbol i gives source symbol j; `source_words` and `target_words` say
     which word each symbol lies in (`spans.word_of_symbol`), one for each column and row. Symbols in no word
     (NO_WORD: EOS, mere spaces) are left out, so a row's sum may stay below 1.
     """
@@ -90,8 +91,8 @@ def symbols_to_words(
     return words
 
 
-def _members(words: Sequence[int], dtype: np.dtype) -> Float[np.ndarray, "words symbols"]:
-    """1 where a symbol (column) lies in a word (row), else 0."""
+def _members(words: Sequence[int], dtype: np.dtype) -> Weights:
+    """[words, symbols]: 1 where a symbol (column) lies in a word (row), else 0."""
     members = np.zeros((max(words, default=NO_WORD) + 1, len(words)), dtype=dtype)
     for symbol, word in enumerate(words):
         if word != NO_WORD:
@@ -99,8 +100,8 @@ def _members(words: Sequence[int], dtype: np.dtype) -> Float[np.ndarray, "words 
     return members
 
 
-def attention_of_symbols(attention: Float[np.ndarray, "T J"], count: int, read: bool) -> Float[np.ndarray, "I J"]:
-    """The rows of a sentence's `count` target symbols, without EOS: one each, in order.
+def attention_of_symbols(attention: Weights, count: int, read: bool) -> Weights:
+    """The rows of attention [T, J] that are a sentence's `count` target symbols', without EOS: one each, in order.
 
     With `read`, of a model supervised with the links of read words, each is the row after the symbol's own; zeros where
     the translation was cut before it.
@@ -114,9 +115,9 @@ LEAST_INFORMATION = 0.08
 after four 0.12, and they were better."""
 
 
-def information(attention: Float[np.ndarray, "I J"]) -> float | None:
-    """What attention tells of where it stands in the target, 0 (every row alike: links from it mean nothing) to 1:
-    the mutual information of row and column, all rows as likely, by its greatest possible, the log of the fewer.
+def information(attention: Weights) -> float | None:
+    """What attention [I, J] tells of where it stands in the target, 0 (every row alike: links from it mean nothing) to
+    1: the mutual information of row and column, all rows as likely, by its greatest possible, the log of the fewer.
 
     None where there is nothing to tell: fewer than two rows or columns.
     """
@@ -129,9 +130,9 @@ def information(attention: Float[np.ndarray, "I J"]) -> float | None:
     return float((p * bits).sum(axis=1).mean() / np.log(min(p.shape)))
 
 
-def links_from_attention(word_attention: Float[np.ndarray, "Iw Jw"], threshold: float | None = None) -> set[Link]:
-    """Each target word (row) linked to the source word (column) that it attends to most, the first of equals;
-    with a threshold, to every other that it gives as much or more too. A row of zeros has no link."""
+def links_from_attention(word_attention: Weights, threshold: float | None = None) -> set[Link]:
+    """Of attention [Iw, Jw], each target word (row) linked to the source word (column) that it attends to most, the first
+    of equals; with a threshold, to every other that it gives as much or more too. A row of zeros has no link."""
     if word_attention.size == 0:
         return set()
     links = {(int(i), j) for j, i in enumerate(word_attention.argmax(axis=1)) if word_attention[j, i] > 0}

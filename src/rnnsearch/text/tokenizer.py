@@ -289,10 +289,11 @@ class Tokenizer:
 
     def save(self, path: Path) -> None:
         """Write one JSON file, whole or not at all. Errors: RnnsearchError where it cannot be written."""
-        write_text(path, self._dumped)
+        write_text(path, self.dumped)
 
     @cached_property
-    def _dumped(self) -> str:
+    def dumped(self) -> str:
+        """What `save` writes."""
         text = self._core.to_str()
         return json.dumps(json.loads(text) | {RARE: sorted(self._rare)}, ensure_ascii=False) if self._rare else text
 
@@ -308,6 +309,11 @@ class Tokenizer:
             raise ModelError(f"{path}: the tokenizer file cannot be read: {error.strerror}") from None
         except (ValueError, RecursionError) as error:
             raise ModelError(f"{path}: the tokenizer file must be whole JSON; got {error}") from None
+        return Tokenizer.of(text, whole, path)
+
+    @staticmethod
+    def of(text: str, whole: Any, path: Path) -> "Tokenizer":
+        """From what `save` writes, as text and as what that says. Errors: ModelError, which names the file."""
         rare = whole.pop(RARE, []) if isinstance(whole, dict) else []
         try:
             # The library raises bare `Exception` on a layout that it does not know.
@@ -321,7 +327,7 @@ class Tokenizer:
 
     def fingerprint(self) -> str:
         """16 hexadecimal digits that differ between any two different tokenizers (of SHA-256 of the JSON)."""
-        return hashlib.sha256(self._dumped.encode()).hexdigest()[:16]
+        return hashlib.sha256(self.dumped.encode()).hexdigest()[:16]
 
 
 def _foreign(core: tokenizers.Tokenizer) -> str:

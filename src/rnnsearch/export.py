@@ -1,0 +1,76 @@
+"""Model folders as files for the engine: what translates without PyTorch (`runtime/`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import rnnsearch
+from rnnsearch import config as run_config
+from rnnsearch.backend.decoding import NativeRNNsearch, arrays_of
+from rnnsearch.confidence import CONFIDENCE
+from rnnsearch.config import RunConfig
+from rnnsearch.engine import file
+from rnnsearch.engine.packed import Kind
+from rnnsearch.errors import ModelError, must_be_one_of
+from rnnsearch.models.translation_model import TranslationModel
+from rnnsearch.systems.card import measured, training_facts
+from rnnsearch.systems.folder import load_system
+
+KINDS = {"int8": Kind.INT8, "bf16": Kind.BF16, "fp32": Kind.FP32}
+"""What weights are stored in."""
+SEARCH = (
+    *("beam", "length_penalty", "length_norm", "coverage_penalty", "max_ratio", "max_extra", "batch_sentences"),
+)
+"""Of `[search]`, what the engine follows."""
+FACTS = ("licence", "attribution")
+"""Of what training wrote down, what goes with the model wherever it goes."""
+
+
+@torch.no_grad()
+def export(folder: Path, path: Path, precision: str = "int8") -> int:
+    """Write a model folder as one engine file; how many bytes it has.
+
+    Errors: ModelError for a folder that is none, and for a model that the engine cannot run, with the reason.
+    """
+    if precision not in KINDS:
+        raise ModelError(f"precision {must_be_one_of(KINDS, precision)}")
+    system = load_system(folder)
+    if why := lacks(system.config, system.model):
+        raise ModelError(f"{folder}: the engine cannot run it: {why}")
+    facts, calibration = training_facts(folder), folder / CONFIDENCE
+    search = system.config.search.model_dump()
+    about: dict[str, Any] = {
+        "version": rnnsearch.__version__,
+        "languages": [system.config.data.one_source, system.config.data.target],
+        "search": {name: search[name] for name in SEARCH},
+        "tokenizers": [system.source.dumped, system.target.dumped],
+        "config": run_config.dump(system.config),
+        "about": {name: facts[name] for name in FACTS if facts.get(name)},
+        "scores": measured(folder),
+    }
+    if calibration.is_file():
+        about["calibration"] = calibration.read_text(encoding="utf-8")
+    return file.write(path, about, arrays_of(system.model), KINDS[precision])
+
+
+def lacks(config: RunConfig, model: Any) -> str:
+    """Why the engine cannot run a model; empty where it can."""
+    search = config.search
+    if not isinstance(model, TranslationModel) or not NativeRNNsearch.takes(model):
+        return (
+            "it must be RNNsearch as the presets small, demo, rnnsearch-* and rnnsearch-small have it (a bidirectional GRU "
+            "encoder, the decoder bahdanau or bahdanau-tanh with a GRU, additive attention, a plain output)"
+        )
+    told = {
+        "search.ensemble": search.ensemble is not None,
+        "search.language_model": search.language_model is not None,
+        "search.no_repeat_ngram": search.no_repeat_ngram > 0,
+        "search.replace_unknown": search.replace_unknown != "none",
+        "text.annotation": config.text.annotation is not None,
+        "text.inline_terms": config.text.inline_terms is not None,
+    }
+    given = [name for name, is_given in told.items() if is_given]
+    return f"it has no {' and no '.join(given)} yet" if given else ""
