@@ -102,7 +102,9 @@ def sure(t: Translation, calibration: Calibration) -> Translation:
 
 
 def warnings(t: Translation) -> tuple[str, ...]:
-    """What is plainly wrong with a translation, if anything: cut, long, repeated, detached, dropped."""
+    """What is plainly wrong with a translation, if anything: blocked, cut, long, repeated, detached, dropped."""
+    if t.blocked:
+        return ("blocked",)
     found = []
     if not t.finished:
         found.append("cut")

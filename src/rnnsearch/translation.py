@@ -65,9 +65,15 @@ class Translation:
 
     @property
     def confidence(self) -> float | None:
-        """The share of its words that a reference may be expected to have; None where `word_confidence` is."""
+        """The share of its words that a reference may be expected to have, 0 where it is blocked; None where
+        `word_confidence` is."""
         sure = self.word_confidence
-        return None if sure is None else sum(sure) / len(sure) if sure else 1.0
+        return None if sure is None else sum(sure) / len(sure) if sure else float(not self.blocked)
+
+    @property
+    def blocked(self) -> bool:
+        """Whether there is none: wherever the search had come, no symbol was allowed. Its text is empty."""
+        return not self.finished and not self.tokens
 
     @property
     def alignment(self) -> tuple[Link, ...]:

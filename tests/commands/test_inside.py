@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from rnnsearch import load
+from rnnsearch.search.model_scorer import LIBRARY
 from rnnsearch.systems.folder import load_system
 from rnnsearch.weights import read_weights
 from tests.commands.test_language import RUN
@@ -60,7 +61,9 @@ def test_deep_fusion_from_run_file_to_translations(cli, run, model, lm, tmp_path
         assert torch.equal(own[f"language_model.model.{name}"], tensor), name
     moved = {name for name, tensor in old.items() if not torch.equal(own[name], tensor)}
     assert moved == {name for name in old if name.startswith(("decoder.deep_output.", "output."))}
-    assert "deep fusion of recurrent (cell lstm, size 24, layers 1)" in cli("inspect", folder).out
+    told = cli("inspect", folder).out
+    assert "deep fusion of recurrent (cell lstm, size 24, layers 1)" in told
+    assert "(no native search: a language model is inside)" in told or LIBRARY in told
 
 
 def test_the_folder_is_read_as_it_was_written(run, tmp_path):

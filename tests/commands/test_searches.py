@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from itertools import permutations
 
 import pytest
 
@@ -62,6 +63,26 @@ def test_noisy_chains_are_never_worse_than_one(cli, model):
     assert cli(*asked, "--noisy", "6", "--sigma", "4", stdin=GIVEN) == noisy
     refused = cli("translate", model, "--noisy", "3", "--beam", "4", stdin=GIVEN)
     assert refused == (1, "", "rnnsearch: a beam must be shared evenly by the 3 chains; got 4\n")
+
+
+def test_a_line_of_which_nothing_allowed_is_found_is_empty_and_named(cli, model, tmp_path):
+    """Four terms must be there, no two of them side by side, and there is room for one symbol between them."""
+    source, terms, ban = (tmp_path / name for name in ("source.txt", "terms.tsv", "ban.txt"))
+    given = {"small": "kleine", "cat": "Hund", "sees": "findet", "dog": "Baum"}
+    terms.write_text("".join(f"{one}\t{other}\n" for one, other in given.items()), encoding="utf-8")
+    ban.write_text("".join(f"{one} {other}\n" for one, other in permutations(given.values(), 2)), encoding="utf-8")
+    source.write_text(GIVEN, encoding="utf-8")
+    asked = ["translate", model, "--glossary", terms, "--ban", ban, "--max-length", "1", "--beam", "6"]
+    result = cli(*asked, "-i", source)
+    told = f"{source}:1: the search found no translation that its options allow; its line of output is empty"
+    assert result.err.splitlines()[0] == told
+    assert "translations that look wrong: 1 blocked" in result.err
+    assert (result.code, result.lines[:2]) == (0, ["", ""])
+    assert result.lines[2] == cli("translate", model, "--max-length", "1", "--beam", "6", stdin=BIRD).lines[0] != ""
+    [row, empty, _] = cli(*asked, "-i", source, "--format", "json", "--alignments", tmp_path / "links").rows
+    assert (row["finished"], row["warnings"], row["tokens"], row["score"]) == (False, ["blocked"], [], 0.0)
+    assert (empty["finished"], empty["warnings"]) == (True, [])
+    assert (tmp_path / "links").read_text().split("\n")[0] == ""
 
 
 def test_what_is_banned_stands_in_no_translation(cli, model, tmp_path):

@@ -74,7 +74,7 @@ def _forced(model):
 
 
 def test_search_falls_back_to_native_products(fused):
-    assert "native search" not in fastest(fused, "fp32").what
+    assert fastest(fused, "fp32").what == "native products, fp32 (no native search: a language model is inside)"
 
 
 def test_a_closed_gate_leaves_the_translation_model_alone(plainest, batch):

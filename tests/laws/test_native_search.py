@@ -150,7 +150,8 @@ def test_the_fastest_is_native_where_the_model_has_a_twin():
     assert fastest(model, "bf16").what == "native search, bf16"
     assert fastest(model, "int8").what == "native search, int8"
     model.decoder.attention.features = torch.nn.ModuleList([torch.nn.Identity()])
-    assert fastest(model, "fp32").what == "native products, fp32"
+    why = "its attention has a feature without a native step"
+    assert fastest(model, "fp32").what == f"native products, fp32 (no native search: {why})"
 
 
 def test_without_native_code_the_plain_model_searches(monkeypatch):

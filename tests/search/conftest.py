@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from rnnsearch.search import blocks
 from rnnsearch.search.scorer import Sources, Step
 from rnnsearch.text.vocabulary import BOS, EOS
 
@@ -118,6 +119,13 @@ class TableScorer:
 def table() -> Callable[..., TableScorer]:
     """Makes a TableScorer."""
     return TableScorer
+
+
+@pytest.fixture(params=[2, 4, 64])
+def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Columns of a block among which is drawn: few, so that the toys' symbols are several blocks, or all of them."""
+    monkeypatch.setattr(blocks, "BLOCK", request.param)
+    return int(request.param)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import make_sources
 from rnnsearch.search.forced import forced
 from rnnsearch.search.greedy import greedy
-from rnnsearch.search.hypothesis import Hypothesis, SentenceError
+from rnnsearch.search.hypothesis import BLOCKED, Hypothesis, SentenceError
 from rnnsearch.search.ranking import Ranking
 from rnnsearch.search.selection import best
 
@@ -152,10 +152,11 @@ def test_nan_names_the_sentence_and_the_position(toy, sentences, search):
 
 
 @pytest.mark.parametrize("search", [greedy, beam])
-def test_a_dead_end_names_the_sentence_and_the_position(table, search):
+def test_a_dead_end_is_no_translation(table, search):
     never = [-torch.inf] * 5
-    with pytest.raises(SentenceError, match=r"sentence 0 .* allowed symbol at target position 2; every score is -inf"):
-        search(table([[0.0] * 5, never]), make_sources([[7], [8]], CPU), SearchOptions(min_length=1))
+    found = search(table([[0.0] * 5, never]), make_sources([[7], [8]], CPU), SearchOptions(min_length=1))
+    assert found == [[BLOCKED]] * 2
+    assert found[0][0].blocked
 
 
 def test_choose_is_a_hook(toy, sentences):

@@ -18,6 +18,7 @@ from rnnsearch.search.decode import decode_all, make_sources
 from rnnsearch.search.ensemble import Ensemble, Member
 from rnnsearch.search.forced import forced
 from rnnsearch.search.noisy import Noisy, NoisyScorer
+from rnnsearch.search.random import normal
 from rnnsearch.search.scorer import SOURCE
 from rnnsearch.text.vocabulary import BOS, EOS
 
@@ -65,15 +66,14 @@ def test_chains_are_a_plain_loop_with_noise_in_the_state(noisy_toy, sentences):
     """h_t = phi(h_{t-1} + e_t, y_{t-1}), e_t of deviation sigma / t, the same numbers drawn."""
     scorer, sigma = noisy_toy(seed=7, end=0.5), 1.5
     sources = make_sources(sentences[:2], CPU)
-    noisy = NoisyScorer(scorer, sigma, [None, [5, 1]])
+    keys = np.array([7, 8], np.uint64)
+    noisy = NoisyScorer(scorer, sigma, keys, np.array([False, True]))
     memory, state = noisy.start(sources, None)
     plain_memory, plain = scorer.start(sources, None)
-    key = np.random.SeedSequence([5, 1]).generate_state(2, np.uint64)
     y = torch.tensor([BOS, BOS])
     for position in range(1, 5):
         step = noisy.step(memory, state, y)
-        drawn = np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 0, position]))
-        noise = drawn.standard_normal((1, plain.h.shape[1]), np.float32)
+        noise = normal(keys[1:], plain.h.shape[1], position, 0)
         h = plain.h.clone()
         h[1:] += sigma / position * torch.from_numpy(noise)
         expected = scorer.step(plain_memory, plain._replace(h=h), y)

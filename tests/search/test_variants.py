@@ -28,6 +28,7 @@ def sampled(scorer, sentences, chains, variant, **options):
     return decode_all(scorer, sentences, options)
 
 
+@pytest.mark.usefixtures("block")
 @pytest.mark.parametrize(
     ("temperature", "top_k", "top_p"), [(1.0, 0, 1.0), (0.5, 0, 1.0), (1.0, 2, 1.0), (1.0, 0, 0.6), (2.0, 3, 0.7)]
 )
@@ -100,12 +101,18 @@ def test_a_cold_sample_is_greedy_search(toy, sentences):
     assert [[h.ids for h in own] for own in greedy] == [[h.ids for h in own] for own in one]
 
 
+@pytest.mark.usefixtures("block")
 def test_a_draw_takes_the_column_whose_share_holds_the_number():
     scores = torch.tensor([[0.5, 0.0, 0.25, 0.25, 0.0]]).log() + 7.0
     numbers = [0.0, 0.499, 0.501, 0.749, 0.751, np.nextafter(1, 0)]
     for number, column in zip(numbers, [0, 0, 2, 2, 3, 3], strict=True):
         assert Sampling().draw(scores, torch.tensor([number], dtype=torch.float64)).tolist() == [column]
-    assert Sampling().draw(torch.tensor([[0.0, torch.nan]]), torch.zeros(1, dtype=torch.float64)).tolist() == [1]
+    for place in range(5):
+        wrong = scores.clone()
+        wrong[0, place] = torch.nan
+        assert Sampling().draw(wrong, torch.zeros(1, dtype=torch.float64)).tolist() == [place]
+    nothing = torch.full((2, 5), -torch.inf)
+    assert (Sampling().draw(nothing, torch.tensor([0.0, 0.9]).double()) < 5).all()
 
 
 def test_sampling_keeps_prefixes_and_bans(toy, sentences):

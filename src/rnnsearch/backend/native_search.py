@@ -72,6 +72,18 @@ class NativeBatch(NamedTuple):
     origin: Origin | None
 
 
+def search_lacks(model: TranslationModel) -> str | None:
+    """Why a model has no native search; None where it has one."""
+    decoder, output = type(model.decoder), type(model.output)
+    if model.language_model is not None:
+        return "a language model is inside"
+    if decoder not in STEPS:
+        return f"the decoder is {decoder.__name__}"
+    if output is not Output:
+        return f"the output layer is {output.__name__}"
+    return lacks(model.decoder) or lexical_lacks(model)
+
+
 class NativeDecoder:
     """The twin of a model's `encode`, `start` and `step` (its readout and output product among it).
 
@@ -101,10 +113,7 @@ class NativeDecoder:
     @torch.no_grad()
     def of(model: TranslationModel, kind: Kind) -> NativeDecoder | None:
         """The twin of a model on the CPU; None where its step is not written or nothing can be built here."""
-        decoder = model.decoder
-        if type(decoder) not in STEPS or type(model.output) is not Output:
-            return None
-        if lacks(decoder) is not None or lexical_lacks(model) is not None or model.language_model is not None:
+        if search_lacks(model) is not None:
             return None
         native = decoding() if model.device.type == "cpu" else None
         return None if native is None else NativeDecoder(native, model, kind)

@@ -104,7 +104,7 @@ class Prompt:
         """The translations of a line; of the best one also its words and its attention."""
         for number, translation in enumerate(best, start=1):
             rank = f"{number}. " if len(best) > 1 else ""
-            end = "" if translation.finished else "  (cut off)"
+            end = "" if translation.finished else "  (no symbol allowed)" if translation.blocked else "  (cut off)"
             text = shaded(translation)
             text.append(f"   {translation.score:.2f}{end}", "dim")
             self.console.print(rank, text, sep="", highlight=False)

@@ -141,6 +141,7 @@ class Translating:
         kept, said = self._fitting(lines, first)
         texts = [MarkedText(line, self.asked.tags, self.asked.protect) for line in kept]
         found = self._find([text.text for text in texts])
+        said += self._blocked(found, first)
         written = [self._write(*each) for each in zip(texts, found, count(first))]
         if self.asked.tag is not None:
             written = [line if line == "\n" else f"{self.asked.tag} {line}" for line in written]
@@ -159,6 +160,15 @@ class Translating:
             "empty"
             for number, (line, given) in enumerate(zip(kept, lines, strict=True), first + 1)
             if given and not line
+        ]
+
+    def _blocked(self, found: Sequence[Sequence[Translation]], first: int) -> list[str]:
+        """Those of which nothing that is allowed was found, which are told of."""
+        return [
+            f"{self.asked.source}:{number}: the search found no translation that its options allow; its line of output "
+            "is empty"
+            for number, best in enumerate(found, first + 1)
+            if best[0].blocked
         ]
 
 

@@ -49,8 +49,9 @@ def beam(
     """The n best hypotheses of each sentence, distinct; finished ones first, each kind by falling score.
 
     `columns` says which symbols they are made of, all without it. `choose` picks the continuations looked at, by
-    default those of highest log-probability.
-    Errors: SentenceError where a score is NaN, or where nothing has finished and no continuation is allowed.
+    default those of highest log-probability. A sentence has `BLOCKED` alone where no continuation was allowed before
+    anything had finished.
+    Errors: SentenceError where a score is NaN.
     """
     search = BeamSearch(scorer, sources, options, columns, choose)
     for _ in search.steps():

@@ -59,7 +59,8 @@ def decode_all(
 ) -> list[list[Hypothesis]]:
     """The translations of each sentence (ids without EOS), best first: at least one, at most `n_best`.
 
-    An empty sentence has one empty translation, and the scorer is not asked. A beam of one is greedy search, where
+    An empty sentence has one empty translation, and the scorer is not asked; one of which nothing that is allowed was
+    found has `BLOCKED`. A beam of one is greedy search, where
     `options.variant` says nothing else.
     `columns` says which symbols a batch's translations are made of; all without it.
     `options.prefix` and `options.spelling` have one entry a sentence. `plan` says which sentences wait for others, and

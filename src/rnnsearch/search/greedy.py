@@ -12,8 +12,8 @@ from rnnsearch.search.beam import BeamSearch, beam
 from rnnsearch.search.columns import ColumnChooser
 from rnnsearch.search.constraints import NEVER, SearchOptions, limits, search_columns
 from rnnsearch.search.hypothesis import (
+    BLOCKED,
     NOT_A_NUMBER,
-    NOTHING_ALLOWED,
     Hypothesis,
     Numbers,
     Scored,
@@ -38,9 +38,9 @@ def greedy(
     scorer: Scorer, sources: Sources, options: SearchOptions, columns: ColumnChooser | None = None
 ) -> list[list[Hypothesis]]:
     """For each sentence a list of the one hypothesis that takes the best symbol at every step, the lowest
-    column among equals. `beam` and `n_best` of the options have no part in it.
+    column among equals; `BLOCKED` where no symbol is allowed. `beam` and `n_best` of the options have no part in it.
 
-    Errors: SentenceError where a score taken is NaN, or where no symbol is allowed.
+    Errors: SentenceError where a score taken is NaN.
     """
     bound = (
         options.prefix,
@@ -55,8 +55,10 @@ def greedy(
     ids = search_columns(scorer, sources, options, columns).ids
     found = scorer.greedy(sources, ids, limits(sources, options), sorted(options.banned | NEVER))
     refuse(np.isnan, found.scores, found.length + ~found.finished, NOT_A_NUMBER)
-    refuse(np.isneginf, found.scores, found.length, NOTHING_ALLOWED)
-    return [[hypothesis] for hypothesis in make_hypotheses(found, sources, options.ranking)]
+    taken = np.arange(len(found.scores))[:, None] < found.length
+    blocked = np.where(taken, found.scores, 0.0).min(0, initial=0.0) == -np.inf
+    made = make_hypotheses(found, sources, options.ranking)
+    return [[BLOCKED if none else hypothesis] for hypothesis, none in zip(made, blocked.tolist(), strict=True)]
 
 
 def stream(
@@ -66,8 +68,8 @@ def stream(
     search = BeamSearch(scorer, sources, replace(options, beam=1, n_best=1), columns)
     ids: tuple[int, ...] = ()
     for step in search.steps():
-        token = int(step.token[0, 0])
-        if token != EOS and len(ids) < search.most[0]:
+        token, allowed = int(step.token[0, 0]), float(step.worth[0, 0]) > -np.inf
+        if allowed and token != EOS and len(ids) < search.most[0]:
             ids = (*ids, token)
             yield ids
     return search.found()[0][0]

@@ -1,7 +1,7 @@
 """What a search returns, and the gathering of its attention once the winners are known."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +35,11 @@ class Hypothesis:
     """Whether it ended with EOS; False where it was cut at its maximal length."""
 
     @property
+    def blocked(self) -> bool:
+        """Whether it is `BLOCKED`, no translation: what is cut at its maximal length has a symbol at least."""
+        return not self.finished and not self.ids
+
+    @property
     def weights(self) -> NDArray[np.float32] | None:
         """The attention over its one source; None where there is none."""
         return next(iter(self.attention.values()), None)
@@ -42,6 +47,8 @@ class Hypothesis:
 
 EMPTY = Hypothesis(ids=(), score=0.0, log_prob=0.0, token_scores=(), attention={}, finished=True)
 """The translation of an empty sentence, which no Scorer is asked for."""
+BLOCKED = replace(EMPTY, finished=False)
+"""What stands for a sentence of which nothing was found: wherever the search had come, no symbol was allowed."""
 
 
 class SentenceError(RnnsearchError):
@@ -60,7 +67,6 @@ class SentenceError(RnnsearchError):
 
 
 NOT_A_NUMBER = "the scores of {sentence} must be numbers; got NaN at target position {position}"
-NOTHING_ALLOWED = "{sentence} must have an allowed symbol at target position {position}; every score is -inf"
 
 
 def refuse(wrong: Callable[[Numbers], Numbers], scores: Numbers, length: Numbers, message: str) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rnnsearch.backend.decoding import Greedy, NativeRNNsearch
-from rnnsearch.backend.native_search import NativeDecoder
+from rnnsearch.backend.native_search import NativeDecoder, search_lacks
 from rnnsearch.backend.packed_model import packed
 from rnnsearch.data.sides import Side
 from rnnsearch.errors import RnnsearchError
@@ -182,4 +182,5 @@ def fastest(model: TranslationModel, precision: str = "auto") -> Fastest:
         return Fastest(scorer(twin), f"native search, {kind.name.lower()}")
     other = packed(model, kind)
     assert other is not None
-    return Fastest(ModelScorer(other), f"native products, {kind.name.lower()}")
+    why = search_lacks(model)
+    return Fastest(ModelScorer(other), f"native products, {kind.name.lower()} (no native search: {why})")

@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from rnnsearch.errors import RnnsearchError
+from rnnsearch.search.hypothesis import Numbers
+from rnnsearch.search.random import Keys, keys, normal
 from rnnsearch.search.scorer import Scorer, Sources, Step, disturbed
-from rnnsearch.search.variants import Variant, require, seeds, shared
+from rnnsearch.search.variants import Variant, require, shared
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,8 @@ class Noisy(Variant):
         return shared(beam, self.chains, "chains")
 
     def scorer(self, scorer: Scorer, sources: Sources, copies: int) -> Scorer:
-        keys = [None if seed[1] == 0 else seed for seed in seeds(sources, copies, self.seed)]
-        return NoisyScorer(scorer, self.sigma, keys)
+        own = keys(sources, copies, self.seed)
+        return NoisyScorer(scorer, self.sigma, own, np.arange(len(own)) % copies > 0)
 
 
 class _Memory(NamedTuple):
@@ -62,12 +64,10 @@ class _State(NamedTuple):
 class NoisyScorer:
     """`scorer`, with noise in its hidden states before each step."""
 
-    def __init__(self, scorer: Scorer, sigma: float, seeds: list[list[int] | None]) -> None:
-        """`seeds`: what the noise of each sentence of the batch hangs on; None: it has none."""
+    def __init__(self, scorer: Scorer, sigma: float, keys: Keys, loud: Numbers) -> None:
+        """`keys`: the random numbers of each sentence of the batch; `loud`: [B] bool, whether it has noise."""
         self._scorer, self._sigma = scorer, sigma
-        # Keys, and no generators: nothing is kept from one step to the next.
-        keys = [None if one is None else np.random.SeedSequence(one).generate_state(2, np.uint64) for one in seeds]
-        self._keys = keys
+        self._keys, self._loud = keys, loud
         self.vocabulary, self.device = scorer.vocabulary, scorer.device
         self.normalised = scorer.normalised
 
@@ -78,23 +78,18 @@ class NoisyScorer:
 
     def step(self, memory: _Memory, state: _State, y: Tensor) -> Step:
         width, position = len(y) // len(memory.sentences), int(state.length[0]) + 1
-        each = [self._generator(n, position) for n in memory.sentences.tolist()]
-        count = 0
+        sentences = memory.sentences.cpu().numpy()
+        loud, count = self._loud[sentences], 0
 
         def noisy(h: Tensor) -> Tensor:
             nonlocal count
+            noise = np.zeros((len(sentences), width * h.shape[1]), np.float32)
+            noise[loud] = normal(self._keys[sentences[loud]], noise.shape[1], position, count)
             count += 1
-            shape = width, h.shape[1]
-            drawn = [np.zeros(shape, np.float32) if g is None else g.standard_normal(shape, np.float32) for g in each]
-            noise = torch.from_numpy(np.concatenate(drawn)).to(h)
-            return h + self._sigma / position * noise
+            return h + self._sigma / position * torch.from_numpy(noise).to(h).view_as(h)
 
         inner = disturbed(self._scorer, state.inner, noisy)
         if not count:
             raise RnnsearchError("noisy chains need a decoder with a recurrent cell; this one has none")
         step = self._scorer.step(memory.inner, inner, y)
         return step._replace(state=_State(step.state, state.length + 1))
-
-    def _generator(self, sentence: int, position: int) -> np.random.Generator | None:
-        key = self._keys[sentence]
-        return None if key is None else np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 0, position]))

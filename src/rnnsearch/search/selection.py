@@ -8,9 +8,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from rnnsearch.kernels.native import rows as native
+from rnnsearch.search.blocks import BLOCK
 
-BLOCK = 64
-"""Columns whose maximum stands for them all in the first pass."""
 SMALL = 4096
 """Up to so many continuations a sentence, one pass over all of them is quicker."""
 

@@ -13,7 +13,7 @@ from rnnsearch.search.beam import beam
 from rnnsearch.search.columns import ColumnChooser
 from rnnsearch.search.constraints import SearchOptions, batch_options, limits, search_columns
 from rnnsearch.search.forced import forced
-from rnnsearch.search.hypothesis import Hypothesis, SentenceError
+from rnnsearch.search.hypothesis import BLOCKED, Hypothesis, SentenceError
 from rnnsearch.search.scorer import Scorer, Sources, disturbed
 from rnnsearch.search.variants import Variant
 from rnnsearch.tensors import select
@@ -23,7 +23,7 @@ def several(
     scorer: Scorer, sources: Sources, options: SearchOptions, variant: Variant, columns: ColumnChooser | None = None
 ) -> list[list[Hypothesis]]:
     """The n best hypotheses that a sentence's copies have found together; finished ones first, each kind by falling
-    score. Errors: as in `beam`."""
+    score; `BLOCKED` alone where no copy has found any. Errors: as in `beam`."""
     copies = variant.copies(options.beam)
     width, sentences = options.beam // copies, len(next(iter(sources.values())).ids)
     rows = torch.arange(sentences, device=scorer.device).repeat_interleave(copies)
@@ -37,11 +37,13 @@ def several(
     except SentenceError as error:
         raise error.renumbered(error.sentence // copies) from None
     each = [list(chain.from_iterable(found[first : first + copies])) for first in range(0, len(found), copies)]
+    each = [[h for h in hypotheses if not h.blocked] for hypotheses in each]
     if variant.distinct:
         each = [list({h.ids: h for h in hypotheses}.values()) for hypotheses in each]
     if variant.rescored:
         each = _rescored(scorer, sources, each, options, search_columns(scorer, repeated, own, columns).ids)
-    return [sorted(one, key=lambda h: (not h.finished, -h.score))[: options.n_best] for one in each]
+    best = [sorted(one, key=lambda h: (not h.finished, -h.score))[: options.n_best] for one in each]
+    return [own or [BLOCKED] for own in best]
 
 
 def _rows(sources: Sources, rows: Tensor) -> Sources:
@@ -52,8 +54,10 @@ def _rescored(
     scorer: Scorer, sources: Sources, each: list[list[Hypothesis]], options: SearchOptions, columns: Tensor | None
 ) -> list[list[Hypothesis]]:
     """Each sentence's hypotheses as `scorer` scores them."""
-    rows = torch.tensor([n for n, own in enumerate(each) for _ in own], device=scorer.device)
     flat = list(chain.from_iterable(each))
+    if not flat:
+        return each
+    rows = torch.tensor([n for n, own in enumerate(each) for _ in own], device=scorer.device)
     copied, ended = _Copied(scorer, sources, rows), [h.finished for h in flat]
     again = forced(copied, _rows(sources, rows), [h.ids for h in flat], options.ranking, ended, columns)
     made = iter(again)

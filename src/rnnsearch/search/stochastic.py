@@ -9,18 +9,16 @@ the others have lies below (section 4.1). So a beam that keeps the k beginnings 
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float64, Int
 from torch import Tensor
 
+from rnnsearch.search import blocks
 from rnnsearch.search.hypothesis import Numbers
+from rnnsearch.search.random import Keys, gumbel, keys
 from rnnsearch.search.scorer import Sources
 from rnnsearch.search.selection import ScoredRows, Worth
-from rnnsearch.search.variants import Variant, require, seeds
-
-LEAST = 1e-30
-"""What an exponential number counts as that was drawn as 0."""
+from rnnsearch.search.variants import Variant, require
 
 
 @dataclass(frozen=True)
@@ -46,40 +44,59 @@ class Stochastic(Variant):
         return 1
 
     def choose(self, sources: Sources, copies: int, most: Numbers) -> "Gumbel":
-        return Gumbel(seeds(sources, copies, self.seed), most, self.temperature)
+        return Gumbel(keys(sources, copies, self.seed), most, self.temperature)
 
 
 class Gumbel:
     """A `selection.Judge` for one batch. A hypothesis's worth is G, and what is known of it phi: its log-probability
-    with noise, the highest of all that begin so, and without."""
+    with noise, the highest of all that begin so, and without.
 
-    def __init__(self, seeds: list[list[int]], most: Numbers, temperature: float) -> None:
-        """`seeds`, and `most` symbols, of each sentence."""
-        self._generators = [np.random.default_rng(seed) for seed in seeds]
+    Columns are drawn from the top down, too: a block of them has the highest worth of its columns, so that only blocks
+    that hold a continuation of those wanted need noise for each column.
+    """
+
+    def __init__(self, keys: Keys, most: Numbers, temperature: float) -> None:
+        """The random numbers, and `most` symbols, of each sentence."""
+        self._keys = keys
         self._most, self._temperature = torch.from_numpy(most), temperature
 
     def judge(self, scores: Tensor, worth: Tensor, known: Tensor, count: int, rows: ScoredRows) -> Worth:
-        C = scores.shape[2]
-        scores = scores / self._temperature
-        # Where nothing is allowed the sum is -inf, too.
-        log_p = scores - scores.logsumexp(2, keepdim=True).clamp(min=torch.finfo(scores.dtype).min)
-        near, column = (log_p + self._noise(scores, rows)).topk(min(count, C), dim=2)
-        begun = known.double()[:, :, None]
-        phi, noisy = begun + log_p.gather(2, column), begun + near
-        found = conditioned(noisy, worth.double())
-        found = found.masked_fill((near == -torch.inf) | (worth == -torch.inf)[:, :, None], -torch.inf)
+        if self._temperature != 1:
+            scores = scores / self._temperature
         # At its greatest length a hypothesis ends or is cut: it goes on as itself alone.
         last = rows.step > self._most.to(rows.sentences.device)[rows.sentences]
-        found[:, :, 1:] = found[:, :, 1:].masked_fill(last[:, None, None], -torch.inf)
-        places = C * torch.arange(scores.shape[1], device=scores.device)[:, None] + column
+        sums = blocks.sums(scores).double()
+        # Where nothing is allowed the sum is -inf, too.
+        norm = sums.logsumexp(2).clamp(min=torch.finfo(scores.dtype).min)
+        known = known.double() - norm
+        found, block = self._drawn(known[:, :, None] + sums, worth.double(), count, last, rows, 0)
         value, place = found.flatten(1).topk(min(count, found[0].numel()), dim=1)
-        return Worth(places.flatten(1).gather(1, place), value, phi.flatten(1).gather(1, place))
+        row, block = place // found.shape[2], block.flatten(1).gather(1, place)
+        column, of = blocks.members(scores, row, block)
+        phi = known.gather(1, row)[:, :, None] + of.double()
+        found, order = self._drawn(phi, value, count, last, rows, 1)
+        place = (row[:, :, None] * scores.shape[2] + column.gather(2, order)).flatten(1)
+        value, best = found.flatten(1).topk(min(count, found[0].numel()), dim=1)
+        return Worth(place.gather(1, best), value, phi.gather(2, order).flatten(1).gather(1, best))
 
-    def _noise(self, scores: Float[Tensor, "A K C"], rows: ScoredRows) -> Float[Tensor, "A K C"]:
-        """Gumbel numbers: -log of exponential ones."""
-        each = [self._generators[n] for n in rows.sentences.tolist()]
-        drawn = np.stack([one.standard_exponential(scores.shape[1:], dtype=np.float32) for one in each])
-        return -torch.from_numpy(drawn).to(scores.device).clamp(min=LEAST).log()
+    def _drawn(
+        self,
+        phi: Float64[Tensor, "A R W"],
+        worth: Float64[Tensor, "A R"],
+        count: int,
+        last: Tensor,
+        rows: ScoredRows,
+        part: int,
+    ) -> tuple[Float64[Tensor, "A R M"], Int[Tensor, "A R M"]]:
+        """The `count` highest phi with noise of each row, given that the highest is the row's own `worth`, and their
+        places; of sentences that are at their `last` symbol one alone. Each `part` of a step has noise of its own."""
+        keys = self._keys[rows.sentences.cpu().numpy()]
+        noise = torch.from_numpy(gumbel(keys, phi[0].numel(), rows.step, part)).to(phi.device).view(phi.shape)
+        near, place = (phi + noise).topk(min(count, phi.shape[2]), dim=2)
+        found = conditioned(near, worth)
+        found = found.masked_fill((near == -torch.inf) | (worth == -torch.inf)[:, :, None], -torch.inf)
+        found[:, :, 1:] = found[:, :, 1:].masked_fill(last[:, None, None], -torch.inf)
+        return found, place
 
 
 def conditioned(noisy: Float64[Tensor, "A K M"], worth: Float64[Tensor, "A K"]) -> Float64[Tensor, "A K M"]:

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.hypothesis import (
+    BLOCKED,
     NOT_A_NUMBER,
-    NOTHING_ALLOWED,
     Hypothesis,
     Numbers,
     Scored,
@@ -102,8 +102,6 @@ class Finals:
         long = self._steps > self._most[sentences]
         count = self._count[sentences]
         dead = top == -np.inf
-        for row in np.flatnonzero(dead & (count == 0) & going & ~long)[:1].tolist():
-            raise SentenceError(int(sentences[row]), NOTHING_ALLOWED, self._steps)
         stops = long | dead if self._judged else long | dead | (count >= self._options.beam)
         if self._bounded:
             # A live hypothesis's score is highest under the norm of its greatest length, EOS counted.
@@ -146,7 +144,11 @@ class Finals:
 
     def winners(self) -> Ends:
         """The hypotheses to return by sentence, finished before unfinished, each kind by falling score; judged ones all
-        together by falling worth."""
+        together by falling worth. None of a sentence whose live hypotheses had no allowed symbol left before any had
+        finished."""
+        if not self._ends:
+            nothing = np.zeros(0, dtype=np.int64)
+            return Ends(nothing, nothing, nothing, np.zeros(0), np.zeros(0, dtype=bool), np.zeros(0))
         every = Ends(*(np.concatenate(part) for part in zip(*self._ends, strict=True)))
         sentence, last = every.sentence, ~every.finished & (not self._judged)
         score = self._ranking.score(every.worth, every.step + 1, every.penalty)
@@ -159,7 +161,7 @@ class Finals:
 def hypotheses(
     history: list[BeamStep], finals: Finals, sources: Sources, options: SearchOptions
 ) -> list[list[Hypothesis]]:
-    """The winners of each sentence, traced back."""
+    """The winners of each sentence, traced back; `BLOCKED` alone where there are none."""
     ends = finals.winners()
     tokens, scores, rows = _trace(history, ends)
     attention = gather_attention([taken.attention for taken in history], rows)
@@ -168,7 +170,7 @@ def hypotheses(
     by_sentence: list[list[Hypothesis]] = [[] for _ in history[0].sentences]
     for sentence, hypothesis in zip(ends.sentence.tolist(), made, strict=True):
         by_sentence[sentence].append(hypothesis)
-    return by_sentence
+    return [own or [BLOCKED] for own in by_sentence]
 
 
 def _to_host(tensors: Sequence[Tensor]) -> list[Numbers]:

@@ -7,16 +7,16 @@ a symbol where a beam of one takes the best; diverse groups avoid what the group
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import ClassVar
 
-import numpy as np
 import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from rnnsearch.errors import RnnsearchError
+from rnnsearch.search import blocks
 from rnnsearch.search.hypothesis import Numbers
+from rnnsearch.search.random import keys, uniform
 from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.search.selection import Choose, Judge, ScoredRows, best
 
@@ -46,14 +46,6 @@ class Variant(ABC):
     def choose(self, sources: Sources, copies: int, most: Numbers) -> Choose | Judge:
         """What chooses in such a batch. sources: each once; most: the greatest length of each copy's translation."""
         return best
-
-
-def seeds(sources: Sources, copies: int, seed: int) -> list[list[int]]:
-    """Of each copy of each source, copy by copy, what its random numbers hang on: the seed, its number and the source's
-    symbols."""
-    symbols = [[side.ids[row][side.mask[row]].tolist() for row in range(len(side.ids))] for side in sources.values()]
-    each = [list(chain.from_iterable(ids)) for ids in zip(*symbols, strict=True)]
-    return [[seed, copy, *ids] for ids in each for copy in range(copies)]
 
 
 def shared(beam: int, parts: int, what: str) -> int:
@@ -105,8 +97,7 @@ class Sampling(Variant):
         return beam
 
     def choose(self, sources: Sources, copies: int, most: Numbers) -> Choose:
-        each = [np.random.default_rng(seed).random(int(most.max()) + 2) for seed in seeds(sources, copies, self.seed)]
-        drawn = torch.from_numpy(np.stack(each))
+        drawn = torch.from_numpy(uniform(keys(sources, copies, self.seed), int(most.max()) + 2))
 
         def choose(scores: Tensor, _log_probs: Tensor, _count: int, rows: ScoredRows) -> Tensor:
             numbers = drawn[rows.sentences.cpu(), rows.step - 1].to(scores.device)
@@ -117,22 +108,38 @@ class Sampling(Variant):
     def draw(self, scores: Float[Tensor, "A C"], numbers: Float64[Tensor, "A"]) -> Int[Tensor, "A"]:
         """For each row of log-probabilities (up to a constant) the column at which their sum, as cut and renormalised,
         first exceeds a number in [0, 1). NaN counts as the highest score, and is drawn."""
-        order = None
         if 0 < self.top_k < scores.shape[1]:
             scores, order = scores.topk(self.top_k, dim=1)
         elif self.top_p < 1:
             scores, order = scores.sort(dim=1, descending=True)
-        p = torch.softmax(scores.double() / self.temperature, dim=1)
-        if self.top_p < 1:
-            p = p.where(p.cumsum(1) - p < self.top_p, 0.0)
-        sums = p.cumsum(1)
-        total = sums[:, -1:].contiguous()
-        # The last column that adds anything at all, for rounding may lift a number to the total.
-        last = torch.searchsorted(sums, total)
-        column = torch.searchsorted(sums, numbers[:, None] * total, right=True).minimum(last)
-        column = scores.isnan().int().argmax(1, keepdim=True).where(scores.isnan().any(1, keepdim=True), column)
-        column = column.clamp(max=scores.shape[1] - 1)
-        return (column if order is None else order.gather(1, column))[:, 0]
+        else:
+            # A block first, and then in it where the number stands within the block's share.
+            each = scores[:, None] if self.temperature == 1 else scores[:, None] / self.temperature
+            block, numbers = _held(blocks.sums(each)[:, 0].double(), numbers)
+            order, within = blocks.members(each, torch.zeros_like(block), block)
+            return order[:, 0].gather(1, _held(within[:, 0].double(), numbers)[0])[:, 0]
+        return order.gather(1, _held(scores.double() / self.temperature, numbers, self.top_p)[0])[:, 0]
+
+
+def _held(
+    scores: Float64[Tensor, "A C"], numbers: Float64[Tensor, "A"], top_p: float = 1.0
+) -> tuple[Int[Tensor, "A 1"], Float64[Tensor, "A"]]:
+    """The column whose share of each row's probabilities, cut at `top_p`, holds a number in [0, 1), and where within
+    its share the number stands; the first that is NaN in a row with one."""
+    p = torch.softmax(scores, dim=1)
+    if top_p < 1:
+        p = p.where(p.cumsum(1) - p < top_p, 0.0)
+    sums = p.cumsum(1)
+    total = sums[:, -1:].contiguous()
+    at = numbers[:, None] * total
+    # The last column that adds anything at all, for rounding may lift a number to the total.
+    last = torch.searchsorted(sums, total)
+    column = torch.searchsorted(sums, at, right=True).minimum(last).clamp(max=p.shape[1] - 1)
+    wrong = scores.isnan()
+    column = wrong.int().argmax(1, keepdim=True).where(wrong.any(1, keepdim=True), column)
+    own = p.gather(1, column)
+    within = (at - (sums.gather(1, column) - own)) / own
+    return column, within[:, 0].clamp(0.0, 1.0 - 2.0**-53)
 
 
 @dataclass(frozen=True)

@@ -158,11 +158,12 @@ class Best(BaseModel):
         "calibrated."
     )
     warnings: list[str] = Field(
-        description="What looks wrong: cut, long, repeated, dropped (much of the source is not read), detached."
+        description="What looks wrong: cut, long, repeated, dropped (much of the source is not read), detached; "
+        "blocked where no symbol was allowed: the text is empty."
     )
     score: float = Field(description="Log-probability, normalised by length: what translations are ranked by.")
     log_prob: float
-    finished: bool = Field(description="False where it was cut at its maximal length.")
+    finished: bool = Field(description="False where it was cut at its maximal length, or blocked.")
     source_words: list[Word]
     words: list[TargetWord]
     tokens: list[str]

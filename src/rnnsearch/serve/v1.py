@@ -126,7 +126,7 @@ async def complete(request: Request, asked: CompleteRequest, service: Use) -> Co
         sentence = await one_sentence(served, asked.text)
         search = Search(n_best=asked.n_best)
         [found] = await service.answer(request, served.translate([sentence], search, [asked.prefix]))
-    rests = {one_line(t.text)[len(asked.prefix) :]: t.score for t in reversed(found)}
+    rests = {one_line(t.text)[len(asked.prefix) :]: t.score for t in reversed(found) if not t.blocked}
     rows = [
         Completion(text=asked.prefix + rest, rest=rest, next=_NEXT.findall(rest)[0], score=score)
         for rest, score in reversed(rests.items())
