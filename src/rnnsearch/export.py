@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-import rnnsearch
 from rnnsearch import config as run_config
 from rnnsearch.backend.decoding import NativeRNNsearch, arrays_of
 from rnnsearch.confidence import CONFIDENCE
@@ -21,9 +20,7 @@ from rnnsearch.systems.folder import load_system
 
 KINDS = {"int8": Kind.INT8, "bf16": Kind.BF16, "fp32": Kind.FP32}
 """What weights are stored in."""
-SEARCH = (
-    *("beam", "length_penalty", "length_norm", "coverage_penalty", "max_ratio", "max_extra", "batch_sentences"),
-)
+SEARCH = (*("beam", "length_penalty", "length_norm", "coverage_penalty", "max_ratio", "max_extra", "batch_sentences"),)
 """Of `[search]`, what the engine follows."""
 FACTS = ("licence", "attribution")
 """Of what training wrote down, what goes with the model wherever it goes."""
@@ -43,7 +40,6 @@ def export(folder: Path, path: Path, precision: str = "int8") -> int:
     facts, calibration = training_facts(folder), folder / CONFIDENCE
     search = system.config.search.model_dump()
     about: dict[str, Any] = {
-        "version": rnnsearch.__version__,
         "languages": [system.config.data.one_source, system.config.data.target],
         "search": {name: search[name] for name in SEARCH},
         "tokenizers": [system.source.dumped, system.target.dumped],
@@ -61,8 +57,8 @@ def lacks(config: RunConfig, model: Any) -> str:
     search = config.search
     if not isinstance(model, TranslationModel) or not NativeRNNsearch.takes(model):
         return (
-            "it must be RNNsearch as the presets small, demo, rnnsearch-* and rnnsearch-small have it (a bidirectional GRU "
-            "encoder, the decoder bahdanau or bahdanau-tanh with a GRU, additive attention, a plain output)"
+            "it must be RNNsearch as the presets small, demo and rnnsearch-* have it (a bidirectional GRU encoder, the "
+            "decoder bahdanau or bahdanau-tanh with a GRU, additive attention, a plain output)"
         )
     told = {
         "search.ensemble": search.ensemble is not None,

@@ -9,8 +9,8 @@ import torch
 from rnnsearch.backend.decoding import NativeRNNsearch, arrays_of
 from rnnsearch.engine.packed import Kind
 from rnnsearch.engine.rnnsearch import RNNsearch
-from rnnsearch.engine.search import Begin, Search, beam
 from rnnsearch.kernels.native.packed import decoding
+from rnnsearch.runtime.search import Begin, Search, beam
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all
 from rnnsearch.search.model_scorer import NativeStepScorer

@@ -9,6 +9,7 @@ from rnnsearch.cli import (
     demo,
     ensemble,
     evaluate,
+    export,
     filtering,
     language,
     lexicons,
@@ -53,6 +54,7 @@ app.command("calibrate")(lexicons.calibrate)
 app.command("ensemble")(ensemble.ensemble)
 app.command("tune")(tune.tune)
 app.command("reranker")(reranker.reranker)
+app.command("export")(export.export)
 app.command("serve")(serve.serve)
 
 

@@ -127,7 +127,7 @@ def _header(path: Path, file: BinaryIO) -> tuple[dict[str, Any], int]:
         raise ModelError(f"{path}: is not an engine file, as `rnnsearch export` writes it")
     length, inflated = (int.from_bytes(first[begin : begin + 8], "little") for begin in (8, 16))
     if max(length, inflated) > MOST_HEADER:
-        raise _damaged(path)
+        raise damaged(path)
     unpacked = zlib.decompressobj()
     try:
         text = unpacked.decompress(file.read(length), inflated + 1)
@@ -135,7 +135,7 @@ def _header(path: Path, file: BinaryIO) -> tuple[dict[str, Any], int]:
     except (zlib.error, ValueError, RecursionError):
         header = None
     if not isinstance(header, dict):
-        raise _damaged(path)
+        raise damaged(path)
     if header.get("format") != FORMAT:
         told = header.get("format")
         raise ModelError(f"{path}: must be of format {FORMAT}, which this version reads; got {told}")
@@ -157,10 +157,11 @@ def _arrays(path: Path, file: BinaryIO, header: dict[str, Any], begin: int) -> t
     except ModelError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-        raise _damaged(path) from None
+        raise damaged(path) from None
 
 
-def _damaged(path: Path) -> ModelError:
+def damaged(path: Path) -> ModelError:
+    """What is said of a header that says what cannot be."""
     return ModelError(f"{path}: its header is damaged: export the model again")
 
 

@@ -74,19 +74,29 @@ class Calibration:
     def load(path: Path, features: Sequence[str]) -> Calibration:
         """Read what `save` wrote. Errors: ModelError for a damaged or foreign file, or one of other features."""
         try:
-            raw = json.loads(path.read_text(encoding="utf-8"))
+            return Calibration.of(path.read_text(encoding="utf-8"), path, features)
+        except (OSError, UnicodeDecodeError):
+            raise _foreign(path) from None
+
+    @staticmethod
+    def of(text: str, path: Path, features: Sequence[str]) -> Calibration:
+        """From what `save` writes. Errors: ModelError, as in `load`."""
+        try:
+            raw = json.loads(text)
             mean, deviation, weight = (tuple(map(float, raw[name])) for name in ("mean", "deviation", "weight"))
             numbers = float(raw["bias"]), int(raw["words"]), float(raw["right"]), float(raw["error"])
             found = Calibration(tuple(map(str, raw["features"])), mean, deviation, weight, *numbers)
-        except (OSError, ValueError, KeyError, TypeError, RecursionError, OverflowError):
-            raise ModelError(
-                f"{path}: must be what `rnnsearch calibrate` writes; got a damaged or foreign file"
-            ) from None
+        except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
+            raise _foreign(path) from None
         values = [*mean, *deviation, *weight, found.bias]
         whole = {len(mean), len(deviation), len(weight)} == {len(features)} and all(map(math.isfinite, values))
         if found.features != tuple(features) or not whole or min(deviation) <= 0:
             raise ModelError(f"{path}: is of other features; calibrate the model again")
         return found
+
+
+def _foreign(path: Path) -> ModelError:
+    return ModelError(f"{path}: must be what `rnnsearch calibrate` writes; got a damaged or foreign file")
 
 
 def calibrate(

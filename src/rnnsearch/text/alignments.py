@@ -131,8 +131,8 @@ def information(attention: Weights) -> float | None:
 
 
 def links_from_attention(word_attention: Weights, threshold: float | None = None) -> set[Link]:
-    """Of attention [Iw, Jw], each target word (row) linked to the source word (column) that it attends to most, the first
-    of equals; with a threshold, to every other that it gives as much or more too. A row of zeros has no link."""
+    """Each target word (row of [Iw, Jw]) linked to the source word (column) that it attends to most, the first of
+    equals; with a threshold, to every other that it gives as much or more too. A row of zeros has no link."""
     if word_attention.size == 0:
         return set()
     links = {(int(i), j) for j, i in enumerate(word_attention.argmax(axis=1)) if word_attention[j, i] > 0}

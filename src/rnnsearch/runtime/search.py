@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from rnnsearch.engine.packed import Array
 from rnnsearch.engine.rnnsearch import CBeam, CChoice, CHypotheses, RNNsearch
-from rnnsearch.errors import RnnsearchError
+from rnnsearch.errors import ModelError, RnnsearchError
+from rnnsearch.search.ranking import LENGTH_NORMS
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 
 Rest = Sequence[Sequence[int]]
@@ -32,6 +34,14 @@ class Search:
     max_ratio: float = 2.0
     max_extra: int = 20
     banned: frozenset[int] = frozenset()
+
+    def checked(self, path: Path) -> Search:
+        """Itself. Errors: ModelError where a file says what no search can be."""
+        numbers = (self.length_penalty, self.coverage_penalty, self.max_ratio, self.max_extra)
+        fine = all(isinstance(n, int | float) and 0 <= n < 1e6 for n in numbers) and self.length_norm in LENGTH_NORMS
+        if not fine or not isinstance(self.beam, int) or not 1 <= self.beam <= MOST_ROWS:
+            raise ModelError(f"{path}: its search settings are damaged: export the model again")
+        return self
 
 
 class Begin(NamedTuple):

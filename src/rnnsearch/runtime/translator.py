@@ -1,0 +1,166 @@
+"""Raw text in, translations out, by the engine: what `translate.Translator` does, of one file. Imports no torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+
+from rnnsearch.confidence import FEATURES, sure
+from rnnsearch.engine import file
+from rnnsearch.engine.packed import Array
+from rnnsearch.engine.rnnsearch import RNNsearch
+from rnnsearch.errors import ModelError, RnnsearchError
+from rnnsearch.metrics.calibration import Calibration
+from rnnsearch.runtime.library import library
+from rnnsearch.runtime.search import MOST_ROWS, Begin, Hypotheses, Search, beam
+from rnnsearch.search.hypothesis import BLOCKED, EMPTY, Hypothesis
+from rnnsearch.search.ranking import Ranking
+from rnnsearch.text.prefixes import Prefix, Prefixes
+from rnnsearch.text.tokenizer import Segmented, Tokenizer
+from rnnsearch.translation import Translation, in_words
+
+ATTENDED = 1 << 24
+"""Weights of attention in memory at a time, at most: long sentences are searched in smaller batches."""
+SOURCE = "source"
+
+
+@dataclass(frozen=True)
+class Translator:
+    """A model that translates raw text. One line in is one translation out."""
+
+    model: RNNsearch
+    source: Tokenizer
+    target: Tokenizer
+    languages: tuple[str, str]
+    """The codes of source and target."""
+    search: Search
+    """What is done where nothing else is asked for."""
+    batch_sentences: int
+    about: dict[str, Any] = field(repr=False)
+    """What the file says of the model: licence, attribution, scores."""
+    calibration: Calibration | None = None
+
+    @overload
+    def translate(self, text: str, beam: int | None = None) -> Translation: ...
+    @overload
+    def translate(self, text: list[str], beam: int | None = None) -> list[Translation]: ...
+
+    def translate(self, text: str | list[str], beam: int | None = None) -> Translation | list[Translation]:
+        """The best translation of a sentence, or of each sentence of a list; beam 1 is greedy search, the fastest."""
+        if isinstance(text, str):
+            return self.n_best([text], 1, beam)[0][0]
+        return [own[0] for own in self.n_best(text, 1, beam)]
+
+    def n_best(
+        self, texts: Sequence[str], n_best: int, beam: int | None = None, prefixes: Sequence[str] | None = None
+    ) -> list[list[Translation]]:
+        """The n best translations of each sentence, best first (fewer if fewer were found).
+
+        `beam`: the model's own if not given; a default grows to `n_best`. `prefixes`: for each sentence, text that its
+        translations begin with, letter for letter; it may end inside a word. Errors: RnnsearchError for a beam that is
+        narrower than `n_best`, for prefixes that are not as many as the sentences, and for one of an empty sentence;
+        DataError for text that is not valid Unicode.
+        """
+        if n_best < 1 or (beam is not None and beam < n_best):
+            raise RnnsearchError(f"n_best must be between 1 and the beam ({beam}); got {n_best}")
+        if prefixes is not None and len(prefixes) != len(texts):
+            raise RnnsearchError(f"prefixes must be one a sentence ({len(texts)}); got {len(prefixes)}")
+        search = replace(self.search, n_best=n_best, beam=max(self.search.beam, n_best) if beam is None else beam)
+        sources = self.source.segment(texts)
+        begins = None if prefixes is None else [self._prefixes.read(prefix) for prefix in prefixes]
+        for number, (source, begin) in enumerate(zip(sources, begins or (), strict=False)):
+            if not source.ids and begin.text:
+                raise RnnsearchError(f"the prefix of sentence {number} (counting from 0) is of an empty sentence")
+        found: list[list[Translation]] = [[self._made(source, EMPTY, None)] for source in sources]
+        for batch in self._batches(sources, search.beam):
+            own = None if begins is None else [begins[n] for n in batch]
+            for n, hypotheses in zip(batch, self._searched([sources[n].ids for n in batch], search, own), strict=True):
+                found[n] = [self._made(sources[n], h, begins[n] if begins else None) for h in hypotheses]
+        return found
+
+    def _batches(self, sources: Sequence[Segmented], width: int) -> Iterator[list[int]]:
+        """The numbers of the sentences that are not empty, the longest first."""
+        order = sorted((n for n, s in enumerate(sources) if s.ids), key=lambda n: -len(sources[n].ids))
+        while order:
+            length = len(sources[order[0]].ids) + 1
+            steps = self.search.max_ratio * length + self.search.max_extra
+            most = min(self.batch_sentences, MOST_ROWS // width, int(ATTENDED / (width * length * steps)))
+            yield order[: max(1, most)]
+            order = order[max(1, most) :]
+
+    def _searched(
+        self, ids: list[list[int]], search: Search, begins: Sequence[Prefix] | None
+    ) -> list[list[Hypothesis]]:
+        asked = None if begins is None else [Begin(begin.ids, begin.rest) for begin in begins]
+        found = beam(self.model, ids, search, asked, None if begins is None else self._sizes)
+        ranking = Ranking(search.length_penalty, search.length_norm, search.coverage_penalty)
+        return [
+            [_hypothesis(found, b, n, len(own) + 1, ranking) for n in range(search.n_best) if found.length[b, n]]
+            or [BLOCKED]
+            for b, own in enumerate(ids)
+        ]
+
+    def _made(self, source: Segmented, hypothesis: Hypothesis, begin: Prefix | None) -> Translation:
+        made = in_words(source, self.target.joined(hypothesis.ids, begin.unknown if begin else {}), hypothesis, False)
+        return made if self.calibration is None else sure(made, self.calibration)
+
+    @cached_property
+    def _prefixes(self) -> Prefixes:
+        return Prefixes(self.target)
+
+    @cached_property
+    def _sizes(self) -> Array:
+        """[V], the bytes of each symbol."""
+        return np.array([len(spelling) for spelling in self.target.spellings()], np.int64)
+
+
+def _hypothesis(found: Hypotheses, b: int, n: int, symbols: int, ranking: Ranking) -> Hypothesis:
+    """One that was found, of a source of so many symbols."""
+    length, finished = int(found.length[b, n]), bool(found.finished[b, n])
+    scores = found.scores[b, n, :length]
+    log_prob = float(np.cumsum(scores, dtype=np.float32)[-1])
+    attention = {SOURCE: found.attention[b, n, :length, :symbols].copy()}
+    return Hypothesis(
+        ids=tuple(found.tokens[b, n, : length - finished].tolist()),
+        score=float(ranking.score(log_prob, length, ranking.coverage(attention))),
+        log_prob=log_prob,
+        token_scores=tuple(scores.tolist()),
+        attention=attention,
+        finished=finished,
+    )
+
+
+def load(path: str | Path) -> Translator:
+    """Read an engine file, as `rnnsearch export` writes it.
+
+    Errors: ModelError, one sentence, for a missing, damaged or foreign file; RnnsearchError where there is no native
+    code for this processor.
+    """
+    path = Path(path)
+    header, arrays, kind = file.read(path)
+    try:
+        source, target = header["tokenizers"]
+        languages = tuple(map(str, header["languages"]))
+        settings = dict(header["search"])
+        batch = int(settings.pop("batch_sentences"))
+        search, about = Search(**settings), dict(header["about"]) | {"scores": header["scores"]}
+        calibration = header.get("calibration")
+        calibrated = None if calibration is None else Calibration.of(str(calibration), path, FEATURES)
+        texts = [str(text) for text in (source, target)]
+        read = [Tokenizer.of(text, json.loads(text), path) for text in dict.fromkeys(texts)]
+    except ModelError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
+        raise file.damaged(path) from None
+    sizes = [len(arrays.weights[name].values) for name in ("source_embedding", "target_embedding")]
+    if len(languages) != 2 or [len(read[0]), len(read[-1])] != sizes or batch < 1:
+        raise file.damaged(path)
+    return Translator(
+        RNNsearch(library(), arrays, kind), read[0], read[-1], languages, search.checked(path), batch, about, calibrated
+    )
