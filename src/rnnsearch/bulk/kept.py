@@ -72,8 +72,9 @@ class Kept:
         there = self._store.names()
         missing = [number for number in range(pieces) if job.result(number) not in there]
         self._tell(function, pieces - len(missing), pieces)
-        for done, _ in enumerate(self._engine(job, missing), pieces - len(missing) + 1):
-            self._tell(function, done, pieces)
+        if missing:
+            for done, _ in enumerate(self._engine(job, missing), pieces - len(missing) + 1):
+                self._tell(function, done, pieces)
         self._store.remove({f"{job.key}{COMMON}", *map(job.given, range(pieces))})
         for number in range(pieces):
             name = job.result(number)
