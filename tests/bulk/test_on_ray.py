@@ -187,11 +187,13 @@ def prepare(place, folder, *arguments):
     return program(place, "-c", PREPARE, "prepare", "run.toml", *settings, *arguments)
 
 
-def test_a_corpus_prepared_while_all_are_killed(place):
+def test_a_corpus_prepared_while_all_are_killed(tmp_path):
     """Actors at random, and once the program."""
-    lines, draw, killed = (place / "in.en").read_text().splitlines(), random.Random(7), 0
-    (place / "out.de").write_text("".join(f"{' '.join(reversed(line.upper().split()))} x{n}\n"
-                                           for n, line in enumerate(lines)))  # fmt: skip
+    place, draw, killed = tmp_path, random.Random(7), 0
+    words = ["the", "small", "cat", "sees", "a", "big", "dog", "and", "it"]
+    lines = [" ".join(draw.choices(words, k=8)) for _ in range(3000)]
+    for name, own in {"in.en": lines, "out.de": [f"{line.upper()} x{n}" for n, line in enumerate(lines)]}.items():
+        (place / name).write_text("".join(f"{line}\n" for line in own))
     (place / "run.toml").write_text(RUN)
     result = ended(prepare(place, "plain", "--processes", "1"))
     assert result.returncode == 0, result.stderr
@@ -205,16 +207,16 @@ def test_a_corpus_prepared_while_all_are_killed(place):
                 yield count
 
     with prepare(place, "data", *options) as process:
-        killed += len(list(kill(process, 20, 90, 170)))
-        wait_for(process, place, "data", 200)
+        killed += len(list(kill(process, 9, 50, 85)))
+        wait_for(process, place, "data", 100)
         process.send_signal(signal.SIGKILL)
     time.sleep(3)  # its actors end, too
     held = finished(place, "data")
     with prepare(place, "data", *options) as process:
-        killed += len(list(kill(process, len(held) + 10, len(held) + 120)))
+        killed += len(list(kill(process, len(held) + 5, len(held) + 60)))
         said = process.communicate(timeout=500)[1]
     assert process.returncode == 0, said
     assert killed >= 3
-    assert "goes on after 150 of 150 shards of cleaning" in said
+    assert "goes on after 75 of 75 shards of cleaning" in said
     assert contents(place / "data") == contents(place / "plain")
     assert not (place / "data.partial").exists()
