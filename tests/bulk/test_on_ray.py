@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.data.toys import contents
 from tests.untrained import BAHDANAU, write_model
 
 pytest.importorskip("ray.data", reason='needs Ray: pip install "ray[data]"')
@@ -32,16 +33,25 @@ def place(tmp_path_factory):
     return folder
 
 
-def begin(folder, output, *arguments):
-    """A program that translates the text, where no cluster is."""
+def program(folder, *arguments):
+    """A program where no cluster is."""
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "RAY_ADDRESS": "local"}
-    asked = ["translate", "model", "-i", "in.en", "-o", output, "--batch", "4", "--beam", "12", "--max-source", "90"]
-    arguments = [sys.executable, "-m", "rnnsearch", *asked, *arguments]
+    arguments = [sys.executable, *arguments]
     return subprocess.Popen(arguments, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True)
 
 
+def begin(folder, output, *arguments):
+    """A program that translates the text."""
+    asked = ["translate", "model", "-i", "in.en", "-o", output, "--batch", "4", "--beam", "12", "--max-source", "90"]
+    return program(folder, "-m", "rnnsearch", *asked, *arguments)
+
+
 def command(folder, output, *arguments):
-    with begin(folder, output, *arguments) as process:
+    return ended(begin(folder, output, *arguments))
+
+
+def ended(begun):
+    with begun as process:
         said = process.communicate(timeout=500)[1]
     return subprocess.CompletedProcess(process.args, process.returncode, None, said)
 
@@ -149,3 +159,64 @@ except RnnsearchError as error:
     )
     assert done.stdout == "/nowhere: there is no such model folder\n"
     assert not (place / "x").exists()
+
+
+RUN = """
+preset = "small"
+
+[data]
+source = "en"
+target = "de"
+train = ["in.en|out.de"]
+alignments = "aligner"
+
+[text]
+vocabulary = 340
+"""
+PREPARE = """
+from rnnsearch.cli import main
+from rnnsearch.data import passes, prepare
+passes.CHUNK, prepare.ALIGNED_ALONE = 40, 0
+main()
+"""
+
+
+def prepare(place, folder, *arguments):
+    """A program that prepares a corpus in chunks of forty pairs."""
+    settings = ["--set", f'data.prepared="{folder}"']
+    return program(place, "-c", PREPARE, "prepare", "run.toml", *settings, *arguments)
+
+
+def test_a_corpus_prepared_while_all_are_killed(tmp_path):
+    """Actors at random, and once the program."""
+    place, draw, killed = tmp_path, random.Random(7), 0
+    words = ["the", "small", "cat", "sees", "a", "big", "dog", "and", "it"]
+    lines = [" ".join(draw.choices(words, k=8)) for _ in range(3000)]
+    for name, own in {"in.en": lines, "out.de": [f"{line.upper()} x{n}" for n, line in enumerate(lines)]}.items():
+        (place / name).write_text("".join(f"{line}\n" for line in own))
+    (place / "run.toml").write_text(RUN)
+    result = ended(prepare(place, "plain", "--processes", "1"))
+    assert result.returncode == 0, result.stderr
+    options = ["--engine", "ray", "--actors", "2"]
+
+    def kill(process, *counts):
+        for count in counts:
+            wait_for(process, place, "data", count)
+            if here := actors(process.pid):
+                os.kill(draw.choice(here), signal.SIGKILL)
+                yield count
+
+    with prepare(place, "data", *options) as process:
+        killed += len(list(kill(process, 9, 50, 85)))
+        wait_for(process, place, "data", 100)
+        process.send_signal(signal.SIGKILL)
+    time.sleep(3)  # its actors end, too
+    held = finished(place, "data")
+    with prepare(place, "data", *options) as process:
+        killed += len(list(kill(process, len(held) + 5, len(held) + 60)))
+        said = process.communicate(timeout=500)[1]
+    assert process.returncode == 0, said
+    assert killed >= 3
+    assert "goes on after 75 of 75 shards of cleaning" in said
+    assert contents(place / "data") == contents(place / "plain")
+    assert not (place / "data.partial").exists()

@@ -57,7 +57,7 @@ def test_its_links_are_what_attention_learns_where_asked(tmp_path, monkeypatch, 
 def test_a_row_that_lacks_a_side_has_no_link(tmp_path):
     spec = write(tmp_path, "train", [row[:2] for row in rows()])
     aligner = prepare(config(tmp_path, train=[spec], dev_size=0, test_size=0), tmp_path / "data").folder / "aligner"
-    assert _aligned(aligner, ["one two", "", "one"], ["", "eins", "eins"]) == ["", "", "0-0"]
+    assert _aligned(Aligner.load(aligner), ["one two", "", "one"], ["", "eins", "eins"]) == ["", "", "0-0"]
 
 
 def test_it_can_be_left_out(tmp_path):

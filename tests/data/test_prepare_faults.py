@@ -77,13 +77,13 @@ def test_a_failure_leaves_what_was_there(tmp_path, given, monkeypatch, failure):
     folder = prepare(given, tmp_path / "prepared").folder
     before = contents(folder)
 
-    spans = CleanedText.spans
+    spans = CleanedText.chunks
 
     def fail(self: CleanedText, parts: Any) -> Iterator[Any]:
         yield from spans(self, parts)
         raise failure
 
-    monkeypatch.setattr(CleanedText, "spans", fail)
+    monkeypatch.setattr(CleanedText, "chunks", fail)
     full = "prepared: cannot be written: No space left on device"
     with pytest.raises((KeyboardInterrupt, RnnsearchError), match=full if isinstance(failure, OSError) else None):
         prepare(given, folder)

@@ -19,6 +19,27 @@ def test_results_come_in_order_from_any_number_of_processes():
             assert list(workers.map(math.factorial, [(3,)])) == [6]
 
 
+class Counted:
+    """Something that counts how often it has been sent."""
+
+    sent = 0
+
+    def __reduce__(self):
+        Counted.sent += 1
+        return str, ("common",)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_what_is_common_is_sent_to_a_process_once(processes):
+    with Pool(processes) as workers:
+        for name in ("one", "two"):
+            Counted.sent = 0
+            common = (Counted() if processes > 1 else "common", name)
+            found = list(workers.map("{} {} {}".format, ((n,) for n in range(9)), common))
+            assert found == [f"common {name} {n}" for n in range(9)]
+            assert Counted.sent <= processes
+
+
 def test_the_work_is_done_elsewhere_but_for_a_single_task():
     with Pool(2) as workers:
         assert list(workers.map(os.getpid, [()])) == [os.getpid()]

@@ -1,13 +1,18 @@
-"""Bulk work: the lines of a file in ranges, done by whatever maps them, in one process or on many machines.
+"""Bulk work in pieces, done by whatever maps them, in one process or on many machines.
 
-`shards.run` cuts the lines into fixed ranges, keeps what comes of each whole in a store, and joins all in order; an
-engine (`local.local`, `on_ray.OnRay`) is no more than what does the ranges that are missing.
+`jobs` is the ground: numbered pieces, what each is given and what came of it kept whole in a store; an engine
+(`local.local`, `local.OnCores`, `on_ray.OnRay`) is no more than what does the pieces that are missing. Above it,
+`shards.run` does the lines of a file in ranges and joins what came of them in order, and `corpora.prepare` the passes
+over a corpus (`kept`).
 """
 
+from rnnsearch.bulk.corpora import prepare
 from rnnsearch.bulk.digests import digest
-from rnnsearch.bulk.local import local
+from rnnsearch.bulk.jobs import Engine, Job
+from rnnsearch.bulk.kept import Kept
+from rnnsearch.bulk.local import OnCores, local
 from rnnsearch.bulk.on_ray import OnRay
-from rnnsearch.bulk.shards import Counts, Done, Engine, Job, Work, run
+from rnnsearch.bulk.shards import Counts, Done, Work, run
 from rnnsearch.bulk.stores import FolderStore, Store, UrlStore, store_at
 
 __all__ = [
@@ -16,12 +21,15 @@ __all__ = [
     "Engine",
     "FolderStore",
     "Job",
+    "Kept",
+    "OnCores",
     "OnRay",
     "Store",
     "UrlStore",
     "Work",
     "digest",
     "local",
+    "prepare",
     "run",
     "store_at",
 ]

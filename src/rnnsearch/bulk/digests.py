@@ -5,8 +5,8 @@ from __future__ import annotations
 from hashlib import file_digest, sha256
 from pathlib import Path
 
-PASSED_OVER = ("checkpoints", "data")
-"""Folders in a model folder that only training reads."""
+PASSED_OVER = ("checkpoints", "data", "data.partial")
+"""Folders in a model folder that only training and preparation read."""
 READ = (".toml", ".safetensors", ".json", ".tsv")
 """What translation may read of a model folder; a run's log is not of it."""
 

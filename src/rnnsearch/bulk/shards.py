@@ -8,22 +8,19 @@ or program, loses no range that was finished, and a result of other input or opt
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rnnsearch.bulk import jobs
+from rnnsearch.bulk.jobs import MANIFEST, Engine, Job, json_bytes
 from rnnsearch.bulk.stores import Store
-from rnnsearch.errors import DataError
 from rnnsearch.files import atomic_file
 
-MANIFEST = "run.json"
 Counts = dict[str, int | float]
 """What is summed over lines, by name."""
-_OURS = re.compile(r"[0-9a-f]{16}-\d{7,}\.(lines|done)")
 
 
 class Done(NamedTuple):
@@ -54,37 +51,19 @@ end, as long as ranges end where portions do (`run`)."""
 
 
 @dataclass(frozen=True)
-class Job:
-    """What does a range, wherever it runs: it can be sent to other processes."""
+class _OfLines:
+    """Makes of a `Work` one of the bytes that the store holds; it can be sent to other processes."""
 
-    store: Store
-    key: str
     make: Callable[[], Work]
-    """Makes a `Work`, which may be heavy (a model) and stays where it was made."""
 
-    def given(self, number: int) -> str:
-        """The name of a range's lines."""
-        return f"{self.key}-{number:07}.lines"
+    def __call__(self) -> jobs.Work:
+        work = self.make()
 
-    def result(self, number: int) -> str:
-        """The name of what came of them."""
-        return f"{self.key}-{number:07}.done"
+        def done(given: bytes) -> bytes:
+            lines = json.loads(given)
+            return json_bytes(work(lines["lines"], lines["first"])._asdict())
 
-    def do(self, work: Work, number: int) -> None:
-        """Do a range, unless it has been done. Errors: those of the store and of the work."""
-        if self.store.has(self.result(number)):
-            return
-        given = json.loads(self.store.read(self.given(number)))
-        done = work(given["lines"], given["first"])
-        self.store.write(self.result(number), _bytes(done._asdict()))
-
-    def done(self, number: int) -> Done:
-        """What came of a range."""
-        return Done(**json.loads(self.store.read(self.result(number))))
-
-
-Engine = Callable[[Job, Sequence[int]], Iterator[int]]
-"""Does the ranges with these numbers, in any order, and yields the number of each when it is done."""
+        return done
 
 
 def run(
@@ -107,8 +86,7 @@ def run(
     """
     with store.locked():
         about = {**about, "rows": rows}
-        key = sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
-        job = Job(store, key, make)
+        job = Job(store, jobs.key_of(about), _OfLines(make))
         ends = _ranges(job, about, portions, rows)
         begins = [0, *ends][: len(ends)]
         there, every = store.names(), range(len(ends))
@@ -127,22 +105,16 @@ def run(
 
 def _ranges(job: Job, about: Mapping[str, Any], portions: Iterable[Sequence[str]], rows: int) -> list[int]:
     """Where ranges end, by the manifest, or by cutting the lines, which the store then holds."""
-    there = job.store.names()
-    if MANIFEST in there:
-        manifest = json.loads(job.store.read(MANIFEST))
-        other = manifest["about"]
-        if other != about:
-            differs = next(key for key in {**about, **other} if about.get(key) != other.get(key))
-            raise DataError(f"{job.store}: holds a run with other {differs}; finish that one, or delete it")
+    if (manifest := jobs.manifest_of(job.store, about)) is not None:
         known: list[int] = manifest["ends"]
         return known
-    job.store.remove({name for name in there if _OURS.fullmatch(name)})  # of a run that was killed while it cut
+    jobs.forget(job.store)  # of a run that was killed while it cut
     ends, first = list[int](), 0
     for lines in _at_least(portions, rows):
-        job.store.write(job.given(len(ends)), _bytes({"first": first, "lines": lines}))
+        job.store.write(job.given(len(ends)), json_bytes({"first": first, "lines": lines}))
         first += len(lines)
         ends.append(first)
-    job.store.write(MANIFEST, _bytes({"about": about, "ends": ends}))
+    jobs.write_manifest(job.store, about, ends=ends)
     return ends
 
 
@@ -171,8 +143,5 @@ def _joined(job: Job, count: int, outputs: Mapping[str, Path]) -> Done:
                 file.write(done.outputs[name])
             return done._replace(outputs={})
 
-        return Done.together(rest(job.done(number)) for number in range(count))
-
-
-def _bytes(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False).encode()
+        every = (Done(**json.loads(job.store.read(job.result(number)))) for number in range(count))
+        return Done.together(map(rest, every))

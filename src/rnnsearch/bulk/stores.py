@@ -55,10 +55,12 @@ class FolderStore:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        with locked(self.folder):
-            yield
-        with suppress(OSError):  # something is left in it
-            self.folder.rmdir()
+        try:
+            with locked(self.folder):
+                yield
+        finally:
+            with suppress(OSError):  # something is left in it
+                self.folder.rmdir()
 
     def has(self, name: str) -> bool:
         return (self.folder / name).is_file()

@@ -1,9 +1,9 @@
-"""`--engine` and what goes with it: lines translated in shards, which a killed run goes on with."""
+"""`--engine` and what goes with it: work in shards, which a killed run goes on with."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -15,6 +15,9 @@ from rnnsearch.cli.io import console, input_portions, say
 
 if TYPE_CHECKING:
     from rnnsearch.cli.translating import Asked
+    from rnnsearch.config import RunConfig
+    from rnnsearch.data import download
+    from rnnsearch.data.prepared import Prepared
 
 EngineName = Literal["local", "ray"]
 Engine = Annotated[
@@ -29,17 +32,21 @@ Rows = Annotated[int | None, typer.Option(min=1, help="Lines a shard, at least. 
 Actors = Annotated[
     int | None, typer.Option(min=1, help="Processes of --engine ray, at most.  [default: as there is room]")
 ]
+PASSES = {"clean": "cleaning", "count": "counting", "learn_cut": "aligning", "encode": "segmenting"}
+"""What is said of the passes over a corpus."""
 
 
-def check_engine(
-    engine: str | None, input: Path | None, output: Path | None, store: str | None, rows: int | None, actors: int | None
-) -> None:
-    """Errors: BadParameter for options without effect, or that an engine needs."""
+def check_engine(engine: str | None, store: str | None, rows: int | None, actors: int | None) -> None:
+    """Errors: BadParameter for options without effect."""
     for name, given in {"store": store, "rows": rows}.items():
         if given is not None and engine is None:
             raise typer.BadParameter(f"--{name} has no effect without --engine")
     if actors is not None and engine != "ray":
         raise typer.BadParameter("--actors has no effect without --engine ray")
+
+
+def check_files_given(engine: str | None, input: Path | None, output: Path | None) -> None:
+    """Errors: BadParameter where an engine has no files to work on."""
     for name, path in {"-i, --input": input, "-o, --output": output}.items():
         if engine is not None and path is None:
             raise typer.BadParameter(f"--engine needs {name}: what goes on after a break is a file")
@@ -107,3 +114,35 @@ def progress(path: Path, doing: str, units: str) -> Iterator[Callable[[int, int]
     finally:
         if bar.tasks:
             bar.stop()
+
+
+def prepare_in_shards(
+    config: RunConfig,
+    folder: Path,
+    downloading: download.Progress,
+    engine: EngineName,
+    store: str | None,
+    rows: int | None,
+    actors: int | None,
+    processes: int | None,
+) -> Prepared:
+    """Prepare a corpus in shards. Errors: those of `bulk.prepare`; RnnsearchError without Ray where it is asked for."""
+    place = bulk.store_at(store or f"{folder}.partial")
+    on = bulk.OnRay(actors) if engine == "ray" else bulk.OnCores(processes)
+    with on as does, _progress_of_passes(folder) as show:
+        return bulk.prepare(config, folder, place, does, rows or 1, None, downloading, show)
+
+
+@contextmanager
+def _progress_of_passes(folder: Path) -> Iterator[Callable[[str, int, int], None]]:
+    """What `bulk.prepare` tells: a bar for each pass."""
+    with ExitStack() as stack:
+        bars: dict[str, Callable[[int, int], None]] = {}
+
+        def show(name: str, done: int, total: int) -> None:
+            if name not in bars:
+                stack.close()  # one bar at a time
+                bars[name] = stack.enter_context(progress(folder, PASSES[name], f"shards of {PASSES[name]}"))
+            bars[name](done, total)
+
+        yield show

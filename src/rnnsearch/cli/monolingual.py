@@ -43,7 +43,7 @@ def backtranslate(
     """
     if tag is not None and (not tag.strip() or len(tag.split()) != 1):
         raise typer.BadParameter(f'--tag must be one word; got "{tag}"')
-    check_engine(engine, text, output_file, store, rows, actors)
+    check_engine(engine, store, rows, actors)
     variant = asked_variant(sample, temperature, top_k, top_p, seed)
     from rnnsearch.cli.translating import EMPTY, OUTPUT, Asked
 

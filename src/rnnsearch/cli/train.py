@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rnnsearch.cli.bulk import Actors, Engine, check_engine, prepare_in_shards
 from rnnsearch.cli.io import console, download_bar, say
 
 if TYPE_CHECKING:
     from rnnsearch.config import RunConfig
+    from rnnsearch.data.download import Progress
     from rnnsearch.data.prepared import Prepared
     from rnnsearch.processes import Processes
 
@@ -27,10 +30,28 @@ def prepare(
     processes: Annotated[
         int | None, typer.Option(min=1, help="Processes that share the work; as many as cores.", show_default=False)
     ] = None,
+    engine: Engine = None,
+    store: Annotated[
+        str | None,
+        typer.Option(help="Keep shards in this folder, or at this URL (s3://..).  [default: DATA.partial]"),
+    ] = None,
+    rows: Annotated[int | None, typer.Option(min=1, help="Pairs a shard, at least.  [default: 20000]")] = None,
+    actors: Actors = None,
 ) -> None:
     """Clean a corpus, learn its vocabulary and write memory-mapped ids."""
+    check_engine(engine, store, rows, actors)
+    if processes is not None and engine == "ray":
+        raise typer.BadParameter("--processes has no effect with --engine ray: --actors says how many")
     config = checked(run_file, settings)
-    report(prepared_data(config, run_folder(config, run_file), again=True, processes=processes))
+
+    def make(place: Path, bar: Progress) -> Prepared:
+        if engine is not None:
+            return prepare_in_shards(config, place, bar, engine, store, rows, actors, processes)
+        from rnnsearch.data.prepare import prepare as in_one_go
+
+        return in_one_go(config, place, progress=bar, processes=processes)
+
+    report(_prepared_now(data_folder(config, run_folder(config, run_file)), make))
 
 
 def train(
@@ -83,16 +104,25 @@ def run_folder(config: RunConfig, run_file: Path) -> Path:
     return Path("runs") / (config.name or run_file.stem)
 
 
-def prepared_data(config: RunConfig, folder: Path, again: bool = False, processes: int | None = None) -> Prepared:
-    """The run's prepared data, made now where it is not there (or `again`)."""
+def data_folder(config: RunConfig, folder: Path) -> Path:
+    """Where the prepared data of the run in a folder are."""
+    return config.base / config.data.prepared if config.data.prepared is not None else folder / "data"
+
+
+def prepared_data(config: RunConfig, folder: Path) -> Prepared:
+    """The run's prepared data, made now where they are not there."""
     from rnnsearch.data.prepare import prepare as make
     from rnnsearch.data.prepared import FACTS, Prepared
 
-    place = config.base / config.data.prepared if config.data.prepared is not None else folder / "data"
-    if (place / FACTS).is_file() and not again:
+    place = data_folder(config, folder)
+    if (place / FACTS).is_file():
         return Prepared.open(place, config)
+    return _prepared_now(place, lambda place, bar: make(config, place, progress=bar))
+
+
+def _prepared_now(place: Path, make: Callable[[Path, Progress], Prepared]) -> Prepared:
     with download_bar() as bar:
-        prepared = make(config, place, progress=bar, processes=processes)
+        prepared = make(place, bar)
     say(f"prepared {prepared.facts['pairs']:,} training pairs in {place}")
     return prepared
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 import typer
 
 from rnnsearch.bulk import Counts, Done
-from rnnsearch.cli.bulk import Actors, Engine, Rows, Store, check_engine, in_shards
+from rnnsearch.cli.bulk import Actors, Engine, Rows, Store, check_engine, check_files_given, in_shards
 from rnnsearch.cli.io import both_lines, input_portions, output, require_distinct, say
 from rnnsearch.cli.links import Links, doubt, pharaoh
 from rnnsearch.cli.options import MOST_BEAM, Beam, By, Device, Model, Output, SourceFile, TargetFile, Threads
@@ -148,7 +148,8 @@ def translate(
         raise typer.BadParameter("--replace-unknown and --dictionary have no effect with --ban-unknown")
     require_distinct({"--output": output_file, "--alignments": alignments})
     check_surely(min_confidence, unsure, format)
-    check_engine(engine, input, output_file, store, rows, actors)
+    check_engine(engine, store, rows, actors)
+    check_files_given(engine, input, output_file)
     ways = MoreWays(groups, diversity, stochastic, noisy, sigma)
     variant = asked_variant(sample, temperature, top_k, top_p, seed, ways)
     shares = asked_weights(weights, mean, len(models))

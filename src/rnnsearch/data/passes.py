@@ -1,7 +1,7 @@
 """What is done to a corpus chunk by chunk, in any process: cleaning, counting, segmentation.
 
-The cleaned text lies on disk between the passes, as columns (a side each and, if they are aligned, links), so that a
-task names where its lines are and does not carry them.
+The cleaned text lies on disk between the passes, as columns (a side each and, if they are aligned, links). A task
+carries its lines: it may be done on a machine that does not see these files.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ from rnnsearch.data.corpus import Chunk, Row, read_chunks
 from rnnsearch.data.links import LINK_TYPE, links_of_rows, of_stripped, ragged_links
 from rnnsearch.data.partitions import HELD_OUT, PARTS, TRAIN, Part, Parts, key_fields, split_key
 from rnnsearch.data.spelling import codes
-from rnnsearch.data.workers import Pool
+from rnnsearch.data.workers import Workers
 from rnnsearch.text.alignments import Link, format_pharaoh
 from rnnsearch.text.annotation import annotation
 from rnnsearch.text.stretches import StretchIds
@@ -70,7 +70,7 @@ class Cleaned(NamedTuple):
     """Rows since the last end of a document, those left out among them."""
 
 
-def clean(chunk: Chunk, rules: Rules) -> Cleaned:
+def clean(rules: Rules, chunk: Chunk) -> Cleaned:
     """Clean a chunk."""
     tally, rows, keys = Tally(), list[Cells](), bytearray()
     needed, document, place = min(2, chunk.given), 0, 0
@@ -103,6 +103,20 @@ def cells_of(row: Row) -> Cells:
     return texts if row.links is None else (*texts, format_pharaoh(of_stripped(row.links, row.source, row.target)))
 
 
+class Lines(NamedTuple):
+    """Cleaned rows as they are kept, a column a side: lines with their ends."""
+
+    columns: tuple[bytes, ...]
+
+    def rows(self) -> list[Cells]:
+        """The rows."""
+        return list(zip(*map(self.column, range(len(self.columns))), strict=True))
+
+    def column(self, number: int) -> list[str]:
+        """One side of the rows."""
+        return self.columns[number].decode().split("\n")[:-1]
+
+
 class Span(NamedTuple):
     """Where a chunk of cleaned pairs lies in the files of its columns, and which file it came from."""
 
@@ -111,15 +125,15 @@ class Span(NamedTuple):
     starts: tuple[int, ...]
     sizes: tuple[int, ...]
 
-    def rows(self) -> list[Cells]:
-        """The rows."""
-        return list(zip(*(self.column(number) for number in range(len(self.paths))), strict=True))
+    def read(self) -> Lines:
+        """What lies there."""
+        return Lines(tuple(map(_read, self.paths, self.starts, self.sizes)))
 
-    def column(self, number: int) -> list[str]:
-        """One side of the rows."""
-        with self.paths[number].open("rb") as file:
-            file.seek(self.starts[number])
-            return file.read(self.sizes[number]).decode().split("\n")[:-1]
+
+def _read(path: Path, start: int, size: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(start)
+        return file.read(size)
 
 
 class CleanedText:
@@ -144,7 +158,7 @@ class CleanedText:
         for path in (*self._paths, self._keys):
             path.unlink(missing_ok=True)
 
-    def read(self, specs: Sequence[str], base: Path, alignments: Sequence[str] | None, pool: Pool) -> Tally:
+    def read(self, specs: Sequence[str], base: Path, alignments: Sequence[str] | None, workers: Workers) -> Tally:
         """Clean a corpus into the files; returns what was read and rejected."""
         tally, starts = Tally(), [0] * len(self._paths)
         document = place = 0
@@ -153,7 +167,7 @@ class CleanedText:
         chunks = read_chunks(specs, base, len(self.rules.languages), alignments, CHUNK)
         with ExitStack() as stack:
             files = [stack.enter_context(path.open("wb")) for path in (*self._paths, self._keys)]
-            for found in pool.map(clean, ((chunk, self.rules) for chunk in chunks)):
+            for found in workers.map(clean, ((chunk,) for chunk in chunks), (self.rules,)):
                 tally.add(found.tally)
                 if found.begins_file:
                     number = firsts.index(found.origin, number + 1)  # a file without lines has no chunk
@@ -189,18 +203,18 @@ class CleanedText:
         spans = zip(self._spans, self._files, strict=True)
         return np.concatenate([np.zeros(0, dtype=bool), *(np.full(rows, n in numbers) for (_, rows), n in spans)])
 
-    def spans(self, parts: Parts) -> Iterator[tuple[Span, Parts]]:
-        """Where the chunks lie, each with its piece of `parts`."""
+    def chunks(self, parts: Parts) -> Iterator[tuple[Lines, Parts]]:
+        """The chunks, each with its piece of `parts`."""
         begin = 0
         for span, rows in self._spans:
-            yield span, parts[begin : begin + rows]
+            yield span.read(), parts[begin : begin + rows]
             begin += rows
 
     def row(self, place: int, line: int) -> Row:
         """One row, which stood in that line of some file."""
         for span, rows in self._spans:
             if place < rows:
-                return Row(span.rows()[place][: len(self.rules.languages)], span.origin, line)
+                return Row(span.read().rows()[place][: len(self.rules.languages)], span.origin, line)
             place -= rows
         raise AssertionError("a place in the text")
 
@@ -222,9 +236,9 @@ Sentences = tuple[frozenset[str], ...]
 """Different sentences of each side."""
 
 
-def count(span: Span, parts: Parts, given: list[Sentences], sides: int) -> Counted:
+def count(given: list[Sentences], sides: int, lines: Lines, parts: Parts) -> Counted:
     """Count the stretches of a chunk's training rows, and those that share a sentence with `given` text."""
-    rows = span.rows()
+    rows = lines.rows()
     train = list(compress(rows, parts == TRAIN))
     held = {part: list(compress(rows, parts == PARTS.index(part))) for part in HELD_OUT}
     columns = [[row[side] for row in train] for side in range(sides)]
@@ -239,18 +253,11 @@ def _rows_among(columns: list[list[str]], sentences: Sentences) -> int:
     return sum(map(any, zip(*found, strict=True)))
 
 
-class SavedTokenizer(NamedTuple):
-    """A tokenizer's file, and which one it is: in the same place there may have been another before."""
-
-    path: Path
-    fingerprint: str
-
-
 class Linking(NamedTuple):
     """What links between the two sides are for."""
 
-    aligner: Path
-    """The saved aligner that finds them where the text has none."""
+    aligner: Aligner | None
+    """What finds them where the text has none and they are wanted."""
     kept: bool
     """Whether they are kept beside the ids."""
     text: TextConfig
@@ -260,18 +267,17 @@ class Linking(NamedTuple):
 
 
 def encode(
-    span: Span, parts: Parts, tokenizers: tuple[SavedTokenizer, ...], linking: Linking
+    tokenizers: tuple[Tokenizer, ...], linking: Linking, lines: Lines, parts: Parts
 ) -> tuple[list[tuple[bytes, npt.NDArray[np.uint64]]], list[tuple[int, int]]]:
-    """Segment a chunk's training rows by the sides' saved tokenizers: the symbols of each side, then links, where they
+    """Segment a chunk's training rows by the sides' tokenizers: the symbols of each side, then links, where they
     are kept, as the values and how many each row has; and of each side's text the unknown symbols, and all of them.
     Between symbols and links stand the unknown words of sides that have words, see `spelling.codes`."""
-    texts = [list(compress(span.column(number), parts == TRAIN)) for number in range(len(span.paths))]
+    texts = [list(compress(lines.column(number), parts == TRAIN)) for number in range(len(lines.columns))]
     if linking.copied:
         texts[0] = [source or target for source, target in zip(*texts, strict=True)]
     columns, spelled, unknown = [], [], []
-    for column, saved in zip(texts, tokenizers, strict=False):
-        flat, sizes = _stretches(saved).ids(column)
-        tokenizer = _loaded(saved)
+    for column, tokenizer in zip(texts, tokenizers, strict=False):
+        flat, sizes = _stretches(tokenizer).ids(column)
         columns.append((flat.astype(id_type(tokenizer)).tobytes(), sizes.astype(np.uint64)))
         unknown.append((int(np.count_nonzero(flat == UNK)), len(flat)))
         if tokenizer.type == "words":
@@ -282,7 +288,7 @@ def encode(
     if linking.kept or linking.text.annotation is not None:
         rows = _linked(texts, tokenizers, linking)
         if linking.text.annotation is not None:
-            columns[:2] = map(_ids, (rows.sources, rows.targets), map(_loaded, tokenizers))
+            columns[:2] = map(_ids, (rows.sources, rows.targets), tokenizers)
         if linking.kept:
             links = ragged_links(rows.links)
             counts = links.lengths(np.arange(len(links))).astype(np.uint64)
@@ -303,18 +309,18 @@ class _Linked(NamedTuple):
     links: list[set[Link]]
 
 
-def _linked(texts: list[list[str]], tokenizers: tuple[SavedTokenizer, ...], linking: Linking) -> _Linked:
+def _linked(texts: list[list[str]], tokenizers: tuple[Tokenizer, ...], linking: Linking) -> _Linked:
     """The rows of a source and a target, annotated where that is asked for."""
-    sides = [_loaded(saved) for saved in tokenizers]
-    sources, targets = (side.segment(column) for side, column in zip(sides, texts, strict=False))
-    lines = texts[-1] if len(texts) > len(sides) else None
-    if lines is None and linking.kept:
-        lines = _aligned(linking.aligner, *texts)
-    if lines is not None:
-        links = links_of_rows(sources, targets, lines)
+    sources, targets = (side.segment(column) for side, column in zip(tokenizers, texts, strict=False))
+    if len(texts) > len(tokenizers):
+        links = links_of_rows(sources, targets, texts[-1])
     else:
-        links = Aligner.load(linking.aligner).links(list(map(Pair.of_symbols, sources, targets)))
-    annotated = annotation(linking.text, *sides)
+        assert linking.aligner is not None
+        if linking.kept:
+            links = links_of_rows(sources, targets, _aligned(linking.aligner, *texts))
+        else:
+            links = linking.aligner.links(list(map(Pair.of_symbols, sources, targets)))
+    annotated = annotation(linking.text, *tokenizers)
     if annotated is None:
         return _Linked(sources, targets, links)
     sources = [annotated.source(text) for text in sources]
@@ -328,10 +334,10 @@ def _unknown_words(tokenizer: Tokenizer, texts: list[str], having: set[int]) -> 
     return [next(found).spelled.unknown if number in having else [] for number in range(len(texts))]
 
 
-def _aligned(guide: Path, sources: list[str], targets: list[str]) -> list[str]:
-    """The links of rows by a saved aligner, in the Pharaoh format; a row that lacks a side has none."""
+def _aligned(guide: Aligner, sources: list[str], targets: list[str]) -> list[str]:
+    """The links of rows by an aligner, in the Pharaoh format; a row that lacks a side has none."""
     pairs = list(map(Pair.of_words, sources, targets))
-    return [format_pharaoh(links) for links in Aligner.load(guide).links(pairs)]
+    return [format_pharaoh(links) for links in guide.links(pairs)]
 
 
 def id_type(tokenizer: Tokenizer) -> np.dtype[Any]:
@@ -340,10 +346,5 @@ def id_type(tokenizer: Tokenizer) -> np.dtype[Any]:
 
 
 @lru_cache(maxsize=16)
-def _loaded(saved: SavedTokenizer) -> Tokenizer:
-    return Tokenizer.load(saved.path)
-
-
-@lru_cache(maxsize=16)
-def _stretches(saved: SavedTokenizer) -> StretchIds:
-    return StretchIds(_loaded(saved))
+def _stretches(tokenizer: Tokenizer) -> StretchIds:
+    return StretchIds(tokenizer)

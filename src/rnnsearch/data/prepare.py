@@ -11,6 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from hashlib import sha256
 from itertools import starmap
 from pathlib import Path
@@ -46,7 +47,6 @@ from rnnsearch.data.passes import (
     KeyTable,
     Linking,
     Rules,
-    SavedTokenizer,
     count,
     encode,
     id_type,
@@ -64,7 +64,7 @@ from rnnsearch.data.prepared import (
 )
 from rnnsearch.data.ragged import RaggedFile
 from rnnsearch.data.word_counts import COUNTS, write_counts
-from rnnsearch.data.workers import Pool, cores
+from rnnsearch.data.workers import Pool, Workers, cores
 from rnnsearch.errors import ConfigError, DataError, did_you_mean
 from rnnsearch.files import atomic_folder
 from rnnsearch.text.alignments import parse_pharaoh
@@ -95,11 +95,13 @@ def prepare(
     cache: Path | None = None,
     progress: Progress | None = None,
     processes: int | None = None,
+    workers: Workers | None = None,
 ) -> Prepared:
     """Prepare the config's corpus into `folder`, replacing what was prepared there before, and open it.
 
     A listed corpus is fetched first where it is not in the cache (`progress` then hears of the bytes).
-    The work is shared out among `processes`, as many as there are cores if not given; a small corpus takes one.
+    The work is shared out among `processes`, as many as there are cores if not given; a small corpus takes one. Or
+    `workers` do it.
     Nothing changes in `folder` until all is written.
     Errors: ConfigError for an unfit `[data]` or `[text]`; DataError for missing files, different line
     counts, no pair left, too few sentences to split, a folder that holds something else;
@@ -116,9 +118,9 @@ def prepare(
     if folder.exists() and not (folder / FACTS).exists() and any(folder.iterdir()):
         raise DataError(f"{folder}: must be a new folder or one of prepared data; got one with other files")
     source = _source(config, cache, progress)
-    check_files([source.base / name for name in _files(source.data)])
+    check_files([source.base / name for name in files_of(source.data)])
     with atomic_folder(folder) as temporary, Pool(processes or cores()) as pool:
-        facts = _write(config, source, temporary, pool)
+        facts = _write(config, source, temporary, workers or pool)
         every = sorted(file for file in temporary.rglob("*") if file.is_file())
         files = {file.relative_to(temporary).as_posix(): file.stat().st_size for file in every}
         text = json.dumps(facts | {"files": files}, ensure_ascii=False, indent=1)
@@ -160,14 +162,14 @@ def _given(source: _Source) -> dict[Part, HeldOut]:
     return {part: HeldOut.read(part, spec, links, data, source.base) for part, (spec, links) in files.items() if spec}
 
 
-def _files(data: DataConfig) -> list[str]:
+def files_of(data: DataConfig) -> list[str]:
     """All files that `[data]` names."""
     single = (data.dev, data.test, data.dev_alignments, data.test_alignments)
     specs = [*(data.train or []), *(data.alignment_files or []), *(spec for spec in single if spec)]
     return [name for spec in specs for part in spec.split("|") if (name := part.strip())]
 
 
-def _write(config: RunConfig, source: _Source, folder: Path, pool: Pool) -> dict[str, Any]:
+def _write(config: RunConfig, source: _Source, folder: Path, workers: Workers) -> dict[str, Any]:
     """Write all files but prepared.json, and return what it is to say."""
     data, documents = source.data, source.data.documents
     given = _given(source)
@@ -175,7 +177,7 @@ def _write(config: RunConfig, source: _Source, folder: Path, pool: Pool) -> dict
     splits = any(size for part, size in wanted.items() if part not in given)
     rules = Rules(data.sides, data.cleaning, splits, documents)
     with CleanedText(folder, rules, aligned=data.alignment_files is not None) as cleaned:
-        tally = cleaned.read(data.train or [], source.base, data.alignment_files, pool)
+        tally = cleaned.read(data.train or [], source.base, data.alignment_files, workers)
         keys = cleaned.keys()
         kept = _without_duplicates(data, cleaned, keys, tally)
         if not kept.any():
@@ -183,18 +185,20 @@ def _write(config: RunConfig, source: _Source, folder: Path, pool: Pool) -> dict
         whole = ~cleaned.of_files(data.files_without_source)
         sizes = _sizes(data, {part: 0 if part in given else size for part, size in wanted.items()}, kept & whole)
         parts, shared = _parts(keys, kept, sizes, documents)
-        stretches, split_off, digest = _count(cleaned, parts, keys["document"], given, pool)
+        stretches, split_off, digest = _count(cleaned, parts, keys["document"], given, workers)
         rows, pairs_of_files = int((parts == TRAIN).sum()), cleaned.rows_of_files(parts == TRAIN)
         if not rows:
             raise DataError("no training pair is left beside dev and test (lower data.dev_size and data.test_size)")
         tokenizers = _tokenizers(config.text, dict(zip(data.sides, stretches, strict=True)), config.base, folder)
         write_counts(folder / COUNTS, count_words_in(stretches[-1]))
         if data.aligner and len(data.sides) == 2:
-            learned = _learn_aligner(cleaned, np.where(whole, parts, LEFT_OUT), (given | split_off).get("dev"), pool)
+            learned = _learn_aligner(cleaned, np.where(whole, parts, LEFT_OUT), (given | split_off).get("dev"), workers)
             learned.save(folder / aligner.FOLDER)
         aligned = cleaned.aligned or data.alignments == "aligner"
-        linking = Linking(folder / aligner.FOLDER, aligned, config.text, copied=data.target_only == "copied")
-        facts = _write_ids(cleaned, parts, tokenizers, linking, folder, pool)
+        wanted_links = not cleaned.aligned and (aligned or config.text.annotation is not None)
+        finder = Aligner.load(folder / aligner.FOLDER) if wanted_links else None
+        linking = Linking(finder, aligned, config.text, copied=data.target_only == "copied")
+        facts = _write_ids(cleaned, parts, tokenizers, linking, folder, workers)
         if data.target_only == "null":
             facts["lacking"][data.one_source] = 0  # which is there, with nothing in it but its end
         if documents:
@@ -224,7 +228,7 @@ def _write(config: RunConfig, source: _Source, folder: Path, pool: Pool) -> dict
         "left_out_by_split": int((kept & (parts == LEFT_OUT)).sum()),
         "warnings": warnings + [warning for held in given.values() for warning in held.warnings()],
         "settings": settings_of(config),
-        "inputs": {name: (config.base / name).stat().st_size for name in _files(config.data)},
+        "inputs": {name: (config.base / name).stat().st_size for name in files_of(config.data)},
     }
 
 
@@ -271,13 +275,13 @@ def _count(
     parts: Parts,
     documents: npt.NDArray[np.uint32],
     given: dict[Part, HeldOut],
-    pool: Pool,
+    workers: Workers,
 ) -> tuple[list[Counter[str]], dict[Part, HeldOut], str]:
     """The stretches of each side of the training text, what the split holds out, and the corpus's digest."""
     sides = len(cleaned.rules.languages)
     digest, stretches, held = sha256(), [Counter[str]() for _ in range(sides)], dict[Part, list[Cells]]()
     sets = [held_out.sentences(sides) for held_out in given.values()]
-    for found in pool.map(count, ((span, own, sets, sides) for span, own in cleaned.spans(parts))):
+    for found in workers.map(count, cleaned.chunks(parts), (sets, sides)):
         digest.update(found.text)
         for counts, more in zip(stretches, found.stretches, strict=True):
             counts.update(more)
@@ -333,10 +337,15 @@ def _as_in(folder: Path, kinds: Mapping[str, TextType]) -> dict[str, Tokenizer]:
 
 
 def _write_ids(
-    cleaned: CleanedText, parts: Parts, tokenizers: dict[str, Tokenizer], linking: Linking, folder: Path, pool: Pool
+    cleaned: CleanedText,
+    parts: Parts,
+    tokenizers: dict[str, Tokenizer],
+    linking: Linking,
+    folder: Path,
+    workers: Workers,
 ) -> dict[str, Any]:
     """Segment the training text into the files of ids and links; returns the facts about them."""
-    saved = tuple(SavedTokenizer(folder / prepared_tokenizer(side), t.fingerprint()) for side, t in tokenizers.items())
+    saved = tuple(Tokenizer.load(folder / prepared_tokenizer(side)) for side in tokenizers)
     spelled = [side for side, tokenizer in tokenizers.items() if tokenizer.type == "words"]
     names = [
         *(f"train.{side}.ids" for side in tokenizers),
@@ -346,7 +355,7 @@ def _write_ids(
     unknown, lacking = np.zeros((len(tokenizers), 2), dtype=np.int64), np.zeros(len(tokenizers), dtype=np.int64)
     with ExitStack() as stack:
         files = [stack.enter_context(RaggedFile(folder / name)) for name in names]
-        for columns, more in pool.map(encode, ((span, own, saved, linking) for span, own in cleaned.spans(parts))):
+        for columns, more in workers.map(encode, cleaned.chunks(parts), (saved, linking)):
             for file, (values, lengths) in zip(files, columns, strict=True):
                 file.add(values, lengths)
             unknown += more
@@ -361,19 +370,19 @@ def _write_ids(
     return facts | ({"links": files[-1].total} if linking.kept else {})
 
 
-def _learn_aligner(cleaned: CleanedText, parts: Parts, dev: HeldOut | None, pool: Pool) -> Aligner:
+def _learn_aligner(cleaned: CleanedText, parts: Parts, dev: HeldOut | None, workers: Workers) -> Aligner:
     """An aligner of `aligner.ROWS` training rows at most, at even distances; by the dev set's links, where it has any,
     its threshold is chosen."""
     step, before = max(1, -(-int((parts == TRAIN).sum()) // aligner.ROWS)), 0
     texts: tuple[list[str], list[str]] = ([], [])
-    for span, own in cleaned.spans(parts):
+    for lines, own in cleaned.chunks(parts):
         wanted = np.flatnonzero(own == TRAIN)[-before % step :: step]
         before += int((own == TRAIN).sum())
         for side, kept in enumerate(texts):
-            column = span.column(side)
+            column = lines.column(side)
             kept.extend(column[n] for n in wanted)
     small = sum(map(len, texts[0])) < ALIGNED_ALONE
-    learned = learn_aligner(*texts, starmap if small else pool.map)
+    learned = learn_aligner(*texts, starmap if small else partial(workers.map, alone=True))
     if dev is None or not dev.aligned:
         return learned
     pairs = [Pair.of_words(source, target) for source, target, _ in dev.rows]

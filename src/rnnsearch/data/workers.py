@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain, islice
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from rnnsearch.errors import RnnsearchError
 
@@ -23,11 +23,30 @@ ALONE = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREA
 """A process has one core: what it multiplies by must not start threads of its own."""
 Result = TypeVar("Result")
 Worker = subprocess.Popen[bytes]
+Shared = tuple[Callable[..., Any], tuple[Any, ...]]
+"""A function and what it is given of every task."""
 
 
 def cores() -> int:
     """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@runtime_checkable
+class Workers(Protocol):
+    """Whatever does the tasks of a pass."""
+
+    def map(
+        self,
+        function: Callable[..., Result],
+        tasks: Iterable[tuple[Any, ...]],
+        common: tuple[Any, ...] = (),
+        alone: bool = False,
+    ) -> Iterator[Result]:
+        """`function(*common, *task)` of each task, in order. The function must be one of a module, and nothing that it
+        is given may name what this machine alone has. `alone`: a task is much work, and is not put together with
+        others.
+        """
 
 
 class Pool:
@@ -37,6 +56,8 @@ class Pool:
         self._processes = processes
         self._all: list[Worker] = []
         self._idle: SimpleQueue[Worker] = SimpleQueue()
+        self._shared: dict[Worker, Shared] = {}
+        """What each has been sent last."""
 
     def __enter__(self) -> "Pool":
         return self
@@ -48,22 +69,30 @@ class Pool:
             with worker:  # which closes its pipes and waits for it
                 pass
 
-    def map(self, function: Callable[..., Result], tasks: Iterable[tuple[Any, ...]]) -> Iterator[Result]:
-        """`function(*task)` of each task, in order, a few ahead of the caller. The function must be one of a module.
+    def map(
+        self,
+        function: Callable[..., Result],
+        tasks: Iterable[tuple[Any, ...]],
+        common: tuple[Any, ...] = (),
+        alone: bool = False,
+    ) -> Iterator[Result]:
+        """As `Workers.map`, a few ahead of the caller; here every task is alone. What is common is sent to each process
+        once.
 
         Errors: what the function raises; RnnsearchError where a process ends before its time.
         """
         rest = iter(tasks)
         first = list(islice(rest, 2))
         if self._processes == 1 or len(first) < 2:
-            yield from (function(*task) for task in chain(first, rest))
+            yield from (function(*common, *task) for task in chain(first, rest))
             return
         self._start()
+        shared = (function, common)
         with ThreadPoolExecutor(self._processes) as pool:
             waiting: deque[Future[Result]] = deque()
             try:
                 for task in chain(first, rest):
-                    waiting.append(pool.submit(self._call, function, task))
+                    waiting.append(pool.submit(self._call, shared, task))
                     if len(waiting) > 2 * self._processes:
                         yield waiting.popleft().result()
                 while waiting:
@@ -81,12 +110,14 @@ class Pool:
             self._all.append(worker)
             self._idle.put(worker)
 
-    def _call(self, function: Callable[..., Result], task: tuple[Any, ...]) -> Result:
+    def _call(self, shared: Shared, task: tuple[Any, ...]) -> Any:
         worker = self._idle.get()
         assert worker.stdin is not None and worker.stdout is not None
         try:
-            pickle.dump((function, task), worker.stdin, pickle.HIGHEST_PROTOCOL)
+            news = None if self._shared.get(worker) is shared else shared
+            pickle.dump((news, task), worker.stdin, pickle.HIGHEST_PROTOCOL)
             worker.stdin.flush()
+            self._shared[worker] = shared
             result, error = pickle.load(worker.stdout)
         except (EOFError, OSError, pickle.UnpicklingError):
             told = "a process that works on the corpus has ended before its time (too little memory?)"
@@ -95,7 +126,7 @@ class Pool:
             self._idle.put(worker)
         if error is not None:
             raise error
-        return result  # type: ignore[no-any-return]
+        return result
 
 
 def _work() -> None:
@@ -103,14 +134,18 @@ def _work() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process's, which then ends this one
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr
+    shared: Shared | None = None
     while True:
         try:
-            function, task = pickle.load(source)
+            news, task = pickle.load(source)
         except EOFError:
             return
+        shared = news or shared
+        assert shared is not None
+        function, common = shared
         answer: tuple[Any, BaseException | None]
         try:
-            answer = function(*task), None
+            answer = function(*common, *task), None
         except Exception as error:
             answer = None, error
         pickle.dump(answer, sink, pickle.HIGHEST_PROTOCOL)

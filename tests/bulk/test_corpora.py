@@ -1,0 +1,232 @@
+"""A corpus prepared in pieces: whatever does them, however many rows they have, killed wherever, the folder is that of
+plain preparation to the byte, and nothing that was finished is done again."""
+
+import pickle
+import random
+from collections import Counter
+
+import pytest
+
+from rnnsearch import bulk
+from rnnsearch.bulk.values import from_bytes
+from rnnsearch.data import passes
+from rnnsearch.data import prepare as module
+from rnnsearch.data.prepare import prepare
+from rnnsearch.errors import DataError, RnnsearchError
+from tests.data.toys import PAIRS, config, contents, write
+
+NOISY = [
+    *PAIRS[:40],
+    *PAIRS[30:35],
+    ("", "leer"),
+    *PAIRS,
+    ("bell \x07", "x"),
+    ("same two", "same two"),
+    ("a", "b " * 99),
+]
+SPLIT = {"dev_size": 7, "test_size": 5, "aligner": False}
+LINKED = {**SPLIT, "aligner": True}
+TEXT = {"type": "words", "vocabulary": 200}
+
+
+class Killed(BaseException):
+    """Nothing catches it."""
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch):
+    monkeypatch.setattr(passes, "CHUNK", 25)
+    monkeypatch.setattr(module, "ALIGNED_ALONE", 0)  # the aligner's cuts are pieces, too
+
+
+def dying(calls, dies_at=-1, seed=0):
+    """An engine that does pieces in any order, and is killed when all its calls have done so many."""
+
+    def engine(job, missing):
+        order, work = list(missing), job.make()
+        random.Random(seed).shuffle(order)
+        for number in order:
+            if calls.total() == dies_at:
+                raise Killed
+            job.do(work, number)
+            calls[job.key, number] += 1
+            yield number
+
+    return engine
+
+
+def kept(run, tmp_path, engine, rows=1, **more):
+    return bulk.prepare(run, tmp_path / "kept", bulk.store_at(str(tmp_path / "store")), engine, rows, **more)
+
+
+def runs(tmp_path):
+    """Runs of several settings, by name."""
+    spec = write(tmp_path, "train", NOISY)
+    rows = [(source, target, "0-0 1-1") for source, target in PAIRS]
+    aligned = write(tmp_path, "aligned", rows)
+    given = {part: write(tmp_path, part, PAIRS[n : n + 6]) for n, part in ((10, "dev"), (20, "test"))}
+    documents = write(tmp_path, "documents", [pair for n in range(0, 90, 6) for pair in (*PAIRS[n : n + 6], ("", ""))])
+    three = tmp_path / "three.tsv"
+    three.write_text("".join(f"{s}\t{'' if n % 3 else t}\t{t} x{n}\n" for n, (s, t) in enumerate(PAIRS)))
+    bpe = {"type": "bpe", "vocabulary": 400}
+    copied = [spec, "|aligned.de"]
+    return {
+        "subwords of one vocabulary": config(tmp_path, {**bpe, "joint": True}, train=[spec], **SPLIT),
+        "words, languages told": config(
+            tmp_path, {"type": "words", "vocabulary": 9}, train=[spec], cleaning={"language_id": True}, **SPLIT
+        ),
+        "links found": config(tmp_path, bpe, train=[spec], alignments="aligner", **LINKED),
+        "links given": config(tmp_path, TEXT, train=[aligned], alignments=["aligned.align"], **SPLIT),
+        "dev and test given": config(tmp_path, TEXT, train=[spec], aligner=False, **given),
+        "documents": config(tmp_path, TEXT, train=[documents], documents=True, **SPLIT),
+        "three languages": config(tmp_path, bpe, train=["three.tsv"], source=["en", "fr"], **SPLIT),
+        "copied": config(tmp_path, {**bpe, "joint": True}, train=copied, target_only="copied", **SPLIT),
+        "annotated": config(tmp_path, {**TEXT, "annotation": {"type": "copyable"}}, train=[spec], **LINKED),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "dies_at"),
+    [
+        ("subwords of one vocabulary", 1, 14),
+        ("words, languages told", 1, 8),
+        ("links found", 1, 16),
+        ("links found", 60, 6),
+        ("links given", 60, 3),
+        ("dev and test given", 60, 1),
+        ("documents", 1, 3),
+        ("three languages", 10_000, 1),
+        ("copied", 1, 20),
+        ("annotated", 60, 6),
+    ],
+)
+def test_it_is_what_plain_preparation_makes(tmp_path, name, rows, dies_at):
+    """Pieces of one chunk and more; killed once, and gone on with in another order."""
+    if name == "words, languages told":
+        pytest.importorskip("py3langid")
+    run = runs(tmp_path)[name]
+    one = contents(prepare(run, tmp_path / "one", processes=1).folder)
+    place = bulk.store_at(f"memory://{tmp_path.name}/store")
+    calls = Counter()
+    with pytest.raises(Killed):
+        bulk.prepare(run, tmp_path / "kept", place, dying(calls, dies_at), rows)
+    assert not (tmp_path / "kept").exists()
+    assert contents(bulk.prepare(run, tmp_path / "kept", place, dying(calls, seed=5), rows).folder) == one
+    assert calls.total() > dies_at and set(calls.values()) == {1}
+    assert place.names() == set()
+
+
+def test_killed_again_and_again(tmp_path):
+    run, draw, calls, died = runs(tmp_path)["links found"], random.Random(4), Counter(), 0
+    one = contents(prepare(run, tmp_path / "one", processes=1).folder)
+    seen = []
+    while True:
+        try:
+            seen.clear()
+            engine = dying(calls, calls.total() + draw.randrange(1, 7), died)
+            found = kept(run, tmp_path, engine, progress=lambda *told: seen.append(told))
+        except Killed:
+            died += 1
+            continue
+        break
+    assert died > 3
+    assert set(calls.values()) == {1}
+    assert contents(found.folder) == one
+    assert seen[0] == ("clean", 6, 6), "what was finished before is told"
+    assert seen[-1] == ("encode", 6, 6)
+    assert [name for name, done, total in seen if done == total][-4:] == ["clean", "count", "learn_cut", "encode"]
+
+
+def test_killed_while_a_pass_is_cut(tmp_path, monkeypatch):
+    """Of the second pass, whose first one is not done again; the corpus is not read again for it either."""
+    run, calls = runs(tmp_path)["links given"], Counter()
+    one = contents(prepare(run, tmp_path / "one", processes=1).folder)
+    chunks = passes.CleanedText.chunks
+
+    def torn(self, parts):
+        for number, chunk in enumerate(chunks(self, parts)):
+            if number == 2:
+                raise Killed
+            yield chunk
+
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(passes.CleanedText, "chunks", torn)
+        kept(run, tmp_path, dying(calls))
+    assert calls.total() == 4
+    with monkeypatch.context() as patched:
+        patched.setattr(passes, "read_chunks", lambda *_: iter([(Killed,)]))
+        assert contents(kept(run, tmp_path, dying(calls)).folder) == one
+    assert set(calls.values()) == {1} and calls.total() == 12
+
+
+def test_processes_of_this_machine(tmp_path):
+    run = runs(tmp_path)["links found"]
+    one = contents(prepare(run, tmp_path / "one", processes=1).folder)
+    with bulk.OnCores(2) as engine:
+        assert contents(kept(run, tmp_path, engine).folder) == one
+
+
+def test_other_work_is_not_mixed_in(tmp_path):
+    spec = write(tmp_path, "train", NOISY)
+    run = config(tmp_path, TEXT, train=[spec], **SPLIT)
+    with pytest.raises(Killed):
+        kept(run, tmp_path, dying(Counter(), 9))
+    held = contents(tmp_path / "store")
+    others = {
+        r"\[data\]": config(tmp_path, TEXT, train=[spec], **{**SPLIT, "dev_size": 8}),
+        r"\[text\]": config(tmp_path, {"type": "words", "vocabulary": 10}, train=[spec], **SPLIT),
+    }
+    for named, other in others.items():
+        with pytest.raises(DataError, match=f"store: holds a run with other {named}; finish that one, or delete it"):
+            kept(other, tmp_path, bulk.local)
+    with pytest.raises(DataError, match="holds a run with other rows"):
+        kept(run, tmp_path, bulk.local, rows=50)
+    write(tmp_path, "train", NOISY[::-1])
+    with pytest.raises(DataError, match="holds a run with other files"):
+        kept(run, tmp_path, bulk.local)
+    assert contents(tmp_path / "store") == held
+    write(tmp_path, "train", NOISY)
+    kept(run, tmp_path, bulk.local)
+    assert not (tmp_path / "store").exists()
+
+
+def test_nothing_is_kept_of_what_cannot_be_finished(tmp_path):
+    """Faults of options and text are found on the way, too, and mended; what others keep in the folder stays."""
+    spec = write(tmp_path, "train", NOISY)
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "mine.txt").write_text("mine")
+    with pytest.raises(DataError, match="must have enough distinct sentences"):
+        kept(config(tmp_path, TEXT, train=[spec], dev_size=300), tmp_path, bulk.local)
+    (tmp_path / "train.de").write_text("one line\n")
+    with pytest.raises(DataError, match="must have the same number of lines"):
+        kept(config(tmp_path, TEXT, train=[spec]), tmp_path, bulk.local)
+    assert contents(tmp_path / "store") == {"mine.txt": b"mine"}
+    with pytest.raises(DataError, match="no such file"):
+        kept(config(tmp_path, TEXT, train=["none|none"]), tmp_path, bulk.local)
+
+
+class Evil:
+    def __reduce__(self):
+        return exec, ("raise SystemExit",)
+
+
+class Opens:
+    """A class of ours whose making does something."""
+
+    def __reduce__(self):
+        from pathlib import Path
+
+        from rnnsearch.data.ragged import RaggedFile
+
+        return RaggedFile, (Path("made"),)
+
+
+@pytest.mark.parametrize(
+    "value", [Evil(), Opens(), print, random.Random(1), b"torn"], ids=lambda value: repr(value)[:20]
+)
+def test_a_store_runs_no_code(tmp_path, monkeypatch, value):
+    monkeypatch.chdir(tmp_path)
+    content = pickle.dumps(value) if value != b"torn" else value
+    with pytest.raises(RnnsearchError, match="here: must be a piece of a run that rnnsearch has kept; got: "):
+        from_bytes(content, "here")
+    assert list(tmp_path.iterdir()) == []
