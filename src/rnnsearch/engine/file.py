@@ -174,7 +174,7 @@ def _array(payload: bytes, type: str, shape: list[int], begin: int) -> Array:
     if begin % ALIGNED or begin + count * kind.itemsize > len(payload):
         raise ValueError
     found = np.frombuffer(payload, kind, count, begin).reshape(shape)
-    return from_bf16(found) if type == "bf16" else found
+    return from_bf16(found) if type == "bf16" else found.copy()  # the payload is given back
 
 
 def _model(found: Mapping[str, Array], sizes: Sizes) -> Arrays:

@@ -55,6 +55,7 @@ def _runs(variant: Variant, has: frozenset[str]) -> bool:
 
 
 def _file(variant: Variant) -> Path:
+    """Where a wheel has it."""
     return BUILT / building.file_name(variant)
 
 

@@ -1,0 +1,105 @@
+"""`rnnsearch-runtime`: lines in, translations out, by one engine file. Imports no torch, and no other library."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO, TextIO
+
+from rnnsearch.errors import DataError, RnnsearchError
+from rnnsearch.files import atomic_file
+from rnnsearch.runtime.translator import Translator, load
+from rnnsearch.text.alignments import format_pharaoh
+from rnnsearch.translation import Translation, one_line
+
+CHUNK = 16
+"""Batches of lines that are sorted by length together."""
+SHOWN = ("source", "text", "score", "finished", "tokens", "token_scores", "words", "alignment", "confidence")
+"""Of a translation, in JSON."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command; what is the user's fault is one sentence, and status 1."""
+    args = _parser().parse_args(arguments)
+    try:
+        translate(args)
+    except RnnsearchError as error:
+        sys.exit(f"rnnsearch-runtime: {error}")
+    except BrokenPipeError:
+        sys.exit(1)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="rnnsearch-runtime", description="Translate lines with a model in one file.")
+    parser.add_argument("model", type=Path, help="a file that `rnnsearch export` has written")
+    parser.add_argument("-i", "--input", type=Path, help="source text, one sentence a line  [default: standard input]")
+    parser.add_argument("-o", "--output", type=Path, help="the file to write  [default: standard output]")
+    parser.add_argument("--beam", type=_count, help="hypotheses kept a sentence; 1 is greedy, the fastest")
+    parser.add_argument("--n-best", type=_count, default=1, help="translations a sentence (--format json)")
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="translations, or all about them")
+    parser.add_argument("--alignments", type=Path, help="also write word alignments, as i-j (Pharaoh), to this file")
+    return parser
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if not 1 <= number <= 1000:
+        raise argparse.ArgumentTypeError(f"must be between 1 and 1000; got {number}")
+    return number
+
+
+def translate(args: argparse.Namespace) -> None:
+    """One line out a line in, or a JSON object."""
+    translator = load(args.model)
+    with ExitStack() as stack:
+        source = sys.stdin.buffer if args.input is None else stack.enter_context(_opened(args.input))
+        output, alignments = (
+            None if path is None else _written(stack, path) for path in (args.output, args.alignments)
+        )
+        for lines in _portions(
+            _lines(source, args.input or Path("standard input")), CHUNK * translator.batch_sentences
+        ):
+            for found in translator.n_best(lines, args.n_best, args.beam):
+                (output or sys.stdout).write(_shown(translator, found, args.format))
+                if alignments is not None:
+                    alignments.write(format_pharaoh(found[0].alignment) + "\n")
+            (output or sys.stdout).flush()
+
+
+def _shown(translator: Translator, found: Sequence[Translation], format: str) -> str:
+    if format == "text":
+        return f"{one_line(found[0].text)}\n"
+    names = [name for name in SHOWN if name != "confidence" or translator.calibration is not None]
+    rows = [one.plain(*names) for one in found]
+    return json.dumps(rows[0] if len(rows) == 1 else rows, ensure_ascii=False) + "\n"
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def _written(stack: ExitStack, path: Path) -> TextIO:
+    """A file that is there whole at the end, or not at all."""
+    return stack.enter_context(stack.enter_context(atomic_file(path)).open("w", encoding="utf-8", newline="\n"))
+
+
+def _lines(source: BinaryIO, path: Path) -> Iterator[str]:
+    """Errors: DataError, which names the line, for other bytes than UTF-8."""
+    for number, line in enumerate(source, start=1):
+        try:
+            yield line.decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError:
+            raise DataError(f"{path}:{number}: must be text in UTF-8; got other bytes") from None
+
+
+def _portions(lines: Iterator[str], size: int) -> Iterator[list[str]]:
+    while some := list(islice(lines, size)):
+        yield some

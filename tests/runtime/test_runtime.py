@@ -1,0 +1,238 @@
+"""A model as one engine file, and what reads it without PyTorch: the same translations, and no harm from any file."""
+
+import ast
+import json
+import random
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rnnsearch
+from rnnsearch.backend.decoding import arrays_of
+from rnnsearch.confidence import CONFIDENCE, FEATURES
+from rnnsearch.engine import file
+from rnnsearch.engine.packed import Kind
+from rnnsearch.engine.rnnsearch import MATRICES, TABLES
+from rnnsearch.errors import ModelError, RnnsearchError
+from rnnsearch.export import export
+from rnnsearch.kernels.native.packed import decoding
+from rnnsearch.metrics.calibration import Calibration
+from rnnsearch.runtime import load
+from rnnsearch.systems.folder import load_system
+from scripts.runtime_wheel import imported, needed, path_of
+from tests.command_line import run
+from tests.untrained import BAHDANAU, RNNENCDEC, write_model
+
+pytestmark = pytest.mark.skipif(decoding() is None, reason="native code cannot be built here: there is no C++ compiler")
+
+TEXTS = ["the small cat sees a bird.", "", "Is it red?", "the dog the dog the dog sees!", "Ünïcode ⁂ and\u00a0more"]
+PREFIXES = ["die kl", "", "Ein ", "der Hund sieht d", ""]
+TIED = {**BAHDANAU, "embedding": 8, "tie": "target", "decoder": {**BAHDANAU["decoder"], "maxout": 8}}
+SAME = ("text", "tokens", "token_scores", "score", "log_prob", "finished", "alignment", "source_tokens", "confidence")
+
+
+@pytest.fixture(scope="module", params=["bpe, tied", "words, tanh layer"])
+def model(request, tmp_path_factory):
+    """A model folder with a calibration."""
+    kind, how = request.param.split(", ")
+    tanh = {**BAHDANAU, "decoder": {"type": "bahdanau-tanh", "cell": "gru", "size": 11, "readout": 7}}
+    folder = write_model(tmp_path_factory.mktemp(kind) / "model", TIED if how == "tied" else tanh, kind)
+    values = [float(n % 3) for n in range(len(FEATURES))]
+    Calibration(FEATURES, tuple(values), (2.0,) * len(FEATURES), tuple(values), 0.5, 300, 0.7, 0.1).save(
+        folder / CONFIDENCE
+    )
+    return folder
+
+
+@pytest.mark.parametrize("precision", ["int8", "bf16", "fp32"])
+def test_the_same_translations(model, tmp_path, precision):
+    size = export(model, tmp_path / "m.rnn", precision)
+    assert size == (tmp_path / "m.rnn").stat().st_size
+    whole = rnnsearch.load(model, precision=precision)
+    alone = load(tmp_path / "m.rnn")
+    for n_best, beam, prefixes in ((1, 1, None), (1, None, None), (4, 4, None), (2, 3, PREFIXES), (1, 1, PREFIXES)):
+        expected = whole.n_best(TEXTS, whole.options(beam, n_best), prefixes=prefixes)
+        found = alone.n_best(TEXTS, n_best, beam, prefixes)
+        assert [len(own) for own in found] == [len(own) for own in expected]
+        for own, wanted in zip(found, expected, strict=True):
+            for one, other in zip(own, wanted, strict=True):
+                assert [getattr(one, name) for name in SAME] == [getattr(other, name) for name in SAME]
+                if one.attention is not None:
+                    np.testing.assert_array_equal(one.attention, other.attention)
+    assert alone.translate(TEXTS[0]).text == whole.translate(TEXTS[0]).text
+    assert alone.languages == ("en", "de")
+
+
+def test_arrays_come_back(model, tmp_path):
+    arrays = arrays_of(load_system(model).model)
+    for kind, most in ((Kind.FP32, 0.0), (Kind.BF16, 2.0**-8), (Kind.INT8, 1 / 250)):
+        file.write(tmp_path / "m.rnn", {}, arrays, kind)
+        _, found, told = file.read(tmp_path / "m.rnn")
+        assert (told, found.sizes) == (kind, arrays.sizes)
+        for name in (*MATRICES, *TABLES):
+            own = arrays.weights[name].values
+            other = found.weights[name].rows(np.arange(len(own)))
+            assert np.abs(other - own).max() <= most * np.abs(own).max() * (1 if kind is Kind.INT8 else 2)
+        for name, bias in arrays.biases.items():
+            np.testing.assert_array_equal(found.biases[name], bias)
+
+
+def test_bytes_of_a_table_round_to_themselves():
+    scale = np.random.default_rng(1).uniform(1e-8, 10, 200_000).astype(np.float32) / np.float32(127)
+    top = file.readable(scale) * np.float32(127)
+    np.testing.assert_array_equal(top / np.float32(127), scale)
+
+
+def test_a_damaged_file_is_told_of(model, tmp_path):
+    path = tmp_path / "m.rnn"
+    export(model, path)
+    whole, draw = path.read_bytes(), random.Random(3)
+    header = 24 + int.from_bytes(whole[8:16], "little")
+    damaged = [whole[:length] for length in (0, 5, 23, 24, 100, header, header + 64, len(whole) - 1)]
+    for _ in range(150):
+        place = draw.randrange(header if draw.random() < 0.7 else len(whole))
+        damaged.append(whole[:place] + bytes([whole[place] ^ (1 << draw.randrange(8))]) + whole[place + 1 :])
+    for content in damaged:
+        path.write_bytes(content)
+        with pytest.raises(ModelError, match=r"m\.rnn: [^\n]+$"):
+            load(path)
+    with pytest.raises(ModelError, match="no such engine file"):
+        load(tmp_path / "none.rnn")
+    with pytest.raises(ModelError, match="cannot be read"):
+        load(tmp_path)
+
+
+def rewritten(whole: bytes, change) -> bytes:
+    """A file whose header, whole and true of its arrays, says other things."""
+    length = int.from_bytes(whole[8:16], "little")
+    header = json.loads(zlib.decompress(whole[24 : 24 + length]))
+    change(header)
+    text = json.dumps(header).encode()
+    packed = zlib.compress(text)
+    head = whole[:8] + len(packed).to_bytes(8, "little") + len(text).to_bytes(8, "little") + packed
+    payload = whole[24 + length + -(24 + length) % 64 :]
+    return head + bytes(-len(head) % 64) + payload
+
+
+HOSTILE = {
+    "later": lambda h: h.update(format=2),
+    "foreign": lambda h: h.update(system="transformer"),
+    "no kind": lambda h: h.update(kind="int2"),
+    "beyond the end": lambda h: h["arrays"]["output"].__setitem__(2, 1 << 40),
+    "before the beginning": lambda h: h["arrays"]["output"].__setitem__(2, -64),
+    "huge": lambda h: h["arrays"]["output"].__setitem__(1, [1 << 40, 1 << 40]),
+    "another shape": lambda h: h["arrays"]["key"].__setitem__(1, h["arrays"]["key"][1][::-1]),
+    "another type": lambda h: h["arrays"]["vector"].__setitem__(0, "int8"),
+    "no scale": lambda h: h["arrays"].pop("key.scale"),
+    "larger sizes": lambda h: h["sizes"].update(state=64),
+    "no pool": lambda h: h["sizes"].update(pool=0),
+    "negative": lambda h: h["sizes"].update(encoder=-16),
+    "text for sizes": lambda h: h.update(sizes=["state"]),
+    "a wide beam": lambda h: h["search"].update(beam=1 << 40),
+    "long": lambda h: h["search"].update(max_ratio=1e30),
+    "no norm": lambda h: h["search"].update(length_norm="none"),
+    "unknown setting": lambda h: h["search"].update(cats=3),
+    "no batch": lambda h: h["search"].update(batch_sentences=0),
+    "no tokenizer": lambda h: h.update(tokenizers=["{}", "{}"]),
+    "one tokenizer": lambda h: h.update(tokenizers=h["tokenizers"][:1]),
+    "no languages": lambda h: h.update(languages=[]),
+    "calibration": lambda h: h.update(calibration="{}"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_header_is_refused(model, tmp_path, name):
+    path = tmp_path / "m.rnn"
+    export(model, path)
+    path.write_bytes(rewritten(path.read_bytes(), HOSTILE[name]))
+    with pytest.raises(ModelError, match=r"m\.rnn: [^\n]+$"):
+        load(path)
+
+
+def test_a_bomb_stays_small(model, tmp_path):
+    path = tmp_path / "m.rnn"
+    export(model, path)
+    packed = zlib.compress(bytes(1 << 24))
+    for claimed in (10, (1 << 24) - 1):
+        path.write_bytes(
+            path.read_bytes()[:8] + len(packed).to_bytes(8, "little") + claimed.to_bytes(8, "little") + packed
+        )
+        with pytest.raises(ModelError):
+            load(path)
+
+
+def test_what_the_engine_cannot_run_is_refused(tmp_path):
+    other = write_model(tmp_path / "other", RNNENCDEC)
+    result = run("export", other, tmp_path / "m.rnn")
+    assert result.code == 1
+    assert result.err.startswith(f"rnnsearch: {other}: the engine cannot run it: it must be RNNsearch")
+    config = write_model(tmp_path / "model", BAHDANAU) / "config.toml"
+    config.write_text(config.read_text().replace("no_repeat_ngram = 0", "no_repeat_ngram = 3"))
+    with pytest.raises(ModelError, match=r"it has no search\.no_repeat_ngram yet"):
+        export(config.parent, tmp_path / "m.rnn")
+    with pytest.raises(ModelError, match="precision must be"):
+        export(config.parent, tmp_path / "m.rnn", "int3")
+    assert not (tmp_path / "m.rnn").exists()
+
+
+def test_bad_questions(model, tmp_path):
+    export(model, tmp_path / "m.rnn")
+    translator = load(tmp_path / "m.rnn")
+    with pytest.raises(RnnsearchError, match="n_best must be between 1 and the beam"):
+        translator.n_best(["a"], 3, 2)
+    with pytest.raises(RnnsearchError, match="prefixes must be one a sentence"):
+        translator.n_best(["a"], 1, prefixes=[])
+    with pytest.raises(RnnsearchError, match="is of an empty sentence"):
+        translator.n_best([""], 1, prefixes=["der"])
+
+
+BARE = """
+import sys
+class Bare:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {"torch", "pydantic", "typer", "jaxtyping", "safetensors", "rich", "matplotlib"}:
+            raise ImportError(name)
+sys.meta_path.insert(0, Bare())
+from rnnsearch.runtime.command_line import main
+main()
+"""
+
+
+def bare(*arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    """The command line, where there is no torch."""
+    command = [sys.executable, "-c", BARE, *map(str, arguments)]
+    return subprocess.run(command, input=stdin, capture_output=True, timeout=120, check=False)
+
+
+def test_the_command_line_without_torch(model, tmp_path):
+    assert run("export", model, tmp_path / "m.rnn").code == 0
+    (tmp_path / "in.en").write_text("".join(f"{text}\n" for text in TEXTS), encoding="utf-8")
+    files = ["-i", tmp_path / "in.en", "-o", tmp_path / "out.de", "--alignments", tmp_path / "out.align"]
+    result = bare(tmp_path / "m.rnn", *files)
+    assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
+    expected = rnnsearch.load(model, precision="int8").translate(TEXTS)
+    assert (tmp_path / "out.de").read_text(encoding="utf-8").split("\n")[:-1] == [t.text for t in expected]
+    links = [" ".join(f"{i}-{j}" for i, j in t.alignment) for t in expected]
+    assert (tmp_path / "out.align").read_text(encoding="utf-8").split("\n")[:-1] == links
+    result = bare(tmp_path / "m.rnn", "--format", "json", "--n-best", "2", stdin=b"the dog\n")
+    assert [row["source"] for row in json.loads(result.stdout)] == ["the dog", "the dog"]
+    result = bare(tmp_path / "m.rnn", stdin=b"a\n\xff\n")
+    assert result.returncode == 1
+    assert result.stderr == b"rnnsearch-runtime: standard input:2: must be text in UTF-8; got other bytes\n"
+
+
+def test_the_wheel_asks_for_two_libraries_alone():
+    allowed = {*sys.stdlib_module_names, "numpy", "tokenizers", "rnnsearch"}
+    for module in needed():
+        path: Path = path_of(module)
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        named = {node.module for node in tree.body if isinstance(node, ast.ImportFrom)}
+        named |= {alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names}
+        if not module.startswith("rnnsearch.plots"):  # are imported for a plot alone
+            assert {name.split(".")[0] for name in named if name} <= allowed, module
+    assert "rnnsearch.translate" not in needed() and "rnnsearch.kernels.native.building" in needed()
+    assert "rnnsearch.engine.file" in imported(path_of("rnnsearch.runtime.translator"))
