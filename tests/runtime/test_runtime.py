@@ -6,8 +6,11 @@ import random
 import subprocess
 import sys
 import zlib
+from http.client import HTTPConnection
 from pathlib import Path
+from threading import Thread
 
+import httpx
 import numpy as np
 import pytest
 
@@ -22,6 +25,7 @@ from rnnsearch.export import export
 from rnnsearch.kernels.native.packed import decoding
 from rnnsearch.metrics.calibration import Calibration
 from rnnsearch.runtime import load
+from rnnsearch.runtime.serve import Server
 from rnnsearch.systems.folder import load_system
 from scripts.runtime_wheel import imported, needed, path_of
 from tests.command_line import run
@@ -212,17 +216,61 @@ def test_the_command_line_without_torch(model, tmp_path):
     assert run("export", model, tmp_path / "m.rnn").code == 0
     (tmp_path / "in.en").write_text("".join(f"{text}\n" for text in TEXTS), encoding="utf-8")
     files = ["-i", tmp_path / "in.en", "-o", tmp_path / "out.de", "--alignments", tmp_path / "out.align"]
-    result = bare(tmp_path / "m.rnn", *files)
+    result = bare("translate", tmp_path / "m.rnn", *files)
     assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
     expected = rnnsearch.load(model, precision="int8").translate(TEXTS)
     assert (tmp_path / "out.de").read_text(encoding="utf-8").split("\n")[:-1] == [t.text for t in expected]
     links = [" ".join(f"{i}-{j}" for i, j in t.alignment) for t in expected]
     assert (tmp_path / "out.align").read_text(encoding="utf-8").split("\n")[:-1] == links
-    result = bare(tmp_path / "m.rnn", "--format", "json", "--n-best", "2", stdin=b"the dog\n")
+    result = bare("translate", tmp_path / "m.rnn", "--format", "json", "--n-best", "2", stdin=b"the dog\n")
     assert [row["source"] for row in json.loads(result.stdout)] == ["the dog", "the dog"]
-    result = bare(tmp_path / "m.rnn", stdin=b"a\n\xff\n")
+    result = bare("translate", tmp_path / "m.rnn", stdin=b"a\n\xff\n")
     assert result.returncode == 1
     assert result.stderr == b"rnnsearch-runtime: standard input:2: must be text in UTF-8; got other bytes\n"
+
+
+@pytest.fixture
+def address(model, tmp_path):
+    """Of a server in a thread."""
+    export(model, tmp_path / "m.rnn")
+    server = Server(load(tmp_path / "m.rnn"), "127.0.0.1", 0)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_libretranslate(model, address):
+    translator = rnnsearch.load(model, precision="int8")
+
+    def asked(**request):
+        return httpx.post(f"{address}/translate", json={"source": "en", "target": "de", **request}, timeout=60)
+
+    best = [translator.translate(text).text for text in ("the dog.", "Is it red?")]
+    assert asked(q="the dog.\n Is it red?").json() == {"translatedText": f"{best[0]}\n {best[1]}"}
+    assert asked(q=["the dog.", "", "Is it red?"], source="auto").json() == {"translatedText": [best[0], "", best[1]]}
+    form = httpx.post(f"{address}/translate", data={"q": "the dog.", "source": "en", "target": "de"}, timeout=60)
+    assert form.json() == {"translatedText": best[0]}
+    assert httpx.get(f"{address}/languages").json() == [{"code": "en", "name": "en", "targets": ["de"]}]
+    assert httpx.get(f"{address}/health").json() == {"status": "ok"}
+    assert httpx.get(f"{address}/nothing").status_code == 404
+    for request, status, said in (
+        ({"q": 3}, 400, "q must be a text"),
+        ({"q": ["a", None]}, 400, "q must be a text"),
+        ({"q": "a", "target": "fr"}, 400, "target must be de; got 'fr'"),
+        ({"q": "a" * 100_001}, 413, "at most 100000 characters"),
+    ):
+        answer = asked(**request)
+        assert (answer.status_code, said in answer.json()["error"]) == (status, True), answer.text
+    for body in (b"", b"[]", b"{", b"[" * 100_000, b"\xff"):
+        assert httpx.post(f"{address}/translate", content=body).status_code == 400
+    lone = httpx.post(f"{address}/translate", content=b'{"q": "\\ud800"}')
+    assert (lone.status_code, "valid Unicode" in lone.json()["error"]) == (400, True)
+    large = HTTPConnection(address.removeprefix("http://"))
+    large.request("POST", "/translate", headers={"Content-Length": "9999999999"})
+    assert large.getresponse().status == 413
 
 
 def test_the_wheel_asks_for_two_libraries_alone():

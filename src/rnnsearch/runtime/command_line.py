@@ -13,6 +13,7 @@ from typing import BinaryIO, TextIO
 
 from rnnsearch.errors import DataError, RnnsearchError
 from rnnsearch.files import atomic_file
+from rnnsearch.runtime.serve import Server
 from rnnsearch.runtime.translator import Translator, load
 from rnnsearch.text.alignments import format_pharaoh
 from rnnsearch.translation import Translation, one_line
@@ -27,23 +28,32 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; what is the user's fault is one sentence, and status 1."""
     args = _parser().parse_args(arguments)
     try:
-        translate(args)
+        args.run(args)
     except RnnsearchError as error:
         sys.exit(f"rnnsearch-runtime: {error}")
     except BrokenPipeError:
         sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="rnnsearch-runtime", description="Translate lines with a model in one file.")
-    parser.add_argument("model", type=Path, help="a file that `rnnsearch export` has written")
-    parser.add_argument("-i", "--input", type=Path, help="source text, one sentence a line  [default: standard input]")
-    parser.add_argument("-o", "--output", type=Path, help="the file to write  [default: standard output]")
-    parser.add_argument("--beam", type=_count, help="hypotheses kept a sentence; 1 is greedy, the fastest")
-    parser.add_argument("--n-best", type=_count, default=1, help="translations a sentence (--format json)")
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="translations, or all about them")
-    parser.add_argument("--alignments", type=Path, help="also write word alignments, as i-j (Pharaoh), to this file")
-    return parser
+    whole = argparse.ArgumentParser(prog="rnnsearch-runtime", description="Translate with a model in one file.")
+    commands = whole.add_subparsers(required=True, metavar="COMMAND")
+    lines = commands.add_parser("translate", help="lines of a file, or of standard input")
+    served = commands.add_parser("serve", help="texts over HTTP, as LibreTranslate does")
+    for parser, run in ((lines, translate), (served, serve)):
+        parser.set_defaults(run=run)
+        parser.add_argument("model", type=Path, help="a file that `rnnsearch export` has written")
+    lines.add_argument("-i", "--input", type=Path, help="source text, one sentence a line  [default: standard input]")
+    lines.add_argument("-o", "--output", type=Path, help="the file to write  [default: standard output]")
+    lines.add_argument("--beam", type=_count, help="hypotheses kept a sentence; 1 is greedy, the fastest")
+    lines.add_argument("--n-best", type=_count, default=1, help="translations a sentence (--format json)")
+    lines.add_argument("--format", choices=("text", "json"), default="text", help="translations, or all about them")
+    lines.add_argument("--alignments", type=Path, help="also write word alignments, as i-j (Pharaoh), to this file")
+    served.add_argument("--host", default="127.0.0.1", help="where to listen  [default: this machine alone]")
+    served.add_argument("--port", type=int, default=5000, help="[default: 5000]")
+    return whole
 
 
 def _count(text: str) -> int:
@@ -54,7 +64,9 @@ def _count(text: str) -> int:
 
 
 def translate(args: argparse.Namespace) -> None:
-    """One line out a line in, or a JSON object."""
+    """One line out a line in, or a JSON object. Errors: RnnsearchError for --n-best without --format json."""
+    if args.n_best > 1 and args.format != "json":
+        raise RnnsearchError("--n-best needs --format json")
     translator = load(args.model)
     with ExitStack() as stack:
         source = sys.stdin.buffer if args.input is None else stack.enter_context(_opened(args.input))
@@ -69,6 +81,19 @@ def translate(args: argparse.Namespace) -> None:
                 if alignments is not None:
                     alignments.write(format_pharaoh(found[0].alignment) + "\n")
             (output or sys.stdout).flush()
+
+
+def serve(args: argparse.Namespace) -> None:
+    """Until it is stopped."""
+    translator = load(args.model)
+    try:
+        server = Server(translator, args.host, args.port)
+    except (OSError, OverflowError) as error:
+        raise RnnsearchError(f"cannot listen at {args.host}:{args.port}: {error}") from None
+    with server:
+        source, target = translator.languages
+        sys.stderr.write(f"{source} to {target}: http://{args.host}:{server.server_port}/translate\n")
+        server.serve_forever()
 
 
 def _shown(translator: Translator, found: Sequence[Translation], format: str) -> str:
