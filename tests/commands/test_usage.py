@@ -11,7 +11,7 @@ from rnnsearch import __version__
 COMMANDS = ["demo", "data", "prepare", "train", "translate", "score", "align", "evaluate", "report", "inspect", "serve"]
 BELOW = ["data list", "data get", "lm train", "lm score", "lm sample", "lm complete"]
 COMMANDS += ["aligner", "backtranslate", "calibrate", "candidates", "dictionary", "ensemble", "lm", "plot", "presets"]
-COMMANDS += ["export", "filter", "reranker", "tune"]
+COMMANDS += ["export", "filter", "prune", "reranker", "tune"]
 
 
 def command(*arguments: object, stdin: bytes = b"", cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
@@ -84,6 +84,8 @@ def test_version(cli):
         (["filter", "a", "b", "--scores", "s", "--forward", "m", "--share", "1"], "have no effect without -o"),
         (["filter", "a", "b", "--scores", "s", "-o", "c", "c", "--share", "1"], "must name different files; got c"),
         (["demo", "--pair", "en-xx"], "'--pair'"),
+        (["prune", "m", "-o", "o", "--share", "1"], "--share must be at least 0 and below 1; got 1"),
+        (["prune", "m", "-o", "o", "--scheme", "blind"], "'--scheme'"),
         (["train", "run.toml", "--nothing"], "No such option"),
     ],
 )

@@ -195,3 +195,20 @@ def test_text_of_the_target_language_alone(script, tmp_path):
     )
     assert alone == train[50:70]
     assert len(made) == 20 and all(line == "" or line.startswith("<bt> ") for line in made)
+
+
+def test_pruned_step_by_step_and_trained_on(script, tmp_path):
+    sizes = [*TINY, "model.decoder.maxout=6", "model.attention.size=5", "training.average=0", "text.vocabulary=300"]
+    way, shares = "class-blind, step by step", ["0.5", "0.9"]
+    script("compression", *OWN, "--ways", way, "--shares", *shares, "--set", *sizes)
+    out = tmp_path / "out"
+    found = json.loads((out / "compression.json").read_text(encoding="utf-8"))
+    assert [(row["way"], row["share"]) for row in found] == [(way, 0.5), (way, 0.9)]
+    assert all(row["classes"]["all"] == pytest.approx(row["share"], abs=0.001) for row in found)
+    assert {"target_embedding, output", "decoder.attention"} <= found[0]["classes"].keys()
+    assert all(len(row["before"]) == len(row["after"]) == 4 for row in found)
+    assert (out / "table.md").read_text(encoding="utf-8").count("\n| ") == 4
+    assert (out / "classes.md").is_file() and (out / "bleu-by-share.png").is_file()
+    for faulty in (["--shares", "0.9", "0.5"], ["--ways", "blind"]):
+        with pytest.raises(SystemExit):
+            script("compression", *OWN, *faulty)

@@ -25,6 +25,8 @@ from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.objectives.loss import Loss
 from rnnsearch.processes import Lost, Processes
 from rnnsearch.systems import translation
+from rnnsearch.systems.folder import load_system
+from rnnsearch.systems.pruning import prune, read_pruned
 from rnnsearch.training import gradient_sum
 from rnnsearch.training.gradient_sum import GradientSum
 from rnnsearch.weights import read_weights
@@ -128,6 +130,18 @@ def test_the_same_batches_make_the_same_updates(together, learn, close, tmp_path
     models = [read_weights(tmp_path / folder / "model.safetensors") for folder in ("alone", "together")]
     for key, tensor in models[0].items():
         torch.testing.assert_close(tensor, models[1][key], rtol=1e-4, atol=1e-6)
+
+
+def test_pruned_weights_stay_zero_in_all_processes(together, learn, close, tmp_path):
+    learn("first", max_updates=1)
+    prune(tmp_path / "first", tmp_path / "pruned", 0.6, "class-uniform")
+    training = {"begin_from": str(tmp_path / "pruned"), "keep_zeros": True, "clip_norm": 0.5, "max_updates": 2}
+    learn("alone", **training)
+    together(lambda processes: learn("together", processes=processes, **training))
+    close("alone", "together")
+    tensors = read_weights(tmp_path / "together" / "model.safetensors")
+    masks = read_pruned(tmp_path / "together", load_system(tmp_path / "together").model)
+    assert all(bool((tensors[name][mask] == 0).all()) and mask.any() for name, mask in masks.items())
 
 
 def test_three_processes_with_nothing_for_one_of_them(together, learn, close):

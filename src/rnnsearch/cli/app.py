@@ -16,6 +16,7 @@ from rnnsearch.cli import (
     monolingual,
     plot,
     presets,
+    prune,
     reranker,
     serve,
     train,
@@ -53,6 +54,7 @@ app.command("dictionary")(lexicons.dictionary)
 app.command("calibrate")(lexicons.calibrate)
 app.command("ensemble")(ensemble.ensemble)
 app.command("tune")(tune.tune)
+app.command("prune")(prune.prune)
 app.command("reranker")(reranker.reranker)
 app.command("export")(export.export)
 app.command("serve")(serve.serve)

@@ -18,6 +18,7 @@ from rnnsearch.kernels.native import choice
 from rnnsearch.kernels.native.library import status
 from rnnsearch.systems.card import measured, sha256_of, statistics, training_facts
 from rnnsearch.systems.folder import CONFIG, WEIGHTS, load_system
+from rnnsearch.systems.pruning import read_pruned
 from rnnsearch.systems.system import System
 
 Rows = Iterable[Sequence[str]]
@@ -90,6 +91,8 @@ def _model(system: System[Any], folder: Path) -> dict[str, str]:
     config = system.config
     shown = {"words": "words", "bpe": "subwords (BPE)", "unigram": "subwords (unigram)", "characters": "characters"}
     size = f"{system.parameters:,} ({(folder / WEIGHTS).stat().st_size / 1e6:.1f} MB)"
+    if pruned := read_pruned(folder, system.model):
+        size += f", of which {sum(int(mask.sum()) for mask in pruned.values()):,} are pruned"
     digest = {"Weights' SHA-256": sha256_of(folder / WEIGHTS)}
     if isinstance(config.model, LanguageModelConfig):
         network = config.model.network

@@ -45,6 +45,8 @@ class TrainingConfig(Table):
     begin_from: str | None = None
     """A model folder, relative to the run file, whose weights the run begins with, in the place of drawn ones: its
     `[model]` and its symbols (`text.tokenizers`) must be the same. What this `[model]` has besides is drawn."""
+    keep_zeros: bool = False
+    """Weights of `begin_from` that `rnnsearch prune` has made zero stay so ([Shrinking](shrinking.md))."""
     max_length: Size | None = None
     """Training pairs with more symbols than this on either side are left out."""
     max_epochs: Positive | None = None
@@ -106,4 +108,6 @@ class TrainingConfig(Table):
             raise ValueError("average must be 0 or at least 2: one evaluation's weights are their own mean")
         if self.metric == "bleu" and not self.dev_bleu:
             raise ValueError('metric = "bleu" needs dev_bleu = true')
+        if self.keep_zeros and self.begin_from is None:
+            raise ValueError("keep_zeros = true needs begin_from, the folder of a pruned model")
         return self

@@ -71,7 +71,7 @@ def gather(
 def copy_model(folder: Path, output: Path) -> None:
     """Copy of a model folder what translation, or a language model, needs: an ensemble's models, too; nothing of how it
     was trained."""
-    output.mkdir(parents=True)
+    output.mkdir(parents=True, exist_ok=True)
     _copy(folder, output, {CONFIG, WEIGHTS, TOKENIZERS, *TWO_SIDES, MEMBERS, *KEPT})
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic
 
@@ -19,6 +19,7 @@ from rnnsearch.processes import Processes
 from rnnsearch.systems.parameters import ParameterGroup
 from rnnsearch.systems.validation import Assessor
 from rnnsearch.training.gradient_sum import GradientSum
+from rnnsearch.training.kept_zeros import KeptZeros
 from rnnsearch.training.optimisers import add_l2, clip
 from rnnsearch.training.progress import Reporter
 from rnnsearch.weights import save_weights
@@ -34,12 +35,14 @@ SENT = {None: torch.float32, "fp32": torch.float32, "bf16": torch.bfloat16}
 
 @dataclass(frozen=True)
 class Task(Generic[Model]):
-    """What is to be learned: any module, by an objective; `validation` is None without a dev set."""
+    """What is to be learned: any module, by an objective; `validation` is None without a dev set. `zeros`: its weights
+    that stay zero."""
 
     model: Model
     groups: Sequence[ParameterGroup]
     objective: Objective[Model]
     validation: Assessor[Model] | None
+    zeros: KeptZeros = field(default_factory=KeptZeros)
 
 
 @dataclass
@@ -69,6 +72,7 @@ class Gradients(Generic[Model]):
         self.total.begin()
         sums = self._passes(list(enumerate(group)), update, count)
         self.total.finish()
+        self.task.zeros.clear_gradients()
         if self.training.l2:
             add_l2(self.parameters, self.training.l2)
         norm = clip(self.parameters, self.training.clip_norm, self.training.clip_value)

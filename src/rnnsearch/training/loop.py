@@ -187,6 +187,7 @@ class Trainer(Generic[Model]):
             self.optimiser.step()
             with torch.no_grad():
                 self.task.objective.after_update(self.model, parts)
+            self.task.zeros.hold()
         else:
             self.reporter.message(f"update {state.update}: left out; its gradient's norm is unusual ({norm:,.3g})")
         sentences, tokens = size(group)

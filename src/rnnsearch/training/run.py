@@ -31,7 +31,7 @@ from rnnsearch.training.estimate import estimate
 from rnnsearch.training.finish import describe_all, describe_run, finish
 from rnnsearch.training.loop import Trainer
 from rnnsearch.training.progress import Reporter, RunLog, TensorBoard, Together
-from rnnsearch.training.run_folder import CHECKPOINTS, open_folder, with_dictionary, with_language_model
+from rnnsearch.training.run_folder import CHECKPOINTS, open_folder, take_zeros, with_dictionary, with_language_model
 from rnnsearch.training.tasks import make_trained
 from rnnsearch.training.verdict import verdicts
 from rnnsearch.weights import weights
@@ -62,6 +62,7 @@ def train(
     with ExitStack() as stack:
         processes.once(lambda: stack.enter_context(locked(folder)))
         processes.once(lambda: open_folder(given, prepared, folder, resume))
+        processes.once(lambda: take_zeros(given, folder))
         config = processes.once(lambda: with_language_model(with_dictionary(given, folder), folder))
         reporters: list[Reporter] = []
         if processes.first:
@@ -116,6 +117,7 @@ def _train(
     else:
         for line in [line for output in folders for line in begin(output.system)]:
             everyone.message(line)
+        task.zeros.hold()
     _agree(trainer, prepared, processes)
     if trainer.state.update == 0:
         if said := estimate(trainer):

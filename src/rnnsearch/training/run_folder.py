@@ -8,12 +8,13 @@ from rnnsearch import config as run_config
 from rnnsearch.config import ModelConfig, RunConfig
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import ConfigError, TrainingError
-from rnnsearch.files import recover, remove_temporaries, write_text
+from rnnsearch.files import recover, remove_temporaries, write_bytes, write_text
 from rnnsearch.search.candidates import FILE as LISTS
 from rnnsearch.search.unknown_words import DICTIONARY, read_dictionary
 from rnnsearch.systems.beginning import language_model
 from rnnsearch.systems.card import TRAINING
-from rnnsearch.systems.folder import CONFIG, WEIGHTS
+from rnnsearch.systems.folder import CONFIG, WEIGHTS, require_whole
+from rnnsearch.systems.pruning import PRUNED
 from rnnsearch.training.tasks import reverse_folder
 
 FREE = {"max_epochs", "max_updates", "max_minutes", "patience", "threads", "save_minutes", "tensorboard", "all_reduce"}
@@ -39,6 +40,25 @@ def open_folder(config: RunConfig, prepared: Prepared, folder: Path, resume: boo
         remove_temporaries(folder)
     except OSError as error:
         raise TrainingError(f"{folder}: must be a folder that can be written to; got: {error.strerror}") from None
+
+
+def take_zeros(config: RunConfig, folder: Path) -> None:
+    """Copy which weights are to stay zero into the folder of a run that begins; one that goes on has it from then on.
+
+    Errors: ConfigError where the model that it begins from was never pruned.
+    """
+    if (folder / CHECKPOINTS / "last").is_dir():
+        return
+    (folder / PRUNED).unlink(missing_ok=True)
+    if not config.training.keep_zeros:
+        return
+    assert config.training.begin_from is not None
+    given = config.base / config.training.begin_from
+    require_whole(given)
+    if not (given / PRUNED).is_file():
+        what = "needs a training.begin_from that `rnnsearch prune` has made, or that was trained on from such a one"
+        raise ConfigError([f"training.keep_zeros: {what}; {given} has no pruned weights"])
+    write_bytes(folder / PRUNED, (given / PRUNED).read_bytes())
 
 
 def with_dictionary(config: RunConfig, folder: Path) -> RunConfig:

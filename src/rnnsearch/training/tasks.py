@@ -23,12 +23,14 @@ from rnnsearch.objectives.symmetry import Symmetric
 from rnnsearch.processes import Processes
 from rnnsearch.systems.folder import save_system
 from rnnsearch.systems.parameters import ParameterGroup
+from rnnsearch.systems.pruning import read_pruned
 from rnnsearch.systems.system import Trainable
 from rnnsearch.systems.table import SYSTEMS
 from rnnsearch.systems.translation import TranslationSystem
 from rnnsearch.systems.validation import Assessor, DevScore, Validation
 from rnnsearch.text.alignments import Links
 from rnnsearch.training.gradients import Task
+from rnnsearch.training.kept_zeros import KeptZeros
 
 Tensors = dict[str, Tensor]
 
@@ -69,7 +71,8 @@ def make_trained(
     model = system.model.to(device)
     dev, gold = prepared.dev, _gold(config, prepared)
     validation = system.validation(dev, gold, device, processes, prepared.aligner) if dev else None
-    task = Task(model, system.groups(), system.objective(), validation)
+    zeros = KeptZeros(model, read_pruned(folder, model)) if config.training.keep_zeros else KeptZeros()
+    task = Task(model, system.groups(), system.objective(), validation, zeros)
     return task, (OutputFolder(folder, system, lambda tensors: tensors, _aligner(config, prepared)),)
 
 

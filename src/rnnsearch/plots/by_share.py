@@ -1,0 +1,34 @@
+"""The plot of BLEU by the share of weights that were pruned (See, Luong & Manning 2016)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from rnnsearch.plots.figures import LIGHT, MARKERS, Theme, legend, panels
+
+
+class Point(NamedTuple):
+    """BLEU at a share, as pruned and trained on."""
+
+    share: float
+    before: float
+    after: float
+
+
+def plot(ways: Mapping[str, Sequence[Point]], theme: Theme = LIGHT) -> Figure:
+    """BLEU against the share pruned, a line a way: as pruned above, trained on below."""
+    figure, both = panels(theme, ("BLEU, as pruned", "BLEU, trained on"), (1, 1), 5.0)
+    for axes, value in zip(both, ("before", "after"), strict=True):
+        for n, points in enumerate(ways.values()):
+            colour, marker = theme.series[n % len(theme.series)], MARKERS[n % len(MARKERS)]
+            shares, values = [point.share for point in points], [getattr(point, value) for point in points]
+            axes.plot(shares, values, color=colour, marker=marker, markersize=4, linewidth=2)
+        axes.set_ylim(bottom=0)
+    both[-1].set_xlabel("share of the weights that is pruned")
+    both[-1].xaxis.set_major_formatter(PercentFormatter(1.0))
+    legend(both[0], theme, list(ways))
+    return figure
