@@ -38,7 +38,7 @@ from tests.command_line import run
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = (
     "tutorial", "data", "training", "translating", "alignment", "attention", "evaluation", "objectives",
-    "language-models", "bulk",
+    "language-models", "bulk", "distillation",
     "configuration", "python", "serving", "adding-a-part",
 )  # fmt: skip
 
