@@ -38,7 +38,7 @@ from tests.command_line import run
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = (
     "tutorial", "data", "training", "translating", "alignment", "attention", "evaluation", "objectives",
-    "language-models", "bulk", "shrinking", "shipping",
+    "language-models", "bulk", "shrinking", "distillation", "shipping",
     "configuration", "python", "serving", "adding-a-part",
 )  # fmt: skip
 

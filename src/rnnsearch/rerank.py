@@ -22,7 +22,7 @@ from rnnsearch.loading import load
 from rnnsearch.metrics.bleu_chrf_ter import GOALS, Goal
 from rnnsearch.metrics.logistic import Numbers
 from rnnsearch.metrics.mert import mert
-from rnnsearch.metrics.n_best import NBest, spread
+from rnnsearch.metrics.n_best import Counts, NBest, spread
 from rnnsearch.metrics.pro import pro
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.systems.gathered import copy_model
@@ -248,3 +248,17 @@ def _require_languages(features: Features, source: str, target: str) -> None:
     if language_model is not None and language_model.config.data.target != target:
         told = language_model.config.data.target
         raise ModelError(f"the language model must be of {target}; it is of {told}")
+
+
+class Closest:
+    """Puts what is closest to a reference first: the choice of sequence-level interpolation (Kim & Rush 2016, section
+    3.3), argmax over the beam of sim(y, reference), sim being BLEU of the sentence, smoothed (`metrics.n_best`)."""
+
+    def __init__(self, language: str = "") -> None:
+        """`language`: the target's code."""
+        self._metric = Counts("bleu", language)
+
+    def __call__(self, found: Sequence[Translation], reference: str) -> list[Translation]:
+        """A sentence's translations, the others behind in their order; the search's best first if nothing is closer."""
+        chosen = self._metric.closest([one.text for one in found], reference)
+        return [found[chosen], *found[:chosen], *found[chosen + 1 :]]

@@ -7,6 +7,7 @@ import typer
 from rnnsearch.cli import (
     data,
     demo,
+    distilling,
     ensemble,
     evaluate,
     export,
@@ -42,6 +43,7 @@ app.command("translate")(translate.translate)
 app.command("score")(translate.score)
 app.command("align")(translate.align)
 app.command("backtranslate")(monolingual.backtranslate)
+app.command("distil")(distilling.distil)
 app.command("filter")(filtering.filter_pairs)
 app.add_typer(language.app, name="lm")
 app.command("evaluate")(evaluate.evaluate)

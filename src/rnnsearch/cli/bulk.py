@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from rnnsearch import __version__, bulk
-from rnnsearch.cli.io import console, input_portions, say
+from rnnsearch.cli.io import console, count_pairs, in_portions, input_portions, line_pairs, say
 
 if TYPE_CHECKING:
     from rnnsearch.cli.translating import Asked
@@ -69,6 +69,8 @@ def in_shards(
     from rnnsearch.data.corpus import check_files
 
     check_files([input])
+    if asked.closest_to is not None:
+        count_pairs(input, asked.closest_to)
     on_gpu = asked.device.startswith("cuda")
     does: bulk.Engine = bulk.local
     if engine == "ray":
@@ -80,7 +82,7 @@ def in_shards(
     elsewhere = replace(asked.anywhere(), threads=asked.threads or 1)
     with progress(outputs[OUTPUT], "translating", "lines") as show:
         told = bulk.run(
-            input_portions(input, here.portion),
+            _portions(input, asked.closest_to, here.portion),
             {"input": bulk.digest(input), "version": __version__, **asked.about()},
             (lambda: here) if engine == "local" else elsewhere,
             outputs,
@@ -92,6 +94,14 @@ def in_shards(
     for message in told.said:
         say(message)
     return told.counts
+
+
+def _portions(input: Path, beside: Path | None, size: int) -> Iterator[list[str]]:
+    """The lines of a file up to `size` of them at a time, each with that of another file behind a line feed, if there
+    is one."""
+    if beside is None:
+        return input_portions(input, size)
+    return in_portions(map("\n".join, line_pairs(input, beside)), size)
 
 
 @contextmanager

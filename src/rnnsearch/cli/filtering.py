@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rnnsearch.cli.bulk import progress
-from rnnsearch.cli.io import output, require_distinct, same_lines, say, use_threads
+from rnnsearch.cli.io import count_pairs, line_pairs, output, require_distinct, same_lines, say, use_threads
 from rnnsearch.cli.options import Device, SourceFile, TargetFile, Threads
 from rnnsearch.cli.translate import Precision
 
@@ -57,10 +57,7 @@ def filter_pairs(
         raise typer.BadParameter("--share and --threshold have no effect without -o")
     use_threads(threads)
     require_distinct({"--scores": scores, **dict(zip(("-o", "its second file"), kept_files or (), strict=False))})
-    from rnnsearch.data.corpus import read_lines
-
-    lines = [sum(1 for _ in read_lines(path, cut=True)) for path in (source, target)]
-    same_lines(source, lines[0], target, lines[1])
+    pairs = count_pairs(source, target)
     if models:
         from rnnsearch.evaluate.filtering import PairScores
         from rnnsearch.loading import load
@@ -68,14 +65,7 @@ def filter_pairs(
         loaded = {name: load(model, device, precision=precision) for name, model in models.items()}
         _score((source, target), scores, models, PairScores(**loaded), max_symbols)
     if kept_files is not None:
-        _keep((source, target), lines[0], scores, kept_files, share, threshold)
-
-
-def _pairs(texts: Files) -> Iterator[tuple[str, str]]:
-    """The lines of two files side by side; what is too long is cut."""
-    from rnnsearch.data.corpus import read_lines
-
-    return zip(*(read_lines(path, cut=True) for path in texts), strict=True)
+        _keep((source, target), pairs, scores, kept_files, share, threshold)
 
 
 def _score(texts: Files, path: Path, models: dict[str, Path], scores: PairScores, most: int) -> None:
@@ -101,7 +91,7 @@ def _score(texts: Files, path: Path, models: dict[str, Path], scores: PairScores
         "device": model.device.type,
         "max symbols": most,
     }
-    joined, size = map("\n".join, _pairs(texts)), CHUNK_BATCHES * model.config.search.batch_sentences
+    joined, size = map("\n".join, line_pairs(*texts)), CHUNK_BATCHES * model.config.search.batch_sentences
     portions = iter(lambda: list(islice(joined, size)), [])
     store = bulk.store_at(f"{path}.partial")
     with progress(path, "scoring", "pairs") as show:
@@ -119,7 +109,7 @@ def _keep(
     keep = kept(scores, share, threshold or 0.0)
     with ExitStack() as stack:
         files = [stack.enter_context(output(path)) for path in kept_files]
-        for pair, wanted in zip(_pairs(texts), keep, strict=True):
+        for pair, wanted in zip(line_pairs(*texts), keep, strict=True):
             if wanted:
                 for file, line in zip(files, pair, strict=True):
                     file.write(f"{line}\n")

@@ -147,6 +147,22 @@ def same_lines(one: Path, count: int, other: Path, others: int) -> None:
         raise DataError(f"{one} and {other} must have the same number of lines; got {count:,} and {others:,}")
 
 
+def count_pairs(one: Path, other: Path) -> int:
+    """How many lines two files have, of whatever length. Errors: DataError where they have different numbers."""
+    from rnnsearch.data.corpus import read_lines
+
+    left, right = (sum(1 for _ in read_lines(path, cut=True)) for path in (one, other))
+    same_lines(one, left, other, right)
+    return left
+
+
+def line_pairs(one: Path, other: Path) -> Iterator[tuple[str, str]]:
+    """The lines of two files side by side; what is too long is cut."""
+    from rnnsearch.data.corpus import read_lines
+
+    return zip(*(read_lines(path, cut=True) for path in (one, other)), strict=True)
+
+
 def require_distinct(outputs: Mapping[str, Path | None]) -> None:
     """Errors: BadParameter where two options, by name, have one file to write to."""
     from typer import BadParameter

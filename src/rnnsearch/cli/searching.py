@@ -253,3 +253,8 @@ def finder(
         return lambda texts: by.n_best(texts, options, batch)
     found = replace(options, n_best=options.beam)
     return lambda texts: [own[: options.n_best] for own in order(by.n_best(texts, found, batch))]
+
+
+def every_one(options: SearchOptions) -> SearchOptions:
+    """The options, but all that a beam finds is asked for. Errors: BadParameter where that is one translation."""
+    return replace(_several(options, "--interpolate"), n_best=options.beam)

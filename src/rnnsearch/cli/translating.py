@@ -16,7 +16,15 @@ import typer
 from rnnsearch.bulk import Counts, Done, digest
 from rnnsearch.cli.io import in_portions, use_threads
 from rnnsearch.cli.links import Links, doubt
-from rnnsearch.cli.searching import REPLACED, Surely, asked_order, finder, tell_replaced, tell_surely
+from rnnsearch.cli.searching import (
+    REPLACED,
+    Surely,
+    asked_order,
+    every_one,
+    finder,
+    tell_replaced,
+    tell_surely,
+)
 from rnnsearch.cli.terms import GivenTerms, tell_terms
 from rnnsearch.text.spans import AlignedBy, Unit
 
@@ -50,6 +58,9 @@ class Asked:
     """What `Translator.options` takes behind these."""
     mbr: Utility | None = None
     reranker: Path | None = None
+    closest_to: Path | None = None
+    """References, line by line: of all that a beam finds what is closest to its own comes first. Each line is then two,
+    with a line feed between: the text, and its reference."""
     format: Literal["text", "json", "nbest"] = "text"
     alignments: bool = False
     unit: Unit = "words"
@@ -113,6 +124,10 @@ class Translating:
         self.options, order = asked_order(self.translator, options, asked.mbr, asked.reranker, asked.device, asked.beam)
         if asked.force_terms and (asked.glossary is None or not self.translator.reads_terms):
             raise typer.BadParameter("--force-terms needs a --glossary, and a model with text.inline_terms")
+        if asked.closest_to is not None:
+            from rnnsearch.rerank import Closest
+
+            self.options, self._closest = every_one(self.options), Closest(self.translator.languages[1])
         terms = None
         if asked.glossary is not None:
             terms = GivenTerms(asked.glossary, self.translator, self.options, asked.force_terms, self._counts)
@@ -138,9 +153,14 @@ class Translating:
         from rnnsearch.text.marks import MarkedText
 
         self._counts.clear()
+        references: Sequence[str] = ()
+        if self.asked.closest_to is not None:
+            lines, references = zip(*(line.split("\n") for line in lines), strict=True)
         kept, said = self._fitting(lines, first)
         texts = [MarkedText(line, self.asked.tags, self.asked.protect) for line in kept]
         found = self._find([text.text for text in texts])
+        if references:
+            found = list(map(self._closest, found, references))
         said += self._blocked(found, first)
         written = [self._write(*each) for each in zip(texts, found, count(first))]
         if self.asked.tag is not None:

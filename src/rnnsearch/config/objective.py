@@ -106,10 +106,21 @@ class LearnedBaselineOptions(ReinforceConfig):
 BASELINES: dict[str, type[ReinforceConfig]] = by_name(AverageBaselineOptions, LearnedBaselineOptions)
 
 
+class TeacherConfig(Table):
+    """`[objective.teacher]`: a trained model, whose distribution over the symbols at each position is learned, too
+    (Kim & Rush 2016). See [Distillation](distillation.md#word-by-word)."""
+
+    folder: str
+    """The teacher's folder, relative to the run file. Training reads it whenever it begins or goes on; the student does
+    not need it."""
+    weight: Annotated[float, Field(gt=0.0, le=1.0)] = 0.5
+    """alpha of (1 - alpha) NLL + alpha (cross-entropy to the teacher's distributions); 1 is the teacher alone."""
+
+
 class ObjectiveConfig(Table):
     """`[objective]`: what training minimises besides the negative log-likelihood.
 
-    Weights are those of sums over a sentence. All but `partition`, `contrast` and `spelling` are only for a
+    Weights are those of sums over a sentence. All but `partition`, `contrast`, `spelling` and `teacher` are only for a
     decoder with attention."""
 
     doubly_stochastic: Positive | None = None
@@ -124,6 +135,7 @@ class ObjectiveConfig(Table):
     """alpha of J_w + alpha J_c, the weight of the spelling of unknown words (Luong & Manning 2016). Without it 1. Only
     with `[model.target_characters]`."""
     reinforce: Annotated[ReinforceConfig, OneOf("baseline", BASELINES, key="baseline")] | None = None
+    teacher: TeacherConfig | None = None
     symmetry: Positive | None = None
     """Weight of the agreement of two models, one a direction, that are trained together (Cohn et al. 2016). The reverse
     model goes to `<run folder>-reverse`."""

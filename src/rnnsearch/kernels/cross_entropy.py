@@ -35,7 +35,7 @@ def cross_entropy(
     return apply(readout, weight, bias, target, smoothing)
 
 
-def _chunk_rows(rows: int, row_bytes: int) -> int:
+def chunk_rows(rows: int, row_bytes: int) -> int:
     """Rows of each of the fewest chunks of equal size within CHUNK_BYTES, or of LEAST_ROWS."""
     chunks = max(1, min(-(-rows * row_bytes // CHUNK_BYTES), -(-rows // LEAST_ROWS)))
     return max(1, -(-rows // chunks))
@@ -57,7 +57,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         own = native.can_run(readout, weight) and choice.way(choice.SOFTMAX, kind) == choice.NATIVE
         chunk = native.softmax_loss if own else softmax_loss
         total, nll = b.new_zeros(()), b.new_empty(x.shape[0])
-        rows = _chunk_rows(x.shape[0], W.shape[0] * x.element_size())
+        rows = chunk_rows(x.shape[0], W.shape[0] * x.element_size())
         with torch.autocast(x.device.type, enabled=False):
             for begin in range(0, x.shape[0], rows):
                 part = x[begin : begin + rows]

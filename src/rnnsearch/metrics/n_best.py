@@ -45,6 +45,10 @@ class Counts:
         """Of a sentence; BLEU smoothed."""
         return float(self._sentence._compute_score_from_stats(counts.tolist()).score)
 
+    def closest(self, hypotheses: Sequence[str], reference: str) -> int:
+        """Which translation of a sentence is most like its reference, by the sentence's score; of equals the first."""
+        return int(np.argmax([self.sentence(row) for row in self.of(hypotheses, reference)]))
+
 
 @dataclass(frozen=True)
 class NBest:

@@ -20,6 +20,7 @@ from rnnsearch.models.pointer import LEAST, PointerOutput
 from rnnsearch.models.speller import Speller
 from rnnsearch.models.translation_model import Memories, TranslationModel, only
 from rnnsearch.objectives.contrast import Contrast
+from rnnsearch.objectives.distillation import Teacher
 from rnnsearch.objectives.loss import Loss, Objective
 from rnnsearch.objectives.penalty import Pass, Penalty
 from rnnsearch.tensors import at_least_fp32, map_tree
@@ -37,6 +38,7 @@ class Likelihood(Objective[TranslationModel]):
     attention's keys no gradient (Sennrich et al. 2016, section 3.1). The rest of attention has none from them anyway:
     the softmax over one position is 1.
     With a `contrast` it is that loss of batches that hold noise words, and what stands for the NLL there.
+    With a `teacher` what is minimised of the words is, by its weight, the cross-entropy to its distributions.
     Without gradients (on a dev set) nothing is minimised: the total is then the likelihood's alone.
     """
 
@@ -44,6 +46,7 @@ class Likelihood(Objective[TranslationModel]):
     penalties: Weighted = ()
     spelling: float = field(default=1.0, kw_only=True)
     contrast: Contrast | None = field(default=None, kw_only=True)
+    teacher: Teacher | None = field(default=None, kw_only=True)
     frozen_null: bool = field(default=False, kw_only=True)
 
     def __call__(self, model: TranslationModel, batch: Batch, draws: Draws | None) -> Loss:
@@ -66,6 +69,9 @@ class Likelihood(Objective[TranslationModel]):
             total, each = model.output.losses(readout, ids, self.smoothing, batch.vocabulary, places)
         else:
             total, each = symbol_losses(model.output, readout, ids, batch, self.smoothing, self.contrast)
+        if self.teacher is not None and torch.is_grad_enabled():
+            alpha = self.teacher.weight
+            total = (1 - alpha) * total + alpha * self.teacher(model.output, readout, batch)
         nll = each.new_zeros(target.ids.numel()).index_copy(0, real, each).view(target.ids.shape)
         whole = each.sum()
         if model.speller is not None:

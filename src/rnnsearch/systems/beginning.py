@@ -1,4 +1,5 @@
-"""What a run begins with in the place of drawn weights: those of a trained model, and of a language model inside."""
+"""What a run has of trained models: weights to begin with in the place of drawn ones, those of a language model inside,
+and a teacher."""
 
 from __future__ import annotations
 
@@ -46,6 +47,33 @@ def language_model(config: RunConfig) -> LanguageSystem:
     if not isinstance(found, LanguageSystem):
         raise ModelError(f"{folder}: must be a language model (model.language_model.folder); got a {found.kind} model")
     return found
+
+
+def teacher(system: System[Any]) -> TranslationModel:
+    """The model that `[objective.teacher]` names, which stays as it is.
+
+    Errors: ModelError, where its folder is missing or has no such model; ConfigError, where it has other symbols.
+    """
+    config, path = system.config, "objective.teacher.folder"
+    assert config.objective.teacher is not None
+    folder = config.base / config.objective.teacher.folder
+    if not folder.is_dir():
+        raise ModelError(f"{folder}: there is no such model folder; the run needs its teacher ({path}) to the end")
+    found = load_system(folder)
+    if not isinstance(found.model, TranslationModel):
+        raise ModelError(f"{folder}: must be a translation model ({path}); got a {found.kind} model")
+    its = found.config.translation
+    has = {
+        "search.ensemble": found.config.search.ensemble is not None,
+        "model.source_characters": its.source_characters is not None,
+        "model.target_characters": its.target_characters is not None,
+        "model.pointer or the copynet decoder": its.copies,
+    }
+    for option in (option for option, given in has.items() if given):
+        raise ModelError(f"{folder}: must be one model that reads and writes symbols alone ({path}); got {option}")
+    _require_symbols(path, system, found, config.data.sides)
+    model: TranslationModel = found.model.requires_grad_(False)
+    return model
 
 
 def _begin_from(system: System[Any], folder: Path) -> str:

@@ -19,7 +19,7 @@ from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders.table import DECODERS
 from rnnsearch.models.encoders import shapes
 from rnnsearch.models.memory import StateShape
-from rnnsearch.systems.fusion_checks import check_begun, check_inside
+from rnnsearch.systems.fusion_checks import check_begun, check_inside, check_teacher
 from rnnsearch.systems.language_checks import check_language
 from rnnsearch.systems.shared_checks import (
     against,
@@ -58,6 +58,7 @@ def check(config: RunConfig) -> list[str]:
         *_inline_terms(config),
         *_annotation(config),
         *check_begun(config),
+        *check_teacher(config),
         *check_unknown(config),
     ]
 
@@ -80,7 +81,7 @@ def _unseeing(model: ModelConfig, used: Mapping[str, bool]) -> list[str]:
 
 def _blind(config: RunConfig) -> list[str]:
     """What has no effect on a model that does not attend, outside `[model]`."""
-    own = {"partition", "contrast", "spelling"}  # of the likelihood itself
+    own = {"partition", "contrast", "spelling", "teacher"}  # of the likelihood itself
     used = {f"objective.{name}": value is not None for name, value in config.objective if name not in own}
     return _unseeing(config.translation, used | {"search.coverage_penalty": config.search.coverage_penalty > 0})
 

@@ -1,4 +1,5 @@
-"""Whether a language model inside a translation model, and what a run begins from, go together with the rest."""
+"""Whether what a run has of trained models (one that it begins from, a language model inside, a teacher) goes together
+with the rest."""
 
 from __future__ import annotations
 
@@ -21,9 +22,24 @@ def check_begun(config: RunConfig) -> list[str]:
         return faults
     if begin is None:
         faults.append(f"training.begin_from: must be given for {told.type} fusion, which leaves the decoder as it is")
-    own = {"partition", "contrast", "symmetry"}  # not of what is fixed
+    own = {"partition", "contrast", "symmetry", "teacher"}  # not of what is fixed
     used = {f"objective.{name}": value is not None for name, value in objective if name not in own}
     return faults + idle(f"{told.type} fusion, which trains the output alone", used)
+
+
+def check_teacher(config: RunConfig) -> list[str]:
+    """A teacher's distribution is one over all symbols of the target, given a source."""
+    objective = config.objective
+    if objective.teacher is None:
+        return []
+    given = {
+        "a model that copies from the source": config.translation.copies,
+        "objective.partition": objective.partition is not None,
+        "objective.contrast": objective.contrast is not None,
+        "objective.symmetry": objective.symmetry is not None,
+        "data.target_only, text for which a teacher has no source": config.data.target_only is not None,
+    }
+    return against("objective.teacher:", given)
 
 
 def check_inside(config: RunConfig) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,12 @@ from rnnsearch.data.prepared import Prepared
 from rnnsearch.device import machine_memory
 from rnnsearch.errors import ConfigError, TrainingError
 from rnnsearch.models.translation_model import TranslationModel, TranslationPair, direction
+from rnnsearch.objectives.distillation import Teacher
+from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.objectives.loss import Model
 from rnnsearch.objectives.symmetry import Symmetric
 from rnnsearch.processes import Processes
+from rnnsearch.systems.beginning import teacher
 from rnnsearch.systems.folder import save_system
 from rnnsearch.systems.parameters import ParameterGroup
 from rnnsearch.systems.pruning import read_pruned
@@ -71,8 +74,12 @@ def make_trained(
     model = system.model.to(device)
     dev, gold = prepared.dev, _gold(config, prepared)
     validation = system.validation(dev, gold, device, processes, prepared.aligner) if dev else None
+    objective = system.objective()
+    if config.objective.teacher is not None:
+        assert isinstance(objective, Likelihood), "a language model has no teacher"
+        objective = replace(objective, teacher=Teacher(teacher(system).to(device), config.objective.teacher.weight))
     zeros = KeptZeros(model, read_pruned(folder, model)) if config.training.keep_zeros else KeptZeros()
-    task = Task(model, system.groups(), system.objective(), validation, zeros)
+    task = Task(model, system.groups(), objective, validation, zeros)
     return task, (OutputFolder(folder, system, lambda tensors: tensors, _aligner(config, prepared)),)
 
 

@@ -1,0 +1,71 @@
+"""`rnnsearch distil`: a student's training text as its teacher translates it (Kim & Rush 2016, sections 3.2, 3.3)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rnnsearch.cli.bulk import Actors, EngineName, Rows, Store, check_engine, in_shards
+from rnnsearch.cli.io import say
+from rnnsearch.cli.options import Beam, Device, Threads
+from rnnsearch.cli.searching import Mean, Weights, asked_weights
+from rnnsearch.cli.translate import Precision
+
+
+def distil(
+    models: Annotated[
+        list[Path],
+        typer.Argument(
+            help="The teacher's model folder; several are one model, an ensemble.",
+            metavar="TEACHER...",
+            show_default=False,
+        ),
+    ],
+    source: Annotated[Path, typer.Argument(help="Source text of the training pairs, a line each.", show_default=False)],
+    output_file: Annotated[Path, typer.Option("-o", "--output", help="Write here, line by line.", show_default=False)],
+    interpolate: Annotated[
+        Path | None,
+        typer.Option(
+            help="The target text, line by line: of all that the beam finds, take what is closest to it (by BLEU).",
+            show_default=False,
+        ),
+    ] = None,
+    beam: Beam = None,
+    weights: Weights = None,
+    mean: Mean = None,
+    max_source: Annotated[
+        int, typer.Option(min=1, max=100_000, help="Most symbols of a line; the output of a longer one is empty.")
+    ] = 200,
+    precision: Annotated[Precision | None, typer.Option(help="Of products on the CPU.  [default: the model's]")] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Sentences a batch.  [default: the model's]")] = None,
+    engine: Annotated[EngineName, typer.Option(help="What translates: this process, or a cluster.")] = "local",
+    store: Store = None,
+    rows: Rows = None,
+    actors: Actors = None,
+    device: Device = "cpu",
+    threads: Threads = None,
+) -> None:
+    """Translate training text by a teacher, for a smaller and faster student to learn from.
+
+    One line in is one line out; `SOURCE|OUTPUT` is then a corpus for `data.train`. Begun again, it goes on.
+    """
+    check_engine(engine, source, output_file, store, rows, actors)
+    shares = asked_weights(weights, mean, len(models))
+    from rnnsearch.cli.translating import EMPTY, OUTPUT, Asked
+
+    asked = Asked(
+        models=tuple(models),
+        source=str(source),
+        model_options=(None, None, None, precision, shares, mean),
+        beam=beam,
+        closest_to=interpolate,
+        max_source=max_source,
+        batch=batch,
+        device=device,
+        threads=threads,
+    )
+    counts = in_shards(asked, source, {OUTPUT: output_file}, engine, store, rows, actors)
+    if empty := counts.get(EMPTY, 0):
+        say(f"{empty:,.0f} lines have no translation; preparation leaves them out")

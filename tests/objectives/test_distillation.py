@@ -1,0 +1,117 @@
+"""Word-level distillation: Kim & Rush's loss and its gradients as plain loops, its ends, and its fast path."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from rnnsearch.config import ModelConfig
+from rnnsearch.data.sides import Side
+from rnnsearch.objectives import distillation
+from rnnsearch.objectives.distillation import Teacher
+from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.systems.build import build
+from rnnsearch.text.vocabulary import BOS, EOS
+from tests.objectives.conftest import SOURCES, TARGETS
+from tests.objectives.passes import SOURCE, TARGET
+
+ALL = [0, 1, 2]
+
+
+def taught(model, alpha, smoothing=0.0):
+    return replace(likelihood(smoothing), teacher=Teacher(model.requires_grad_(False), alpha))
+
+
+@pytest.fixture
+def other():
+    """A teacher of other parts and sizes, over the same symbols."""
+    options = {"embedding": 3, "encoder": {"type": "stacked", "cell": "lstm", "size": 4, "layers": 1}}
+    options["decoder"] = {"type": "sutskever", "cell": "lstm", "size": 4, "layers": 1, "bridge": "copy"}
+    options["output"] = {"type": "hierarchical"}
+    options["encoder"]["direction"] = "forward"
+    return build(ModelConfig.model_validate(options), SOURCES, TARGETS, 3).double()
+
+
+def positions(model, source, target):
+    """The scores of all symbols, and the readout, at each position of one sentence, position by position."""
+    memory = model.encode({"en": Side.of(torch.tensor([[*source, EOS]]))})
+    state, rows = model.start(memory), []
+    for y in [BOS, *target]:
+        readout, state, _ = model.step(torch.tensor([y]), state, memory)
+        rows.append((model.output.logits(readout)[0].detach().numpy(), readout[0].detach().numpy()))
+    return rows
+
+
+def softmax(scores):
+    return np.exp(scores) / np.exp(scores).sum()
+
+
+@pytest.mark.parametrize("alpha", [0.3, 1.0])
+def test_loss_and_gradients_are_the_papers(make, batches, alpha):
+    """Kim & Rush 2016, section 2.2: (1 - alpha) L_NLL + alpha L_KD, L_KD as in section 3.1, a symbol at a time."""
+    student, teacher = make(), make(seed=2)
+    expected, nll = 0.0, 0.0
+    d_bias, d_weight = np.zeros(TARGETS), np.zeros(student.output.weight.shape)
+    for source, target in zip(SOURCE, TARGET, strict=True):
+        pairs = zip(positions(student, source, target), positions(teacher, source, target), [*target, EOS], strict=True)
+        for (own, readout), (its, _), y in pairs:
+            p, q = softmax(own), softmax(its)
+            for k in range(TARGETS):
+                gold = float(k == y)
+                expected -= ((1 - alpha) * gold + alpha * q[k]) * math.log(p[k])
+                d = p[k] - (1 - alpha) * gold - alpha * q[k]
+                d_bias[k] += d
+                d_weight[k] += d * readout
+            nll -= math.log(p[y])
+    loss = taught(teacher, alpha)(student, batches(ALL), None)
+    loss.total.backward()
+    assert loss.total.item() == pytest.approx(expected)
+    assert loss.nll.item() == pytest.approx(nll)
+    np.testing.assert_allclose(student.output.bias.grad.numpy(), d_bias, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(student.output.weight.grad.numpy(), d_weight, rtol=1e-6, atol=1e-9)
+    assert all(parameter.grad is None for parameter in teacher.parameters())
+
+
+def test_without_weight_a_teacher_changes_nothing(make, batches):
+    student, teacher = make(), make(seed=2)
+    plain = likelihood(0.1)(student, batches(ALL), None).total
+    assert torch.equal(taught(teacher, 0.0, 0.1)(student, batches(ALL), None).total, plain)
+
+
+def test_a_student_that_is_its_teacher_has_nothing_to_learn(make, batches):
+    student = make()
+    loss = taught(make(), 1.0)(student, batches(ALL), None)
+    loss.total.backward()
+    assert loss.total.item() > 1.0, "the teacher's entropy"
+    for name, parameter in student.named_parameters():
+        assert parameter.grad.abs().max().item() < 1e-12, name
+
+
+def test_a_batch_is_the_sum_of_its_halves_by_any_teacher(make, batches, other):
+    student, objective = make(), taught(other, 0.5, 0.1)
+    whole = objective(student, batches(ALL), None).total
+    halves = [objective(student, half, None).total.item() for half in batches(ALL).split()]
+    assert whole.item() == pytest.approx(sum(halves))
+    assert whole.item() != pytest.approx(likelihood(0.1)(student, batches(ALL), None).total.item())
+
+
+def test_a_dev_set_knows_no_teacher(make, batches, other, monkeypatch):
+    monkeypatch.setattr(Teacher, "__call__", None)
+    with torch.no_grad():
+        loss = taught(other, 0.5)(make(), batches(ALL), None)
+    assert loss.total.item() == pytest.approx(loss.nll.item())
+
+
+def test_in_chunks_it_is_the_same(make, batches, monkeypatch):
+    found = []
+    for held in (1 << 26, 1):
+        monkeypatch.setattr(distillation, "HELD_BYTES", held)
+        monkeypatch.setattr(distillation, "chunk_rows", lambda _rows, _bytes: 3)
+        student = make()
+        loss = taught(make(seed=2), 0.7)(student, batches(ALL), None)
+        loss.total.backward()
+        found.append([loss.total.detach(), *(parameter.grad for parameter in student.parameters())])
+    for whole, chunked in zip(*found, strict=True):
+        torch.testing.assert_close(chunked, whole)
