@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from rnnsearch.align.aligner import Aligner
-from rnnsearch.align.linked import AlignedPairs, OneAligned
+from rnnsearch.align.linked import AlignedPairs, OneAligned, linked
 from rnnsearch.confidence import sure
 from rnnsearch.config import RunConfig, SearchConfig
 from rnnsearch.demands import Demands
@@ -380,18 +380,13 @@ class Translator:
     ) -> list[Translation]:
         """Hypotheses in words; their links by the aligner, where there is one and it is wanted: those of one rank, all
         if none are given, are found together."""
-        each = list(zip(sources, targets, ranks or [0] * len(sources), strict=True))
-        links: list[OneAligned | None] = [None] * len(each)
+        links: list[OneAligned | None] = [None] * len(sources)
         if self.aligner is not None and aligned:
-            for rank in {rank for _, _, rank in each}:
-                numbers = [n for n, (_, _, own) in enumerate(each) if own == rank]
-                pairs = AlignedPairs(self.aligner, [each[n][:2] for n in numbers])
-                for place, n in enumerate(numbers):
-                    links[n] = OneAligned(pairs, place)
+            links = linked(self.aligner, list(zip(sources, targets, strict=True)), ranks or [0] * len(sources))
         read, calibration = self.config.objective.aligns_read_words, self.calibration
         found = [
             in_words(source, target, hypothesis, read, own)
-            for (source, target, _), hypothesis, own in zip(each, hypotheses, links, strict=True)
+            for source, target, hypothesis, own in zip(sources, targets, hypotheses, links, strict=True)
         ]
         return found if calibration is None else [sure(translation, calibration) for translation in found]
 

@@ -45,3 +45,16 @@ class OneAligned:
     def tokens(self) -> tuple[Link, ...]:
         """Of its tokens."""
         return self.pairs.tokens[self.number]
+
+
+def linked(
+    aligner: Aligner, each: Sequence[tuple[Segmented, Segmented]], ranks: Sequence[int]
+) -> list[OneAligned | None]:
+    """The links of each pair of sentences; those of one rank are found together."""
+    links: list[OneAligned | None] = [None] * len(each)
+    for rank in set(ranks):
+        numbers = [n for n, own in enumerate(ranks) if own == rank]
+        pairs = AlignedPairs(aligner, [each[n] for n in numbers])
+        for place, n in enumerate(numbers):
+            links[n] = OneAligned(pairs, place)
+    return links

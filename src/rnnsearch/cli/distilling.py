@@ -51,7 +51,7 @@ def distil(
 
     One line in is one line out; `SOURCE|OUTPUT` is then a corpus for `data.train`. Begun again, it goes on.
     """
-    check_engine(engine, source, output_file, store, rows, actors)
+    check_engine(engine, store, rows, actors)
     shares = asked_weights(weights, mean, len(models))
     from rnnsearch.cli.translating import EMPTY, OUTPUT, Asked
 
