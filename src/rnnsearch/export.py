@@ -14,6 +14,7 @@ from rnnsearch.config import RunConfig
 from rnnsearch.engine import file
 from rnnsearch.engine.packed import Kind
 from rnnsearch.errors import ModelError, must_be_one_of
+from rnnsearch.models.embeddings import Embedding
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.systems.card import measured, training_facts
 from rnnsearch.systems.folder import load_system
@@ -60,6 +61,8 @@ def lacks(config: RunConfig, model: Any) -> str:
             "it must be RNNsearch as the presets small, demo and rnnsearch-* have it (a bidirectional GRU encoder, the "
             "decoder bahdanau or bahdanau-tanh with a GRU, additive attention, a plain output)"
         )
+    if type(model.source_embedding) is not Embedding:
+        return "its source words are made of characters"
     told = {
         "search.ensemble": search.ensemble is not None,
         "search.language_model": search.language_model is not None,

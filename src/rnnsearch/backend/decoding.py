@@ -36,6 +36,7 @@ from rnnsearch.models.attention.scores import Additive
 from rnnsearch.models.cells import GRU
 from rnnsearch.models.decoders.bahdanau import Bahdanau
 from rnnsearch.models.decoders.readouts import DeepOutput, Readout
+from rnnsearch.models.embeddings import Embedding
 from rnnsearch.models.encoders import Bidirectional
 from rnnsearch.models.outputs import Output
 from rnnsearch.models.translation_model import TranslationModel
@@ -103,6 +104,7 @@ class NativeRNNsearch:
         assert isinstance(model.decoder, Bahdanau)
         self._native, self._kind, self._arrays = native, kind, arrays_of(model)
         self._engine = RNNsearch(native, self._arrays, kind, torch.get_num_threads, TABLE_BYTES)
+        self._embed = model.source_embedding
         self.output = self._engine.output
         """The output layer, over the whole vocabulary."""
         self.hidden = [slice(0, model.decoder.cell.size)]
@@ -133,7 +135,8 @@ class NativeRNNsearch:
 
     def encode(self, source: Side) -> NativeMemory:
         """The memory of B sentences [B, J], whose real symbols come first."""
-        found = self._engine.encode(source.ids.numpy(), source.mask.sum(1).numpy())
+        words: Tensor = self._embed(source.symbols)
+        found = self._engine.encode(words.float().numpy(), source.mask.sum(1).numpy())
         return NativeMemory(*map(torch.from_numpy, found))
 
     def start(self, memory: NativeMemory) -> Tensor:
@@ -187,8 +190,9 @@ def arrays_of(model: TranslationModel) -> Arrays:
         "from_word": (from_word, torch.cat([_tall(cell.input.bias, D), from_word.new_zeros(R)])),
         "output": (output.weight, output.bias),
     }
-    tables = zip(TABLES, (model.source_embedding, model.target_embedding), strict=True)
-    weights |= {name: (table(Symbols(torch.arange(table.weight.shape[0]))), None) for name, table in tables}
+    for name, table in zip(TABLES, (model.source_embedding, model.target_embedding), strict=True):
+        if type(table) is Embedding:
+            weights[name] = table(Symbols(torch.arange(table.weight.shape[0]))), None
     return Arrays(
         {name: Weight(_array(weight)) for name, (weight, _) in weights.items()},
         {name: _array(bias) for name, (_, bias) in weights.items() if bias is not None},

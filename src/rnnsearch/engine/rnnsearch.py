@@ -139,7 +139,7 @@ class Arrays:
     """A model."""
 
     weights: Mapping[str, Weight]
-    """By the names of MATRICES and TABLES."""
+    """By the names of MATRICES and TABLES; without a table of source words where these are made of something else."""
     biases: Mapping[str, Array]
     """[outputs] of the matrices that have one."""
     vector: Array
@@ -210,7 +210,7 @@ class RNNsearch:
         for the whole vocabulary: the same, faster."""
         self._native, self.threads = native, threads
         self._laid = {name: laid(native, arrays, name, kind) for name in MATRICES}
-        self._sources, self.targets = (arrays.weights[name] for name in TABLES)
+        self._sources, self.targets = arrays.weights.get("source_embedding"), arrays.weights["target_embedding"]
         of = {name: one.matrix for name, one in self._laid.items()}
         gru = [_GRU(*(of[f"encoder.{way}.{part}"] for part in GRU_PARTS)) for way in WAYS]
         D, H = rounded_up(arrays.sizes.state), rounded_up(arrays.sizes.encoder)
@@ -239,11 +239,16 @@ class RNNsearch:
         self._native.linear(byref(matrix), at(rows), c_int64(len(rows)), at(y), c_int32(self.threads()))
         return y.reshape(*x.shape[:-1], -1)
 
-    def encode(self, ids: Array, lengths: Array) -> Memory:
-        """The memory of B sentences of ids [B, J], of which the first `lengths` [B] are real."""
+    def embed(self, ids: Array) -> Array:
+        """Source words [B, J, E] of ids [B, J]."""
+        assert self._sources is not None, "a table of source words, which must be given"
+        return self._sources.rows(ids)
+
+    def encode(self, words: Array, lengths: Array) -> Memory:
+        """The memory of B sentences of embedded words [B, J, E], of which the first `lengths` [B] are real."""
         order = np.argsort(-lengths, kind="stable")
-        x = np.ascontiguousarray(self._sources.rows(ids[order]), np.float32)
-        (B, J), D, lengths = ids.shape, self._encoder.size, np.ascontiguousarray(lengths[order], np.int64)
+        x = np.ascontiguousarray(words[order], np.float32)
+        (B, J, _), D, lengths = x.shape, self._encoder.size, np.ascontiguousarray(lengths[order], np.int64)
         annotations, summary = np.empty((B, J, 2 * D), np.float32), np.empty((B, D), np.float32)
         where = (at(x), at(lengths), c_int64(B), c_int64(J), at(annotations), at(summary))
         self._native.encode(byref(self._encoder), *where, c_int32(self.threads()))

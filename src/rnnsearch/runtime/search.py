@@ -103,7 +103,7 @@ def beam(
     )
     tokens, scores, attention, length, finished = (part.ctypes.data for part in found)
     made = CHypotheses(T, tokens, scores, attention, length, finished)
-    if not model.beam(model.encode(padded, lengths), model.output, choice, asked, made):
+    if not model.beam(model.encode(model.embed(padded), lengths), model.output, choice, asked, made):
         raise RnnsearchError("the scores of a sentence must be numbers; got NaN")
     return found
 
