@@ -174,11 +174,14 @@ def _array(payload: bytes, type: str, shape: list[int], begin: int) -> Array:
     if begin % ALIGNED or begin + count * kind.itemsize > len(payload):
         raise ValueError
     found = np.frombuffer(payload, kind, count, begin).reshape(shape)
-    return from_bf16(found) if type == "bf16" else found.copy()  # the payload is given back
+    return from_bf16(found) if type == "bf16" else found
 
 
 def _model(found: Mapping[str, Array], sizes: Sizes) -> Arrays:
     """The arrays, whose shapes must fit each other. Errors: KeyError, ValueError."""
+    # Matrices are laid out and forgotten; what stays is copied, so that the file's own bytes are given back.
+    stay = {name for table in TABLES for name in (table, f"{table}.scale")} | {"vector"}
+    found = {name: array.copy() if name in stay else array for name, array in found.items()}
     weights = {name: Weight(found[name], found.get(f"{name}.scale")) for name in (*MATRICES, *TABLES)}
     biases = {name: found[f"{name}.bias"] for name in MATRICES if f"{name}.bias" in found}
     model = Arrays(weights, biases, found["vector"], sizes)
