@@ -19,7 +19,7 @@ from unittest.mock import patch
 
 from harness import machine_line, parsed, parser, publish, say, section, table
 
-from rnnsearch.kernels.native import choice, library
+from rnnsearch.kernels.native import choice, library, places
 from rnnsearch.kernels.native.building import Variant, compiler
 from rnnsearch.kernels.native.cases import Case, Run, cases
 from rnnsearch.kernels.native.choice import NATIVE, Timed
@@ -49,7 +49,7 @@ def tuned(variant: Variant, tuning: str) -> CDLL | None:
     command = compiler()
     assert command is not None
     try:
-        return library.load(library.built(variant, command, () if tuning == SHIPPED else (f"-mtune={tuning}",)))
+        return library.load(places.built(variant, command, () if tuning == SHIPPED else (f"-mtune={tuning}",)))
     except subprocess.CalledProcessError:
         return None
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rnnsearch.cli.translate import Precision
+from rnnsearch.cli.options import Precision
 from rnnsearch.config import SearchPrecision
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.kernels.native.packed import decoding

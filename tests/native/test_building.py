@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rnnsearch.kernels.native import building, library
+from rnnsearch.kernels.native import building, library, places
 
 ROOT = Path(__file__).parents[2]
 V3 = building.VARIANTS["x86_64"][-1]
@@ -115,7 +115,7 @@ def test_what_the_wheel_has_comes_first(monkeypatch, tmp_path):
     if best == least:
         pytest.skip("this processor runs one variant or none")
     monkeypatch.delenv(building.SWITCH, raising=False)
-    monkeypatch.setattr(library, "BUILT", tmp_path)
+    monkeypatch.setattr(places, "BUILT", tmp_path)
     (tmp_path / building.file_name(least)).touch()
     library.runnable.cache_clear()
     try:

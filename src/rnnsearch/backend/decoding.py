@@ -29,9 +29,8 @@ from rnnsearch.engine.rnnsearch import (
     RNNsearch,
     Sizes,
     Weight,
-    laid,
 )
-from rnnsearch.kernels.native.packed import decoding
+from rnnsearch.kernels.native.packed import Packed, decoding
 from rnnsearch.models.attention.scores import Additive
 from rnnsearch.models.cells import GRU
 from rnnsearch.models.decoders.bahdanau import Bahdanau
@@ -102,9 +101,10 @@ class NativeRNNsearch:
 
     def __init__(self, native: ctypes.CDLL, model: TranslationModel, kind: Kind) -> None:
         assert isinstance(model.decoder, Bahdanau)
-        self._native, self._kind, self._arrays = native, kind, arrays_of(model)
-        self._engine = RNNsearch(native, self._arrays, kind, torch.get_num_threads, TABLE_BYTES)
-        self._embed = model.source_embedding
+        assert isinstance(model.output, Output)
+        self._native, self._kind = native, kind
+        self._engine = RNNsearch(native, arrays_of(model), kind, torch.get_num_threads, TABLE_BYTES)
+        self._embed, self._layer = model.source_embedding, model.output
         self.output = self._engine.output
         """The output layer, over the whole vocabulary."""
         self.hidden = [slice(0, model.decoder.cell.size)]
@@ -131,12 +131,12 @@ class NativeRNNsearch:
 
     def rows(self, ids: Tensor) -> Laid:
         """The output layer over the symbols `ids` [C] alone."""
-        return laid(self._native, self._arrays, "output", self._kind, ids.numpy())
+        return Packed(self._native, self._layer.weight[ids], self._layer.bias[ids], self._kind)
 
     def encode(self, source: Side) -> NativeMemory:
         """The memory of B sentences [B, J], whose real symbols come first."""
         words: Tensor = self._embed(source.symbols)
-        found = self._engine.encode(words.float().numpy(), source.mask.sum(1).numpy())
+        found = self._engine.encode(words.detach().float().numpy(), source.mask.sum(1).numpy())
         return NativeMemory(*map(torch.from_numpy, found))
 
     def start(self, memory: NativeMemory) -> Tensor:

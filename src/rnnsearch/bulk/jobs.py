@@ -81,9 +81,9 @@ def manifest_of(store: Store, about: Mapping[str, Any]) -> dict[str, Any] | None
     return manifest
 
 
-def write_manifest(store: Store, about: Mapping[str, Any], **more: Any) -> None:
-    """The store holds a run about this from now on."""
-    store.write(MANIFEST, json_bytes({"about": about, **more}))
+def write_manifest(store: Store, about: Mapping[str, Any], ends: Sequence[int] | None = None) -> None:
+    """The store holds a run about this from now on; `ends`: where its ranges of lines do, if it has such."""
+    store.write(MANIFEST, json_bytes({"about": about} if ends is None else {"about": about, "ends": ends}))
 
 
 def forget(store: Store) -> None:

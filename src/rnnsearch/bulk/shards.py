@@ -114,7 +114,7 @@ def _ranges(job: Job, about: Mapping[str, Any], portions: Iterable[Sequence[str]
         job.store.write(job.given(len(ends)), json_bytes({"first": first, "lines": lines}))
         first += len(lines)
         ends.append(first)
-    jobs.write_manifest(job.store, about, ends=ends)
+    jobs.write_manifest(job.store, about, ends)
     return ends
 
 

@@ -28,6 +28,7 @@ Store = Annotated[
     str | None,
     typer.Option(help="Keep shards in this folder, or at this URL (s3://..).  [default: OUTPUT.partial]"),
 ]
+EngineOfMany = Annotated[EngineName, typer.Option(help="What translates: this process, or a cluster.")]
 Rows = Annotated[int | None, typer.Option(min=1, help="Lines a shard, at least.  [default: 16 batches]")]
 Actors = Annotated[
     int | None, typer.Option(min=1, help="Processes of --engine ray, at most.  [default: as there is room]")

@@ -12,8 +12,7 @@ import typer
 
 from rnnsearch.cli.bulk import progress
 from rnnsearch.cli.io import count_pairs, line_pairs, output, require_distinct, same_lines, say, use_threads
-from rnnsearch.cli.options import Device, SourceFile, TargetFile, Threads
-from rnnsearch.cli.translate import Precision
+from rnnsearch.cli.options import Device, Precision, SourceFile, TargetFile, Threads
 
 if TYPE_CHECKING:
     from rnnsearch.evaluate.filtering import Numbers, PairScores

@@ -7,11 +7,10 @@ from typing import Annotated
 
 import typer
 
-from rnnsearch.cli.bulk import Actors, EngineName, Rows, Store, check_engine, in_shards
+from rnnsearch.cli.bulk import Actors, EngineOfMany, Rows, Store, check_engine, in_shards
 from rnnsearch.cli.io import say
-from rnnsearch.cli.options import Beam, Device, Model, Threads
+from rnnsearch.cli.options import Batch, Beam, Device, MaxSource, Model, PrecisionOfProducts, Threads
 from rnnsearch.cli.searching import Sample, Seed, Temperature, TopK, TopP, asked_variant
-from rnnsearch.cli.translate import Precision
 
 
 def backtranslate(
@@ -25,12 +24,10 @@ def backtranslate(
     top_p: TopP = None,
     seed: Seed = None,
     tag: Annotated[str | None, typer.Option(help="A word to put before each line, such as <bt>.")] = None,
-    max_source: Annotated[
-        int, typer.Option(min=1, max=100_000, help="Most symbols of a line; the output of a longer one is empty.")
-    ] = 200,
-    precision: Annotated[Precision | None, typer.Option(help="Of products on the CPU.  [default: the model's]")] = None,
-    batch: Annotated[int | None, typer.Option(min=1, help="Sentences a batch.  [default: the model's]")] = None,
-    engine: Annotated[EngineName, typer.Option(help="What translates: this process, or a cluster.")] = "local",
+    max_source: MaxSource = 200,
+    precision: PrecisionOfProducts = None,
+    batch: Batch = None,
+    engine: EngineOfMany = "local",
     store: Store = None,
     rows: Rows = None,
     actors: Actors = None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -28,3 +28,10 @@ By = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads.  [default: all cores]")]
+
+Batch = Annotated[int | None, typer.Option(min=1, help="Sentences a batch.  [default: the model's]")]
+MaxSource = Annotated[
+    int, typer.Option(min=1, max=100_000, help="Most symbols of a line; the output of a longer one is empty.")
+]
+Precision = Literal["auto", "fp32", "bf16", "int8"]
+PrecisionOfProducts = Annotated[Precision | None, typer.Option(help="Of products on the CPU.  [default: the model's]")]

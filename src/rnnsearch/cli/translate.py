@@ -14,7 +14,20 @@ from rnnsearch.bulk import Counts, Done
 from rnnsearch.cli.bulk import Actors, Engine, Rows, Store, check_engine, check_files_given, in_shards
 from rnnsearch.cli.io import both_lines, input_portions, output, require_distinct, say
 from rnnsearch.cli.links import Links, doubt, pharaoh
-from rnnsearch.cli.options import MOST_BEAM, Beam, By, Device, Model, Output, SourceFile, TargetFile, Threads
+from rnnsearch.cli.options import (
+    MOST_BEAM,
+    Batch,
+    Beam,
+    By,
+    Device,
+    MaxSource,
+    Model,
+    Output,
+    Precision,
+    SourceFile,
+    TargetFile,
+    Threads,
+)
 from rnnsearch.cli.searching import (
     LM,
     Ban,
@@ -51,7 +64,6 @@ if TYPE_CHECKING:
 
 Format = Literal["text", "json", "nbest"]
 Replace = Literal["none", "copy", "dictionary"]
-Precision = Literal["auto", "fp32", "bf16", "int8"]
 
 
 def translate(
@@ -78,9 +90,7 @@ def translate(
         float | None, typer.Option(min=0.0, help="Score = log-probability / length ** this.  [default: the model's]")
     ] = None,
     max_length: Annotated[int | None, typer.Option(min=1, max=100_000, help="Most symbols of a translation.")] = None,
-    max_source: Annotated[
-        int, typer.Option(min=1, max=100_000, help="Most symbols of a line; the output of a longer one is empty.")
-    ] = 2000,
+    max_source: MaxSource = 2000,
     no_repeat_ngram: NoRepeat = None,
     sample: Sample = False,
     temperature: Temperature = None,
@@ -128,7 +138,7 @@ def translate(
     precision: Annotated[
         Precision | None, typer.Option(help="Of products on the CPU; int8 is the roughest.  [default: the model's]")
     ] = None,
-    batch: Annotated[int | None, typer.Option(min=1, help="Sentences a batch.  [default: the model's]")] = None,
+    batch: Batch = None,
     engine: Engine = None,
     store: Store = None,
     rows: Rows = None,

@@ -124,10 +124,6 @@ class Weight(NamedTuple):
     values: Array
     scale: Array | None = None
 
-    def of(self, rows: Array) -> Weight:
-        """Some rows of it."""
-        return Weight(self.values[rows], None if self.scale is None else self.scale[rows])
-
     def rows(self, ids: Array) -> Array:
         """Some of them in fp32."""
         found = self.values[ids]
@@ -209,7 +205,8 @@ class RNNsearch:
         """`threads`: how many a call takes. Up to so many `table_bytes` the words' share of the gates is computed once
         for the whole vocabulary: the same, faster."""
         self._native, self.threads = native, threads
-        self._laid = {name: laid(native, arrays, name, kind) for name in MATRICES}
+        of_each = ((name, arrays.weights[name], arrays.biases.get(name)) for name in MATRICES)
+        self._laid = {name: Laid(native, w.values, bias, kind, w.scale) for name, w, bias in of_each}
         self._sources, self.targets = arrays.weights.get("source_embedding"), arrays.weights["target_embedding"]
         of = {name: one.matrix for name, one in self._laid.items()}
         gru = [_GRU(*(of[f"encoder.{way}.{part}"] for part in GRU_PARTS)) for way in WAYS]
@@ -294,11 +291,3 @@ class RNNsearch:
 
     def _weights(self, memory: Memory, output: Laid) -> tuple[Any, ...]:
         return byref(self._decoder), byref(output.matrix), byref(memory.sources)
-
-
-def laid(native: ctypes.CDLL, arrays: Arrays, name: str, kind: Kind, rows: Array | None = None) -> Laid:
-    """One of the matrices, or some of its rows."""
-    weight, bias = arrays.weights[name], arrays.biases.get(name)
-    if rows is not None:
-        weight, bias = weight.of(rows), None if bias is None else bias[rows]
-    return Laid(native, weight.values, bias, kind, weight.scale)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import subprocess
 from functools import cache
 from pathlib import Path
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.files import default_cache
 from rnnsearch.kernels.native import building
 from rnnsearch.kernels.native.building import SWITCH, VARIANTS, Variant
+from rnnsearch.kernels.native.places import built, shipped
 
-BUILT = Path(building.__file__).parent / "built"
-"""Where a wheel has its libraries."""
 FLAGS = {
     "avx2": "avx2",
     "fma3": "fma",
@@ -45,7 +44,7 @@ def variant() -> Variant:
     if not chosen:
         among = f" among {', '.join(v.name for v in able)}" if able else ""
         raise RnnsearchError(f"there is no native code for this processor{among}, and the engine needs it")
-    return next((v for v in chosen if _file(v).is_file()), chosen[0])
+    return next((v for v in chosen if shipped(v).is_file()), chosen[0])
 
 
 def _runs(variant: Variant, has: frozenset[str]) -> bool:
@@ -54,23 +53,14 @@ def _runs(variant: Variant, has: frozenset[str]) -> bool:
     return all(FLAGS.get(need) in has for need in variant.needs)
 
 
-def _file(variant: Variant) -> Path:
-    """Where a wheel has it."""
-    return BUILT / building.file_name(variant)
-
-
 @cache
 def library() -> ctypes.CDLL:
     """Errors: RnnsearchError where there is none and none can be built."""
     own = variant()
-    path, command = _file(own), building.compiler()
-    if not path.is_file() and command is not None:
-        path = default_cache() / "native" / building.file_name(own, command)
-        if not path.is_file():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f".{os.getpid()}-{path.name}")
-            building.build(own, command, temporary)
-            temporary.replace(path)
-    if not path.is_file():
+    path, command = shipped(own), building.compiler()
+    if not path.is_file() and command is None:
         raise RnnsearchError("the engine's native code is not in this package, and no C++ compiler was found")
-    return ctypes.CDLL(str(path))
+    try:
+        return ctypes.CDLL(str(path if path.is_file() else built(own, command or ())))
+    except (subprocess.SubprocessError, OSError) as error:
+        raise RnnsearchError(f"the engine's native code: {building.what_went_wrong(error)}") from None

@@ -19,7 +19,7 @@ from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.metrics.calibration import Calibration
 from rnnsearch.runtime.library import library
 from rnnsearch.runtime.search import MOST_ROWS, Begin, Hypotheses, Search, beam
-from rnnsearch.search.hypothesis import BLOCKED, EMPTY, Hypothesis
+from rnnsearch.search.hypothesis import BLOCKED, EMPTY, Hypothesis, make_hypothesis
 from rnnsearch.search.ranking import Ranking
 from rnnsearch.text.prefixes import Prefix, Prefixes
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
@@ -122,18 +122,10 @@ class Translator:
 
 def _hypothesis(found: Hypotheses, b: int, n: int, symbols: int, ranking: Ranking) -> Hypothesis:
     """One that was found, of a source of so many symbols."""
-    length, finished = int(found.length[b, n]), bool(found.finished[b, n])
-    scores = found.scores[b, n, :length]
-    log_prob = float(np.cumsum(scores, dtype=np.float32)[-1])
+    length = int(found.length[b, n])
     attention = {SOURCE: found.attention[b, n, :length, :symbols].copy()}
-    return Hypothesis(
-        ids=tuple(found.tokens[b, n, : length - finished].tolist()),
-        score=float(ranking.score(log_prob, length, ranking.coverage(attention))),
-        log_prob=log_prob,
-        token_scores=tuple(scores.tolist()),
-        attention=attention,
-        finished=finished,
-    )
+    tokens, scores = found.tokens[b, n, :length], found.scores[b, n, :length]
+    return make_hypothesis(tokens, scores, attention, bool(found.finished[b, n]), ranking)
 
 
 def load(path: str | Path) -> Translator:

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rnnsearch.search.hypothesis import Hypothesis, Numbers, SentenceError
+from rnnsearch.search.hypothesis import Hypothesis, Numbers, SentenceError, make_hypothesis
 from rnnsearch.search.ranking import Ranking
 from rnnsearch.search.scorer import Sources
 
@@ -67,20 +67,8 @@ def make_hypotheses(scored: Scored, sources: Sources, ranking: Ranking) -> list[
     """The hypotheses, one by one; their attention is cut to the source's real symbols."""
     symbols = source_lengths(sources)
     sentence, length = scored.sentence.tolist(), scored.length.tolist()
-    # One symbol after another in float32, as the beam adds them up: the two agree to the last bit.
-    sums = np.cumsum(scored.scores, axis=0, dtype=np.float32)
     made = []
     for r, (b, count, finished) in enumerate(zip(sentence, length, scored.finished.tolist(), strict=True)):
-        log_prob = float(sums[count - 1, r])
         attention = {n: w[r, :count, : symbols[n][b]].copy() for n, w in scored.attention.items()}
-        made.append(
-            Hypothesis(
-                ids=tuple(scored.tokens[: count - finished, r].tolist()),
-                score=float(ranking.score(log_prob, count, ranking.coverage(attention))),
-                log_prob=log_prob,
-                token_scores=tuple(scored.scores[:count, r].tolist()),
-                attention=attention,
-                finished=finished,
-            )
-        )
+        made.append(make_hypothesis(scored.tokens[:count, r], scored.scores[:count, r], attention, finished, ranking))
     return made

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rnnsearch.errors import RnnsearchError
+from rnnsearch.search.ranking import Ranking
 
 Numbers = NDArray[Any]
 
@@ -44,6 +45,22 @@ EMPTY = Hypothesis(ids=(), score=0.0, log_prob=0.0, token_scores=(), attention={
 """The translation of an empty sentence, which no Scorer is asked for."""
 BLOCKED = replace(EMPTY, finished=False)
 """What stands for a sentence of which nothing was found: wherever the search had come, no symbol was allowed."""
+
+
+def make_hypothesis(
+    tokens: Numbers, scores: Numbers, attention: dict[str, NDArray[np.float32]], finished: bool, ranking: Ranking
+) -> Hypothesis:
+    """From its scored symbols [I], the last of them EOS where it is `finished`, and their scores in float32."""
+    # One symbol after another in float32, as the beam adds them up: the two agree to the last bit.
+    log_prob = float(np.cumsum(scores, dtype=np.float32)[-1])
+    return Hypothesis(
+        ids=tuple(tokens[: len(tokens) - finished].tolist()),
+        score=float(ranking.score(log_prob, len(scores), ranking.coverage(attention))),
+        log_prob=log_prob,
+        token_scores=tuple(scores.tolist()),
+        attention=attention,
+        finished=finished,
+    )
 
 
 class SentenceError(RnnsearchError):

@@ -17,23 +17,18 @@ import torch
 from torch import Tensor
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.files import atomic_file, default_cache
 from rnnsearch.kernels.native.building import (
     SWITCH,
     VARIANTS,
-    Command,
     Variant,
-    build,
     compiler,
-    file_name,
     processor,
     what_went_wrong,
 )
+from rnnsearch.kernels.native.places import built, shipped
 
 log = logging.getLogger(__name__)
 
-BUILT = Path(__file__).parent / "built"
-"""Where a wheel has its libraries."""
 TYPES = {torch.float32: "fp32", torch.bfloat16: "bf16"}
 
 
@@ -57,11 +52,6 @@ def tiles_are_allowed() -> bool:
     if platform.system() != "Linux":
         return False
     return bool(ctypes.CDLL(None).syscall(ARCH_PRCTL, ASK_FOR, TILE_DATA) == 0)
-
-
-def shipped(variant: Variant) -> Path:
-    """Where the library of a variant is, if the wheel has it."""
-    return BUILT / file_name(variant)
 
 
 def chosen() -> Variant | None:
@@ -98,15 +88,6 @@ def _library(variant: Variant) -> ctypes.CDLL | None:
     except (subprocess.SubprocessError, OSError, RnnsearchError) as error:
         log.warning("native code could not be built, so PyTorch does its work: %s", what_went_wrong(error))
         return None
-
-
-def built(variant: Variant, command: Command, flags: tuple[str, ...] = ()) -> Path:
-    """The library of a variant, made by a compiler where it is not yet there; `flags`: more of them."""
-    path = default_cache() / "native" / file_name(variant, (*command, *flags))
-    if not path.is_file():
-        with atomic_file(path) as temporary:
-            build(variant, command, temporary, flags)
-    return path
 
 
 def load(path: Path) -> ctypes.CDLL:
