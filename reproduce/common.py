@@ -52,7 +52,7 @@ def require_known(parser: argparse.ArgumentParser, what: str, given: Sequence[st
     there = list(known)
     for name in given:
         if name not in there:
-            parser.error(f"there is no {what} {name}{did_you_mean(name, there)}; those there are: {', '.join(there)}")
+            parser.error(f"there is no {what} {name}{did_you_mean(name, there)}; those there are: {'; '.join(there)}")
 
 
 def data_tables(args: argparse.Namespace) -> dict[str, Any]:

@@ -5,7 +5,7 @@
 
 The model is that of a preset; trained on, it keeps the zeros, begins with a lower learning rate and stops as the preset
 says (--set is for both, --retrain-set for what is trained on). "Step by step" prunes what the share before has become
-after training. --output gets table.md (BLEU of the test set before and after training on, with 95% intervals, and the
+after training, and so trains on at every share; the other ways do at those of --retrain, if given. --output gets table.md (BLEU of the test set before and after training on, with 95% intervals, and the
 difference from the model as it was with a paired bootstrap), classes.md (what share of each class of weights is zero),
 bleu-by-share.png, compression.json, and a model folder each. Interrupted, it goes on where it stopped.
 """
@@ -74,7 +74,7 @@ class Result:
     share: float
     classes: dict[str, float]
     before: Score
-    after: Score
+    after: Score | None
 
 
 def arguments() -> argparse.Namespace:
@@ -84,12 +84,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--preset", default="small")
     parser.add_argument("--ways", nargs="+", default=list(WAYS), metavar="WAY", help="; ".join(WAYS))
     parser.add_argument("--shares", nargs="+", type=float, default=list(SHARES), metavar="SHARE")
+    parser.add_argument("--retrain", nargs="+", type=float, metavar="SHARE", help="shares to train on at; all of --shares")
     parser.add_argument("--retrain-set", nargs="*", default=[], metavar="KEY=VALUE", help="of what is trained on")
     add_run(parser, output="runs/reproduce-compression")
     args = parser.parse_args()
     require_known(parser, "way", args.ways, WAYS)
     if not all(0 < share < 1 for share in args.shares) or sorted(set(args.shares)) != args.shares:
         parser.error("--shares must be between 0 and 1 and rise")
+    if strange := set(args.retrain or ()) - set(args.shares):
+        parser.error(f"--retrain {min(strange):g} is not among --shares")
     return args
 
 
@@ -117,11 +120,13 @@ def pruned(args: argparse.Namespace, prepared: Prepared, whole: Sequence[str], w
     before = after.with_name(f"{after.name}-pruned")
     shutil.rmtree(before, ignore_errors=True)  # of a run that was interrupted; it is made the same again
     made = prune(source, before, share, scheme)
-    first = scored(before, prepared, whole)
-    name = f"{way}, {share:g}"
-    trained(config(args, name, before), prepared, after, name)
+    first, second = scored(before, prepared, whole), None
+    if steps or args.retrain is None or share in args.retrain:
+        name = f"{way}, {share:g}"
+        trained(config(args, name, before), prepared, after, name)
+        second = scored(after, prepared, whole)
     zeros = {one.name: one.zeros / one.weights for one in (*made.classes, made.all)}
-    return Result(way, share, zeros, first, scored(after, prepared, whole))
+    return Result(way, share, zeros, first, second)
 
 
 def scored(model: Path, prepared: Prepared, whole: Sequence[str]) -> Score:
@@ -135,10 +140,11 @@ def scored(model: Path, prepared: Prepared, whole: Sequence[str]) -> Score:
 def table(results: Sequence[Result]) -> list[list[str]]:
     """One row a way and share, below the model as it was."""
     rows = [["Pruned", "Share", "BLEU before", "BLEU trained on", "Difference", "p"]]
-    rows.append(["nothing", "0%", f"{results[0].after.whole:.1f}", "", "", ""])
+    rows.append(["nothing", "0%", f"{results[0].before.whole:.1f}", "", "", ""])
     for r in results:
-        scores = [f"{score.bleu:.1f} ± {score.interval:.1f}" for score in (r.before, r.after)]
-        rows.append([r.way, f"{r.share:.0%}", *scores, f"{r.after.bleu - r.after.whole:+.1f}", f"{r.after.p:.3f}"])
+        scores = [f"{score.bleu:.1f} ± {score.interval:.1f}" if score else "" for score in (r.before, r.after)]
+        last = [f"{r.after.bleu - r.after.whole:+.1f}", f"{r.after.p:.3f}"] if r.after else ["", ""]
+        rows.append([r.way, f"{r.share:.0%}", *scores, *last])
     return rows
 
 
@@ -152,14 +158,16 @@ def curves(results: Sequence[Result]) -> dict[str, list[Point]]:
     """BLEU before and after by share, a curve a way, each from the model as it was on."""
     found = dict[str, list[Point]]()
     for r in results:
-        start = Point(0.0, r.after.whole, r.after.whole)
-        found.setdefault(r.way, [start]).append(Point(r.share, r.before.bleu, r.after.bleu))
+        start = Point(0.0, r.before.whole, r.before.whole)
+        after = r.after.bleu if r.after else None
+        found.setdefault(r.way, [start]).append(Point(r.share, r.before.bleu, after))
     return found
 
 
 def read(found: dict[str, Any]) -> Result:
     """A result as it was kept."""
-    return Result(**found | {"before": Score(*found["before"]), "after": Score(*found["after"])})
+    after = found["after"]
+    return Result(**found | {"before": Score(*found["before"]), "after": Score(*after) if after else None})
 
 
 def main() -> None:

@@ -45,7 +45,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--pairs", type=int, default=10_000, help="pairs of the training text that are the corpus")
     parser.add_argument("--sentences", type=int, help="of the target side of the others, at most; all if not given")
     parser.add_argument("--preset", default="small")
-    parser.add_argument("--rows", nargs="+", default=list(ROWS), metavar="ROW", help=", ".join(ROWS))
+    parser.add_argument("--rows", nargs="+", default=list(ROWS), metavar="ROW", help="; ".join(ROWS))
     add_run(parser, output="runs/reproduce-monolingual")
     parser.add_argument("--lm-set", nargs="*", default=[], metavar="KEY=VALUE", help="as --set, of the language model")
     args = parser.parse_args()

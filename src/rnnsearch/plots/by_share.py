@@ -12,11 +12,11 @@ from rnnsearch.plots.figures import LIGHT, MARKERS, Theme, legend, panels
 
 
 class Point(NamedTuple):
-    """BLEU at a share, as pruned and trained on."""
+    """BLEU at a share, as pruned and trained on (None: it was not)."""
 
     share: float
     before: float
-    after: float
+    after: float | None
 
 
 def plot(ways: Mapping[str, Sequence[Point]], theme: Theme = LIGHT) -> Figure:
@@ -25,8 +25,8 @@ def plot(ways: Mapping[str, Sequence[Point]], theme: Theme = LIGHT) -> Figure:
     for axes, value in zip(both, ("before", "after"), strict=True):
         for n, points in enumerate(ways.values()):
             colour, marker = theme.series[n % len(theme.series)], MARKERS[n % len(MARKERS)]
-            shares, values = [point.share for point in points], [getattr(point, value) for point in points]
-            axes.plot(shares, values, color=colour, marker=marker, markersize=4, linewidth=2)
+            known = [(point.share, bleu) for point in points if (bleu := getattr(point, value)) is not None]
+            axes.plot(*zip(*known, strict=True), color=colour, marker=marker, markersize=4, linewidth=2)
         axes.set_ylim(bottom=0)
     both[-1].set_xlabel("share of the weights that is pruned")
     both[-1].xaxis.set_major_formatter(PercentFormatter(1.0))
