@@ -5,9 +5,10 @@
 
 The model is that of a preset; trained on, it keeps the zeros, begins with a lower learning rate and stops as the preset
 says (--set is for both, --retrain-set for what is trained on). "Step by step" prunes what the share before has become
-after training, and so trains on at every share; the other ways do at those of --retrain, if given. --output gets table.md (BLEU of the test set before and after training on, with 95% intervals, and the
-difference from the model as it was with a paired bootstrap), classes.md (what share of each class of weights is zero),
-bleu-by-share.png, compression.json, and a model folder each. Interrupted, it goes on where it stopped.
+after training, and so trains on at every share; the other ways do at those of --retrain, if given. --output gets
+table.md (BLEU of the test set before and after training on, with 95% intervals, and the difference from the model as it
+was with a paired bootstrap), classes.md (what share of each class of weights is zero), bleu-by-share.png,
+compression.json, and a model folder each. Interrupted, it goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -84,7 +85,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--preset", default="small")
     parser.add_argument("--ways", nargs="+", default=list(WAYS), metavar="WAY", help="; ".join(WAYS))
     parser.add_argument("--shares", nargs="+", type=float, default=list(SHARES), metavar="SHARE")
-    parser.add_argument("--retrain", nargs="+", type=float, metavar="SHARE", help="shares to train on at; all of --shares")
+    parser.add_argument(
+        "--retrain", nargs="+", type=float, metavar="SHARE", help="shares to train on at; all, if not given"
+    )
     parser.add_argument("--retrain-set", nargs="*", default=[], metavar="KEY=VALUE", help="of what is trained on")
     add_run(parser, output="runs/reproduce-compression")
     args = parser.parse_args()

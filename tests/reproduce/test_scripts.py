@@ -212,3 +212,30 @@ def test_pruned_step_by_step_and_trained_on(script, tmp_path):
     for faulty in (["--shares", "0.9", "0.5"], ["--ways", "blind"]):
         with pytest.raises(SystemExit):
             script("compression", *OWN, *faulty)
+
+
+def test_pruned_and_trained_on_at_some_shares_alone(script, tmp_path):
+    sizes = [*TINY, "model.decoder.maxout=6", "model.attention.size=5", "training.average=0", "text.vocabulary=300"]
+    script("compression", *OWN, "--ways", "class-blind", "--shares", "0.5", "0.9", "--retrain", "0.9", "--set", *sizes)
+    found = json.loads((tmp_path / "out" / "compression.json").read_text(encoding="utf-8"))
+    assert [(row["share"], row["after"] is None) for row in found] == [(0.5, True), (0.9, False)]
+    assert not (tmp_path / "out" / "class-blind-0.5").exists()
+    with pytest.raises(SystemExit):
+        script("compression", *OWN, "--shares", "0.5", "--retrain", "0.4")
+
+
+def test_students_learn_from_their_teacher(script, tmp_path):
+    sizes = [*TINY, "model.decoder.maxout=6", "model.attention.size=5", "training.average=0"]
+    rows = ["student", "sequence-level, interpolation", "word- and sequence-level"]
+    rest = ["--set", *sizes, "text.vocabulary=300", "--student-set", *sizes]
+    script("distillation", *OWN, "--rows", *rows, "--beam", "3", *rest)
+    out = tmp_path / "out"
+    found = json.loads((out / "distillation.json").read_text(encoding="utf-8"))
+    names = [name for row in rows for name in (row, f"{row}, beam 5")]
+    assert [row["name"] for row in found] == ["teacher, beam 5", "teacher, greedy", *names]
+    assert all(row["translations"] == 12 for row in found)
+    references, taught, closer = (
+        (out / f"{name}.de").read_text(encoding="utf-8").count("\n") for name in ("train", "taught", "closer")
+    )
+    assert references == taught == closer
+    assert (out / "sequence-level" / "model.safetensors").is_file()  # what interpolation goes on from
