@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from rnnsearch import config as run_config
-from rnnsearch.backend.decoding import NativeRNNsearch, arrays_of
+from rnnsearch.backend.decoding import NativeRNNsearch
+from rnnsearch.backend.engine_arrays import arrays_of
 from rnnsearch.confidence import CONFIDENCE
 from rnnsearch.config import RunConfig
 from rnnsearch.engine import file

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.backend.decoding import NativeRNNsearch, arrays_of
+from rnnsearch.backend.decoding import NativeRNNsearch
+from rnnsearch.backend.engine_arrays import arrays_of
 from rnnsearch.engine.packed import Kind
 from rnnsearch.engine.rnnsearch import RNNsearch
 from rnnsearch.kernels.native.packed import decoding

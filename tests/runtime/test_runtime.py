@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import rnnsearch
-from rnnsearch.backend.decoding import arrays_of
+from rnnsearch.backend.engine_arrays import arrays_of
 from rnnsearch.confidence import CONFIDENCE, FEATURES
 from rnnsearch.engine import file
 from rnnsearch.engine.packed import Kind

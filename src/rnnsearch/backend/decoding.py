@@ -15,31 +15,17 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from rnnsearch.backend.engine_arrays import arrays_of
 from rnnsearch.backend.twins import is_rnnsearch
 from rnnsearch.data.sides import Side
-from rnnsearch.engine.packed import Array, Kind, Laid, rounded_up
-from rnnsearch.engine.rnnsearch import (
-    GRU_PARTS,
-    TABLES,
-    WAYS,
-    Arrays,
-    CChoice,
-    CGreedy,
-    Memory,
-    RNNsearch,
-    Sizes,
-    Weight,
-)
+from rnnsearch.engine.packed import Kind, Laid
+from rnnsearch.engine.rnnsearch import CChoice, CGreedy, Memory, RNNsearch
 from rnnsearch.kernels.native.packed import Packed, decoding
-from rnnsearch.models.attention.scores import Additive
 from rnnsearch.models.cells import GRU
 from rnnsearch.models.decoders.bahdanau import Bahdanau
-from rnnsearch.models.decoders.readouts import DeepOutput, Readout
-from rnnsearch.models.embeddings import Embedding
 from rnnsearch.models.encoders import Bidirectional
 from rnnsearch.models.outputs import Output
 from rnnsearch.models.translation_model import TranslationModel
-from rnnsearch.symbols import Symbols
 
 TABLE_BYTES = 64 << 20
 """Up to this size the words' share of the gates is computed once for the whole vocabulary."""
@@ -158,72 +144,3 @@ class NativeRNNsearch:
         `banned`: columns never taken."""
         search = GreedySearch(memory.keys.shape[1], ids, banned, most, bos, eos)
         return search.found(self._engine.greedy(memory.arrays, output, search.choice, search.made))
-
-
-def arrays_of(model: TranslationModel) -> Arrays:
-    """A model's weights as the engine has them, in fp32."""
-    encoder, decoder, output = model.encoder, model.decoder, model.output
-    assert isinstance(encoder, Bidirectional)
-    assert isinstance(decoder, Bahdanau)
-    assert isinstance(output, Output)
-    cell, score, deep, initial = decoder.cell, decoder.attention.score, decoder.deep_output, decoder.initial
-    assert isinstance(cell, GRU)
-    assert isinstance(score, Additive)
-    assert isinstance(deep, Readout)
-    assert initial is not None
-    D, H, R = cell.size, encoder.forward_cell.size, deep.word.weight.shape[0]
-    weights: dict[str, tuple[Tensor, Tensor | None]] = {}
-    for way, one in zip(WAYS, (encoder.forward_cell, encoder.backward_cell), strict=True):
-        assert isinstance(one, GRU)
-        for part, weight in zip(GRU_PARTS, _direction(one), strict=True):
-            weights[f"encoder.{way}.{part}"] = weight
-    from_state = torch.cat(
-        [_wide(w, D) for w in (_tall(score.query.weight), _tall(cell.recurrent_gates.weight, D), deep.state.weight)]
-    )
-    from_word = torch.cat([_tall(cell.input.weight, D), deep.word.weight])
-    weights |= {
-        "key": (_wide(_tall(score.key.weight), H, 2), None),
-        "initial": (_wide(_tall(initial.weight), H), _tall(initial.bias)),
-        "from_state": (from_state, torch.cat([from_state.new_zeros(len(from_state) - R), deep.state.bias])),
-        "from_context": (_wide(torch.cat([_tall(decoder.context.weight, D), deep.context.weight]), H, 2), None),
-        "candidate": (_wide(_tall(cell.recurrent.weight), D), None),
-        "from_word": (from_word, torch.cat([_tall(cell.input.bias, D), from_word.new_zeros(R)])),
-        "output": (output.weight, output.bias),
-    }
-    for name, table in zip(TABLES, (model.source_embedding, model.target_embedding), strict=True):
-        if type(table) is Embedding:
-            weights[name] = table(Symbols(torch.arange(table.weight.shape[0]))), None
-    return Arrays(
-        {name: Weight(_array(weight)) for name, (weight, _) in weights.items()},
-        {name: _array(bias) for name, (_, bias) in weights.items() if bias is not None},
-        _array(_tall(score.vector)),
-        Sizes(H, D, 2 if isinstance(deep, DeepOutput) else 1),
-    )
-
-
-def _array(tensor: Tensor) -> Array:
-    """A copy in fp32."""
-    return tensor.detach().float().contiguous().numpy().copy()
-
-
-def _direction(cell: GRU) -> tuple[tuple[Tensor, Tensor | None], ...]:
-    D = cell.size
-    return (
-        (_tall(cell.input.weight, D), _tall(cell.input.bias, D)),
-        (_wide(_tall(cell.recurrent_gates.weight, D), D), None),
-        (_wide(_tall(cell.recurrent.weight), D), None),
-    )
-
-
-def _tall(weight: Tensor, size: int | None = None) -> Tensor:
-    """A weight or bias whose blocks of `size` rows (all of them, without it) are rounded up with zeros."""
-    blocks: Tensor = weight.unflatten(0, (-1, size or weight.shape[0]))
-    rounded = blocks.new_zeros(blocks.shape[0], rounded_up(blocks.shape[1]), *blocks.shape[2:])
-    rounded[:, : blocks.shape[1]] = blocks
-    return rounded.flatten(0, 1)
-
-
-def _wide(weight: Tensor, size: int, blocks: int = 1) -> Tensor:
-    """A weight whose `blocks` blocks of `size` columns are rounded up with zeros."""
-    assert weight.shape[1] == size * blocks
-    return _tall(weight.t(), size).t()
