@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from rnnsearch.engine import file
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.metrics.calibration import Calibration, calibrate
 from rnnsearch.text.spans import words
@@ -91,9 +93,17 @@ def learned(translations: Sequence[Translation], references: Sequence[str]) -> C
 
 
 def read_calibration(folder: Path) -> Calibration | None:
-    """That of a model folder, if it has one. Errors: ModelError for a damaged one."""
+    """That of a model folder, or of an engine file, if it has one. Errors: ModelError for a damaged one."""
+    if folder.is_file():
+        return calibration_in(file.header_of(folder), folder)
     path = folder / CONFIDENCE
     return Calibration.load(path, FEATURES) if path.is_file() else None
+
+
+def calibration_in(header: dict[str, Any], path: Path) -> Calibration | None:
+    """That of an engine file, if it has one. Errors: as in `read_calibration`."""
+    text = header.get("calibration")
+    return None if text is None else Calibration.of(str(text), path, FEATURES)
 
 
 def sure(t: Translation, calibration: Calibration) -> Translation:

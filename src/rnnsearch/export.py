@@ -20,8 +20,8 @@ from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.systems.card import measured, training_facts
 from rnnsearch.systems.folder import load_system
 
-KINDS = {"int8": Kind.INT8, "bf16": Kind.BF16, "fp32": Kind.FP32}
-"""What weights are stored in."""
+KINDS = {"int4": Kind.INT8, "int8": Kind.INT8, "bf16": Kind.BF16, "fp32": Kind.FP32}
+"""What weights are stored in, and what products are then of: int4 is of embeddings and output alone."""
 SEARCH = (*("beam", "length_penalty", "length_norm", "coverage_penalty", "max_ratio", "max_extra", "batch_sentences"),)
 """Of `[search]`, what the engine follows."""
 FACTS = ("licence", "attribution")
@@ -51,7 +51,7 @@ def export(folder: Path, path: Path, precision: str = "int8") -> int:
     }
     if calibration.is_file():
         about["calibration"] = calibration.read_text(encoding="utf-8")
-    return file.write(path, about, arrays_of(system.model), KINDS[precision])
+    return file.write(path, about, arrays_of(system.model), KINDS[precision], precision == "int4")
 
 
 def lacks(config: RunConfig, model: Any) -> str:

@@ -1,4 +1,4 @@
-"""Model folders as a Translator: one, or several as an ensemble, with a language model beside them or without."""
+"""Model folders, or engine files, as a Translator: one, or several as an ensemble, with a language model or without."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from rnnsearch.search.candidates import KEPT, Candidates, read
 from rnnsearch.search.unknown_words import unknown_words
 from rnnsearch.systems.checks import check_unknown
 from rnnsearch.systems.ensemble import EnsembleSystem
+from rnnsearch.systems.exported import load_model
 from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.fusion import FusedSystem
 from rnnsearch.systems.system import System
@@ -36,7 +37,7 @@ def load(
     language_model: str | Path | None = None,
     language_model_weight: float | None = None,
 ) -> Translator:
-    """A model folder as a Translator on `device` (auto, cpu, cuda, cuda:N); several folders as one, an ensemble.
+    """A model folder or engine file as a Translator on `device` (auto, cpu, cuda, cuda:N); several as one, an ensemble.
 
     `replace_unknown` (none, copy, dictionary) and `dictionary`, a TSV file, take the place of the model's own
     `[search]` options; a dictionary alone means "dictionary". So do `candidates`, of which 0 means the whole
@@ -54,7 +55,7 @@ def load(
     if not folders:
         raise ModelError("there must be a model folder to load; got none")
     on = choose_device(device, "device")
-    system, own = load_system(folders[0], on), folders[0]
+    system, own = load_model(folders[0], on), folders[0]
     system.require("translate")
     asked = {"candidates": candidates, "precision": precision, "language_model_weight": language_model_weight}
     if language_model is not None:
@@ -99,9 +100,14 @@ def _searching(own: SearchConfig, given: dict[str, Any]) -> SearchConfig:
 
 
 def _candidates(folder: Path, count: int, system: System[Any]) -> Candidates | None:
-    """The candidate lists of a folder, of so many a source symbol; None where none are wanted."""
+    """The candidate lists of a folder, of so many a source symbol; None where none are wanted.
+
+    Errors: ModelError where there are none.
+    """
     if count == 0:
         return None
+    if folder.is_file():
+        raise ModelError(f"{folder}: an engine file has no candidate lists; take the model folder, or candidates 0")
     return read(folder, count, len(system.source), len(system.target), list(system.target.marks.values()))
 
 
@@ -111,4 +117,4 @@ def _together(
     """A system with those of other folders, as an ensemble, if there are any; or weights, which are then refused."""
     if not others and weights is None:
         return system
-    return EnsembleSystem.of([system, *(load_system(other, on) for other in others)], weights, mean)
+    return EnsembleSystem.of([system, *(load_model(other, on) for other in others)], weights, mean)

@@ -123,7 +123,7 @@ def fill_from(model: TranslationModel, weights: Mapping[str, Array], arrays: Arr
     filled = set[int]()
 
     def put(parameter: Tensor, array: Array, rows: int = 0, columns: int = 0) -> None:
-        values = _short(torch.from_numpy(array), rows, len(parameter))
+        values = _short(torch.tensor(array), rows, len(parameter))
         parameter.copy_(_short(values.t(), columns, parameter.shape[1]).t() if values.dim() > 1 else values)
         filled.add(id(parameter))
 

@@ -15,7 +15,8 @@ def export(
     model: Model,
     output: Annotated[Path, typer.Argument(help="The file to write, as en-de.rnn.", show_default=False)],
     precision: Annotated[
-        Literal["int8", "bf16", "fp32"], typer.Option(help="Of the weights in the file, and of products with them.")
+        Literal["int4", "int8", "bf16", "fp32"],
+        typer.Option(help="Of the weights in the file, and of products with them; int4: embeddings and output alone."),
     ] = "int8",
 ) -> None:
     """Write a model as one file that `rnnsearch-runtime` translates with, without PyTorch."""

@@ -12,12 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from rnnsearch.align.aligner import Aligner
-from rnnsearch.config import ModelConfig, RunConfig, SearchConfig
+from rnnsearch.config import ModelConfig, RunConfig, SearchConfig, dump
 from rnnsearch.config.language import LanguageModelConfig
+from rnnsearch.engine.file import header_of
 from rnnsearch.kernels.native import choice
 from rnnsearch.kernels.native.library import status
 from rnnsearch.systems.card import measured, sha256_of, statistics, training_facts
-from rnnsearch.systems.folder import CONFIG, WEIGHTS, load_system
+from rnnsearch.systems.exported import load_model
+from rnnsearch.systems.folder import CONFIG, WEIGHTS
 from rnnsearch.systems.pruning import read_pruned
 from rnnsearch.systems.system import System
 
@@ -25,18 +27,19 @@ Rows = Iterable[Sequence[str]]
 
 
 def show(folder: Path, config: bool) -> None:
-    """Print what is inside a model folder, and its whole resolved `config`, too, where that is asked for."""
-    system, out = load_system(folder), _console()
+    """Print what is inside a model folder or an engine file, and its whole resolved `config`, too, where asked for."""
+    system, out = load_model(folder), _console()
     out.print(Text(str(folder), "bold"), soft_wrap=True)
     out.print(_table("Model", ("", ""), _model(system, folder).items()))
     if trained := training_facts(folder):
         out.print(_table("Training", ("", ""), _training(trained).items()))
-    if scores := measured(folder):
+    if scores := header_of(folder)["scores"] if folder.is_file() else measured(folder):
         columns = ("test set", ">sentences", "search", "score", ">value", "signature")
         out.print(_table("Scores", columns, _scores(scores)))
     out.print(_table("Parts", ("part", "shape", ">parameters", ">share"), _parts(system)))
     if config:
-        out.print(Text((folder / CONFIG).read_text(encoding="utf-8")), soft_wrap=True)
+        text = dump(system.config) if folder.is_file() else (folder / CONFIG).read_text(encoding="utf-8")
+        out.print(Text(text), soft_wrap=True)
 
 
 def show_machine(threads: int | None) -> None:
@@ -88,12 +91,12 @@ def _table(title: str, columns: Sequence[str], rows: Rows) -> Table:
 
 
 def _model(system: System[Any], folder: Path) -> dict[str, str]:
-    config = system.config
+    config, weights = system.config, folder if folder.is_file() else folder / WEIGHTS
     shown = {"words": "words", "bpe": "subwords (BPE)", "unigram": "subwords (unigram)", "characters": "characters"}
-    size = f"{system.parameters:,} ({(folder / WEIGHTS).stat().st_size / 1e6:.1f} MB)"
+    size = f"{system.parameters:,} ({weights.stat().st_size / 1e6:.1f} MB)"
     if pruned := read_pruned(folder, system.model):
         size += f", of which {sum(int(mask.sum()) for mask in pruned.values()):,} are pruned"
-    digest = {"Weights' SHA-256": sha256_of(folder / WEIGHTS)}
+    digest = {"SHA-256" if folder.is_file() else "Weights' SHA-256": sha256_of(weights)}
     if isinstance(config.model, LanguageModelConfig):
         network = config.model.network
         return {

@@ -147,16 +147,24 @@ def load(path: Path, settings: Iterable[str] = ()) -> RunConfig:
     """Read and resolve a run file. Errors: ConfigError naming the file, the line or the dotted paths."""
     try:
         text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise ConfigError([f"{path}: no such run file"]) from None
+    except (OSError, ValueError) as error:  # other bytes than UTF-8, NUL in the path
+        raise ConfigError([f"{path}: cannot be read: {error}"]) from None
+    return parse(text, path, settings)
+
+
+def parse(text: str, path: Path, settings: Iterable[str] = ()) -> RunConfig:
+    """Resolve the text of a run file that stands in `path`. Errors: ConfigError, as in `load`."""
+    try:
         if _LONG_KEY.search(text):
             raise RecursionError
         tables = tomllib.loads(text)
-    except FileNotFoundError:
-        raise ConfigError([f"{path}: no such run file"]) from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError([f"{path}: is not TOML: {error}"]) from None
     except RecursionError:
         raise ConfigError([f"{path}: {_TOO_DEEP}"]) from None
-    except (OSError, ValueError) as error:  # a number of too many digits, other bytes than UTF-8, NUL in the path
+    except ValueError as error:  # a number of too many digits
         raise ConfigError([f"{path}: cannot be read: {error}"]) from None
     try:
         return resolve(tables, settings, path.parent)

@@ -2,7 +2,8 @@
 
     8 bytes   RNNENGN and a line feed
     8 bytes   how long the header is, and 8 bytes: how long it is inflated (little-endian)
-    header    what the model is, its tokenizers, and of each array: type, shape, and where it begins
+    header    what the model is, its tokenizers, and of each array: type, shape, where it begins, and whether it is
+              dense or sparse (`engine/stored.py`)
     arrays    each at a multiple of 64 bytes behind the header
 
 Whatever stands in a file, nothing is read but what lies in it, and nothing is made that is much larger.
@@ -12,39 +13,39 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
-
+from rnnsearch.engine import stored
 from rnnsearch.engine.packed import Array, Kind
 from rnnsearch.engine.rnnsearch import MATRICES, TABLES, Arrays, Sizes, Weight
+from rnnsearch.engine.stored import ALIGNED
 from rnnsearch.errors import ModelError
 from rnnsearch.files import write_bytes
 
 MAGIC = b"RNNENGN\n"
-FORMAT = 1
-ALIGNED = 64
+FORMAT = 2
 MOST_HEADER = 64 << 20
 """Bytes of a header, inflated."""
-TYPES = {"int8": np.int8, "bf16": np.uint16, "fp32": np.float32}
-"""Of arrays, by the name that the header has for them."""
+HALVED = ("output", *TABLES)
+"""What may stand in 4 bits: what a word more makes larger."""
 DIGEST = "sha256"
 
 
-def write(path: Path, about: Mapping[str, Any], model: Arrays, kind: Kind) -> int:
-    """Write a file, whole or not at all; how many bytes it has. `about`: what the header says besides the arrays."""
-    arrays, entries, payload = stored(model, kind), dict[str, Any](), bytearray()
+def write(path: Path, about: Mapping[str, Any], model: Arrays, kind: Kind, halved: bool = False) -> int:
+    """Write a file, whole or not at all; how many bytes it has. `about`: what the header says besides the arrays;
+    `halved`: of bytes, those of embeddings and output stand in 4 bits."""
+    entries, payload = dict[str, Any](), bytearray()
     begun = dict[tuple[str, bytes], int]()
-    for name, (type, array) in arrays.items():
-        raw = np.ascontiguousarray(array).tobytes()
+    for name, (type, array) in arrays_in_file(model, kind, halved).items():
+        form, raw = stored.written(type, array)
         begin = begun.setdefault((type, raw), len(payload))  # an output that shares its embeddings stands there once
         if begin == len(payload):
             payload += raw + bytes(-len(raw) % ALIGNED)
-        entries[name] = [type, list(array.shape), begin]
+        entries[name] = [type, list((model.weights[name].values if type == "int4" else array).shape), begin, form]
     header = {
         **about,
         "format": FORMAT,
@@ -62,48 +63,27 @@ def write(path: Path, about: Mapping[str, Any], model: Arrays, kind: Kind) -> in
     return len(whole)
 
 
-def stored(model: Arrays, kind: Kind) -> dict[str, tuple[str, Array]]:
+def arrays_in_file(model: Arrays, kind: Kind, halved: bool) -> dict[str, tuple[str, Array]]:
     """Each array as it stands in the file, with its type."""
     found = dict[str, tuple[str, Array]]()
     for name in (*MATRICES, *TABLES):
         values = model.weights[name].values
         if kind is Kind.INT8:
-            scaled = in_bytes(values)
-            scale = readable(scaled.scale) if name in TABLES else scaled.scale
-            found |= {name: ("int8", scaled.values), f"{name}.scale": ("fp32", scale)}
+            scaled = stored.in_bytes(values)
+            scale = stored.readable(scaled.scale) if name in TABLES else scaled.scale
+            found[name] = ("int8", scaled.values)
+            if halved and name in HALVED:  # or without zeros, where that is less
+                found[name] = min(found[name], ("int4", stored.in_halves(scaled.values)), key=in_file)
+            found[f"{name}.scale"] = ("fp32", scale)
         else:
-            found[name] = ("bf16", to_bf16(values)) if kind is Kind.BF16 else ("fp32", values)
+            found[name] = ("bf16", stored.to_bf16(values)) if kind is Kind.BF16 else ("fp32", values)
     found |= {f"{name}.bias": ("fp32", bias) for name, bias in model.biases.items()}
     return found | {"vector": ("fp32", model.vector)}
 
 
-def in_bytes(weight: Array) -> Any:
-    """A weight's rows as native code rounds them when it lays them out in int8 (`scale_of` in matrix.h)."""
-    top = np.abs(weight).max(1, initial=0).astype(np.float32)
-    scale = np.where(top > 0, top / np.float32(127), np.float32(1)).astype(np.float32)
-    return Weight(np.rint(weight * (np.float32(1) / scale)[:, None]).astype(np.int8), scale)
-
-
-def readable(scale: Array) -> Array:
-    """Scales s' such that rows of bytes times s', rounded to bytes again, get the scale s: s' * 127 / 127 need not be
-    s' in fp32, but that of a neighbour is s."""
-    found = scale.copy()
-    for _ in range(4):
-        again = ((found * np.float32(127)).astype(np.float32) / np.float32(127)).astype(np.float32)
-        found = np.where(again < scale, np.nextafter(found, np.float32(np.inf)), found)
-        found = np.where(again > scale, np.nextafter(found, np.float32(0)), found)
-    return found
-
-
-def to_bf16(values: Array) -> Array:
-    """The upper halves of fp32 numbers, rounded to nearest, ties to even."""
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-
-
-def from_bf16(halves: Array) -> Array:
-    """Those numbers in fp32."""
-    return (halves.astype(np.uint32) << 16).view(np.float32)
+def in_file(array: tuple[str, Array]) -> int:
+    """Bytes that an array of a type takes."""
+    return len(stored.written(*array)[1])
 
 
 def read(path: Path) -> tuple[dict[str, Any], Arrays, Kind]:
@@ -111,10 +91,22 @@ def read(path: Path) -> tuple[dict[str, Any], Arrays, Kind]:
 
     Errors: ModelError, one sentence, for a file that is missing, cut, changed, of a later version, or no such file.
     """
+    with _opened(path) as file:
+        header, begin = _header(path, file)
+        return header, *_arrays(path, file, header, begin)
+
+
+def header_of(path: Path) -> dict[str, Any]:
+    """The header alone. Errors: ModelError, as in `read`, as far as it can be seen."""
+    with _opened(path) as file:
+        return _header(path, file)[0]
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
     try:
         with path.open("rb") as file:
-            header, begin = _header(path, file)
-            return header, *_arrays(path, file, header, begin)
+            yield file
     except FileNotFoundError:
         raise ModelError(f"{path}: there is no such engine file") from None
     except OSError as error:
@@ -136,9 +128,8 @@ def _header(path: Path, file: BinaryIO) -> tuple[dict[str, Any], int]:
         header = None
     if not isinstance(header, dict):
         raise damaged(path)
-    if header.get("format") != FORMAT:
-        told = header.get("format")
-        raise ModelError(f"{path}: must be of format {FORMAT}, which this version reads; got {told}")
+    if (told := header.get("format")) not in (1, FORMAT):  # the first had dense arrays alone
+        raise ModelError(f"{path}: must be of format {FORMAT} or 1, which this version reads; got {told}")
     head = len(first) + length
     return header, head + -head % ALIGNED
 
@@ -152,7 +143,7 @@ def _arrays(path: Path, file: BinaryIO, header: dict[str, Any], begin: int) -> t
         if header["system"] != "rnnsearch":
             raise ModelError(f"{path}: must hold a system that this version knows (rnnsearch); got {header['system']}")
         kind = Kind[str(header["kind"]).upper()]
-        found = {str(name): _array(payload, *entry) for name, entry in header["arrays"].items()}
+        found = {str(name): stored.read(payload, *entry) for name, entry in header["arrays"].items()}
         return _model(found, Sizes(**{name: int(size) for name, size in header["sizes"].items()})), kind
     except ModelError:
         raise
@@ -163,18 +154,6 @@ def _arrays(path: Path, file: BinaryIO, header: dict[str, Any], begin: int) -> t
 def damaged(path: Path) -> ModelError:
     """What is said of a header that says what cannot be."""
     return ModelError(f"{path}: its header is damaged: export the model again")
-
-
-def _array(payload: bytes, type: str, shape: list[int], begin: int) -> Array:
-    """One array. Errors: ValueError where it does not lie in the file."""
-    kind = np.dtype(TYPES[type])
-    if not 1 <= len(shape) <= 2 or not all(isinstance(n, int) and n >= 1 for n in [*shape, begin + 1]):
-        raise ValueError
-    count = math.prod(shape)
-    if begin % ALIGNED or begin + count * kind.itemsize > len(payload):
-        raise ValueError
-    found = np.frombuffer(payload, kind, count, begin).reshape(shape)
-    return from_bf16(found) if type == "bf16" else found
 
 
 def _model(found: Mapping[str, Array], sizes: Sizes) -> Arrays:

@@ -11,7 +11,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from rnnsearch.confidence import FEATURES, sure
+from rnnsearch.confidence import calibration_in, sure
 from rnnsearch.engine import file
 from rnnsearch.engine.packed import Array
 from rnnsearch.engine.rnnsearch import RNNsearch
@@ -142,8 +142,7 @@ def load(path: str | Path) -> Translator:
         settings = dict(header["search"])
         batch = int(settings.pop("batch_sentences"))
         search, about = Search(**settings), dict(header["about"]) | {"scores": header["scores"]}
-        calibration = header.get("calibration")
-        calibrated = None if calibration is None else Calibration.of(str(calibration), path, FEATURES)
+        calibration = calibration_in(header, path)
         texts = [str(text) for text in (source, target)]
         read = [Tokenizer.of(text, json.loads(text), path) for text in dict.fromkeys(texts)]
     except ModelError:
@@ -153,6 +152,5 @@ def load(path: str | Path) -> Translator:
     sizes = [len(arrays.weights[name].values) for name in ("source_embedding", "target_embedding")]
     if len(languages) != 2 or [len(read[0]), len(read[-1])] != sizes or batch < 1:
         raise file.damaged(path)
-    return Translator(
-        RNNsearch(library(), arrays, kind), read[0], read[-1], languages, search.checked(path), batch, about, calibrated
-    )
+    model, search = RNNsearch(library(), arrays, kind), search.checked(path)
+    return Translator(model, read[0], read[-1], languages, search, batch, about, calibration)

@@ -19,6 +19,8 @@ import torch
 from rnnsearch import config as run_config
 from rnnsearch.align import aligner
 from rnnsearch.confidence import CONFIDENCE
+from rnnsearch.config import RunConfig
+from rnnsearch.engine.file import header_of
 from rnnsearch.errors import ConfigError, ModelError, RnnsearchError
 from rnnsearch.loading import load
 from rnnsearch.search.workers import one_thread_each
@@ -28,6 +30,7 @@ from rnnsearch.serve.limits import ServeError, Settings
 from rnnsearch.serve.logs import failed
 from rnnsearch.serve.schemas import About
 from rnnsearch.systems.card import training_facts
+from rnnsearch.systems.exported import exported_config
 from rnnsearch.systems.folder import CONFIG, require_whole
 from rnnsearch.text.glossary import Glossary
 from rnnsearch.text.languages import base, language_name
@@ -272,12 +275,9 @@ def _ready(folder: Path, device: str) -> Translator:
 
 
 def read_about(folder: Path) -> About:
-    """What a model folder says of itself, its weights unread. Errors: ModelError for one that is not whole."""
-    require_whole(folder)
-    try:
-        config = run_config.load(folder / CONFIG)
-    except ConfigError as error:
-        raise ModelError(f"{folder}: its {CONFIG} is not of this version of rnnsearch: {error.faults[0]}") from None
+    """What a model folder, or an engine file, says of itself, its weights unread. Errors: ModelError for one that is
+    not whole."""
+    config, calibrated = _exported(folder) if folder.is_file() else _kept(folder)
     return About(
         name=folder.resolve().name,
         source=config.data.one_source,
@@ -286,9 +286,24 @@ def read_about(folder: Path) -> About:
         target_name=language_name(config.data.target),
         attention=config.translation.attention is not None,
         aligner=(folder / aligner.FOLDER).is_dir(),
-        calibrated=(folder / CONFIDENCE).is_file(),
+        calibrated=calibrated,
         score=_score(folder),
     )
+
+
+def _exported(path: Path) -> tuple[RunConfig, bool]:
+    """The config, and whether there is a calibration."""
+    header = header_of(path)
+    return exported_config(path, header), "calibration" in header
+
+
+def _kept(folder: Path) -> tuple[RunConfig, bool]:
+    """The same, of a model folder."""
+    require_whole(folder)
+    try:
+        return run_config.load(folder / CONFIG), (folder / CONFIDENCE).is_file()
+    except ConfigError as error:
+        raise ModelError(f"{folder}: its {CONFIG} is not of this version of rnnsearch: {error.faults[0]}") from None
 
 
 def _score(folder: Path) -> float | None:

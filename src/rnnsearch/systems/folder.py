@@ -38,7 +38,8 @@ def save_system(folder: Path, system: System[Any], tensors: dict[str, Tensor] | 
 def require_whole(folder: Path) -> None:
     """Errors: ModelError where a folder lacks what every model has."""
     if not folder.is_dir():
-        raise ModelError(f"{folder}: there is no such model folder")
+        told = "is a file, and must be a model folder" if folder.is_file() else "there is no such model folder"
+        raise ModelError(f"{folder}: {told}")
     old = any((folder / name).is_file() for name in TWO_SIDES)
     missing = [name for name in (CONFIG, WEIGHTS, *(TWO_SIDES if old else ())) if not (folder / name).is_file()]
     if not old and not (folder / TOKENIZERS).is_dir():
