@@ -17,6 +17,7 @@ from rnnsearch.engine.packed import Kind
 from rnnsearch.errors import ModelError, must_be_one_of
 from rnnsearch.models.embeddings import Embedding
 from rnnsearch.models.translation_model import TranslationModel
+from rnnsearch.search.candidates import KEPT, read
 from rnnsearch.systems.card import measured, training_facts
 from rnnsearch.systems.folder import load_system
 
@@ -29,13 +30,18 @@ FACTS = ("licence", "attribution")
 
 
 @torch.no_grad()
-def export(folder: Path, path: Path, precision: str = "int8") -> int:
+def export(folder: Path, path: Path, precision: str = "int8", candidates: int | None = None) -> int:
     """Write a model folder as one engine file; how many bytes it has.
 
-    Errors: ModelError for a folder that is none, and for a model that the engine cannot run, with the reason.
+    `candidates`: that many translations of each source symbol go along, of which alone the engine's translations are
+    made (`rnnsearch candidates`); 0: none; as the model's own search has it, if not given.
+    Errors: ModelError for a folder that is none, or has no lists, and for a model that the engine cannot run, with the
+    reason.
     """
     if precision not in KINDS:
         raise ModelError(f"precision {must_be_one_of(KINDS, precision)}")
+    if candidates is not None and not 0 <= candidates <= KEPT:
+        raise ModelError(f"candidates must be between 0 and {KEPT}; got {candidates}")
     system = load_system(folder)
     if why := lacks(system.config, system.model):
         raise ModelError(f"{folder}: the engine cannot run it: {why}")
@@ -51,7 +57,13 @@ def export(folder: Path, path: Path, precision: str = "int8") -> int:
     }
     if calibration.is_file():
         about["calibration"] = calibration.read_text(encoding="utf-8")
-    return file.write(path, about, arrays_of(system.model), KINDS[precision], precision == "int4")
+    count, lists = system.config.search.candidates if candidates is None else candidates, None
+    if count:
+        about["candidates"] = count
+        found = read(folder, count, len(system.source), len(system.target)).lists
+        lists = found.translations, found.frequent
+    contents = file.Contents(about, arrays_of(system.model), KINDS[precision], lists)
+    return file.write(path, contents, halved=precision == "int4")
 
 
 def lacks(config: RunConfig, model: Any) -> str:

@@ -18,7 +18,7 @@ from rnnsearch.search.candidates import KEPT, Candidates, read
 from rnnsearch.search.unknown_words import unknown_words
 from rnnsearch.systems.checks import check_unknown
 from rnnsearch.systems.ensemble import EnsembleSystem
-from rnnsearch.systems.exported import load_model
+from rnnsearch.systems.exported import exported_lists, load_model
 from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.fusion import FusedSystem
 from rnnsearch.systems.system import System
@@ -107,7 +107,7 @@ def _candidates(folder: Path, count: int, system: System[Any]) -> Candidates | N
     if count == 0:
         return None
     if folder.is_file():
-        raise ModelError(f"{folder}: an engine file has no candidate lists; take the model folder, or candidates 0")
+        return exported_lists(folder, count, system.target)
     return read(folder, count, len(system.source), len(system.target), list(system.target.marks.values()))
 
 

@@ -4,9 +4,11 @@ import ast
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import zlib
+from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
 from threading import Thread
@@ -29,6 +31,7 @@ from rnnsearch.metrics.calibration import Calibration
 from rnnsearch.runtime import load
 from rnnsearch.runtime.library import variant
 from rnnsearch.runtime.serve import Server
+from rnnsearch.search.candidates import learn, save
 from rnnsearch.serve.registry import read_about
 from rnnsearch.systems.folder import load_system
 from scripts.runtime_wheel import imported, needed, path_of
@@ -91,8 +94,8 @@ def test_the_same_translations(model, tmp_path, precision, read):
 def test_arrays_come_back(model, tmp_path):
     arrays = arrays_of(load_system(model).model)
     for kind, most in ((Kind.FP32, 0.0), (Kind.BF16, 2.0**-8), (Kind.INT8, 1 / 250)):
-        file.write(tmp_path / "m.rnn", {}, arrays, kind)
-        _, found, told = file.read(tmp_path / "m.rnn")
+        file.write(tmp_path / "m.rnn", file.Contents({}, arrays, kind))
+        _, found, told, _ = file.read(tmp_path / "m.rnn")
         assert (told, found.sizes) == (kind, arrays.sizes)
         for name in (*MATRICES, *TABLES):
             own = arrays.weights[name].values
@@ -107,11 +110,11 @@ def test_what_is_pruned_takes_a_bit(model, tmp_path):
     for weight in arrays.weights.values():
         weight.values[:] = np.where(np.random.default_rng(1).random(weight.values.shape) < 0.8, 0, weight.values)
     for kind in Kind:
-        size = file.write(tmp_path / "m.rnn", {}, arrays, kind)
+        size = file.write(tmp_path / "m.rnn", file.Contents({}, arrays, kind))
         each, biases = (4, 2, 1)[kind], sum(bias.size for bias in arrays.biases.values())
         dense = sum(one.values.size for one in arrays.weights.values()) * each
         assert size < (0.3 + 1 / (8 * each)) * dense + 64 * 60 + 4 * biases
-        _, found, _ = file.read(tmp_path / "m.rnn")
+        _, found, *_ = file.read(tmp_path / "m.rnn")
         for name, weight in arrays.weights.items():
             zero = found.weights[name].rows(np.arange(len(weight.values))) == 0
             assert (zero >= (weight.values == 0)).all()
@@ -169,10 +172,46 @@ def test_an_engine_file_is_a_model(model, tmp_path):
     for command in (["prune", "-o", tmp_path / "p", "--share", "0.5"], ["export", tmp_path / "n.rnn"]):
         refused = run(command[0], tmp_path / "m.rnn", *command[1:])
         assert refused.code == 1 and "m.rnn: is a file, and must be a model folder" in refused.err
-    with pytest.raises(ModelError, match="has no candidate lists"):
+    with pytest.raises(ModelError, match="has no candidate lists; got 10: export it with --candidates 10"):
         rnnsearch.load(tmp_path / "m.rnn", candidates=10)
     together = rnnsearch.load([tmp_path / "m.rnn", model]).translate(TEXTS)
     assert len(together) == len(TEXTS)
+
+
+def test_candidate_lists_go_along(model, tmp_path):
+    """Translations of a batch are made of the same symbols, with the same scores."""
+    sizes = [len(tokenizer) for tokenizer in (load_system(model).source, load_system(model).target)]
+    folder = shutil.copytree(model, tmp_path / "model")
+    pairs = [[5, 6, 7], [8, 5], [6, 9, 9, 10]], [[7, 5], [9, 9, 6], [8]]
+    save(folder, learn(*pairs, *sizes))
+    export(folder, tmp_path / "m.rnn", candidates=2)
+    whole, alone = rnnsearch.load(folder, candidates=2, precision="int8"), load(tmp_path / "m.rnn")
+    read, free = rnnsearch.load(tmp_path / "m.rnn"), load_without_lists(folder, tmp_path)
+    changed = 0
+    for text in [*TEXTS, "the small small dog"]:
+        for beam in (1, 3):
+            other, theirs = (t.n_best([text], t.options(beam))[0][0] for t in (whole, read))
+            mine = alone.translate(text, beam)
+            assert [getattr(mine, name) for name in SAME] == [getattr(theirs, name) for name in SAME]
+            assert [getattr(mine, name) for name in SAME[:-1]] == [getattr(other, name) for name in SAME[:-1]]
+            changed += mine.token_scores != free.translate(text, beam).token_scores
+    assert changed
+    assert alone.n_best(["the dog"], 1, 2, prefixes=["Ein"])[0][0].text.startswith("Ein")  # over all symbols
+    with pytest.raises(ModelError, match="has lists of 2 translations; got 3"):
+        rnnsearch.load(tmp_path / "m.rnn", candidates=3)
+    with pytest.raises(ModelError, match=r"candidates must be between 0 and 100; got -1"):
+        export(folder, tmp_path / "n.rnn", candidates=-1)
+    for name, shape in {"another vocabulary": [3, 2], "one row": [2]}.items():
+        path, content = tmp_path / f"{name}.rnn", (tmp_path / "m.rnn").read_bytes()
+        change = partial(lambda h, shape: h["arrays"][file.CANDIDATES[0]].__setitem__(1, shape), shape=shape)
+        path.write_bytes(rewritten(content, change))
+        with pytest.raises(ModelError, match=r"rnn: [^\n]+$"):
+            load(path)
+
+
+def load_without_lists(folder, tmp_path):
+    export(folder, tmp_path / "free.rnn", candidates=0)
+    return load(tmp_path / "free.rnn")
 
 
 def test_bytes_of_a_table_round_to_themselves():

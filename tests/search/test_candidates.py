@@ -1,10 +1,12 @@
 """Candidate lists: what is learned, what is in a list, and that a list of everything changes nothing."""
 
+import numpy as np
 import pytest
 import torch
 
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.search.beam import beam
+from rnnsearch.search.candidate_lists import CandidateLists
 from rnnsearch.search.candidates import FREQUENT, KEPT, Candidates, learn, read, save
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, make_sources
@@ -29,7 +31,7 @@ def scorer(request, monkeypatch):
 @pytest.mark.parametrize("width", [1, 3])
 def test_a_list_of_everything_is_the_full_softmax(scorer, width):
     options = SearchOptions(beam=width, n_best=width, **LIMITS)
-    whole = Candidates(torch.full((30, 1), -1), torch.arange(scorer.vocabulary), 1, scorer.vocabulary)
+    whole = Candidates(CandidateLists(np.full((30, 1), -1), np.arange(scorer.vocabulary), 1, scorer.vocabulary))
     found, expected = (decode_all(scorer, SENTENCES, options, columns=lists) for lists in (whole, None))
     for hs, es in zip(found, expected, strict=True):
         assert [h.ids for h in hs] == [e.ids for e in es]
@@ -38,7 +40,7 @@ def test_a_list_of_everything_is_the_full_softmax(scorer, width):
 
 
 def test_translations_are_made_of_the_list_alone_and_renormalised_over_it(scorer):
-    lists = Candidates(torch.tensor([[-1]] * 30), torch.tensor([6, 9]), 1, scorer.vocabulary)
+    lists = Candidates(CandidateLists(np.array([[-1]] * 30), np.array([6, 9]), 1, scorer.vocabulary))
     sources = make_sources(SENTENCES, CPU)
     assert lists(sources).tolist() == [0, 1, 2, EOS, 6, 9]
     for search in (greedy, beam):
@@ -61,7 +63,7 @@ def test_words_that_occur_together_are_learned():
     assert tables["translations"][10].tolist()[:4] == [20, 21, 22, -1]
     assert (tables["translations"][:10] == -1).all()
     assert tables["frequent"].tolist()[:4] == [20, 21, 22, 5]
-    lists = Candidates(tables["translations"], tables["frequent"][:1], 1, 30)
+    lists = Candidates(CandidateLists(tables["translations"].numpy(), tables["frequent"][:1].numpy(), 1, 30))
     assert lists(make_sources([[11], [12]], CPU)).tolist() == [0, 1, 2, 3, 20, 21, 22]
     assert lists(make_sources([[14]], CPU)).tolist() == [0, 1, 2, 3, 20]
 

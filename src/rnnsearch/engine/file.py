@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from rnnsearch.engine import stored
 from rnnsearch.engine.packed import Array, Kind
@@ -30,17 +30,33 @@ MAGIC = b"RNNENGN\n"
 FORMAT = 2
 MOST_HEADER = 64 << 20
 """Bytes of a header, inflated."""
+CANDIDATES = ("candidates.translations", "candidates.frequent")
+"""Lists of target symbols: [source vocabulary, K], 0 where there is none, and [F]."""
 HALVED = ("output", *TABLES)
 """What may stand in 4 bits: what a word more makes larger."""
 DIGEST = "sha256"
 
 
-def write(path: Path, about: Mapping[str, Any], model: Arrays, kind: Kind, halved: bool = False) -> int:
-    """Write a file, whole or not at all; how many bytes it has. `about`: what the header says besides the arrays;
+class Contents(NamedTuple):
+    """What a file holds: `candidates` by CANDIDATES, or none."""
+
+    header: dict[str, Any]
+    model: Arrays
+    kind: Kind
+    candidates: tuple[Array, Array] | None = None
+
+
+def write(path: Path, contents: Contents, halved: bool = False) -> int:
+    """Write a file, whole or not at all; how many bytes it has. The header given is what it says besides the arrays;
     `halved`: of bytes, those of embeddings and output stand in 4 bits."""
+    about, model, kind, candidates = contents
     entries, payload = dict[str, Any](), bytearray()
     begun = dict[tuple[str, bytes], int]()
-    for name, (type, array) in arrays_in_file(model, kind, halved).items():
+    arrays = arrays_in_file(model, kind, halved)
+    few = "uint16" if len(model.weights["output"].values) <= 1 << 16 else "int32"
+    for name, ids in zip(CANDIDATES, candidates or (), strict=False):
+        arrays[name] = few, ids.astype(stored.TYPES[few])
+    for name, (type, array) in arrays.items():
         form, raw = stored.written(type, array)
         begin = begun.setdefault((type, raw), len(payload))  # an output that shares its embeddings stands there once
         if begin == len(payload):
@@ -86,14 +102,14 @@ def in_file(array: tuple[str, Array]) -> int:
     return len(stored.written(*array)[1])
 
 
-def read(path: Path) -> tuple[dict[str, Any], Arrays, Kind]:
-    """The header, the arrays and their kind.
+def read(path: Path) -> Contents:
+    """What a file holds.
 
     Errors: ModelError, one sentence, for a file that is missing, cut, changed, of a later version, or no such file.
     """
     with _opened(path) as file:
         header, begin = _header(path, file)
-        return header, *_arrays(path, file, header, begin)
+        return _contents(path, file, header, begin)
 
 
 def header_of(path: Path) -> dict[str, Any]:
@@ -134,7 +150,7 @@ def _header(path: Path, file: BinaryIO) -> tuple[dict[str, Any], int]:
     return header, head + -head % ALIGNED
 
 
-def _arrays(path: Path, file: BinaryIO, header: dict[str, Any], begin: int) -> tuple[Arrays, Kind]:
+def _contents(path: Path, file: BinaryIO, header: dict[str, Any], begin: int) -> Contents:
     file.seek(begin)
     payload = file.read()
     if hashlib.sha256(payload).hexdigest() != header.get(DIGEST):
@@ -144,7 +160,8 @@ def _arrays(path: Path, file: BinaryIO, header: dict[str, Any], begin: int) -> t
             raise ModelError(f"{path}: must hold a system that this version knows (rnnsearch); got {header['system']}")
         kind = Kind[str(header["kind"]).upper()]
         found = {str(name): stored.read(payload, *entry) for name, entry in header["arrays"].items()}
-        return _model(found, Sizes(**{name: int(size) for name, size in header["sizes"].items()})), kind
+        model = _model(found, Sizes(**{name: int(size) for name, size in header["sizes"].items()}))
+        return Contents(header, model, kind, _candidates(found, model))
     except ModelError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
@@ -159,10 +176,24 @@ def damaged(path: Path) -> ModelError:
 def _model(found: Mapping[str, Array], sizes: Sizes) -> Arrays:
     """The arrays, whose shapes must fit each other. Errors: KeyError, ValueError."""
     # Matrices are laid out and forgotten; what stays is copied, so that the file's own bytes are given back.
-    stay = {name for table in TABLES for name in (table, f"{table}.scale")} | {"vector"}
+    stay = {name for table in TABLES for name in (table, f"{table}.scale")} | {"vector", *CANDIDATES}
+    if CANDIDATES[0] in found:  # rows of the output are laid out for each batch
+        stay |= {"output", "output.scale", "output.bias"}
     found = {name: array.copy() if name in stay else array for name, array in found.items()}
     weights = {name: Weight(found[name], found.get(f"{name}.scale")) for name in (*MATRICES, *TABLES)}
     biases = {name: found[f"{name}.bias"] for name in MATRICES if f"{name}.bias" in found}
     model = Arrays(weights, biases, found["vector"], sizes)
     model.check()
     return model
+
+
+def _candidates(found: Mapping[str, Array], model: Arrays) -> tuple[Array, Array] | None:
+    """Errors: KeyError, ValueError where they are of other vocabularies."""
+    if CANDIDATES[0] not in found:
+        return None
+    translations, frequent = (found[name] for name in CANDIDATES)
+    sources, targets = (len(model.weights[name].values) for name in ("source_embedding", "output"))
+    known = all(ids.dtype.kind in "ui" and ids.min() >= 0 and ids.max() < targets for ids in (translations, frequent))
+    if not known or translations.ndim != 2 or frequent.ndim != 1 or len(translations) != sources:
+        raise ValueError
+    return translations, frequent

@@ -228,6 +228,12 @@ class RNNsearch:
         )
         self.output = self._laid["output"]
         """The output layer, over the whole vocabulary."""
+        self._output = arrays.weights["output"], arrays.biases["output"], kind
+
+    def rows(self, ids: Array) -> Laid:
+        """The output layer over the symbols `ids` [C] alone."""
+        (values, scale), bias, kind = self._output
+        return Laid(self._native, values[ids], bias[ids], kind, None if scale is None else scale[ids])
 
     def linear(self, name: str, x: Array) -> Array:
         """x W^T + b of rows of any number of axes."""

@@ -1,8 +1,8 @@
 """How arrays stand in a file: whole, as numbers of 4 bits, or without their zeros. Imports no torch.
 
-`int8`, `bf16` and `fp32` are numbers one after the other. Of `int4`, a row has its groups' factors and then its
-numbers, two in a byte, the lower half first. What is `sparse` has a bit for each number, the lowest of a byte first,
-whether it is not zero, and then those that are not.
+`int8`, `bf16`, `fp32`, `uint16` and `int32` are numbers one after the other. Of `int4`, a row has its groups' factors
+and then its numbers, two in a byte, the lower half first. What is `sparse` has a bit for each number, the lowest of a
+byte first, whether it is not zero, and then those that are not.
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ import numpy as np
 from rnnsearch.engine.packed import Array
 
 ALIGNED = 64
-TYPES = {"int8": np.int8, "bf16": np.uint16, "fp32": np.float32, "int4": np.uint8}
+TYPES = {
+    "int8": np.int8,
+    "bf16": np.uint16,
+    "fp32": np.float32,
+    "int4": np.uint8,
+    "uint16": np.uint16,
+    "int32": np.int32,
+}
 """Of what stands in a file, by the name that the header has for it."""
 DENSE, SPARSE = "dense", "sparse"
 GROUP = 16
@@ -125,7 +132,10 @@ def written(type: str, array: Array) -> tuple[str, bytes]:
 
 
 def read(payload: bytes, type: str, shape: list[int], begin: int, form: str = DENSE) -> Array:
-    """An array of fp32, or of bytes. Errors: ValueError, KeyError where it does not lie in the file."""
+    """An array; what is in bf16 becomes fp32, what is in 4 bits bytes.
+
+    Errors: ValueError, KeyError where it does not lie in the file.
+    """
     if not 1 <= len(shape) <= 2 or not all(isinstance(n, int) and n >= 1 for n in [*shape, begin + 1]):
         raise ValueError
     if begin % ALIGNED or form not in (DENSE, SPARSE):

@@ -13,6 +13,7 @@ import numpy as np
 from rnnsearch.engine.packed import Array
 from rnnsearch.engine.rnnsearch import CBeam, CChoice, CHypotheses, RNNsearch
 from rnnsearch.errors import ModelError, RnnsearchError
+from rnnsearch.search.candidate_lists import CandidateLists
 from rnnsearch.search.ranking import LENGTH_NORMS
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 
@@ -68,9 +69,10 @@ def beam(
     search: Search,
     begins: Sequence[Begin] | None = None,
     sizes: Array | None = None,
+    lists: CandidateLists | None = None,
 ) -> Hypotheses:
     """One batch of sentences (ids without EOS, none of them empty). `sizes`: [V] int64, the bytes of each symbol, where
-    something is to be spelled.
+    something is to be spelled; `lists`: what symbols translations are made of, all where they begin with something.
 
     Errors: RnnsearchError where scores are no numbers.
     """
@@ -82,12 +84,19 @@ def beam(
     most = np.floor(search.max_ratio * (lengths - 1)).astype(np.int64) + search.max_extra
     most = np.maximum(most, [1 + len(begin.ids) + len(begin.rest) for begin in begins])
     T = int(most.max()) + 1
-    columns = model.output.matrix.outputs
-    banned = np.array(sorted(i for i in search.banned | {PAD, BOS} if i < columns), np.int64)
+    output, ids = model.output, None
+    if lists is not None and sizes is None and not any(begin.ids for begin in begins):
+        ids = lists(padded)
+        output = model.rows(ids)
+    columns = output.matrix.outputs
+    never = sorted(search.banned | {PAD, BOS})
+    banned = np.flatnonzero(np.isin(np.arange(columns) if ids is None else ids, never))
     covered = np.arange(J) < (lengths - 1)[:, None]
     forced = _forced(begins, columns)
     places, ways, way = _spelling(begins)
-    choice = CChoice(None, banned.ctypes.data, len(banned), BOS, EOS, most.ctypes.data)
+    choice = CChoice(
+        None if ids is None else ids.ctypes.data, banned.ctypes.data, len(banned), BOS, EOS, most.ctypes.data
+    )
     asked = CBeam(
         *(K, n, int(search.length_norm == "gnmt"), search.length_penalty, search.coverage_penalty),
         *(covered.ctypes.data, forced.ctypes.data, forced.shape[1]),
@@ -103,7 +112,7 @@ def beam(
     )
     tokens, scores, attention, length, finished = (part.ctypes.data for part in found)
     made = CHypotheses(T, tokens, scores, attention, length, finished)
-    if not model.beam(model.encode(model.embed(padded), lengths), model.output, choice, asked, made):
+    if not model.beam(model.encode(model.embed(padded), lengths), output, choice, asked, made):
         raise RnnsearchError("the scores of a sentence must be numbers; got NaN")
     return found
 

@@ -19,6 +19,7 @@ from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.metrics.calibration import Calibration
 from rnnsearch.runtime.library import library
 from rnnsearch.runtime.search import MOST_ROWS, Begin, Hypotheses, Search, beam
+from rnnsearch.search.candidate_lists import CandidateLists
 from rnnsearch.search.hypothesis import BLOCKED, EMPTY, Hypothesis, make_hypothesis
 from rnnsearch.search.ranking import Ranking
 from rnnsearch.text.prefixes import Prefix, Prefixes
@@ -45,6 +46,8 @@ class Translator:
     about: dict[str, Any] = field(repr=False)
     """What the file says of the model: licence, attribution, scores."""
     calibration: Calibration | None = None
+    lists: CandidateLists | None = field(default=None, repr=False)
+    """What symbols translations are made of."""
 
     @overload
     def translate(self, text: str, beam: int | None = None) -> Translation: ...
@@ -98,7 +101,8 @@ class Translator:
         self, ids: list[list[int]], search: Search, begins: Sequence[Prefix] | None
     ) -> list[list[Hypothesis]]:
         asked = None if begins is None else [Begin(begin.ids, begin.rest) for begin in begins]
-        found = beam(self.model, ids, search, asked, None if begins is None else self._sizes)
+        sizes = None if begins is None else self._sizes
+        found = beam(self.model, ids, search, asked, sizes, self.lists)
         ranking = Ranking(search.length_penalty, search.length_norm, search.coverage_penalty)
         return [
             [_hypothesis(found, b, n, len(own) + 1, ranking) for n in range(search.n_best) if found.length[b, n]]
@@ -135,7 +139,7 @@ def load(path: str | Path) -> Translator:
     code for this processor.
     """
     path = Path(path)
-    header, arrays, kind = file.read(path)
+    header, arrays, kind, candidates = file.read(path)
     try:
         source, target = header["tokenizers"]
         languages = tuple(map(str, header["languages"]))
@@ -153,4 +157,7 @@ def load(path: str | Path) -> Translator:
     if len(languages) != 2 or [len(read[0]), len(read[-1])] != sizes or batch < 1:
         raise file.damaged(path)
     model, search = RNNsearch(library(), arrays, kind), search.checked(path)
-    return Translator(model, read[0], read[-1], languages, search, batch, about, calibration)
+    lists, marks = None, list(read[-1].marks.values())
+    if candidates is not None:
+        lists = CandidateLists(*candidates, candidates[0].shape[1], len(read[-1]), marks)
+    return Translator(model, read[0], read[-1], languages, search, batch, about, calibration, lists)

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rnnsearch.errors import ModelError, RnnsearchError
+from rnnsearch.search.candidate_lists import CandidateLists
 from rnnsearch.search.scorer import Sources
-from rnnsearch.text.vocabulary import EOS, SPECIALS
 from rnnsearch.weights import read_weights, save_weights
 
 FILE = "candidates.safetensors"
@@ -32,29 +32,15 @@ Table = NDArray[np.int64]
 
 
 class Candidates:
-    """Lists of the `count` likeliest translations of each source symbol of a batch.
+    """A `ColumnChooser` by candidate lists."""
 
-    translations: [source vocabulary, `KEPT`], the likeliest first, -1 for none; frequent: the symbols of every list,
-    beside the special ones and `marks`, which no text has.
-    """
-
-    def __init__(
-        self, translations: Tensor, frequent: Tensor, count: int, symbols: int, marks: Sequence[int] = ()
-    ) -> None:
-        translations = translations[:, :count].long()
-        # -1 becomes EOS, which is in every list.
-        self._translations = translations.where(translations >= 0, EOS)
-        self._always = torch.zeros(symbols, dtype=torch.bool)
-        self._always[frequent.long()] = True
-        self._always[: len(SPECIALS)] = True
-        self._always[list(marks)] = True
+    def __init__(self, lists: CandidateLists) -> None:
+        self.lists = lists
 
     def __call__(self, sources: Sources) -> Int[Tensor, "C"]:
-        """The symbols for a batch (a `ColumnChooser`), in rising order; EOS is among them."""
+        """The symbols for a batch, in rising order; EOS is among them."""
         source = next(iter(sources.values()))  # others are the same text, as other members of an ensemble read it
-        wanted = self._always.clone()
-        wanted[self._translations[source.ids.flatten().cpu().unique()].flatten()] = True
-        return wanted.nonzero()[:, 0].to(source.ids.device)
+        return torch.from_numpy(self.lists(source.ids.cpu().numpy())).to(source.ids.device)
 
 
 def learn(
@@ -125,4 +111,4 @@ def read(folder: Path, count: int, source: int, target: int, marks: Sequence[int
         fits = False
     if not fits:
         raise ModelError(f"{path}: must be of this model's vocabularies; make it again with `rnnsearch candidates`")
-    return Candidates(translations, frequent, count, target, marks)
+    return Candidates(CandidateLists(translations.numpy(), frequent.numpy(), count, target, marks))

@@ -17,6 +17,8 @@ from rnnsearch.engine.packed import Array
 from rnnsearch.engine.rnnsearch import TABLES, Arrays, Weight
 from rnnsearch.errors import ConfigError, ModelError
 from rnnsearch.models.translation_model import TranslationModel
+from rnnsearch.search.candidate_lists import CandidateLists
+from rnnsearch.search.candidates import Candidates
 from rnnsearch.systems.checks import check_model
 from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.system import System
@@ -34,13 +36,8 @@ def exported_config(path: Path, header: dict[str, Any]) -> RunConfig:
 
     Errors: ModelError where it is not of this version.
     """
-    own = {
-        "precision": header.get("kind"),
-        "candidates": 0,
-        "dictionary": None,
-        "language_model": None,
-        "ensemble": None,
-    }
+    nothing = dict.fromkeys(("dictionary", "language_model", "ensemble"))
+    own = {"precision": header.get("kind"), "candidates": header.get("candidates", 0), **nothing}
     try:
         config = run_config.parse(str(header["config"]), path)
         if faults := check_model(config):
@@ -57,7 +54,7 @@ def load_exported(path: Path, device: torch.device | str) -> System[Any]:
 
     Errors: ModelError, one sentence, for a missing, damaged or foreign file.
     """
-    header, arrays, _ = file.read(path)
+    header, arrays, *_ = file.read(path)
     config = exported_config(path, header)
     try:
         read = [Tokenizer.of(text, json.loads(text), path) for text in map(str, header["tokenizers"])]
@@ -72,6 +69,15 @@ def load_exported(path: Path, device: torch.device | str) -> System[Any]:
         raise file.damaged(path) from None
     system.model.to(device).eval()
     return system
+
+
+def exported_lists(path: Path, count: int, target: Tokenizer) -> Candidates:
+    """The candidate lists of an engine file. Errors: ModelError where it has none, or fewer translations."""
+    found = file.read(path).candidates
+    if found is None or count > found[0].shape[1]:
+        has = f"lists of {found[0].shape[1]} translations" if found else "no candidate lists"
+        raise ModelError(f"{path}: has {has}; got {count}: export it with --candidates {count}")
+    return Candidates(CandidateLists(*found, count, len(target), list(target.marks.values())))
 
 
 def _filled(
