@@ -2,7 +2,7 @@
 #
 #   make demo               a translator trained on real sentences (PAIR=en-de, de-en, en-fr, fr-en, en-es, es-en)
 #   make test               lint, types, layers and the whole test suite
-#   make torture            hours of kills, hostile run files, model folders and requests, and bombs
+#   make torture            hours of kills, hostile run files, model folders, engine files and requests, and bombs
 #   make bench              speed beside other toolkits (docs/speed.md; BENCH="--rivals none" for rnnsearch alone)
 #   make wheel              a wheel in dist/ with the native code of this kind of processor inside
 #   make format             lay the code out and sort its imports
@@ -43,6 +43,7 @@ torture: .venv/.installed-dev
 	@$(BIN)/python -m tests.torture.folders
 	@$(BIN)/python -m tests.torture.http
 	@$(BIN)/python -m tests.torture.bombs
+	@$(BIN)/python -m tests.torture.engine_files
 
 bench: .venv/.installed
 	@$(BIN)/python -m benchmarks.speed --output docs/results $(BENCH)

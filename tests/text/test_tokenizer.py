@@ -102,6 +102,12 @@ def test_bytes_of_a_character_share_its_offsets(bpe):
     assert segmented.offsets.count((4, 5)) == 3
 
 
+def test_unknown_words_that_search_did_not_reach_are_left_out(words):
+    known = words.ids(["the cat"])[0]
+    assert words.joined(known, {1: " ☃", 2: " ☂"}).text == "the ☃"
+    assert words.joined([], {0: "☃"}).text == ""
+
+
 def test_unknown_words_are_shown_and_located(words):
     (segmented,) = words.segment(["A zebra sits on a bench."])
     assert segmented.unknown

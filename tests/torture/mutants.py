@@ -6,14 +6,19 @@ import argparse
 import random
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 
-def options(doc: str | None, count: int, given: list[str] | None) -> argparse.Namespace:
-    """`count`, by default so many, and `seed`."""
+def options(
+    doc: str | None, count: int, given: list[str] | None, flags: Mapping[str, str] = MappingProxyType({})
+) -> argparse.Namespace:
+    """`count`, by default so many, and `seed`; and flags with what they say."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=count)
     parser.add_argument("--seed", type=int, default=1)
+    for flag, what in flags.items():
+        parser.add_argument(flag, action="store_true", help=what)
     return parser.parse_args(given)
 
 

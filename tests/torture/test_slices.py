@@ -11,6 +11,7 @@ SLICES = [
     ("folders", "--count", "150"),
     ("http", "--count", "200"),
     ("bombs", "--size", "16384"),
+    ("engine_files", "--count", "100", "--plain"),
 ]
 
 

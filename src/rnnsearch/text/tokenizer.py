@@ -225,13 +225,15 @@ class Tokenizer:
     def joined(self, ids: Sequence[int], unknown: Mapping[int, str] | None = None) -> Segmented:
         """`join`, with the characters of the text that each id covers: what a model's output becomes.
 
-        `unknown`: what UNKs stand for, a leading space with it, by their places among `ids`.
+        `unknown`: what UNKs stand for, a leading space with it, by their places among `ids`; places behind the last are
+        of a beginning that search did not come to the end of.
         """
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         text, spans = "", []
         spellings = [self._bytes[id] for id in ids]
         for place, word in (unknown or {}).items():
-            spellings[place] = word.encode()
+            if place < len(spellings):
+                spellings[place] = word.encode()
         for spelling in spellings:
             start = len(text)
             text += decoder.decode(spelling)
