@@ -270,6 +270,7 @@ HOSTILE = {
     "a wide beam": lambda h: h["search"].update(beam=1 << 40),
     "long": lambda h: h["search"].update(max_ratio=1e30),
     "no norm": lambda h: h["search"].update(length_norm="none"),
+    "lists for a norm": lambda h: h["search"].update(length_norm=[1]),
     "unknown setting": lambda h: h["search"].update(cats=3),
     "no batch": lambda h: h["search"].update(batch_sentences=0),
     "no tokenizer": lambda h: h.update(tokenizers=["{}", "{}"]),

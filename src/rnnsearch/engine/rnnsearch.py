@@ -127,7 +127,8 @@ class Weight(NamedTuple):
     def rows(self, ids: Array) -> Array:
         """Some of them in fp32."""
         found = self.values[ids]
-        return found.astype(np.float32) if self.scale is None else found * self.scale[ids][..., None]
+        with np.errstate(over="ignore"):  # scores that are no numbers are told of
+            return found.astype(np.float32) if self.scale is None else found * self.scale[ids][..., None]
 
 
 @dataclass(frozen=True)
