@@ -39,7 +39,7 @@ rm -rf "$root"/usr/share/{doc,man,lintian,bug,binfmts,gcc,gdb,pixmaps,applicatio
 packages=$root/usr/lib/runtime
 rm -rf "$packages"/bin "$packages"/numpy/{f2py,_pyinstaller,doc,distutils} "$packages"/numpy/*/include
 find "$packages" -type d \( -name tests -o -name __pycache__ \) -prune -exec rm -rf {} +
-find "$packages" \( -name '*.pyi' -o -name '*.a' -o -name '*.c' -o -name '*.h' -o -name '*.cpp' \) -delete
+find "$packages"/{numpy,tokenizers} \( -name '*.pyi' -o -name '*.a' -o -name '*.c' -o -name '*.h' -o -name '*.cpp' \) -delete
 strip --strip-unneeded "$packages"/numpy/*/*.so 2>/dev/null || true  # a few MB, where binutils are there
 
 cp "$model" "$root/model.rnn"

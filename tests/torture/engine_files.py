@@ -1,8 +1,8 @@
 """Damaged engine files, read by the runtime under AddressSanitizer: each translates, or is refused by one sentence.
 
-`python -m tests.torture.engine_files --count 6000` changes bytes of so many copies of small models, a million in all, in
-arrays and in the header, with the hash made right again, so that what they say is believed; what can still be loaded is
-asked for translations of odd texts, with odd beams and beginnings. `--plain`, or a compiler that has no
+`python -m tests.torture.engine_files --count 6000` changes bytes of so many copies of small models, a million in all,
+in arrays and in the header, with the hash made right again, so that what they say is believed; what can still be loaded
+is asked for translations of odd texts, with odd beams and beginnings. `--plain`, or a compiler that has no
 AddressSanitizer: the same without it.
 """
 

@@ -39,7 +39,8 @@ class Search:
     def checked(self, path: Path) -> Search:
         """Itself. Errors: ModelError where a file says what no search can be."""
         numbers = (self.length_penalty, self.coverage_penalty, self.max_ratio, self.max_extra)
-        fine = all(isinstance(n, int | float) and 0 <= n < 1e6 for n in numbers) and str(self.length_norm) in LENGTH_NORMS
+        fine = all(isinstance(n, int | float) and 0 <= n < 1e6 for n in numbers)
+        fine = fine and str(self.length_norm) in LENGTH_NORMS
         if not fine or not isinstance(self.beam, int) or not 1 <= self.beam <= MOST_ROWS:
             raise ModelError(f"{path}: its search settings are damaged: export the model again")
         return self
