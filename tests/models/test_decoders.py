@@ -48,7 +48,7 @@ class Sizes(Encoder):
         torch.nn.Module.__init__(self)
         self.annotation_size, self.summary_size, self.shapes = H, S, (StateShape(HiddenAndCell, D),) * L
 
-    def forward(self, x, mask, draws=None):
+    def read(self, x, mask, draws=None):
         raise NotImplementedError
 
 
