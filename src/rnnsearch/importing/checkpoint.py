@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import pickle
+import warnings
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -65,7 +66,8 @@ def read(path: Path) -> Checkpoint:
 def _plain(path: Path) -> dict[str, Any]:
     """What is in the file. PyTorch's reader of weights alone refuses every other class, whatever the file asks for."""
     try:
-        with torch.serialization.safe_globals([argparse.Namespace]):
+        with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what is read is looked at below
             whole = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise ModelError(f"{path}: there is no such checkpoint") from None
