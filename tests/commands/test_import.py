@@ -29,7 +29,13 @@ def test_the_folder_is_an_ordinary_one(tmp_path, cli):
     model = system.config.model_dump(mode="json", exclude_none=True)["model"]
     tables = {
         "folder": "run",
-        "data": {"source": "en", "target": "de", "train": ["train.en|train.de"], "dev": "train.en|train.de", "test_size": 0}
+        "data": {
+            "source": "en",
+            "target": "de",
+            "train": ["train.en|train.de"],
+            "dev": "train.en|train.de",
+            "test_size": 0,
+        }
         | {"aligner": False, "cleaning": {"drop_duplicates": False}},
         "text": {"type": "words", "tokenizers": "m"},
         "model": model,

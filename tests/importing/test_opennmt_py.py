@@ -1,17 +1,19 @@
 """Imported models against plain loops of OpenNMT-py's equations; what has no counterpart; files that mean harm."""
 
 import argparse
+import contextlib
 import pickle
+import zipfile
 from collections import Counter
 from pathlib import Path
 
 import pytest
 import torch
 
-from rnnsearch.errors import ModelError
+from rnnsearch.errors import ConfigError, ModelError
 from rnnsearch.importing import import_opennmt_py
 from rnnsearch.loading import load
-from tests.importing.opennmt_py import SPECIALS, Model
+from tests.importing.opennmt_py import OPTIONS, SPECIALS, Model
 
 LINES = ["a b@@ c d ▁e f a b@@", "c", "f  what a d", "</s> ▁e e d a", "d d d a f"]
 """With words that are unknown, one that is nothing, and one that is spelled like the end of a sentence."""
@@ -125,7 +127,7 @@ def test_weights_that_do_not_fit_are_refused(tmp_path):
         ({"vocab": {"src": ["a"], "tgt": ["b"]}}, "one lacks <blank>"),
         ({"vocab": {"src": [], "tgt": [], "src_feats": [["x"]]}}, "source features (n_src_feats)"),
         ({"vocab": {"src": SPECIALS, "tgt": SPECIALS, "decoder_start_token": "</s>"}}, 'decoder_start_token = "</s>"'),
-        ({"model": {"x": 1}}, "its weights are no tensors by name"),
+        ({"model": {"x": 1}}, "its weights are no matrices and vectors by name"),
         ({"opt": 3}, "its options or vocabularies have another form"),
         ({"opt": Counter("ab"), "more": Path("x")}, "holds more than weights, options and words"),
     ],
@@ -177,3 +179,31 @@ def test_damaged_and_missing_files_are_told(tmp_path):
     with pytest.raises(ModelError):
         import_opennmt_py(cut, tmp_path / "model", "en", "de")
     assert not (tmp_path / "model").exists()
+
+
+def test_few_numbers_do_not_become_many(tmp_path):
+    """Tensors that repeat their numbers, hold none, or have other axes; a compressed archive."""
+    for wide in (torch.zeros(1, 1).expand(10, 2**24), torch.zeros(3), torch.zeros(2, 2, 2), torch.zeros(0, 2**24)):
+        model = Model.drawn()
+        path = model.save(tmp_path / "whole.pt")
+        for name in torch.load(path, weights_only=False)["model"]:
+            whole = torch.load(path, weights_only=False)
+            whole["model"][name] = wide
+            torch.save(whole, tmp_path / "bad.pt")
+            with pytest.raises((ModelError, ConfigError)):
+                import_opennmt_py(tmp_path / "bad.pt", tmp_path / "model", "en", "de")
+    with zipfile.ZipFile(path) as stored, zipfile.ZipFile(tmp_path / "small.pt", "w", zipfile.ZIP_DEFLATED) as packed:
+        for part in stored.infolist():
+            packed.writestr(part.filename, stored.read(part))
+    with pytest.raises(ModelError, match="which compresses nothing"):
+        import_opennmt_py(tmp_path / "small.pt", tmp_path / "model", "en", "de")
+
+
+@pytest.mark.parametrize("value", [None, -1.0, [[]], torch.zeros(2), 2**70])
+def test_options_of_any_kind_are_taken_or_told(value, tmp_path):
+    for name in (*OPTIONS, "n_src_feats", "quant_layers", "src_word_vec_size"):
+        model = Model.drawn()
+        model = model._replace(options=model.options | {name: value})
+        path = model.save(tmp_path / "model.pt")
+        with contextlib.suppress(ModelError, ConfigError):
+            import_opennmt_py(path, tmp_path / f"model-{name}", "en", "de")

@@ -22,6 +22,8 @@ PARTS = {
     "opt": "the options",
 }
 """What a checkpoint must hold."""
+PLAIN = (str, int, float, list, dict, type(None))
+"""What an option that is looked at may be; what else it is is none of the model's."""
 
 
 class Checkpoint(NamedTuple):
@@ -47,8 +49,10 @@ def read(path: Path) -> Checkpoint:
     vocab = whole["vocab"]
     found: dict[str, Tensor] = {}
     for prefix, part in (("", whole["model"]), ("generator.", whole["generator"])):
-        if not _mapping_of(part, lambda value: isinstance(value, Tensor)):
-            raise ModelError(f"{path}: must be a checkpoint of OpenNMT-py 3; its weights are no tensors by name")
+        if not _mapping_of(part, _is_whole):
+            raise ModelError(
+                f"{path}: must be a checkpoint of OpenNMT-py 3; its weights are no matrices and vectors by name"
+            )
         found |= {f"{prefix}{name}": tensor for name, tensor in part.items()}
     if not _mapping_of(options) or not _mapping_of(vocab):
         raise ModelError(f"{path}: must be a checkpoint of OpenNMT-py 3; its options or vocabularies have another form")
@@ -57,20 +61,40 @@ def read(path: Path) -> Checkpoint:
     return Checkpoint(
         found,
         (_symbols(path, vocab, "src"), _symbols(path, vocab, "tgt")),
-        options,
+        {name: value for name, value in options.items() if isinstance(value, PLAIN)},
         str(vocab.get("decoder_start_token", "<s>")),
         _updates(whole.get("optim")),
     )
 
 
+def _require_stored(path: Path) -> None:
+    """Errors: ModelError for what is no archive as PyTorch writes them: nothing in it is compressed, so that no more is
+    in it than the file is long."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            parts = archive.infolist()
+    except FileNotFoundError:
+        raise ModelError(f"{path}: there is no such checkpoint") from None
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise ModelError(f"{path}: must be a whole checkpoint of OpenNMT-py 3: {_why(error)}") from None
+    if any(part.compress_type for part in parts) or sum(part.file_size for part in parts) > path.stat().st_size:
+        raise ModelError(f"{path}: must be a checkpoint as PyTorch writes it, which compresses nothing")
+
+
+def _is_whole(tensor: Any) -> bool:
+    """Whether it is a matrix or vector of floats that holds all the numbers that it has."""
+    if not isinstance(tensor, Tensor) or not tensor.is_floating_point() or tensor.dim() not in (1, 2):
+        return False
+    return tensor.layout == torch.strided and tensor.nbytes <= tensor.untyped_storage().nbytes()
+
+
 def _plain(path: Path) -> dict[str, Any]:
     """What is in the file. PyTorch's reader of weights alone refuses every other class, whatever the file asks for."""
+    _require_stored(path)
     try:
         with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what is read is looked at below
             whole = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise ModelError(f"{path}: there is no such checkpoint") from None
     except pickle.UnpicklingError as error:
         raise ModelError(
             f"{path}: holds more than weights, options and words, and is not read: {_why(error)}"

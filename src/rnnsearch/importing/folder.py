@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from rnnsearch.config import resolve
@@ -58,13 +59,8 @@ def _system(where: str, given: Checkpoint, source: str, target: str) -> Translat
     """The system that a checkpoint holds."""
     parts = options.parts(where, given.options, given.start)
     orders = [weights.order(where, symbols) for symbols in given.vocabularies]
-    taken = Taken(where, given.tensors)
-    found = weights.embeddings(taken, orders)
+    found = _weights(where, given, parts, orders)
     embedding = found["target_embedding.weight"].shape[1]
-    found |= dict(weights.encoder(taken, parts))
-    found |= dict(weights.decoder(taken, parts, embedding))
-    found |= dict(weights.output(taken, orders[1]))
-    taken.require_empty()
     tables = {
         "data": {"source": source, "target": target, "train": options.files(given.options), "aligner": False},
         "text": {"type": "words"},
@@ -77,10 +73,28 @@ def _system(where: str, given: Checkpoint, source: str, target: str) -> Translat
         raise ConfigError(faults)
     each = zip((source, target), given.vocabularies, orders, strict=True)
     tokenizers = {side: given_words([symbols[id] for id in order[4:]]) for side, symbols, order in each}
+    if parts.tied:
+        del found["output.weight"]
+    with torch.device("meta"):  # without memory: a few numbers may say that there are many
+        _require_shapes(where, TranslationSystem.make(config, tokenizers, seed=None).model, found)
     system = TranslationSystem.make(config, tokenizers, seed=None)
-    _fill(where, system.model, found, parts.tied)
+    fill(system.model, found)
     system.model.eval()
     return system
+
+
+def _weights(where: str, given: Checkpoint, parts: Parts, orders: Sequence[list[int]]) -> dict[str, Tensor]:
+    """All weights by our names. Errors: ModelError where one is missing, of other sizes than the rest, or left over."""
+    taken = Taken(where, given.tensors)
+    found = weights.embeddings(taken, orders)
+    try:
+        found |= dict(weights.encoder(taken, parts))
+        found |= dict(weights.decoder(taken, parts, found["target_embedding.weight"].shape[1]))
+    except RuntimeError as error:  # of two sizes that PyTorch was to add or join
+        raise ModelError(f"{where}: its weights do not fit together: {str(error).splitlines()[0]}") from None
+    found |= dict(weights.output(taken, orders[1]))
+    taken.require_empty()
+    return found
 
 
 def _model(parts: Parts, found: Mapping[str, Tensor], embedding: int) -> dict[str, Any]:
@@ -122,16 +136,13 @@ def _depth(found: Mapping[str, Tensor], prefix: str) -> int:
     return len({name.removeprefix(prefix).partition(".")[0] for name in found if name.startswith(prefix)})
 
 
-def _fill(where: str, model: nn.Module, found: dict[str, Tensor], tied: bool) -> None:
+def _require_shapes(where: str, model: nn.Module, found: Mapping[str, Tensor]) -> None:
     """Errors: ModelError where a weight has another shape than those beside it."""
-    if tied:
-        del found["output.weight"]
     own = parameters(model)
     for name in sorted(own.keys() | found.keys()):
         shapes = [tuple(each[name].shape) if name in each else None for each in (own, found)]
         if shapes[0] != shapes[1]:
             raise ModelError(f"{where}: its weights do not fit together: {name} would be {shapes[1]}, not {shapes[0]}")
-    fill(model, found)
 
 
 def _card(checkpoint: Path, given: Checkpoint, system: TranslationSystem, sha256: str) -> str:

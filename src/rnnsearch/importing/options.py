@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from rnnsearch.config.table import MOST
 from rnnsearch.errors import ModelError
 
 CELLS = {"LSTM": "lstm", "GRU": "torch-gru"}
@@ -61,6 +62,7 @@ def parts(where: str, options: Mapping[str, Any], start: str) -> Parts:
     if score is None and feeds:
         raise ModelError(f"{where}: input_feed without global_attention has no counterpart here")
     dropout = options.get("dropout", 0.0)
+    dropout = dropout[0] if isinstance(dropout, list) and dropout else dropout
     return Parts(
         given["encoder_type"] == BRNN,
         CELLS[given["rnn_type"]],
@@ -69,7 +71,7 @@ def parts(where: str, options: Mapping[str, Any], start: str) -> Parts:
         feeds,
         bool(options.get("bridge", False)),
         bool(options.get("share_decoder_embeddings", False)),
-        float(dropout[0] if isinstance(dropout, list) and dropout else dropout or 0.0),
+        float(dropout) if isinstance(dropout, int | float) else 0.0,
     )
 
 
@@ -91,11 +93,10 @@ def files(options: Mapping[str, Any]) -> list[str]:
 
 def training(options: Mapping[str, Any], updates: int | None) -> dict[str, Any]:
     """`[training]`: as many updates as there were, and the optimiser where it is one of ours in the same words."""
-    known = {"adam": {"type": "adam"}, "sgd": {"type": "sgd"}}
-    rate, optimiser = options.get("learning_rate"), known.get(options.get("optim", ""), known["adam"])
-    given = isinstance(rate, int | float) and rate > 0 and options.get("optim") in known
-    learns = {**optimiser, "learning_rate": float(rate) if given and rate else 0.001}
-    return {"max_updates": max(1, updates or 1), "optimiser": learns}
+    name, rate, optimiser = options.get("optim"), options.get("learning_rate"), {"type": "adam", "learning_rate": 0.001}
+    if name in ("adam", "sgd") and isinstance(rate, float) and 0 < rate < 1e6:
+        optimiser = {"type": name, "learning_rate": rate}
+    return {"max_updates": min(max(1, updates or 1), MOST), "optimiser": optimiser}
 
 
 def search() -> dict[str, Any]:

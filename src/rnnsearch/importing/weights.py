@@ -40,7 +40,10 @@ class Taken:
         """The tensor of the first of these names that is there, in fp32. Errors: ModelError where none is."""
         for name in names:
             if name in self._left:
-                return self._left.pop(name).float()
+                found, axes = self._left.pop(name).float(), 1 if "bias" in name else 2
+                if found.dim() == axes:
+                    return found
+                raise ModelError(f"{self.where}: {name} must have {axes} axes; got {found.dim()}")
         raise ModelError(f"{self.where}: must have the weights of its options; it lacks {names[0]}")
 
     def require_empty(self) -> None:
@@ -146,5 +149,5 @@ def gates(kind: str, w: Tensor) -> Tensor:
     """Rows of a cell's weight or bias in our order of the gates."""
     if kind != "lstm":
         return w
-    i, f, candidate, o = w.chunk(4)
+    i, f, candidate, o = w.tensor_split(4)
     return torch.cat([i, f, o, candidate])
