@@ -2,7 +2,7 @@
 
 Run it as `python benchmarks/importing.py --source FILE --rival PYTHON CHECKPOINT ...`, PYTHON an interpreter that has
 OpenNMT-py 3 and CHECKPOINT its files. Both search with OpenNMT-py's own settings, by a beam of 5 and greedily;
-OpenNMT-py one sentence after the other, for in a batch the longest sentence sets the greatest length of all translations.
+OpenNMT-py one sentence after the other, for in a batch the longest sets the greatest length of all translations.
 Scores are mean log-probabilities, as OpenNMT-py counts them.
 """
 
