@@ -46,6 +46,7 @@ FAMILIES: dict[str, Mapping[str, Any]] = {
     "optimiser": config.optimisers.OPTIMISERS,
     "schedule": config.schedules.SCHEDULES,
     "length norm": names.LENGTH_NORMS,
+    "stop": names.STOPS,
 }
 """What a part may be called: a class of options, or in words what it is."""
 

@@ -34,11 +34,12 @@ import tomli_w
 from rnnsearch import config as run_config
 from scripts.configuration_page import made_anew
 from tests.command_line import run
+from tests.importing.opennmt_py import Model
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = (
     "tutorial", "data", "training", "translating", "alignment", "attention", "evaluation", "objectives",
-    "language-models", "bulk", "shrinking", "distillation", "shipping",
+    "language-models", "bulk", "shrinking", "distillation", "shipping", "importing",
     "configuration", "python", "serving", "adding-a-part",
 )  # fmt: skip
 
@@ -199,6 +200,8 @@ def test_page_as_written(name, place, monkeypatch):
         monkeypatch.setenv(variable, value)
     if name in FROM_TEXT:
         shutil.rmtree(place / "runs")
+    if name == "importing":
+        Model.drawn().save(place / "model_step_5000.pt")
     namespace: dict[str, Any] = {"__name__": name}
     port = free_port()
     with contextlib.chdir(place), stopped_after(place):
@@ -276,6 +279,7 @@ def test_configuration_page_is_what_its_script_makes():
         ("align", "alignment"),
         ("train", "training"),
         ("serve", "serving"),
+        ("import", "importing"),
     ],
 )
 def test_every_option_of_a_command_is_on_its_page(name, page):

@@ -18,6 +18,7 @@ from rnnsearch.errors import ModelError, must_be_one_of
 from rnnsearch.models.embeddings import Embedding
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.search.candidates import KEPT, read
+from rnnsearch.search.ranking import ENGINE_NORMS
 from rnnsearch.systems.card import measured, training_facts
 from rnnsearch.systems.folder import load_system
 
@@ -77,6 +78,8 @@ def lacks(config: RunConfig, model: Any) -> str:
     if type(model.source_embedding) is not Embedding:
         return "its source words are made of characters"
     told = {
+        f'search.length_norm = "{search.length_norm}"': search.length_norm not in ENGINE_NORMS,
+        f'search.stop = "{search.stop}"': search.stop != "bound",
         "search.ensemble": search.ensemble is not None,
         "search.language_model": search.language_model is not None,
         "search.no_repeat_ngram": search.no_repeat_ngram > 0,

@@ -91,6 +91,7 @@ class TextModel:
             max_extra=most,
             length_penalty=self.config.search.length_penalty,
             length_norm=self.config.search.length_norm,
+            stop=self.config.search.stop,
             no_repeat_ngram=no_repeat_ngram,
             variant=variant,
         )

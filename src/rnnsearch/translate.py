@@ -143,6 +143,7 @@ class Translator:
             beam=beam,
             length_penalty=search.length_penalty if length_penalty is None else length_penalty,
             length_norm=search.length_norm,
+            stop=search.stop,
             coverage_penalty=search.coverage_penalty,
             max_ratio=each * search.max_ratio if max_length is None else 0.0,
             max_extra=each * (search.max_extra if max_length is None else max_length),

@@ -11,7 +11,7 @@ from rnnsearch import __version__
 COMMANDS = ["demo", "data", "prepare", "train", "translate", "score", "align", "evaluate", "report", "inspect", "serve"]
 BELOW = ["data list", "data get", "lm train", "lm score", "lm sample", "lm complete"]
 COMMANDS += ["aligner", "backtranslate", "calibrate", "candidates", "dictionary", "ensemble", "lm", "plot", "presets"]
-COMMANDS += ["distil", "export", "filter", "prune", "reranker", "tune"]
+COMMANDS += ["distil", "export", "filter", "import", "prune", "reranker", "tune"]
 
 
 def command(*arguments: object, stdin: bytes = b"", cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:

@@ -194,8 +194,9 @@ def sutskever(p: Parameters, sentence: Sentence, residual_from: int | None) -> I
 
 
 def h_tilde(p: Parameters, c: Array, h: Array) -> Array:
-    """h~_t = tanh(W_c [c_t; h_t]) (Luong et al. 2015, eq. 5)."""
-    return np.tanh(product(p["attentional.combine.weight"], np.concatenate([c, h])))
+    """h~_t = tanh(W_c [c_t; h_t]) (Luong et al. 2015, eq. 5), or W_c [c_t; h_t] + b (OpenNMT-py, `mlp`)."""
+    sums = product(p["attentional.combine.weight"], np.concatenate([c, h]))
+    return sums + p["attentional.combine.bias"] if "attentional.combine.bias" in p else np.tanh(sums)
 
 
 def luong(p: Parameters, sentence: Sentence, residual_from: int | None) -> Iterator[Position]:

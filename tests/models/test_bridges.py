@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.models.bridges import BRIDGES, Copy, Learned
+from rnnsearch.models.bridges import BRIDGES, Copy, Learned, Rectified
 from rnnsearch.models.memory import Hidden, HiddenAndCell, Memory, StateShape
 from tests.models.reference import close, product
 
@@ -78,3 +78,17 @@ def test_learned_is_the_equation_layer_by_layer(encoder, decoder, reads, drawn, 
         for n in range(2):
             f = np.concatenate([part[n].numpy() for part in memory.finals[e]])
             close(torch.cat(tuple(states[l]), -1)[n], np.tanh(product(W, f) + b))
+
+
+@pytest.mark.parametrize("encoder", [(LSTM(4), LSTM(2)), (GRU(5),)], ids=["lstm", "gru"])
+def test_rectified_reads_all_layers_together(encoder, drawn, numbers):
+    """OpenNMT-py: max(0, W_h [h^1; h^2] + b_h), and the memory cells by weights of their own."""
+    bridge, p = drawn(Rectified(encoder, (LSTM(3), LSTM(3))))
+    memory = memory_of(encoder, numbers)
+    states = bridge(memory)
+    for part, name in enumerate(("h", "c")):
+        W, b = p[f"layers.{part}.weight"], p[f"layers.{part}.bias"]
+        for n in range(2):
+            read = np.concatenate([getattr(final, name, final.h)[n].numpy() for final in memory.finals])
+            expected = np.maximum(product(W, read) + b, 0)
+            close(torch.cat([states[0][part][n], states[1][part][n]]), expected)

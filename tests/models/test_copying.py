@@ -28,7 +28,7 @@ class Sizes(Encoder):
         torch.nn.Module.__init__(self)
         self.annotation_size, self.summary_size, self.shapes = H, S, (StateShape(Hidden, D),)
 
-    def forward(self, x, mask, draws=None):
+    def read(self, x, mask, draws=None):
         raise NotImplementedError
 
 

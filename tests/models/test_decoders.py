@@ -48,7 +48,7 @@ class Sizes(Encoder):
         torch.nn.Module.__init__(self)
         self.annotation_size, self.summary_size, self.shapes = H, S, (StateShape(HiddenAndCell, D),) * L
 
-    def forward(self, x, mask, draws=None):
+    def read(self, x, mask, draws=None):
         raise NotImplementedError
 
 
@@ -82,6 +82,8 @@ def cases():
         yield "bideep", make("bideep", cell="gru", residual_from=first), (L, first)
         for name in ("sutskever", "luong", "luong-input-feeding", "neubig", "rnmt-plus"):
             yield name, make(name, residual_from=first), (first,)
+    for name in ("luong", "luong-input-feeding"):
+        yield name, make(name, attentional="linear"), (None,)
     for cell in ("gru", "lstm"):
         yield "memdec", make("memdec", cell=cell), (cell, N)
         yield "memory", make("memory", cell=cell), (cell, N, True)

@@ -5,6 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 
 from rnnsearch.config import DropoutConfig, encoders
 from rnnsearch.models.cells import CELLS
@@ -81,6 +82,27 @@ def test_annotations_summary_and_last_states(cell, options, drawn, numbers):
         for got, want in zip(encoded.finals, finals, strict=True):
             for part, expected in zip(got, want, strict=True):
                 close(part[b], expected)
+
+
+@pytest.mark.parametrize("type", ["bidirectional", "unidirectional", "stacked", "pyramid"])
+def test_without_its_end_a_sentence_is_its_words_alone(type, numbers):
+    """As if the end symbol were padding; a sentence of nothing else keeps it."""
+    own = {"stacked": STACKED | {"direction": "both"}, "pyramid": {"type": type, "layers": 2, "reduce": 1}}
+    encoder = make(reads_end=False, **own.get(type, {"type": type})).double()
+    x, mask = numbers(3, 5, 3), torch.arange(5) < torch.tensor([[5], [3], [1]])
+    words = torch.arange(5) < torch.tensor([[4], [2], [1]])
+    found, expected = encoder(x, mask), encoder.read(x, words)
+    assert torch.equal(found.annotations, expected.annotations)
+    assert torch.equal(found.mask, expected.mask)
+    assert int(found.mask[0].sum()) == (2 if type == "pyramid" else 4)
+    alone = encoder.read(x[:1, :4], words[:1, :4])
+    close(found.annotations[0, : alone.annotations.shape[1]], alone.annotations[0].detach().numpy())
+    close(found.finals[-1].h[0], alone.finals[-1].h[0].detach().numpy())
+
+
+def test_a_source_without_its_end_is_not_reversed():
+    with pytest.raises(ValidationError, match="has no meaning with reads_end = false"):
+        options_of({"type": "unidirectional", "reverse": True, "reads_end": False})
 
 
 def test_only_an_encoder_that_has_read_everything_gives_one_vector():

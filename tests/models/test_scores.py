@@ -44,6 +44,11 @@ def additive(p, s, h, _j, extra=ZERO):
     return sum(v[a] * np.tanh(W[a] @ s + U[a] @ h + extra[a]) for a in range(UNITS))
 
 
+def additive_bias(p, s, h, _j, extra=ZERO):
+    """OpenNMT-py's `GlobalAttention` with attn_type `mlp`."""
+    return additive(p, s, h, _j, extra + p["query.bias"])
+
+
 def concat(p, s, h, _j, extra=ZERO):
     """Luong et al., after eq. 7: v_a^T tanh(W_a [h_t; hbar_s])."""
     both = np.concatenate([s, h])
@@ -114,6 +119,7 @@ def convolutional(p, s, h):
 EQUATIONS = {
     "even": even,
     "additive": additive,
+    "additive-bias": additive_bias,
     "concat": concat,
     "concat-identity": concat_identity,
     "multi-head-additive": multi_head,

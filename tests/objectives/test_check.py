@@ -52,7 +52,7 @@ BLIND = "which does not attend; remove it"
         ({"reinforce": {"baseline": "learned", "decay": 0.9}}, HARD, "objective.reinforce.decay: has no effect with"),
         ({}, HARD, "objective.reinforce: must be given for the hard normaliser"),
         ({"reinforce": {"baseline": "learned"}}, {}, "objective.reinforce: has no effect with the softmax normaliser"),
-        ({}, {"search": {"length_norm": "gnm"}}, "search.length_norm: must be one of power, gnmt"),
+        ({}, {"search": {"length_norm": "gnm"}}, "search.length_norm: must be one of power, gnmt, power-with-bos"),
         ({"contrast": {"type": "nc"}}, {}, 'objective.contrast.type: must be one of nce, blackout; got "nc"'),
         ({"contrast": {"type": "nce", "power": 2.0}}, {}, "objective.contrast.power: must be less than or equal to 1"),
         ({"contrast": NCE, "partition": 9}, {}, "objective.contrast: does not go with objective.partition; remove one"),

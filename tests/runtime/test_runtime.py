@@ -328,6 +328,12 @@ def test_what_the_engine_cannot_run_is_refused(tmp_path):
     config.write_text(config.read_text().replace("no_repeat_ngram = 0", "no_repeat_ngram = 3"))
     with pytest.raises(ModelError, match=r"it has no search\.no_repeat_ngram yet"):
         export(config.parent, tmp_path / "m.rnn")
+    config.write_text(config.read_text().replace('stop = "bound"', 'stop = "top"'))
+    config.write_text(config.read_text().replace('length_norm = "power"', 'length_norm = "power-with-bos"'))
+    with pytest.raises(
+        ModelError, match=r'no search\.length_norm = "power-with-bos" and no search\.stop = "top" and no'
+    ):
+        export(config.parent, tmp_path / "m.rnn")
     with pytest.raises(ModelError, match="precision must be"):
         export(config.parent, tmp_path / "m.rnn", "int3")
     assert not (tmp_path / "m.rnn").exists()

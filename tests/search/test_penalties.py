@@ -21,6 +21,7 @@ CPU = torch.device("cpu")
 PENALTIES = [
     {"length_penalty": 0.7},
     {"length_penalty": 0.6, "length_norm": "gnmt"},
+    {"length_penalty": 0.9, "length_norm": "power-with-bos"},
     {"length_penalty": 0.0, "coverage_penalty": 0.4},
     {"length_penalty": 0.8, "length_norm": "gnmt", "coverage_penalty": 0.2},
 ]
@@ -29,7 +30,8 @@ PENALTIES = [
 def plain_score(log_prob, attention, length_penalty, length_norm="power", coverage_penalty=0.0):
     """s(Y, X) of the paper, in loops; attention [I, J] with EOS last in both."""
     length = len(attention)
-    divisor = length**length_penalty if length_norm == "power" else (5 + length) ** length_penalty / 6**length_penalty
+    norms = {"power": length, "gnmt": (5 + length) / 6, "power-with-bos": length + 1}
+    divisor = norms[length_norm] ** length_penalty
     covered = 0.0
     for j in range(attention.shape[1] - 1):
         received = 0.0

@@ -50,3 +50,43 @@ def test_the_batched_beam_is_the_plain_one(toy, sentences, seed, penalty, n_best
         scorer = toy(seed=seed, end=end)
         beam(scorer, make_sources([sentence], torch.device("cpu")), options)
         assert len(scorer.rows) == steps
+
+
+def plain_beam_to_the_top(scorer, sentence, most, options):
+    """(ids, score, finished) of OpenNMT-py's beam: a hypothesis at its maximal length counts as finished, and one that
+    ends leaves its place empty for the step."""
+    memory, state = scorer.start(make_sources([sentence], torch.device("cpu")), None)
+    live, ended = [((BOS,), 0.0, state)], []
+    for position in range(1, most + 1):
+        grown = []
+        for ids, log_prob, state in live:
+            step = scorer.step(memory, state, torch.tensor([ids[-1]]))
+            for y, score in enumerate(step.scores[0].tolist()):
+                if y not in (PAD, BOS):
+                    grown.append(((*ids, y), log_prob + score, step.state))
+        grown = sorted(grown, key=lambda entry: -entry[1])[: options.beam]
+        over = [entry[0][-1] == EOS or position == most for entry in grown]
+        for (ids, log_prob, _), done in zip(grown, over, strict=True):
+            if done:
+                end = ids[-1] == EOS
+                ended.append((ids[1:-1] if end else ids[1:], log_prob / position**options.length_penalty, end))
+        if over[0] and len(ended) >= options.n_best:
+            break
+        live = [entry for entry, done in zip(grown, over, strict=True) if not done]
+    return sorted(ended, key=lambda entry: -entry[1])[: options.n_best], position
+
+
+@pytest.mark.parametrize("n_best", [1, 3])
+@pytest.mark.parametrize("penalty", [0.0, 1.0])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_beam_to_the_top_is_the_plain_one(toy, sentences, seed, penalty, n_best):
+    options = SearchOptions(beam=3, n_best=n_best, length_penalty=penalty, max_ratio=1.0, max_extra=4, stop="top")
+    end = (-3.0, -1.0, 0.0, 1.0, -40.0)[seed]
+    found = beam(toy(seed=seed, end=end), make_sources(sentences, torch.device("cpu")), options)
+    for sentence, hypotheses in zip(sentences, found, strict=True):
+        expected, steps = plain_beam_to_the_top(toy(seed=seed, end=end), sentence, len(sentence) + 4, options)
+        assert [(h.ids, h.finished) for h in hypotheses] == [(ids, finished) for ids, _, finished in expected]
+        assert [h.score for h in hypotheses] == pytest.approx([score for _, score, _ in expected], rel=1e-5)
+        scorer = toy(seed=seed, end=end)
+        beam(scorer, make_sources([sentence], torch.device("cpu")), options)
+        assert len(scorer.rows) == steps

@@ -100,7 +100,7 @@ class NativeRNNsearch:
     def takes(model: TranslationModel) -> bool:
         """Whether a model is such a system."""
         encoder = model.encoder
-        if type(encoder) is not Bidirectional or type(encoder.forward_cell) is not GRU:
+        if type(encoder) is not Bidirectional or type(encoder.forward_cell) is not GRU or not encoder.reads_end:
             return False
         if not is_rnnsearch(model.decoder) or model.lexical is not None or type(model.output) is not Output:
             return False

@@ -26,6 +26,7 @@ from rnnsearch.models.attention.features import (
 from rnnsearch.models.attention.normalisers import Softmax
 from rnnsearch.models.attention.scores import (
     Additive,
+    AdditiveBias,
     Concat,
     ConcatIdentity,
     Dot,
@@ -49,7 +50,7 @@ from rnnsearch.models.decoders.conditional import (
     Upper,
 )
 from rnnsearch.models.decoders.decoder import Decoder
-from rnnsearch.models.decoders.readouts import Attentional
+from rnnsearch.models.decoders.readouts import Attentional, LinearAttentional
 from rnnsearch.models.decoders.stack_decoders import (
     LayersState,
     Luong,
@@ -96,6 +97,9 @@ def attention(
         of_query = score.weight[:, : score.query_size] if isinstance(score, Concat) else score.query.weight
         asked, reads = step.sums(score.hidden_size), step.read((query, None))
         step.product(of_query, reads, asked)
+        if isinstance(score, AdditiveBias):
+            assert score.query.bias is not None
+            step.bias(score.query.bias, asked)
         source = source._replace(vector=score.vector)
         for own, weight, prepared in zip(part.features, part.feature_weights, memory.features, strict=True):
             assert isinstance(weight, nn.Linear)
@@ -337,6 +341,8 @@ def lacks(decoder: nn.Module) -> str | None:
             return f"its cell is {type(module).__name__}"
         if isinstance(module, Stack) and type(module) is not Stack:
             return "its stack is of a derived class"
+        if isinstance(module, LinearAttentional):
+            return "its attentional layer is linear"
         if not isinstance(module, Attention):
             continue
         if type(module) is not Attention:
@@ -355,4 +361,4 @@ def lacks(decoder: nn.Module) -> str | None:
 
 
 FEATURES = (LinguisticCoverage, NeuralCoverage, Position, Markov, LocalFertility)
-SCORES = (Additive, Concat, ConcatIdentity, MultiHeadAdditive, Dot, ScaledDot, General, Location)
+SCORES = (Additive, AdditiveBias, Concat, ConcatIdentity, MultiHeadAdditive, Dot, ScaledDot, General, Location)

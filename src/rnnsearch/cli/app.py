@@ -12,6 +12,7 @@ from rnnsearch.cli import (
     evaluate,
     export,
     filtering,
+    importing,
     language,
     lexicons,
     monolingual,
@@ -59,6 +60,7 @@ app.command("tune")(tune.tune)
 app.command("prune")(prune.prune)
 app.command("reranker")(reranker.reranker)
 app.command("export")(export.export)
+app.command("import")(importing.import_model)
 app.command("serve")(serve.serve)
 
 

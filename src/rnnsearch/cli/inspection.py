@@ -169,8 +169,13 @@ def _unknown_words(model: ModelConfig) -> dict[str, str]:
     return found
 
 
+USUAL = {"reads_end": True, "attentional": "tanh"}
+"""Options that are shown where they say something else; others where they say anything."""
+
+
 def _part(name: str, options: dict[str, Any]) -> str:
-    given = [key for key in sorted(options, key=lambda key: (key != "cell", key == "first")) if options[key]]
+    told = {key for key, value in options.items() if (value != USUAL[key] if key in USUAL else value)}
+    given = [key for key in sorted(options, key=lambda key: (key != "cell", key == "first")) if key in told]
     shown = (f"{key} {', '.join(options[key]) if isinstance(options[key], list) else options[key]}" for key in given)
     return f"{name} ({', '.join(shown)})"
 
@@ -178,7 +183,9 @@ def _part(name: str, options: dict[str, Any]) -> str:
 def _search(config: RunConfig) -> str:
     search = config.search
     more = f", unknown words: {search.replace_unknown}" if search.replace_unknown != "none" else ""
-    return f"beam {search.beam}, length penalty {search.length_penalty:g}{more}"
+    norm = f" ({search.length_norm})" if search.length_norm != "power" else ""
+    stop = f", stop {search.stop}" if search.stop != "bound" else ""
+    return f"beam {search.beam}, length penalty {search.length_penalty:g}{norm}{stop}{more}"
 
 
 def _together(search: SearchConfig) -> dict[str, str]:

@@ -30,6 +30,13 @@ class AdditiveOptions(ScoreOptions):
     """Units of the alignment model's hidden layer (A), of all heads together."""
 
 
+class AdditiveBiasOptions(ScoreOptions):
+    """v^T tanh(W s + U h + b): `additive` with a bias (OpenNMT-py's `mlp`)."""
+
+    type: Literal["additive-bias"] = "additive-bias"
+    size: Size
+
+
 class ConcatOptions(ScoreOptions):
     """v^T tanh(W [s; h]) (Luong et al., after eq. 7): `additive`, begun as one matrix."""
 
@@ -208,7 +215,7 @@ class RecurrentOptions(FeatureOptions):
 
 
 SCORES: dict[str, type[ScoreOptions]] = by_name(
-    *(AdditiveOptions, ConcatOptions, ConcatIdentityOptions, MultiHeadAdditiveOptions),
+    *(AdditiveOptions, AdditiveBiasOptions, ConcatOptions, ConcatIdentityOptions, MultiHeadAdditiveOptions),
     *(DotOptions, ScaledDotOptions, GeneralOptions, LocationOptions, ConvolutionalOptions, EvenOptions),
 )
 WINDOWS: dict[str, type[WindowOptions]] = by_name(

@@ -134,13 +134,18 @@ class SutskeverOptions(StackOptions):
     readout_option = "size"
 
 
-class LuongOptions(StackOptions, _Tanh):
+class _Attentional(StackOptions, _Tanh):
+    attentional: Literal["tanh", "linear"] = "tanh"
+    """What h~ is of the context and the state: tanh(W [c; h]), or W [c; h] + b (OpenNMT-py's with `mlp` attention)."""
+
+
+class LuongOptions(_Attentional):
     """Luong et al.: attends with the new state of the top layer; attention does not re-enter the recurrence."""
 
     type: Literal["luong"] = "luong"
 
 
-class LuongInputFeedingOptions(StackOptions, _Tanh):
+class LuongInputFeedingOptions(_Attentional):
     """The same, with the attentional state fed in with the next word."""
 
     type: Literal["luong-input-feeding"] = "luong-input-feeding"

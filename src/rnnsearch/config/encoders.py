@@ -22,9 +22,18 @@ class EncoderConfig(Options):
     """A cell: see below."""
     size: Size
     """Units a direction. Annotations that are read both ways have twice as many."""
+    reads_end: bool = True
+    """Read the end symbol of each source, which attention may then use. `false`: annotations are of its words alone
+    (OpenNMT-py). Not with `reverse`."""
     one_vector: ClassVar[bool] = False
     """Whether it can give one vector that has read the whole sentence and in which every layer has its part, as a
     decoder without attention needs."""
+
+    @model_validator(mode="after")
+    def _ends(self) -> EncoderConfig:
+        if not self.reads_end and getattr(self, "reverse", False):
+            raise_faults([fault(("reverse",), "has no meaning with reads_end = false; remove one")])
+        return self
 
     @property
     @abstractmethod

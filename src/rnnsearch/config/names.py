@@ -22,6 +22,8 @@ BRIDGES = {
     "zero": "First states of zeros.",
     "copy": "The encoder's last states, layer by layer, of equal sizes and kinds.",
     "learned": "A tanh layer over them, for any sizes.",
+    "rectified": "A layer of max(0, x) over those of all layers together, h and memory cells each by their own, "
+    "for any sizes (OpenNMT-py's `bridge`).",
 }
 NORMALISERS = {
     "softmax": "The softmax (Bahdanau et al., eq. 6).",
@@ -43,6 +45,13 @@ ALIGNMENT_LOSSES = {
 LENGTH_NORMS = {
     "power": "The length.",
     "gnmt": "(5 + length) / 6 (Wu et al. 2016).",
+    "power-with-bos": "The length and the symbol before the first (OpenNMT-py's `avg`).",
+}
+STOPS = {
+    "bound": "When `beam` hypotheses have finished, or none that goes on can still be better. Where one finishes, the "
+    "next best takes its place; one cut at its maximal length is worse than any that has finished.",
+    "top": "When the best continuation of a step is the end of a sentence (OpenNMT-py). Where one finishes, its place "
+    "is empty until the next step; what is cut at its maximal length counts as finished.",
 }
 
 Cell = Annotated[str, NameIn(CELLS)]
@@ -50,3 +59,4 @@ Bridge = Annotated[str, NameIn(BRIDGES)]
 NormaliserName = Annotated[str, NameIn(NORMALISERS)]
 AlignmentLoss = Annotated[str, NameIn(ALIGNMENT_LOSSES)]
 LengthNorm = Annotated[str, NameIn(LENGTH_NORMS)]
+Stop = Annotated[str, NameIn(STOPS)]

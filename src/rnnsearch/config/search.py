@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from rnnsearch.config.choice import raise_faults
 from rnnsearch.config.faults import fault
-from rnnsearch.config.names import LengthNorm
+from rnnsearch.config.names import LengthNorm, Stop
 from rnnsearch.config.table import Count, Positive, Size, Table
 
 SearchPrecision = Literal["auto", "fp32", "bf16", "int8"]
@@ -41,6 +41,8 @@ class SearchConfig(Table):
     """Score = log-probability / length to this power. 0: the plain sum; 1: the mean a symbol."""
     length_norm: LengthNorm = "power"
     """What `length_penalty` is the exponent of: see below."""
+    stop: Stop = "bound"
+    """When a beam search of a sentence ends: see below."""
     coverage_penalty: Annotated[float, Field(ge=0.0)] = 0.0
     """beta of beta * sum over j of log(min(sum over i of the weights, 1)), added to the score (Wu et al. 2016)."""
     max_ratio: Positive = 2.0

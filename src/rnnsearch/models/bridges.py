@@ -101,4 +101,25 @@ class Learned(Bridge):
         return tuple(first)
 
 
-BRIDGES: dict[str, type[Bridge]] = {c.name: c for c in (Zero, Copy, Learned)}
+class Rectified(Bridge):
+    """[s^1_0; ...; s^L_0] = max(0, W_h [h^1; ...; h^L] + b_h), h^l the last states of the encoder's layers; and the
+    memory cells of LSTMs likewise from theirs, by W_c and b_c (OpenNMT-py's `bridge`), or from h^l of an encoder
+    without."""
+
+    name = "rectified"
+
+    def __init__(self, encoder: Shapes, decoder: Shapes) -> None:
+        super().__init__(encoder, decoder)
+        read, made = (sum(shape.size for shape in shapes) for shapes in (encoder, decoder))
+        self.layers = nn.ModuleList(Linear(read, made) for _ in decoder[0].kind._fields)
+        """W_h and b_h, W_c and b_c."""
+
+    def forward(self, memory: Memory) -> tuple[CellState, ...]:
+        sizes, made = [size for _, size in self.decoder], []
+        for part, layer in zip(self.decoder[0].kind._fields, self.layers, strict=True):
+            read = torch.cat([getattr(final, part, final.h) for final in memory.finals], dim=-1)
+            made.append(torch.relu(layer(read)).split(sizes, dim=-1))
+        return tuple(kind(*own) for (kind, _), own in zip(self.decoder, zip(*made, strict=True), strict=True))
+
+
+BRIDGES: dict[str, type[Bridge]] = {c.name: c for c in (Zero, Copy, Learned, Rectified)}

@@ -42,10 +42,15 @@ class Encoder(nn.Module, ABC):
         self.annotation_size, self.summary_size = self.shapes[-1].size, options.size
         shares = dropout or DropoutConfig()
         self.state_dropout, self.layers_dropout = shares.state, shares.layers
+        self.reads_end: bool = options.reads_end
 
-    @abstractmethod
     def forward(self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Encoded:
         """The annotations of embedded source words x. With `draws` dropout applies, as in training."""
+        return self.read(x, mask if self.reads_end else without_end(mask), draws)
+
+    @abstractmethod
+    def read(self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Encoded:
+        """The annotations of the positions that the mask has."""
 
 
 class Unidirectional(Encoder):
@@ -61,7 +66,7 @@ class Unidirectional(Encoder):
         self.forward_cell = CELLS[options.cell](embedding, options.size)
         self.reverse = options.reverse
 
-    def forward(self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Encoded:
+    def read(self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Encoded:
         read = turned(x, mask) if self.reverse else x
         keep = sequence_mask(draws, self.state_dropout, x, self.forward_cell.size)
         annotations, last = self.forward_cell.sequence(read, mask, keep=keep)
@@ -78,7 +83,7 @@ class Bidirectional(Encoder):
         self.forward_cell = CELLS[options.cell](embedding, options.size)
         self.backward_cell = CELLS[options.cell](embedding, options.size)
 
-    def forward(self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Encoded:
+    def read(self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Encoded:
         keep = sequence_mask(draws, self.state_dropout, x, self.forward_cell.size)
         rightward, last = self.forward_cell.sequence(x, mask, keep=keep)
         keep = sequence_mask(draws, self.state_dropout, x, self.backward_cell.size)
@@ -116,7 +121,7 @@ class _Layered(Encoder):
             below = layers[-1].annotation_size
         self.layers = nn.ModuleList(layers)
 
-    def forward(self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Encoded:
+    def read(self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Encoded:
         finals: list[CellState] = []
         below, real, summary = x, mask, x
         for number, layer in enumerate(self.layers, start=1):
@@ -145,10 +150,10 @@ class Stacked(_Layered):
         super().__init__(options, embedding, dropout, options.layers, options.residual_from)
         self.reverse = options.reverse
 
-    def forward(self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Encoded:
+    def read(self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Encoded:
         if not self.reverse:
-            return super().forward(x, mask, draws)
-        encoded = super().forward(turned(x, mask), mask, draws)
+            return super().read(x, mask, draws)
+        encoded = super().read(turned(x, mask), mask, draws)
         return encoded._replace(annotations=turned(encoded.annotations, mask))
 
 
@@ -166,8 +171,8 @@ class Pyramid(_Layered):
     def __init__(self, options: PyramidOptions, embedding: int, dropout: DropoutConfig | None = None) -> None:
         super().__init__(options, embedding, dropout, options.layers - options.reduce)
 
-    def forward(self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Encoded:
-        return super().forward(x, mask, draws)._replace(origin=origin(mask, 2 ** (len(self.layers) - self.full)))
+    def read(self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Encoded:
+        return super().read(x, mask, draws)._replace(origin=origin(mask, 2 ** (len(self.layers) - self.full)))
 
 
 class Convolutional(Encoder):
@@ -188,7 +193,7 @@ class Convolutional(Encoder):
         both_ways = BidirectionalOptions(cell=options.cell, size=options.size)
         self.reader = Bidirectional(both_ways, self.filters.size, dropout)
 
-    def forward(self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Encoded:
+    def read(self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Encoded:
         beyond, rest = (~mask).unsqueeze(-1), -x.shape[1] % self.stride
         y = torch.relu(self.filters(x.masked_fill(beyond, 0.0))).masked_fill(beyond, 0.0)
         segments = nn.functional.pad(y, (0, 0, 0, rest)).unflatten(1, (-1, self.stride)).amax(2)
@@ -213,6 +218,12 @@ def origin(mask: Bool[Tensor, "B J"], stride: int) -> Origin:
     position = (torch.arange(J, device=mask.device) // stride).expand(B, J)
     count = nn.functional.pad(mask, (0, -J % stride)).unflatten(1, (-1, stride)).sum(-1)
     return Origin(position, mask.double() / count.gather(1, position).clamp_min(1))
+
+
+def without_end(mask: Bool[Tensor, "B J"]) -> Bool[Tensor, "B J"]:
+    """A mask without each sentence's last position, its end symbol; one that has no other keeps it."""
+    last = mask.sum(1, keepdim=True) - 1
+    return mask & (torch.arange(mask.shape[1], device=mask.device) < last.clamp_min(1))
 
 
 def shapes(options: EncoderConfig) -> tuple[StateShape, ...]:

@@ -14,7 +14,7 @@ from rnnsearch.engine.packed import Array
 from rnnsearch.engine.rnnsearch import CBeam, CChoice, CHypotheses, RNNsearch
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.search.candidate_lists import CandidateLists
-from rnnsearch.search.ranking import LENGTH_NORMS
+from rnnsearch.search.ranking import ENGINE_NORMS
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 
 Rest = Sequence[Sequence[int]]
@@ -40,7 +40,7 @@ class Search:
         """Itself. Errors: ModelError where a file says what no search can be."""
         numbers = (self.length_penalty, self.coverage_penalty, self.max_ratio, self.max_extra)
         fine = all(isinstance(n, int | float) and 0 <= n < 1e6 for n in numbers)
-        fine = fine and str(self.length_norm) in LENGTH_NORMS
+        fine = fine and str(self.length_norm) in ENGINE_NORMS
         if not fine or not isinstance(self.beam, int) or not 1 <= self.beam <= MOST_ROWS:
             raise ModelError(f"{path}: its search settings are damaged: export the model again")
         return self

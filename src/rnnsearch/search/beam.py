@@ -12,6 +12,10 @@ places. A sentence stops
 - at its maximal length. Hypotheses cut there are returned, unfinished, only where fewer than `n_best`
   finished.
 
+With `stop = "top"` it is OpenNMT-py's search: a step looks at the `beam` best continuations alone, so that those
+that end leave empty places until the next; a sentence stops when the best of a step ends and `n_best` have finished;
+and what has come to its maximal length has finished, too. Not of a beam of one, and not where a Judge chooses.
+
 Where a `selection.Judge` chooses, hypotheses are compared by its worth alone, and a sentence stops when none that is
 live can be among the n best.
 
@@ -101,7 +105,9 @@ class BeamSearch:
         self._choose = choose
         self._shares = isinstance(self._scorer, PhraseScorer) and options.beam > 1
         """Whether the beam is shared out among hypotheses that have met as much of their phrases."""
-        self._finals = Finals(self.most, options, scorer.normalised, isinstance(choose, Judge))
+        judged = isinstance(choose, Judge)
+        self._to_top = options.stop == "top" and options.beam > 1 and not judged
+        self._finals = Finals(self.most, options, scorer.normalised, judged, self._to_top)
         self._history: list[BeamStep] = []
         # A beam of one stops when its hypothesis ends, so it looks at one, and nothing is compared by coverage.
         self._alone = options.beam == 1
@@ -160,10 +166,10 @@ class BeamSearch:
         return live, self._chosen(live, scores, step, rows, numbers)
 
     def _chosen(self, live: _Live, scores: Tensor, step: Step, rows: ScoredRows, numbers: Numbers) -> BeamStep:
-        """The best 2 * beam continuations, so that `beam` are left when as many end."""
+        """The best 2 * beam continuations, so that `beam` are left when as many end; or the best `beam`."""
         A, K = live.worth.shape
         norm = torch.zeros((), device=scores.device) if step.norm is None else step.norm.view(A, K)
-        count = 1 if self._alone else 2 * self._options.beam
+        count = 1 if self._alone else self._options.beam * (1 if self._to_top else 2)
         judged = None
         if isinstance(self._choose, Judge):
             assert live.known is not None

@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rnnsearch.errors import RnnsearchError
+from rnnsearch.config.names import STOPS
+from rnnsearch.errors import RnnsearchError, must_be_one_of
 from rnnsearch.search.banned import BannedScorer, BannedText
 from rnnsearch.search.columns import ColumnChooser, Columns
 from rnnsearch.search.gathered import source_lengths
@@ -39,6 +40,8 @@ class SearchOptions:
     """Score = log-probability / length ** this; this length counts EOS (0: the plain sum; 1: the mean)."""
     length_norm: str = "power"
     """A norm of `ranking.LENGTH_NORMS`: what `length_penalty` is the exponent of."""
+    stop: str = "bound"
+    """Of `STOPS`: when a beam search of a sentence ends (see `beam`)."""
     coverage_penalty: float = 0.0
     """beta of Wu et al. 2016: what source symbols that were attended to too little cost (see `ranking`)."""
     max_ratio: float = 2.0
@@ -78,6 +81,8 @@ class SearchOptions:
         _require(self.min_length >= 0, "min_length", "at least 0", self.min_length)
         _require(self.no_repeat_ngram >= 0, "no_repeat_ngram", "at least 0", self.no_repeat_ngram)
         _require(0 <= self.compact_at <= 1, "compact_at", "between 0 and 1", self.compact_at)
+        if self.stop not in STOPS:
+            raise RnnsearchError(f"stop {must_be_one_of(STOPS, self.stop)}")
         _ = self.ranking  # checks its own options
         if self.variant is not None:
             _ = self.variant.copies(self.beam)  # so does it

@@ -30,8 +30,19 @@ def gnmt(length: Any, exponent: float) -> Any:
     return ((5.0 + length) / 6.0) ** exponent
 
 
-LENGTH_NORMS: dict[str, Callable[[Any, float], Any]] = {"power": power, "gnmt": gnmt}
+def power_with_bos(length: Any, exponent: float) -> Any:
+    """(length + 1) ** exponent: the symbol before the first counts, too (OpenNMT-py's `avg`)."""
+    return (length + 1.0) ** exponent
+
+
+LENGTH_NORMS: dict[str, Callable[[Any, float], Any]] = {
+    "power": power,
+    "gnmt": gnmt,
+    "power-with-bos": power_with_bos,
+}
 """What log-probabilities of lengths (a number or an array) are divided by; none falls with the length."""
+ENGINE_NORMS = ("power", "gnmt")
+"""Those that the engine's search has (`kernels/native/beam_search.h`)."""
 
 
 @dataclass(frozen=True)

@@ -59,14 +59,18 @@ class Ends(NamedTuple):
 class Finals:
     """Which hypotheses have finished, and which sentences go on."""
 
-    def __init__(self, most: Numbers, options: SearchOptions, normalised: bool, judged: bool = False) -> None:
-        """`judged`: whether hypotheses are compared by a worth that only falls, not by the options' ranking."""
+    def __init__(
+        self, most: Numbers, options: SearchOptions, normalised: bool, judged: bool = False, to_top: bool = False
+    ) -> None:
+        """`judged`: whether hypotheses are compared by a worth that only falls, not by the options' ranking; `to_top`:
+        whether a sentence stops as `stop = "top"` says."""
         self._options = options
         self._most = most
         self._judged = judged
+        self._to_top = to_top
         self._ranking = SUM if judged else options.ranking
         # A sentence stops at its first ended hypothesis in a beam of one, and nowhere early without a bound.
-        self._bounded = (normalised or judged) and options.beam > 1
+        self._bounded = (normalised or judged) and options.beam > 1 and not to_top
         self._best = np.full((len(most), options.n_best), -np.inf)
         self._count = np.zeros(len(most), dtype=np.int64)
         self._going = np.ones(len(most), dtype=bool)
@@ -87,18 +91,23 @@ class Finals:
             for row in np.flatnonzero(np.isnan(total).any(1) & going)[:1].tolist():
                 raise SentenceError(int(sentences[row]), NOT_A_NUMBER, self._steps)
         first = slice(self._options.beam)
-        done = ended[:, first] & (total[:, first] > -np.inf) & going[:, None]
+        long = self._steps > self._most[sentences] - self._to_top
+        ending = ended[:, first] | (long[:, None] & self._to_top)
+        done = ending & (total[:, first] > -np.inf) & going[:, None]
         if done.any():
-            self._finish(sentences, total[:, first], done, cost[:, first])
+            self._finish(sentences, total[:, first], done, cost[:, first], ended[:, first])
         top = np.where(ended, -np.inf, total).max(1)
-        long = self._steps > self._most[sentences]
         count = self._count[sentences]
         dead = top == -np.inf
-        stops = long | dead if self._judged else long | dead | (count >= self._options.beam)
+        stops = long | dead
+        if self._to_top:
+            stops |= ended[:, 0] & (count >= self._options.n_best)
+        elif not self._judged:
+            stops |= count >= self._options.beam
         if self._bounded:
             # A live hypothesis's score is highest under the norm of its greatest length, EOS counted.
             stops |= self._ranking.score(top, self._most[sentences] + 1.0) <= self._best[sentences, 0]
-        cut = going & long & ((count < self._options.n_best) | self._judged)
+        cut = going & long & (not self._to_top) & ((count < self._options.n_best) | self._judged)
         if cut.any():
             self._cut(made, cut, done)
         self._last = made
@@ -106,12 +115,12 @@ class Finals:
         still: Numbers = going & ~stops
         return still
 
-    def _finish(self, sentences: Numbers, total: Numbers, done: Numbers, cost: Numbers) -> None:
-        """Record the continuations that are `done` [A, beam]."""
+    def _finish(self, sentences: Numbers, total: Numbers, done: Numbers, cost: Numbers, ended: Numbers) -> None:
+        """Record the continuations that are `done` [A, beam], which `ended` says of whether by EOS."""
         row, place = np.nonzero(done)
         step = np.full(len(row), self._steps - 1)
-        finished = np.ones(len(row), dtype=bool)
-        self._ends.append(Ends(sentences[row], step, place, total[row, place], finished, cost[row, place]))
+        found = Ends(sentences[row], step, place, total[row, place], ended[row, place], cost[row, place])
+        self._ends.append(found)
         self._count[sentences] += done.sum(1)
         if not self._bounded:
             return
@@ -136,13 +145,13 @@ class Finals:
 
     def winners(self) -> Ends:
         """The hypotheses to return by sentence, finished before unfinished, each kind by falling score; judged ones all
-        together by falling worth. None of a sentence whose live hypotheses had no allowed symbol left before any had
-        finished."""
+        together by falling worth, and those of `stop = "top"` by falling score. None of a sentence whose live
+        hypotheses had no allowed symbol left before any had finished."""
         if not self._ends:
             nothing = np.zeros(0, dtype=np.int64)
             return Ends(nothing, nothing, nothing, np.zeros(0), np.zeros(0, dtype=bool), np.zeros(0))
         every = Ends(*(np.concatenate(part) for part in zip(*self._ends, strict=True)))
-        sentence, last = every.sentence, ~every.finished & (not self._judged)
+        sentence, last = every.sentence, ~every.finished & (not (self._judged or self._to_top))
         score = self._ranking.score(every.worth, every.step + 1, every.penalty)
         order = np.lexsort((-score, last, sentence))
         first = np.searchsorted(sentence[order], sentence[order])

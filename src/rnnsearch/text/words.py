@@ -27,6 +27,10 @@ PIECES = "|".join(
 before it. As `<` stands alone or with its like, no piece spells a special or a byte symbol."""
 
 
+BY_SPACES = " [^ ]*"
+"""The pieces of a text that somebody else has cut into symbols: what stands between spaces, each with the space before
+it."""
+
 _TOGETHER = 1000
 """Lines counted at a time, which is faster than one by one."""
 MOST = 2_000_000
@@ -55,6 +59,13 @@ def words_from_counts(chunks: Counter[str], size: int, min_count: int) -> Tokeni
         raise DataError(f"the training text must hold words that occur {min_count} times or more; got none")
     vocabulary = {symbol: id for id, symbol in enumerate([*SPECIALS, *known[: size - len(SPECIALS)]])}
     return Tokenizer.assemble(models.WordLevel(vocab=vocabulary, unk_token=SPECIALS[UNK]), PIECES)
+
+
+def given_words(words: Iterable[str]) -> Tokenizer:
+    """A word-level tokenizer of these words, in the order of their ids behind the special symbols; a text is cut at its
+    spaces alone. No word spells a special symbol, for each has the space before it."""
+    vocabulary = {symbol: id for id, symbol in enumerate([*SPECIALS, *(f" {word}" for word in words)])}
+    return Tokenizer.assemble(models.WordLevel(vocab=vocabulary, unk_token=SPECIALS[UNK]), BY_SPACES)
 
 
 def count_chunks(lines: Iterable[str]) -> Counter[str]:

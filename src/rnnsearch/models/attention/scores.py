@@ -3,6 +3,7 @@
 | name                | e_ij                                   | source                                               |
 |---------------------|----------------------------------------|------------------------------------------------------|
 | additive            | v_a^T tanh(W_a s + U_a h)              | Bahdanau et al. 2015, A.1.2; Neubig, eq. 80          |
+| additive-bias       | v_a^T tanh(W_a s + U_a h + b)          | OpenNMT-py's `mlp`                                   |
 | concat              | v_a^T tanh(W_a [s; h])                 | Luong et al. 2015, after eq. 7                       |
 | multi-head-additive | v_m^T tanh(W_m s + U_m h) of each head | Chen et al. 2018; Vaswani et al. 2017                |
 | dot                 | s^T h                                  | Luong et al., after eq. 7; Neubig, eq. 76            |
@@ -28,6 +29,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rnnsearch.config.attention import (
+    AdditiveBiasOptions,
     AdditiveOptions,
     ConcatOptions,
     ConvolutionalOptions,
@@ -104,7 +106,10 @@ class Additive(HiddenLayer):
     name = "additive"
 
     def __init__(
-        self, options: AdditiveOptions | MultiHeadAdditiveOptions, query_size: int, annotation_size: int
+        self,
+        options: AdditiveOptions | AdditiveBiasOptions | MultiHeadAdditiveOptions,
+        query_size: int,
+        annotation_size: int,
     ) -> None:
         super().__init__(options, query_size, annotation_size)
         self.hidden_size = options.size
@@ -114,6 +119,17 @@ class Additive(HiddenLayer):
         """U_a."""
         self.vector = parameter("alignment_vector", options.size)
         """v_a."""
+
+
+class AdditiveBias(Additive):
+    """As `additive`, with a bias in the hidden layer: e_ij = v_a^T tanh(W_a s + U_a h_j + b) (OpenNMT-py's `mlp`)."""
+
+    name = "additive-bias"
+
+    def __init__(self, options: AdditiveBiasOptions, query_size: int, annotation_size: int) -> None:
+        super().__init__(options, query_size, annotation_size)
+        self.query = Linear(query_size, options.size, role="alignment")
+        """W_a and b."""
 
 
 class Concat(Score):
@@ -319,6 +335,7 @@ SCORES: dict[str, type[Score]] = {
     c.name: c
     for c in (
         Additive,
+        AdditiveBias,
         Concat,
         ConcatIdentity,
         MultiHeadAdditive,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -120,10 +121,12 @@ class NewState(nn.Module):
 class Attentional(ReadoutLayer):
     """h~_t = tanh(W_c [c_t; h_t]) (Luong et al. 2015, eq. 5); it has no bias."""
 
+    biased: ClassVar[bool] = False
+
     def __init__(self, context: int, state: int, size: int) -> None:
         super().__init__(size)
-        self.combine = Linear(context + state, size, bias=False)
-        """W_c."""
+        self.combine = Linear(context + state, size, bias=self.biased)
+        """W_c, and b where it has one."""
 
     def forward(
         self,
@@ -132,4 +135,20 @@ class Attentional(ReadoutLayer):
         beside: Float[Tensor, "*rows L"] | None = None,
     ) -> Float[Tensor, "*rows R"]:
         """h~ of any number of positions."""
-        return torch.tanh(self.with_beside(self.combine(torch.cat([context.to(h.dtype), h], dim=-1)), beside))
+        return self.bent(self.with_beside(self.combine(torch.cat([context.to(h.dtype), h], dim=-1)), beside))
+
+    def bent(self, hidden: Float[Tensor, "*rows R"]) -> Float[Tensor, "*rows R"]:
+        """tanh."""
+        return torch.tanh(hidden)
+
+
+class LinearAttentional(Attentional):
+    """h~_t = W_c [c_t; h_t] + b, without the tanh (OpenNMT-py's, with its `mlp` attention)."""
+
+    biased = True
+
+    def bent(self, hidden: Float[Tensor, "*rows R"]) -> Float[Tensor, "*rows R"]:
+        return hidden
+
+
+ATTENTIONALS: dict[str, type[Attentional]] = {"tanh": Attentional, "linear": LinearAttentional}

@@ -23,7 +23,7 @@ from rnnsearch.models.attention.attention import AttentionState
 from rnnsearch.models.bridges import BRIDGES
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders.decoder import Decoder, Reading, make_attention, repeated
-from rnnsearch.models.decoders.readouts import Attentional
+from rnnsearch.models.decoders.readouts import ATTENTIONALS
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoders import Encoder
 from rnnsearch.models.linear import Linear
@@ -97,7 +97,8 @@ def reading_of(h: Tensor) -> Reading:
 
 class Luong(StackDecoder):
     """h_t = stack(E y_{t-1}, h_{t-1}), then a_t from the NEW h_t of the top layer, c_t = sum_s a_t(s) h-_s,
-    h~_t = tanh(W_c [c_t; h_t]), p(y_t) = softmax(W_s h~_t) (Luong et al. 2015, section 3, eq. 5-7).
+    h~_t = tanh(W_c [c_t; h_t]), p(y_t) = softmax(W_s h~_t) (Luong et al. 2015, section 3, eq. 5-7). With
+    `attentional = "linear"` h~_t is W_c [c_t; h_t] + b.
 
     Nothing that attention makes re-enters the recurrence.
     """
@@ -107,7 +108,7 @@ class Luong(StackDecoder):
 
     def __init__(self, options: LuongOptions | LuongInputFeedingOptions, model: ModelConfig, encoder: Encoder) -> None:
         super().__init__(options, model, encoder)
-        self.attentional = Attentional(encoder.annotation_size, options.size, options.readout)
+        self.attentional = ATTENTIONALS[options.attentional](encoder.annotation_size, options.size, options.readout)
 
     def step(self, x: Float[Tensor, "N G"], state: LayersState, memory: Memory) -> tuple[LayersState, Reading]:
         h, stack = self.stack.step(x, state.stack)

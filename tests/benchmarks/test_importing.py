@@ -1,0 +1,32 @@
+"""The comparison with OpenNMT-py at toy size: a script that knows the answers stands in for it."""
+
+import json
+import runpy
+import sys
+from pathlib import Path
+
+from tests.importing.opennmt_py import Model
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "importing.py"
+
+
+def test_every_checkpoint_has_its_rows(tmp_path, monkeypatch, capsys):
+    model, lines = Model.drawn(), ["a b@@ c", "d f"]
+    (tmp_path / "toy").mkdir()
+    checkpoint, text = model.save(tmp_path / "toy" / "model.pt"), tmp_path / "text"
+    text.write_text("\n".join(lines))
+    for beam, n_best in ((5, 5), (1, 1)):
+        found = [model.translate(line, beam, n_best) for line in lines]
+        found[1][0] = ("another", 0.0)
+        (tmp_path / f"{beam}.json").write_text(json.dumps(found))
+    rival = tmp_path / "python"
+    rival.write_text('#!/bin/sh\nfor last; do :; done\ncase "$*" in *"-beam_size 5 "*) n=5;; *) n=1;; esac\n')
+    rival.write_text(rival.read_text() + f'cp {tmp_path}/$n.json "$last"\n')
+    rival.chmod(0o755)
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    given = ["--source", text, "--rival", rival, "--threads", 1, checkpoint]
+    monkeypatch.setattr(sys, "argv", ["importing", *map(str, given)])
+    runpy.run_path(str(SCRIPT), run_name="__main__")
+    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| toy")]
+    assert [row[1:4] for row in rows] == [["5", "1/2", "1/2"], ["1", "1/2", "1/2"]]
+    assert all(float(row[4].rstrip(" |")) < 1e-5 for row in rows)
