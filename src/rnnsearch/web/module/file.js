@@ -1,17 +1,12 @@
 // The engine file (engine/file.py): a header in JSON, deflated, and arrays behind it. Nothing is read but what lies in it.
 
+import { ALIGNED, arrayOf, TYPES } from "./arrays.js";
 import { RnnsearchError } from "./errors.js";
 
 const MAGIC = [...new TextEncoder().encode("RNNENGN\n")];
-const [FORMAT, ALIGNED, MOST_HEADER] = [1, 64, 64 * 2 ** 20];
+const FORMATS = [1, 2]; // the first has no numbers of 4 bits and nothing sparse
+const MOST_HEADER = 64 * 2 ** 20;
 const KINDS = ["fp32", "bf16", "int8"];
-/** How many bytes a number has, and how numbers of a type become what the engine takes. */
-const TYPES = {
-  int8: [1, (raw) => new Int8Array(raw)],
-  bf16: [2, (raw) => new Float32Array(Uint32Array.from(new Uint16Array(raw), (half) => half << 16).buffer)],
-  fp32: [4, (raw) => new Float32Array(raw)],
-};
-
 export const damaged = () => new RnnsearchError("the engine file's header is damaged: export the model again");
 const foreign = () => new RnnsearchError("this is no engine file, as `rnnsearch export` writes it");
 
@@ -23,8 +18,9 @@ export async function read(bytes) {
   const [length, inflated] = [8, 16].map((at) => Number(view.getBigUint64(at, true)));
   if (Math.max(length, inflated) > MOST_HEADER || 24 + length > bytes.length) throw damaged();
   const header = await headerOf(bytes.subarray(24, 24 + length), inflated);
-  if (header.format !== FORMAT) {
-    throw new RnnsearchError(`the engine file must be of format ${FORMAT}, which this version reads; got ${header.format}`);
+  if (!FORMATS.includes(header.format)) {
+    const told = String(header.format).slice(0, 20);
+    throw new RnnsearchError(`the engine file must be of format ${FORMATS.join(" or ")}, which this version reads; got ${told}`);
   }
   const payload = bytes.subarray(Math.ceil((24 + length) / ALIGNED) * ALIGNED);
   if ((await digest(payload)) !== header.sha256) {
@@ -35,7 +31,7 @@ export async function read(bytes) {
   }
   const kind = KINDS.indexOf(header.kind);
   if (kind < 0 || !isObject(header.arrays)) throw damaged();
-  return { header, kind, array: (name) => arrayOf(payload, header.arrays, name) };
+  return { header, kind, array: (name) => named(payload, header.arrays, name) };
 }
 
 async function headerOf(deflated, inflated) {
@@ -71,18 +67,20 @@ async function digest(payload) {
 }
 
 export const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
-const isCount = (value) => Number.isSafeInteger(value) && value >= 1;
 
 /** {values, shape} of an array; null where there is none of that name. */
-function arrayOf(payload, arrays, name) {
+function named(payload, arrays, name) {
   if (!Object.hasOwn(arrays, name)) return null;
-  const [type, shape, begin] = Array.isArray(arrays[name]) ? arrays[name] : [];
-  if (typeof type === "string" && !Object.hasOwn(TYPES, type)) {
-    throw new RnnsearchError(`the engine file has arrays of a type that the browser's engine does not read: ${type.slice(0, 20)}`);
+  const entry = arrays[name];
+  if (!Array.isArray(entry)) throw damaged();
+  if (!TYPES.includes(entry[0])) {
+    const told = String(entry[0]).slice(0, 20);
+    throw new RnnsearchError(`the engine file has arrays of a type that the browser's engine does not read: ${told}`);
   }
-  if (!Array.isArray(shape) || shape.length < 1 || shape.length > 2 || !shape.every(isCount)) throw damaged();
-  const [each, made] = TYPES[type] ?? [];
-  const size = shape.reduce((product, n) => product * n, each);
-  if (!isCount(begin + 1) || begin % ALIGNED || !isCount(size) || begin + size > payload.length) throw damaged();
-  return { values: made(payload.slice(begin, begin + size).buffer), shape };
+  try {
+    return arrayOf(payload, entry);
+  } catch (error) {
+    if (error instanceof RangeError) throw damaged();
+    throw error;
+  }
 }
