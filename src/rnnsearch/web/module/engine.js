@@ -34,8 +34,9 @@ export class Engine {
     [...MATRICES, ...TABLES].forEach((name, part) => {
       const [own, scale, bias] = [need(name), array(`${name}.scale`), array(`${name}.bias`)];
       const bytes = own.values instanceof Int8Array;
+      const shape = own.shape.length === 2 ? own.shape : fail();
       if (bytes !== Boolean(scale) || [scale, bias].some((row) => row && !(row.values instanceof Float32Array))) fail();
-      this.#lent([own.values, scale?.values, bias?.values], (...given) => this.#c.lay(this.#model, part, ...given) || fail());
+      this.#lent([own.values, scale?.values, bias?.values], (...given) => this.#c.lay(this.#model, part, ...shape, ...given) || fail());
     });
     if (!(vector.values instanceof Float32Array)) fail();
     this.#lent([vector.values], (...given) => this.#c.finish(this.#model, ...given) || fail());

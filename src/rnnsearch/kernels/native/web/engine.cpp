@@ -179,13 +179,14 @@ FOR_SCRIPTS(forget) void forget(Model* m) {
   free(m);
 }
 
-// One weight of so many numbers: bytes with a scale for each row, or fp32 where there are no scales; and its bias, if it has
-// one. Returns whether it is as large as it must be.
-FOR_SCRIPTS(lay) int32_t lay(Model* m, int32_t part, const void* values, uint32_t numbers, const float* scale,
-                             uint32_t scales, const float* bias, uint32_t biases) {
+// One weight [outputs, inputs] of so many numbers: bytes with a scale for each row, or fp32 where there are no scales; and
+// its bias, if it has one. Returns whether it is as large as it must be.
+FOR_SCRIPTS(lay) int32_t lay(Model* m, int32_t part, uint32_t outputs, uint32_t inputs, const void* values,
+                             uint32_t numbers, const float* scale, uint32_t scales, const float* bias, uint32_t biases) {
   if (!within(part, 0, PARTS - 1)) return 0;
   const Shape shape = m->shape(part);
-  if (numbers != shape.size() || (scales && scales != shape.outputs)) return 0;
+  if (outputs != shape.outputs || inputs != shape.inputs || numbers != shape.size()) return 0;
+  if (scales && scales != shape.outputs) return 0;
   if (biases && (part >= TABLES || biases != shape.outputs)) return 0;
   if (scales && part < TABLES && m->kind != INT8) return 0;
   m->given |= 1u << part;
