@@ -1,4 +1,4 @@
-"""The JavaScript module in a real browser: what rnnsearch.runtime finds, from the same engine files, and no harm from any."""
+"""The JavaScript module in a real browser: what rnnsearch.runtime finds, from the same files, and no harm from any."""
 
 from __future__ import annotations
 
@@ -34,10 +34,12 @@ from tests.untrained import BAHDANAU, TEXT, write_model
 WEB = Path(__file__).parents[2] / "src/rnnsearch/web"
 TANH = {**BAHDANAU, "decoder": {"type": "bahdanau-tanh", "cell": "gru", "size": 11, "readout": 7}}
 TEXTS = [
-    "the small cat sees a bird.", "", "Is it red?", "the dog the dog the dog sees!", "Ünïcode ⁂ and\u00a0more", " a", "  ",
-    " \t x", "\tcat", "a\u0085b", "\ufeffx y", "😀😀 dog 👩‍👩‍👧", "don't l'homme d’accord the dog's", "!!!???...…",
-    "e\u0301te\u0301 \u0301x", "cat\u200bdog", "数 学 house", "\x1c\x1d a", "<unk> </s> <0x41> <pad>", "the " * 40 + "cat.",
-    "a_b_c 12,5 3.4%", "𝒳𝒴 \U0001f468\u200d\U0001f469", "x" * 300, "line\u2028sep", "«the» „cat“ ‚dog‘.",
+    "the small cat sees a bird.", "", "Is it red?", "the dog the dog the dog sees!", "Ünïcode ⁂ and\u00a0more", " a",
+    "  ", " \t x", "\tcat", "a\u0085b", "\ufeffx y", "😀😀 dog 👩‍👩‍👧", "don't l'homme d’accord the dog's",
+    "!!!???...…",
+    "e\u0301te\u0301 \u0301x", "cat\u200bdog", "数 学 house", "\x1c\x1d a", "<unk> </s> <0x41> <pad>",
+    "the " * 40 + "cat.", "a_b_c 12,5 3.4%", "𝒳𝒴 \U0001f468\u200d\U0001f469", "x" * 300, "line\u2028sep",
+    "«the» „cat“ ‚dog‘.",
 ]  # fmt: skip
 PREFIXES = ["die kl", "", "Ein ", "der Hund sieht d", "Xyz q"]
 ROUNDING = {"fp32": 1e-4, "bf16": 2e-2, "int8": 2e-2}
@@ -175,12 +177,21 @@ def tokenizers() -> dict[str, Tokenizer]:
 def drawn(count: int) -> list[str]:
     """Texts of odd characters and of words."""
     draw = random.Random(5)
-    odd = [*"aé\u0301ßA1_ .,!'’-\t\u00a0\u200c\u200d\u2028數ชा😀𝒳<>", "the ", "dog's", " Vogel", "Katze", "\x85", "\ufeff"]
+    odd = [
+        *"aé\u0301ßA1_ .,!'’-\t\u00a0\u200c\u200d\u2028數ชा😀𝒳<>",
+        "the ",
+        "dog's",
+        " Vogel",
+        "Katze",
+        "\x85",
+        "\ufeff",
+    ]
     return ["".join(draw.choices(odd, k=draw.randrange(1, 14))) for _ in range(count)]
 
 
 def test_tokenizers_are_those_of_python(page):
-    body = """const { Tokenizer } = await import("/module/tokenizer.js"), { PIECES } = await import("/module/pieces.js");
+    body = """const { Tokenizer } = await import("/module/tokenizer.js");
+        const { PIECES } = await import("/module/pieces.js");
         const { Prefixes } = await import("/module/prefixes.js");
         const t = new Tokenizer(given.tokenizer), prefixes = new Prefixes(t);
         return [PIECES, given.texts.map((text) => t.segment(text)), given.ids.map((ids) => t.joined(ids)),
@@ -214,7 +225,8 @@ def test_foreign_tokenizers_are_refused(page):
     body = """const { Tokenizer } = await import("/module/tokenizer.js"); new Tokenizer(given); return null;"""
     damaged = [{}, [], whole | {"normalizer": None}, whole | {"pre_tokenizer": None}, whole | {"added_tokens": [{}]}]
     damaged += [whole | {"model": whole["model"] | change} for change in (
-        {"type": "WordPiece"}, {"dropout": 0.5}, {"merges": [["a", "qq"]]}, {"vocab": {"<pad>": 0, "x": 7}}, {"vocab": []},
+        {"type": "WordPiece"}, {"dropout": 0.5}, {"merges": [["a", "qq"]]}, {"vocab": {"<pad>": 0, "x": 7}},
+        {"vocab": []},
     )]  # fmt: skip
     pattern = {"pattern": {"Regex": "(a+)+$"}}
     damaged.append(whole | {"pre_tokenizer": whole["pre_tokenizer"] | pattern})
@@ -224,8 +236,9 @@ def test_foreign_tokenizers_are_refused(page):
 
 
 def test_sentences_are_those_of_python(page):
-    texts = ["Hello there. How are you? Fine!", "Dr. Smith e.g. came. Am 3. Mai kam er. U.S. Army.", "  a\n\nb. c. D.  ",
-             "数学。很好！「是。」对", "I am. X. Y went.", "“Yes.” “No!” he said.", "1. First 2. Second", "", "a?b. C…D. … E"]  # fmt: skip
+    texts = ["Hello there. How are you? Fine!", "Dr. Smith e.g. came. Am 3. Mai kam er. U.S. Army.",
+             "  a\n\nb. c. D.  ", "数学。很好！「是。」对", "I am. X. Y went.", "“Yes.” “No!” he said.",
+             "1. First 2. Second", "", "a?b. C…D. … E"]  # fmt: skip
     body = """const { sentenceSpans, rejoin } = await import("/page/sentences.js");
         return given.map(([text, code]) => {
             const spans = sentenceSpans(text, code);
@@ -274,7 +287,7 @@ def test_damaged_files_are_told_of(page, folder):
     assert "none.rnn: cannot be fetched: 404" in missing["error"]
 
 
-def test_hostile_requests_to_the_engine(page, folder):
+def test_hostile_requests_to_the_engine(page):
     """Whatever integers it is asked: an answer, or that this is no request. Nothing traps."""
     body = """
         const { exports: c } = (await WebAssembly.instantiateStreaming(fetch("/module/engine.wasm"), {})).instance;
@@ -289,21 +302,23 @@ def test_hostile_requests_to_the_engine(page, folder):
         };
         const good = [1, 2, 1, 0, 1, 0, 3, 5, 4, 5, 3, 7];
         const early = ask(good);
-        const shapes = [[48, 8], [32, 16], [16, 16], [48, 8], [32, 16], [16, 16], [16, 32], [16, 16], [64, 16], [64, 32],
-            [16, 16], [64, 8], [20, 8], [30, 8], [20, 8]];
+        const shapes = [[48, 8], [32, 16], [16, 16], [48, 8], [32, 16], [16, 16], [16, 32], [16, 16], [64, 16],
+            [64, 32], [16, 16], [64, 8], [20, 8], [30, 8], [20, 8]];
         const odd = shapes.map(([a, b], part) =>
             c.lay(m, part, a, b, room, a * b + 1, 0, 0, 0, 0) + c.lay(m, part, a, b, room, a * b, 0, 0, room, 7) +
             c.lay(m, part, 1, a * b, room, a * b, 0, 0, 0, 0));
         shapes.forEach(([a, b], part) => c.lay(m, part, a, b, room, a * b, 0, 0, 0, 0));
         const wrong = [c.lay(m, 15, 1, 1, room, 1, 0, 0, 0, 0), c.lay(m, -1, 1, 1, room, 1, 0, 0, 0, 0),
             c.finish(m, room, 15), c.spell(m, room, 19)];
-        const whole = c.finish(m, room, 16), first = ask(good), unspelled = ask([1, 2, 1, 0, 0, 1, 3, 5, 4, 5, 3, 0, 0, 0]);
+        const whole = c.finish(m, room, 16), first = ask(good);
+        const unspelled = ask([1, 2, 1, 0, 0, 1, 3, 5, 4, 5, 3, 0, 0, 0]);
         let state = 7;
         const draw = (n) => (state = (Math.imul(state, 1103515245) + 12345) >>> 0) % n;
         for (let n = 0; n < 3000; n++) {
             const values = [...good];
             for (let k = draw(3) + 1; k > 0; k--) {
-                values[draw(values.length)] = [draw(30) - 3, 2 ** 31 - 1 - draw(3), -(2 ** 31) + draw(3), 1 << draw(31)][draw(4)];
+                const odd = [draw(30) - 3, 2 ** 31 - 1 - draw(3), -(2 ** 31) + draw(3), 1 << draw(31)];
+                values[draw(values.length)] = odd[draw(4)];
             }
             ask(values, draw(8) ? values.length : draw(values.length));
         }
@@ -312,6 +327,10 @@ def test_hostile_requests_to_the_engine(page, folder):
     assert (found["early"], found["whole"], found["first"], found["unspelled"]) == (-1, 1, 1, -1)
     assert {*found["odd"], *found["wrong"]} == {0}
     assert set(found["said"]) <= {"-1", "0", "1"} and found["said"]["-1"] > 1000, found["said"]
+
+
+def fails(*_: str) -> None:
+    raise SubprocessError("no such thing")
 
 
 def test_without_zig_it_is_said_what_to_install(monkeypatch, tmp_path):
@@ -323,7 +342,7 @@ def test_without_zig_it_is_said_what_to_install(monkeypatch, tmp_path):
     (tmp_path / building.web_file_name()).touch()
     assert places.web_engine() == tmp_path / building.web_file_name()
     monkeypatch.setattr(building.importlib.util, "find_spec", lambda name: name)
-    monkeypatch.setattr(places, "build_web", lambda command, target: (_ for _ in ()).throw(SubprocessError("no such thing")))
+    monkeypatch.setattr(building, "_run", fails)
     (tmp_path / building.web_file_name()).unlink()
     with pytest.raises(RnnsearchError, match="the engine for browsers: no such thing"):
         places.web_engine()

@@ -1,11 +1,11 @@
 """A page that translates in the browser, as a folder of static files: off-line after its first visit, and installable.
 
-    index.html            the page of `rnnsearch serve`, without what needs a server
-    static/               its scripts and styles; some are the off-line page's own
-    module/               what others can embed, the engine among it
-    models/, models.json  the models, and what they are
-    sw.js                 keeps all of it on the device
-    manifest.webmanifest  how it is installed
+index.html            the page of `rnnsearch serve`, without what needs a server
+static/               its scripts and styles; some are the off-line page's own
+module/               what others can embed, the engine among it
+models/, models.json  the models, and what they are
+sw.js                 keeps all of it on the device
+manifest.webmanifest  how it is installed
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ HEAD = f"""<meta charset="utf-8">
 <link rel="manifest" href="manifest.webmanifest">
 <link rel="stylesheet" href="static/web.css">"""
 ABOUT = """  <section class="about" aria-label="About">
-    <p>Translations are made on this device; nothing that you type is sent anywhere. <span id="kept" role="status"></span></p>
+    <p>Translations are made on this device; nothing that you type is sent anywhere.
+    <span id="kept" role="status"></span></p>
     <dl id="about-rows"></dl>
   </section>
 </main>"""
@@ -109,7 +110,9 @@ def about(name: str, file: str, path: Path, precision: str) -> dict[str, Any]:
     header = read(path)[0]
     source, target = map(str, header["languages"])
     scores = [
-        [f"{score['name']}, {row['set']}", f"{score['value']:.1f}"] for row in header["scores"] for score in row["scores"]
+        [f"{score['name']}, {row['set']}", f"{score['value']:.1f}"]
+        for row in header["scores"]
+        for score in row["scores"]
     ]
     return {
         "name": name,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.files import atomic_file, default_cache
-from rnnsearch.kernels.native.building import Command, Variant, build, build_web, file_name, web_file_name
-from rnnsearch.kernels.native.building import what_went_wrong, zig
+from rnnsearch.kernels.native import building
+from rnnsearch.kernels.native.building import Command, Variant, build, file_name
 
 BUILT = Path(__file__).parent / "built"
 """Where a wheel has its libraries."""
@@ -36,16 +36,16 @@ def web_engine() -> Path:
 
     Errors: RnnsearchError where there is none and none can be built.
     """
-    name = web_file_name()
+    name = building.web_file_name()
     found = next((path for path in (BUILT / name, default_cache() / "native" / name) if path.is_file()), None)
     if found is not None:
         return found
-    path, command = default_cache() / "native" / name, zig()
+    path, command = default_cache() / "native" / name, building.zig()
     if command is None:
         raise RnnsearchError("the engine for browsers is not in this package; to build it: pip install ziglang")
     try:
         with atomic_file(path) as temporary:
-            build_web(command, temporary)
+            building.build_web(command, temporary)
     except (subprocess.SubprocessError, OSError) as error:
-        raise RnnsearchError(f"the engine for browsers: {what_went_wrong(error)}") from None
+        raise RnnsearchError(f"the engine for browsers: {building.what_went_wrong(error)}") from None
     return path

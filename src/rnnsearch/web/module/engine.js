@@ -3,10 +3,13 @@
 import { RnnsearchError } from "./errors.js";
 import { damaged } from "./file.js";
 
-const WAYS = ["forward", "backward"].flatMap((way) => ["input", "gates", "candidate"].map((part) => `encoder.${way}.${part}`));
-const MATRICES = [...WAYS, "key", "initial", "from_state", "from_context", "candidate", "from_word", "output"];
+const GRU = ["input", "gates", "candidate"];
+const ENCODER = ["forward", "backward"].flatMap((way) => GRU.map((part) => `encoder.${way}.${part}`));
+const MATRICES = [...ENCODER, "key", "initial", "from_state", "from_context", "candidate", "from_word", "output"];
 const TABLES = ["source_embedding", "target_embedding"];
 const FAILED = "the engine has run out of memory, or failed: load the model again";
+
+const isRow = (array) => !array || array.values instanceof Float32Array;
 
 export class Engine {
   #c;
@@ -28,17 +31,19 @@ export class Engine {
     };
     const [vector, fromWord, ...tables] = ["vector", "from_word", ...TABLES].map(need);
     const readout = fromWord.shape[0] - 3 * Math.ceil(state / 16) * 16;
-    const sizes = [encoder, state, pool, vector.shape[0], readout, ...tables.map((t) => t.shape[0]), ...tables.map((t) => t.shape[1])];
+    const ofTables = [0, 1].flatMap((axis) => tables.map((table) => table.shape[axis]));
+    const sizes = [encoder, state, pool, vector.shape[0], readout, ...ofTables];
     if (!sizes.every((size) => Number.isInteger(size) && size > 0 && size < 2 ** 31)) fail();
     this.#model = this.#c.model(kind, ...sizes) || fail();
     [...MATRICES, ...TABLES].forEach((name, part) => {
       const [own, scale, bias] = [need(name), array(`${name}.scale`), array(`${name}.bias`)];
       const bytes = own.values instanceof Int8Array;
       const shape = own.shape.length === 2 ? own.shape : fail();
-      if (bytes !== Boolean(scale) || [scale, bias].some((row) => row && !(row.values instanceof Float32Array))) fail();
-      this.#lent([own.values, scale?.values, bias?.values], (...given) => this.#c.lay(this.#model, part, ...shape, ...given) || fail());
+      if (bytes !== Boolean(scale) || ![scale, bias].every(isRow)) fail();
+      const lay = (...given) => this.#c.lay(this.#model, part, ...shape, ...given) || fail();
+      this.#lent([own.values, scale?.values, bias?.values], lay);
     });
-    if (!(vector.values instanceof Float32Array)) fail();
+    if (!isRow(vector)) fail();
     this.#lent([vector.values], (...given) => this.#c.finish(this.#model, ...given) || fail());
     this.words = tables.map((table) => table.shape[0]);
   }
@@ -54,7 +59,8 @@ export class Engine {
       if (!array) return 0;
       const place = this.#c.room(Math.max(1, array.byteLength));
       if (!place) throw new WebAssembly.RuntimeError();
-      new Uint8Array(this.#c.memory.buffer, place, array.byteLength).set(new Uint8Array(array.buffer, array.byteOffset, array.byteLength));
+      const bytes = new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
+      new Uint8Array(this.#c.memory.buffer, place, bytes.length).set(bytes);
       return place;
     });
     try {
@@ -91,7 +97,8 @@ export class Engine {
 
   #found(sentences, n, T) {
     const buffer = this.#c.memory.buffer;
-    const [lengths, finished] = ["lengths", "finished"].map((name) => new BigInt64Array(buffer, this.#c[name](), sentences.length * n));
+    const each = (name) => new BigInt64Array(buffer, this.#c[name](), sentences.length * n);
+    const [lengths, finished] = [each("lengths"), each("finished")];
     const J = sentences[0].length + 1;
     return sentences.map((ids, b) => {
       const found = [];
@@ -100,7 +107,8 @@ export class Engine {
         const tokens = Array.from(new BigInt64Array(buffer, this.#c.tokens() + 8 * row * T, length), Number);
         const tokenScores = [...new Float32Array(buffer, this.#c.scores() + 4 * row * T, length)];
         const weights = (t) => new Float32Array(buffer, this.#c.alphas() + 4 * (row * T + t) * J, ids.length + 1).slice();
-        found.push({ tokens, tokenScores, attention: tokens.map((_, t) => weights(t)), finished: finished[row] === 1n });
+        const attention = tokens.map((_, t) => weights(t));
+        found.push({ tokens, tokenScores, attention, finished: finished[row] === 1n });
       }
       return found;
     });

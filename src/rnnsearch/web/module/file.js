@@ -10,8 +10,8 @@ const KINDS = ["fp32", "bf16", "int8"];
 export const damaged = () => new RnnsearchError("the engine file's header is damaged: export the model again");
 const foreign = () => new RnnsearchError("this is no engine file, as `rnnsearch export` writes it");
 
-/** What a file says: {header, kind, array(name)}. Errors: RnnsearchError for one that is cut, changed, of a later version, or
- * no such file. */
+/** What a file says: {header, kind, array(name)}. Errors: RnnsearchError for one that is cut, changed, of a later version,
+ * or no such file. */
 export async function read(bytes) {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   if (bytes.length < 24 || MAGIC.some((byte, n) => bytes[n] !== byte)) throw foreign();
@@ -19,8 +19,8 @@ export async function read(bytes) {
   if (Math.max(length, inflated) > MOST_HEADER || 24 + length > bytes.length) throw damaged();
   const header = await headerOf(bytes.subarray(24, 24 + length), inflated);
   if (!FORMATS.includes(header.format)) {
-    const told = String(header.format).slice(0, 20);
-    throw new RnnsearchError(`the engine file must be of format ${FORMATS.join(" or ")}, which this version reads; got ${told}`);
+    const told = `${FORMATS.join(" or ")}, which this version reads; got ${String(header.format).slice(0, 20)}`;
+    throw new RnnsearchError(`the engine file must be of format ${told}`);
   }
   const payload = bytes.subarray(Math.ceil((24 + length) / ALIGNED) * ALIGNED);
   if ((await digest(payload)) !== header.sha256) {

@@ -89,7 +89,8 @@ export class Translator {
   /** Translate a text, or each of a list; one line in is one line out. Without nBest the best of each, with it lists. */
   async translate(text, { beam, nBest, prefixes } = {}) {
     const many = Array.isArray(text);
-    const found = this.nBest(many ? text : [text], nBest ?? 1, beam, prefixes === undefined || many ? prefixes : [prefixes].flat());
+    const begins = prefixes === undefined || many ? prefixes : [prefixes].flat();
+    const found = this.nBest(many ? text : [text], nBest ?? 1, beam, begins);
     const own = nBest === undefined ? found.map(([best]) => best) : found;
     return many ? own : own[0];
   }
@@ -97,7 +98,8 @@ export class Translator {
   /** The n best of each text, at once. */
   nBest(texts, nBest, beam = Math.max(this.#search.beam, nBest), prefixes = null) {
     if (!(Number.isInteger(nBest) && Number.isInteger(beam) && 1 <= nBest && nBest <= beam && beam <= MOST_ROWS)) {
-      throw new RnnsearchError(`nBest must be between 1 and the beam (${beam}), which is at most ${MOST_ROWS}; got ${nBest}`);
+      const told = `(${beam}), which is at most ${MOST_ROWS}; got ${nBest}`;
+      throw new RnnsearchError(`nBest must be between 1 and the beam ${told}`);
     }
     if (prefixes && prefixes.length !== texts.length) {
       throw new RnnsearchError(`prefixes must be one a sentence (${texts.length}); got ${prefixes.length}`);
@@ -105,14 +107,17 @@ export class Translator {
     const sources = texts.map((text) => this.#source.segment(text));
     const begins = prefixes && prefixes.map((prefix) => this.#read(prefix));
     const found = sources.map((source, n) => {
-      if (!source.ids.length && begins?.[n].text) throw new RnnsearchError(`the prefix of sentence ${n} (counting from 0) is of an empty sentence`);
+      if (!source.ids.length && begins?.[n].text) {
+        throw new RnnsearchError(`the prefix of sentence ${n} (counting from 0) is of an empty sentence`);
+      }
       return [this.#made(source, { tokens: [], tokenScores: [], attention: null, finished: true }, null)];
     });
     const search = { ...this.#search, beam, nBest };
     for (const batch of this.#batches(sources, beam)) {
       const ids = batch.map((n) => sources[n].ids);
       const own = begins && batch.map((n) => begins[n]);
-      const most = ids.map((id, b) => Math.max(this.#most(id.length), 1 + (own ? own[b].ids.length + own[b].rest.length : 0)));
+      const begun = (b) => (own ? own[b].ids.length + own[b].rest.length : 0);
+      const most = ids.map((id, b) => Math.max(this.#most(id.length), 1 + begun(b)));
       this.#engine.search(ids, most, own, search).forEach((hypotheses, b) => {
         const blocked = { tokens: [], tokenScores: [], attention: null, finished: false };
         const all = hypotheses.length ? hypotheses : [blocked];
@@ -128,11 +133,16 @@ export class Translator {
 
   /** The numbers of the sentences that are not empty, the longest first, as many at a time as there is room for. */
   *#batches(sources, beam) {
-    const order = sources.flatMap((source, n) => (source.ids.length ? [n] : [])).sort((m, n) => sources[n].ids.length - sources[m].ids.length);
+    const length = (n) => sources[n].ids.length;
+    const order = [...sources.keys()].filter(length).sort((m, n) => length(n) - length(m));
     for (let at = 0; at < order.length; ) {
-      const length = sources[order[at]].ids.length + 1;
-      const attended = ATTENDED / (beam * length * this.#most(length));
-      const room = Math.min(this.#search.batch_sentences, MOST_ROWS / beam, SCORED / (beam * this.#target.length), attended);
+      const symbols = length(order[at]) + 1;
+      const room = Math.min(
+        this.#search.batch_sentences,
+        MOST_ROWS / beam,
+        SCORED / (beam * this.#target.length),
+        ATTENDED / (beam * symbols * this.#most(symbols)),
+      );
       yield order.slice(at, (at += Math.max(1, Math.floor(room))));
     }
   }
@@ -175,7 +185,11 @@ export class Translator {
     const { length_norm: norm, length_penalty: exponent, coverage_penalty: beta } = this.#search;
     const score = logProb / (norm === "gnmt" ? (5 + length) / 6 : length) ** exponent;
     if (!beta) return score;
-    const covered = Array.from({ length: attention[0].length - 1 }, (_, j) => attention.reduce((sum, row) => Math.fround(sum + row[j]), 0));
-    return score + beta * covered.reduce((sum, one) => sum + Math.log(Math.min(1, Math.max(LEAST, one))), 0);
+    let covered = 0;
+    for (let j = 0; j + 1 < attention[0].length; j++) {
+      const attended = attention.reduce((sum, row) => Math.fround(sum + row[j]), 0);
+      covered += Math.log(Math.min(1, Math.max(LEAST, attended)));
+    }
+    return score + beta * covered;
   }
 }

@@ -31,7 +31,8 @@ export class Prefixes {
     const before = new Map([...unknown].filter(([place]) => place < forced));
     const end = whole.ids.slice(forced);
     const known = !end.includes(UNK);
-    const spelled = known ? end.flatMap((id) => [...this.#tokenizer.spelling(id)]) : utf8.encode(` ${text}`.slice(begin(whole, forced)));
+    const bytes = (id) => [...this.#tokenizer.spelling(id)];
+    const spelled = known ? end.flatMap(bytes) : utf8.encode(` ${text}`.slice(begin(whole, forced)));
     const rest = this.#ways(binary(spelled));
     if (known || rest[0]?.length) return { text, ids: whole.ids.slice(0, forced), rest, unknown: before };
     return { text, ids: whole.ids, rest: [], unknown };

@@ -9,7 +9,13 @@ import { isMark, isUnknown, MARKER, SPECIALS, UNK } from "./vocabulary.js";
 
 const utf8 = new TextEncoder();
 const SPACED = new RegExp(`^[${SPACE}]`);
-const BPE = { dropout: null, continuing_subword_prefix: null, end_of_word_suffix: null, fuse_unk: false, byte_fallback: true };
+const BPE = {
+  dropout: null,
+  continuing_subword_prefix: null,
+  end_of_word_suffix: null,
+  fuse_unk: false,
+  byte_fallback: true,
+};
 const foreign = (what) => new RnnsearchError(`a tokenizer must be one that rnnsearch saved; got ${what}`);
 
 /** The byte that a symbol's name stands for, or null. */
@@ -34,7 +40,9 @@ export class Tokenizer {
     }
     const { model, normalizer, pre_tokenizer: split, rare = [] } = isObject(whole) ? whole : {};
     if (!isObject(model)) throw foreign("something else");
-    if (normalizer?.type !== "Prepend" || normalizer.prepend !== " ") throw foreign("one that does not put a space before the text");
+    if (normalizer?.type !== "Prepend" || normalizer.prepend !== " ") {
+      throw foreign("one that does not put a space before the text");
+    }
     if (split?.type !== "Split" || split.pattern?.Regex !== PIECES || split.behavior !== "Isolated" || split.invert) {
       throw foreign("one that splits the text by another pattern");
     }
@@ -43,13 +51,15 @@ export class Tokenizer {
     }
     this.names = namesOf(model);
     const ids = new Map(this.names.map((name, id) => [name, id]));
-    if (SPECIALS.some((name, id) => this.names[id] !== name)) throw foreign(`one whose first symbols are not ${SPECIALS.join(", ")}`);
+    if (SPECIALS.some((name, id) => this.names[id] !== name)) {
+      throw foreign(`one whose first symbols are not ${SPECIALS.join(", ")}`);
+    }
     this.#words = model.type === "WordLevel";
     this.#encode = encoder(model, ids);
     this.#rare = rare.length ? parts(model, ids, rare) : new Map();
     this.symbols = this.names.map((name) => name.replaceAll(" ", MARKER));
     this.#bytes = this.names.map((name, id) => spellingOf(name, id));
-    this.unknown = new Set(this.names.flatMap((name, id) => (id === UNK || (id >= SPECIALS.length && isUnknown(name)) ? [id] : [])));
+    this.unknown = new Set([...this.names.keys()].filter((id) => standsForOthers(this.names[id], id)));
   }
 
   get length() {
@@ -115,8 +125,11 @@ export class Tokenizer {
 function namesOf(model) {
   const { type, vocab } = model;
   if (type === "Unigram") {
-    if (model.unk_id !== UNK || model.byte_fallback !== true || !Array.isArray(vocab)) throw foreign("a Unigram model with other options");
-    if (!vocab.every((row) => Array.isArray(row) && typeof row[0] === "string" && typeof row[1] === "number")) throw foreign("a damaged one");
+    if (model.unk_id !== UNK || model.byte_fallback !== true || !Array.isArray(vocab)) {
+      throw foreign("a Unigram model with other options");
+    }
+    const fine = (row) => Array.isArray(row) && typeof row[0] === "string" && typeof row[1] === "number";
+    if (!vocab.every(fine)) throw foreign("a damaged one");
     return distinct(vocab.map(([name]) => name));
   }
   if (type !== "WordLevel" && type !== "BPE") throw foreign(`one of model ${String(type).slice(0, 20)}`);
@@ -126,7 +139,9 @@ function namesOf(model) {
   }
   const names = [];
   for (const [name, id] of Object.entries(vocab)) names[id] = name;
-  if (names.length !== Object.keys(vocab).length || names.includes(undefined)) throw foreign("one whose ids do not count the symbols from 0");
+  if (names.length !== Object.keys(vocab).length || names.includes(undefined)) {
+    throw foreign("one whose ids do not count the symbols from 0");
+  }
   return names;
 }
 
@@ -151,13 +166,16 @@ function parts(model, ids, rare) {
   const [apart, found] = [new Set(rare), new Map()];
   for (const [left, right] of model.merges) {
     const [merged, a, b] = [left + right, left, right].map((name) => ids.get(name));
-    if (apart.has(merged) && !found.has(merged)) found.set(merged, [...(found.get(a) ?? [a]), ...(found.get(b) ?? [b])]);
+    if (!apart.has(merged) || found.has(merged)) continue;
+    found.set(merged, [...(found.get(a) ?? [a]), ...(found.get(b) ?? [b])]);
   }
   return found;
 }
 
+const standsForOthers = (name, id) => id === UNK || (id >= SPECIALS.length && isUnknown(name));
+
 function spellingOf(name, id) {
-  if (id === UNK || (id >= SPECIALS.length && isUnknown(name))) return utf8.encode(` ${SPECIALS[UNK]}`);
+  if (standsForOthers(name, id)) return utf8.encode(` ${SPECIALS[UNK]}`);
   if (id < SPECIALS.length || isMark(name)) return new Uint8Array(0);
   const byte = byteOf(name);
   return byte === null ? utf8.encode(name) : Uint8Array.of(byte);

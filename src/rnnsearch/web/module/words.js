@@ -54,9 +54,8 @@ function eachWord(target, words) {
   const [symbols, found] = [[], []];
   words.forEach((word, n) => {
     const [start, end] = target.offsets[n];
-    const own = [word];
-    for (let w = word + 1; word !== NO_WORD && w < spans.length; w++) if (start <= spans[w][0] && spans[w][0] < end) own.push(w);
-    for (const w of own) {
+    const more = word === NO_WORD ? [] : [...spans.keys()].slice(word + 1);
+    for (const w of [word, ...more.filter((w) => start <= spans[w][0] && spans[w][0] < end)]) {
       symbols.push(n);
       found.push(w);
     }

@@ -33,7 +33,7 @@ function shown(t) {
   return {
     text: oneLine(t.text),
     source_words: words(t.source),
-    words: words(t.text).map((word, n) => ({ ...word, probability: mean(scores[n]), confidence: null, replaced: null })),
+    words: words(t.text).map((word, n) => ({ ...word, probability: mean(scores[n]) })),
     first: scores.map((own) => Math.exp(own.reduce((sum, score) => sum + score, 0))), // of a word after those before it
     alignment: t.alignment,
     attention: t.wordAttention,
@@ -48,11 +48,15 @@ async function found(model, sentences, { beam, nBest, prefix }) {
   const own = await translator(model);
   const keyOf = (sentence) => JSON.stringify([model.name, sentence, beam, nBest, prefix]);
   const missing = [...new Set(sentences)].filter((sentence) => !known.has(keyOf(sentence)));
+  const old = new Map(sentences.map((sentence) => [sentence, known.get(keyOf(sentence))]));
   if (known.size + missing.length > KEPT) known.clear();
-  const answers = missing.length ? await own.translate(missing, { beam, nBest, prefixes: prefix && missing.map(() => prefix) }) : [];
-  missing.forEach((sentence, n) => known.set(keyOf(sentence), answers[n].map(shown)));
-  const late = sentences.filter((sentence) => !known.has(keyOf(sentence))); // so many that they were forgotten
-  return late.length ? (await own.translate(sentences, { beam, nBest })).map((best) => best.map(shown)) : sentences.map((s) => known.get(keyOf(s)));
+  const prefixes = prefix && missing.map(() => prefix);
+  const answers = missing.length ? await own.translate(missing, { beam, nBest, prefixes }) : [];
+  missing.forEach((sentence, n) => {
+    old.set(sentence, answers[n].map(shown));
+    known.set(keyOf(sentence), old.get(sentence));
+  });
+  return sentences.map((sentence) => old.get(sentence));
 }
 
 async function translate({ model, text, beam, n_best: nBest = 1, prefix }) {
@@ -70,7 +74,8 @@ async function complete({ model, text, prefix, n_best: nBest = 5 }) {
   const rests = new Map();
   for (const one of best) {
     const rest = one.text.slice(prefix.length);
-    if (!one.blocked && !rests.has(rest)) rests.set(rest, { text: prefix + rest, rest, next: /^\s*\S*/.exec(rest)[0], score: one.score });
+    if (one.blocked || rests.has(rest)) continue;
+    rests.set(rest, { text: prefix + rest, rest, next: /^\s*\S*/.exec(rest)[0], score: one.score });
   }
   return [...rests.values()];
 }
@@ -81,11 +86,12 @@ async function alternatives({ model, text, translation, word, n_best: count = 5 
   const prefix = translation.slice(0, start) || undefined;
   const [best] = await found(model, [text], { nBest: 2 * count + 4, prefix });
   const core = (one) => one.replace(/^[^\p{L}\p{N}_]+|[^\p{L}\p{N}_]+$/gu, "");
+  const present = core(translation.slice(start, end));
   const different = new Map();
   for (const one of best) {
     const other = one.words[word]?.text;
-    const key = other === undefined ? core(translation.slice(start, end)) : core(other);
-    if (key !== core(translation.slice(start, end)) && !different.has(key)) different.set(key, { word: other, probability: one.first[word], text: one.text });
+    if (other === undefined || core(other) === present || different.has(core(other))) continue;
+    different.set(core(other), { word: other, probability: one.first[word], text: one.text });
   }
   return [...different.values()].sort((a, b) => b.probability - a.probability).slice(0, count);
 }
