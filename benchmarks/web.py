@@ -1,8 +1,8 @@
 """A model in a browser: what the page weighs, what it finds beside the runtime, and how fast.
 
-Run it as `python benchmarks/web.py --model MODEL --source FILE`; it needs Chromium and Playwright. Speeds are of the module
-in one tab, on one thread, the best of `--rounds`. A keystroke is from a letter typed into the page to its translation there
-(greedy, as the page answers while one types), letter by letter through the first `--typed` sentences.
+Run it as `python benchmarks/web.py --model MODEL --source FILE`; it needs Chromium and Playwright. Speeds are of the
+module in one tab, on one thread, the best of `--rounds`. A keystroke is from a letter typed into the page to its
+translation there (greedy, as the page answers while one types), letter by letter through the first `--typed` sentences.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ def main() -> None:
     made.add_argument("--sentences", type=int, default=500)
     made.add_argument("--typed", type=int, default=20)
     made.add_argument("--rounds", type=int, default=3)
+    made.add_argument("--precisions", nargs="+", choices=KINDS, default=list(KINDS))
     given = parsed(made)
     texts = given.source.read_text(encoding="utf-8").split("\n")[: given.sentences]
     count, rows = sum(len(words(text)) for text in texts), []
@@ -75,7 +76,7 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder))
         Thread(target=server.serve_forever, daemon=True).start()
-        for precision in KINDS:
+        for precision in given.precisions:
             site = Path(folder) / precision
             page_bytes, size = export_page(given.model, site, precision)
             engine = (site / "module/engine.wasm").stat().st_size
