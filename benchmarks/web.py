@@ -1,7 +1,8 @@
 """A model in a browser: what the page weighs, what it finds beside the runtime, and how fast.
 
 Run it as `python benchmarks/web.py --model MODEL --source FILE`; it needs Chromium and Playwright. Speeds are of the
-module in one tab, on one thread, the best of `--rounds`. A keystroke is from a letter typed into the page to its
+module in one tab, on one thread, the best of `--rounds`; those by processor time are of the tab's process and of the
+runtime's, all rounds. A keystroke is from a letter typed into the page to its
 translation there (greedy, as the page answers while one types), letter by letter through the first `--typed` sentences.
 """
 
@@ -17,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from harness import machine_line, parsed, parser, publish, table, timed
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import CDPSession, sync_playwright
 
 from rnnsearch.export import KINDS
 from rnnsearch.runtime import load
@@ -59,6 +60,12 @@ class Quiet(SimpleHTTPRequestHandler):
         """Nothing."""
 
 
+def processor_seconds(system: CDPSession) -> float:
+    """What the browser's tabs have used up to now."""
+    every = system.send("SystemInfo.getProcessInfo")["processInfo"]
+    return sum(float(one["cpuTime"]) for one in every if one["type"] == "renderer")
+
+
 def main() -> None:
     """Measure and print."""
     made = parser(__doc__)
@@ -74,6 +81,7 @@ def main() -> None:
     with TemporaryDirectory() as folder, sync_playwright() as playwright:
         chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        system = browser.new_browser_cdp_session()
         server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder))
         Thread(target=server.serve_forever, daemon=True).start()
         for precision in given.precisions:
@@ -89,20 +97,25 @@ def main() -> None:
             row = [precision, size / 1e6]
             for beam in (1, alone.search.beam):
                 asked = [f"./models/{file.name}", texts, beam, given.rounds]
+                used = processor_seconds(system)
                 found, seconds, loaded = page.evaluate(TRANSLATE, asked)
-                own, native, _ = timed(partial(alone.translate, texts, beam))
+                used = (processor_seconds(system) - used) / (given.rounds + 1)
+                own, _, native = timed(partial(alone.translate, texts, beam))
                 same = sum(a == b.text for a, b in zip(found, own, strict=True))
-                row += [f"{100 * same / len(texts):.1f}", count / seconds, native / seconds]
+                row += [f"{100 * same / len(texts):.1f}", count / seconds, count / used, native / used]
+            used = processor_seconds(system)
             times = page.evaluate(TYPE, texts[: given.typed])
-            rows.append([*row, np.percentile(times, 50), np.percentile(times, 95), loaded])
+            used = 1000 * (processor_seconds(system) - used) / len(times)
+            rows.append([*row, np.percentile(times, 50), np.percentile(times, 95), used, loaded])
             page.close()
         server.shutdown()
         version = browser.version
         browser.close()
     head = (
-        "precision | MB {:.1f} | greedy: same text, % {} | words/s {:,.0f} | x runtime {:.2f} "
-        "| own beam: same text, % {} | words/s {:,.0f} | x runtime {:.2f} "
-        "| keystroke, median, ms {:.1f} | 95th percentile, ms {:.1f} | load, s {:.2f}"
+        "precision | MB {:.1f} "
+        "| greedy: same text, % {} | words/s {:,.0f} | a processor second {:,.0f} | x runtime {:.2f} "
+        "| own beam: same text, % {} | words/s {:,.0f} | a processor second {:,.0f} | x runtime {:.2f} "
+        "| keystroke, median, ms {:.1f} | 95th percentile, ms {:.1f} | of processor, ms {:.1f} | load, s {:.2f}"
     )
     weights = f"engine {engine / 1e3:.0f} kB; page without model {page_bytes / 1e3:.0f} kB; Chromium {version}"
     publish([machine_line(), f"{len(texts):,} sentences; {weights}", "", *table(head, rows)], given.output)
