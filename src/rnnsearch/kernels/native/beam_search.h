@@ -15,6 +15,7 @@ struct Grown {
   T* more(int64_t count) {
     if (size + count > room) {
       room = greater(2 * room, size + count + 64);
+      if (uint64_t(room) > MOST_BYTES / sizeof(T)) abort();
       data = (T*)realloc(data, room * sizeof(T));
       if (!data) abort();
     }

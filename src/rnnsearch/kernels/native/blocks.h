@@ -13,7 +13,9 @@ constexpr Index each_step(Index kind) { return kind == FP32 ? 1 : kind == BF16 ?
 template <class T>
 constexpr int KIND_OF = sizeof(T) == 2 ? BF16 : FP32;
 
-#if defined(__AVX512F__) || defined(__ARM_NEON)
+#if defined(__wasm_simd128__)
+constexpr int ROWS = 4, PANELS = 2;  // 8 in 16, beside bytes that are made longer
+#elif defined(__AVX512F__) || defined(__ARM_NEON)
 constexpr int ROWS = 8, PANELS = 3;  // 24 sums in 32 registers
 #else
 constexpr int ROWS = 4, PANELS = 3;  // 12 in 16
@@ -66,10 +68,39 @@ static inline typename SumOf<KIND>::type multiply_add(typename SumOf<KIND>::type
 
 typedef float Word __attribute__((aligned(2), may_alias));  // 4 bytes of a row, whatever numbers they are
 
+#ifdef __wasm_simd128__
+// The same of bytes, which WebAssembly multiplies as pairs of 16 bits: the first and third of each line lie in the lower
+// half of a panel's step, the second and fourth in the upper one, as a row's are had with a mask and a shift.
+template <int R, int P>
+static inline void add_bytes(const Word* x, Index by_row, Index by_step, const float* panels, Index panel_size,
+                             Index steps, VecInt (&sums)[R][P]) {
+    for (Index k = 0; k < steps; k++) {
+        v128_t even[P], odd[P];
+#pragma GCC unroll 8
+        for (int p = 0; p < P; p++) {
+            const float* step = panels + p * panel_size + k * LANES;
+            even[p] = wasm_i16x8_load8x8(step);
+            odd[p] = wasm_i16x8_load8x8(step + 2);
+        }
+#pragma GCC unroll 8
+        for (int r = 0; r < R; r++) {
+            const v128_t four = wasm_v128_load32_splat(x + r * by_row + k * by_step);
+            const v128_t first = wasm_v128_and(four, wasm_i16x8_splat(255)), second = wasm_u16x8_shr(four, 8);
+#pragma GCC unroll 8
+            for (int p = 0; p < P; p++)
+                sums[r][p] += (VecInt)wasm_i32x4_dot_i16x8(even[p], first) + (VecInt)wasm_i32x4_dot_i16x8(odd[p], second);
+        }
+    }
+}
+#endif
+
 // Adds R rows of x times P panels to sums. In units of 4 bytes: rows of x are by_row apart, its steps by_step.
 template <int KIND, int R, int P>
 static inline void add_block(const Word* x, Index by_row, Index by_step, const float* panels, Index panel_size,
                              Index steps, typename SumOf<KIND>::type (&sums)[R][P]) {
+#ifdef __wasm_simd128__
+    if constexpr (KIND == INT8) return add_bytes<R, P>(x, by_row, by_step, panels, panel_size, steps, sums);
+#endif
     for (Index k = 0; k < steps; k++) {
         Vec w[P];
 #pragma GCC unroll 8

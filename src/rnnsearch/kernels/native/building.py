@@ -89,6 +89,15 @@ VARIANTS = {
 """By kind of processor, the best first."""
 
 
+WEB = HERE / "web" / "engine.cpp"
+"""The engine for browsers: a flat interface over `WEB_CODE`."""
+WEB_CODE = ("decoding.cpp", "matrix.cpp", "pool.cpp")
+WEB_FLAGS = (
+    *("-target", "wasm32-wasi", "-mcpu=generic+simd128+bulk_memory+nontrapping_fptoint+sign_ext"),
+    *("-mexec-model=reactor", "-nostdlib++", "-Wl,--strip-all"),
+)
+
+
 def processor() -> str:
     """The kind of processor that this is, by the name that `VARIANTS` has for it."""
     name = platform.machine().lower()
@@ -101,9 +110,12 @@ def compiler() -> Command | None:
     for words in (own,) if own else (["c++"], ["g++"], ["clang++"]):
         if found := shutil.which(words[0]):
             return (found, *words[1:])
-    if own or importlib.util.find_spec("ziglang") is None:
-        return None
-    return (sys.executable, "-m", "ziglang", "c++")
+    return None if own else zig()
+
+
+def zig() -> Command | None:
+    """Zig's compiler, which builds for browsers too, where the Python package `ziglang` is."""
+    return None if importlib.util.find_spec("ziglang") is None else (sys.executable, "-m", "ziglang", "c++")
 
 
 def build(variant: Variant, command: Command, target: Path, flags: tuple[str, ...] = ()) -> None:
@@ -124,6 +136,15 @@ def build(variant: Variant, command: Command, target: Path, flags: tuple[str, ..
         shutil.copyfile(linked, target)
 
 
+def build_web(command: Command, target: Path) -> None:
+    """Compile and link the engine for browsers, by Zig. Errors: SubprocessError, OSError."""
+    with TemporaryDirectory() as folder:  # nothing of it beside the target
+        linked = f"{folder}/engine.wasm"
+        code = (*(str(HERE / name) for name in WEB_CODE), str(WEB))
+        _run(*command, *WEB_FLAGS, *FLAGS, *code, "-o", linked)
+        shutil.copyfile(linked, target)
+
+
 def of_wheel() -> list[Variant]:
     """What a wheel that is made here is to have: all variants of this kind of processor, or the one that the switch
     names; none where there is no compiler."""
@@ -141,6 +162,13 @@ def build_for_wheel(folder: Path) -> None:
             build(variant, command, folder / file_name(variant))
         except (subprocess.SubprocessError, OSError) as error:
             log.warning("native code for %s could not be built: %s", variant.name, what_went_wrong(error))
+    found = zig() if WEB.is_file() and os.environ.get(SWITCH) != "0" else None
+    if found:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            build_web(found, folder / web_file_name())
+        except (subprocess.SubprocessError, OSError) as error:
+            log.warning("the engine for browsers could not be built: %s", what_went_wrong(error))
 
 
 def what_went_wrong(error: Exception) -> str:
@@ -151,11 +179,19 @@ def what_went_wrong(error: Exception) -> str:
 
 def file_name(variant: Variant, made_with: tuple[str, ...] = ()) -> str:
     """Changes with the code and the flags, and with what it is made with besides."""
-    sources = [*sorted(HERE.glob("*.cpp")), *sorted(HERE.glob("*.h"))]
-    said = " ".join((*FLAGS, *variant.flags, *made_with)).encode()
-    key = hashlib.sha256(b"\0".join([*(source.read_bytes() for source in sources), said])).hexdigest()[:16]
+    key = _key(sorted(HERE.glob("*.cpp")), (*FLAGS, *variant.flags, *made_with))
     ending = {"Windows": "dll", "Darwin": "dylib"}.get(platform.system(), "so")
     return f"{variant.name}-{key}.{ending}"
+
+
+def web_file_name() -> str:
+    """The same for browsers, whatever it is made with."""
+    return f"engine-{_key([*(HERE / name for name in WEB_CODE), WEB], (*FLAGS, *WEB_FLAGS))}.wasm"
+
+
+def _key(code: list[Path], flags: tuple[str, ...]) -> str:
+    sources = [source.read_bytes() for source in (*code, *sorted(HERE.glob("*.h")))]
+    return hashlib.sha256(b"\0".join([*sources, " ".join(flags).encode()])).hexdigest()[:16]
 
 
 def _words(variant: Variant, command: Command) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -31,25 +31,23 @@ EXPORT int32_t has_bf16() {
 
 // W [outputs, inputs] row by row, into W.panels, W.scale and W.excess; what rounds up to panels is zero.
 EXPORT void pack(const float* weight, const Matrix* W) {
-  const int64_t depth = W->depth(), each = W->each(), inputs = W->inputs;
+  const int64_t inputs = W->inputs;
   memset(W->panels, 0, W->panel_count() * W->panel_size() * 4);
   for (int64_t row = 0; row < W->outputs; row++) {
     const float* from = weight + row * inputs;
-    // Of the row's first number; those that lie beside each other there are followed by other rows'.
-    const int64_t start = ((row / LANES) * depth * LANES + row % LANES) * each;
     if (W->kind == FP32)
-      for (int64_t i = 0; i < inputs; i++) ((float*)W->panels)[start + i * LANES] = from[i];
+      for (int64_t i = 0; i < inputs; i++) ((float*)W->panels)[W->place(row, i)] = from[i];
     if (W->kind == BF16)
       for (int64_t i = 0; i < inputs; i++) {
         bfloat16 narrow[LANES];
         store(narrow, all(from[i]));
-        ((bfloat16*)W->panels)[start + i / 2 * 2 * LANES + i % 2] = narrow[0];
+        ((bfloat16*)W->panels)[W->place(row, i)] = narrow[0];
       }
     if (W->kind != INT8) continue;
     const float scale = scale_of(from, inputs), inverse = scale == scale ? 1.0f / scale : 0.0f;
     int32_t sum = 0;
     for (int64_t i = 0; i < inputs && scale == scale; i++)
-      sum += ((int8_t*)W->panels)[start + i / 4 * 4 * LANES + i % 4] = (int8_t)lrintf(from[i] * inverse);
+      sum += ((int8_t*)W->panels)[W->place(row, i)] = (int8_t)lrintf(from[i] * inverse);
     W->scale[row] = scale;
     W->excess[row] = MIDDLE * sum;
   }
@@ -57,13 +55,11 @@ EXPORT void pack(const float* weight, const Matrix* W) {
 
 // The same of a weight in bytes -127 .. 127, each row's scale beside it: W is in int8.
 EXPORT void pack_bytes(const int8_t* weight, const float* scale, const Matrix* W) {
-  const int64_t depth = W->depth(), inputs = W->inputs;
+  const int64_t inputs = W->inputs;
   memset(W->panels, 0, W->panel_count() * W->panel_size() * 4);
   for (int64_t row = 0; row < W->outputs; row++) {
-    const int64_t start = ((row / LANES) * depth * LANES + row % LANES) * W->each();
     int32_t sum = 0;
-    for (int64_t i = 0; i < inputs; i++)
-      sum += ((int8_t*)W->panels)[start + i / 4 * 4 * LANES + i % 4] = weight[row * inputs + i];
+    for (int64_t i = 0; i < inputs; i++) sum += ((int8_t*)W->panels)[W->place(row, i)] = weight[row * inputs + i];
     W->scale[row] = scale[row];
     W->excess[row] = MIDDLE * sum;
   }

@@ -23,6 +23,15 @@ struct Matrix {
     Index depth() const { return (inputs + each() - 1) / each(); }
     Index panel_size() const { return depth() * LANES; }
     Index width() const { return depth() + (kind == INT8); }  // of a prepared row of x: its scale stands behind it
+
+    // Where the number for input `i` of output `row` lies, among numbers of this kind.
+    Index place(Index row, Index i) const {
+        const Index step = ((row / LANES) * depth() + i / each()) * LANES * each(), lane = row % LANES, part = i % each();
+#ifdef __wasm_simd128__
+        if (kind == INT8) return step + part % 2 * 2 * LANES + 2 * lane + part / 2;  // see add_block
+#endif
+        return step + lane * each() + part;
+    }
 };
 
 // Lays LINES lines of `depth` numbers side by side, a step's worth of each after the other; missing ones are 0.
@@ -88,6 +97,15 @@ static inline void prepare_bytes(const Matrix& W, const float* x, float* out) {
         __m512i n = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + i), _mm512_set1_ps(inverse)));
         __m128i packed = _mm512_cvtepi32_epi8(_mm512_add_epi32(n, _mm512_set1_epi32(MIDDLE)));
         _mm_storeu_si128((__m128i*)(bytes + i), packed);
+    }
+#elif defined(__wasm_simd128__)
+    auto four = [&](Index at) {
+        const v128_t n = wasm_f32x4_nearest(wasm_f32x4_mul(wasm_v128_load(x + at), wasm_f32x4_splat(inverse)));
+        return wasm_i32x4_add(wasm_i32x4_trunc_sat_f32x4(n), wasm_i32x4_splat(MIDDLE));
+    };
+    for (; i + 16 <= W.inputs; i += 16) {
+        const v128_t low = wasm_i16x8_narrow_i32x4(four(i), four(i + 4));
+        wasm_v128_store(bytes + i, wasm_u8x16_narrow_i16x8(low, wasm_i16x8_narrow_i32x4(four(i + 8), four(i + 12))));
     }
 #endif
     for (; i < W.inputs; i++) bytes[i] = scale == scale ? (uint8_t)(lrintf(x[i] * inverse) + MIDDLE) : MIDDLE;

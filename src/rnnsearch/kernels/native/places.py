@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
+from rnnsearch.errors import RnnsearchError
 from rnnsearch.files import atomic_file, default_cache
+from rnnsearch.kernels.native import building
 from rnnsearch.kernels.native.building import Command, Variant, build, file_name
 
 BUILT = Path(__file__).parent / "built"
@@ -25,4 +28,24 @@ def built(variant: Variant, command: Command, flags: tuple[str, ...] = ()) -> Pa
     if not path.is_file():
         with atomic_file(path) as temporary:
             build(variant, command, temporary, flags)
+    return path
+
+
+def web_engine() -> Path:
+    """The engine for browsers: the wheel's, or made by Zig where it is not yet there.
+
+    Errors: RnnsearchError where there is none and none can be built.
+    """
+    name = building.web_file_name()
+    found = next((path for path in (BUILT / name, default_cache() / "native" / name) if path.is_file()), None)
+    if found is not None:
+        return found
+    path, command = default_cache() / "native" / name, building.zig()
+    if command is None:
+        raise RnnsearchError("the engine for browsers is not in this package; to build it: pip install ziglang")
+    try:
+        with atomic_file(path) as temporary:
+            building.build_web(command, temporary)
+    except (subprocess.SubprocessError, OSError) as error:
+        raise RnnsearchError(f"the engine for browsers: {building.what_went_wrong(error)}") from None
     return path

@@ -19,6 +19,8 @@ static inline Index smaller(Index a, Index b) { return a < b ? a : b; }
 static inline Index greater(Index a, Index b) { return a > b ? a : b; }
 static inline float greater(float a, float b) { return a > b ? a : b; }
 
+constexpr size_t MOST_BYTES = SIZE_MAX / 2;  // of one piece of memory: where sizes have 32 bits, they could overflow
+
 // Memory for `size` numbers, whatever stands in it, in whole cache lines; given back at the end of the scope.
 template <class T>
 struct Buffer {
@@ -35,6 +37,7 @@ struct Buffer {
     T* need(Index count) {
         if (count <= size && data) return data;
         free(data);
+        if (uint64_t(greater(count, 1)) > MOST_BYTES / sizeof(T)) abort();
         void* found = nullptr;
         const size_t bytes = (size_t(greater(count, 1)) * sizeof(T) + 63) / 64 * 64;
 #ifdef _WIN32

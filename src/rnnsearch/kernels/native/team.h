@@ -11,7 +11,7 @@
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#elif !defined(_WIN32)
+#elif !defined(_WIN32) && !defined(__wasm__)
 #include <sched.h>
 #endif
 
@@ -105,7 +105,7 @@ class Member {
         __atomic_add_fetch(&team->asleep, 1, __ATOMIC_SEQ_CST);
         syscall(SYS_futex, &team->phase, FUTEX_WAIT_PRIVATE, phase, nullptr, nullptr, 0);
         __atomic_sub_fetch(&team->asleep, 1, __ATOMIC_SEQ_CST);
-#elif !defined(_WIN32)
+#elif !defined(_WIN32) && !defined(__wasm__)
         sched_yield();
 #endif
     }

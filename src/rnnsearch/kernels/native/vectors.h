@@ -10,11 +10,13 @@
 #include <immintrin.h>
 #elif defined(__ARM_NEON)
 #include <arm_neon.h>
+#elif defined(__wasm_simd128__)
+#include <wasm_simd128.h>
 #endif
 
 #if defined(__AVX512F__)
 constexpr int LANES = 16;
-#elif defined(__ARM_NEON)
+#elif defined(__ARM_NEON) || defined(__wasm_simd128__)
 constexpr int LANES = 4;
 #else
 constexpr int LANES = 8;

@@ -3,11 +3,11 @@
 import { $, debounced, element } from "./dom.js";
 import { light, revealSentence, unlight } from "./lighting.js";
 import { hypothesis, on, sentences, setCurrent, setStale, state } from "./store.js";
-import { translateNow } from "./translate.js";
+import { PAUSE, translateNow } from "./translate.js";
 
 const field = $("source");
 const mirror = $("source-mirror");
-const later = debounced(translateNow, 250);
+const later = debounced(translateNow, PAUSE);
 
 /** Put the field's text into the mirror: plain, or with a span for each word once an answer fits it. */
 export function paint() {

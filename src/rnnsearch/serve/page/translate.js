@@ -5,6 +5,7 @@ import { $ } from "./dom.js";
 import * as status from "./status.js";
 import { emit, setAnswer, setStale, state, targetText } from "./store.js";
 
+export const PAUSE = 250; // milliseconds after the last key, before anything is asked
 const PATIENCE = 500; // milliseconds after which a slow answer is preceded by a quick one, word by word
 let running = null;
 

@@ -1,0 +1,231 @@
+"""The page that `rnnsearch export --format web` writes, in a real browser: without a network, and on a phone."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from rnnsearch.errors import RnnsearchError
+from rnnsearch.kernels.native.packed import decoding
+from rnnsearch.kernels.native.places import web_engine
+from rnnsearch.runtime import load
+from rnnsearch.web.folder import export_page
+from tests.command_line import run
+from tests.page.conftest import PATIENCE, Sheet
+
+PHONE = {"width": 390, "height": 844}
+SITE = "site"
+
+
+class Site:
+    """A folder of static files, served as a static host does."""
+
+    def __init__(self, folder: Path) -> None:
+        class Quiet(SimpleHTTPRequestHandler):
+            def log_message(self, *given: Any) -> None:
+                """Nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder.parent)))
+        self.address = f"http://127.0.0.1:{self._server.server_port}/{folder.name}"
+        self._thread = Thread(target=self._server.serve_forever)
+        self._thread.start()
+
+    def stop(self) -> None:
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._server.server_close()
+            self._thread.join()
+
+
+@pytest.fixture(scope="module")
+def folder(model, tmp_path_factory):
+    if decoding() is None:
+        pytest.skip("native code cannot be built here: there is no C++ compiler")
+    try:
+        web_engine()
+    except RnnsearchError as error:
+        pytest.skip(str(error))
+    made = tmp_path_factory.mktemp("offline") / SITE
+    result = run("export", model, made, "--format", "web")
+    assert result.code == 0, result.err
+    assert re.search(r"site: a page of 0\.\d\d MB, and a model of 0\.\d MB, int8", result.out + result.err)
+    return made
+
+
+@pytest.fixture
+def site(folder):
+    made = Site(folder)
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def visit(browser, site):
+    """Opens the page; after the test: no fault in the console, no request to anywhere else."""
+    opened: list[Sheet] = []
+
+    def open_(**options: Any) -> Sheet:
+        page = browser.new_context(**{"viewport": {"width": 1180, "height": 760}, **options}).new_page()
+        sheet = Sheet(page, site.address)
+        opened.append(sheet)
+        page.goto(f"{site.address}/")
+        page.wait_for_function("() => document.getElementById('to').value")
+        return sheet
+
+    yield open_
+    for sheet in opened:
+        sheet.page.context.close()
+        assert not sheet.said, sheet.said
+        assert [url for url in sheet.asked if not url.startswith(f"{sheet.address}/")] == []
+
+
+def test_it_translates_as_one_types(visit):
+    sheet = visit()
+    assert sheet.translate(sheet.sentence) == sheet.translation
+    sheet.page.locator("#source").press("End")
+    sheet.page.keyboard.type(f" {sheet.other}")
+    assert sheet.settled() == f"{sheet.translation} {sheet.other_translation}"
+    sheet.page.fill("#source", "")
+    sheet.page.wait_for_function("() => !document.getElementById('target').innerText")
+
+
+def test_what_is_found_is_what_the_runtime_finds(visit, folder):
+    sheet, texts = visit(), ["Her boss paints", "The girl likes the last train. My uncle", "A dog\nThe child finds"]
+    translator = load(folder / "models/model.rnn")
+    for text in texts:
+        parts = re.split(r"(?<=\.) |\n", text)
+        expected = [t.text for t in translator.translate(parts)]
+        assert sheet.translate(text).split() == " ".join(expected).split()
+
+
+def test_words_that_belong_together_light_up(visit):
+    sheet = visit()
+    sheet.translate(sheet.sentence)
+    sheet.word("Haus").hover()
+    assert "house." in sheet.lit("source-mirror")
+    sheet.page.mouse.move(0, 0)
+    assert sheet.lit("source-mirror") == {}
+    sheet.page.locator("#target .word").first.focus()  # by keyboard
+    assert sheet.lit("source-mirror")
+    assert "sure" in sheet.page.locator("#target .word").first.get_attribute("aria-label")
+
+
+def test_a_beginning_is_completed(visit):
+    sheet = visit()
+    sheet.translate(sheet.sentence)
+    sheet.page.click("#show-writer")
+    sheet.page.wait_for_selector(".ghost-next")
+    sheet.page.fill("#writer", "Unser Lehrer f")
+    sheet.page.wait_for_function("() => document.querySelector('.ghost-next')?.textContent.startsWith('indet')")
+    sheet.page.keyboard.press("Control+Enter")
+    assert sheet.page.input_value("#writer").startswith("Unser Lehrer findet ")
+    sheet.page.click("#writer-use")
+    sheet.page.wait_for_function("() => document.getElementById('target').innerText.startsWith('Unser Lehrer findet')")
+
+
+def test_other_words_and_other_translations(visit):
+    sheet = visit()
+    sheet.translate(sheet.sentence)
+    sheet.word("malt").click()
+    sheet.page.wait_for_selector("#word-menu .choice")
+    words = sheet.page.locator("#word-menu .choice > :first-child").all_inner_texts()
+    assert words and "malt" not in words
+    sheet.page.locator("#word-menu .choice").first.click()
+    sheet.page.wait_for_function("word => document.getElementById('target').innerText.includes(word)", arg=words[0])
+    sheet.page.click("#show-alternatives")
+    sheet.page.wait_for_selector("#alternatives-list li")
+    assert sheet.translation in sheet.page.inner_text("#alternatives-list")
+
+
+def test_after_the_first_visit_it_needs_no_network(visit, site):
+    sheet = visit()
+    sheet.page.wait_for_function("() => document.getElementById('kept').textContent.includes('without a network')")
+    site.stop()
+    sheet.page.context.set_offline(True)
+    sheet.page.reload()
+    sheet.page.wait_for_function("() => document.getElementById('to').value")
+    assert sheet.translate(sheet.sentence) == sheet.translation
+    page = sheet.page.context.new_page()
+    page.set_default_timeout(PATIENCE)
+    page.goto(f"{site.address}/index.html")
+    page.fill("#source", sheet.sentence)
+    page.wait_for_function("want => document.getElementById('target').innerText === want", arg=sheet.translation)
+
+
+def test_on_a_phone(visit):
+    sheet = visit(viewport=PHONE, screen=PHONE, has_touch=True, is_mobile=True)
+    sheet.translate(sheet.sentence)
+    assert sheet.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    panes = [sheet.page.locator(pane).bounding_box() for pane in ("#source", "#target-pane")]
+    assert panes[0]["y"] + panes[0]["height"] <= panes[1]["y"] + 1
+    manifest = json.loads(sheet.page.request.get(f"{sheet.address}/manifest.webmanifest").text())
+    assert sheet.page.get_attribute("link[rel=manifest]", "href") == "manifest.webmanifest"
+    assert manifest["display"] == "standalone" and manifest["icons"]
+    icon = sheet.page.request.get(f"{sheet.address}/{manifest['icons'][0]['src']}")
+    assert icon.ok and "svg" in icon.headers["content-type"]
+
+
+def test_what_is_wrong_with_a_model_is_said(browser, folder, tmp_path):
+    damaged = tmp_path / SITE
+    shutil.copytree(folder, damaged)
+    file = damaged / "models/model.rnn"
+    file.write_bytes(file.read_bytes()[:-1])
+    site = Site(damaged)
+    sheet = Sheet(browser.new_context(service_workers="block").new_page(), site.address)
+    sheet.page.goto(f"{site.address}/")
+    sheet.page.fill("#source", sheet.sentence)
+    assert sheet.banner().startswith("The engine file is cut or was changed")
+    sheet.page.context.close()
+    site.stop()
+
+
+def test_the_page_is_small_and_asks_nobody(folder):
+    files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    assert files["module/engine.wasm"].stat().st_size <= 300_000
+    assert sum(path.stat().st_size for name, path in files.items() if not name.endswith(".rnn")) <= 1_000_000
+    for name, path in files.items():
+        if not name.endswith((".rnn", ".wasm")):
+            text = path.read_text(encoding="utf-8")
+            assert set(re.findall(r"https?://[^\s\"'`<>)]+", text)) <= {"http://www.w3.org/2000/svg"}, name
+            assert text.count("\n") <= 200 or not name.endswith(".js"), name
+    page = files["index.html"].read_text(encoding="utf-8")
+    rules = re.search(r'Content-Security-Policy" content="([^"]+)"', page)[1]
+    assert rules.startswith("default-src 'none'; script-src 'self' 'wasm-unsafe-eval'")
+    assert page.index("Content-Security-Policy") < page.index("<script")
+    assert '"/static' not in page
+    named = set(json.loads(re.search(r"FILES = (\[.*?\]);", files["sw.js"].read_text(), re.DOTALL)[1]))
+    assert {name for name in files if not name.endswith((".d.ts", "package.json"))} - {"sw.js"} == named - {"./"}
+
+
+def test_a_page_keeps_its_other_models(model, folder, tmp_path):
+    other, page = tmp_path / "an other", tmp_path / SITE
+    shutil.copytree(model, other)
+    shutil.copytree(folder, page)
+    export_page(other, page, "fp32")
+    export_page(other, page)
+    rows = json.loads((page / "models.json").read_text(encoding="utf-8"))
+    assert [(row["name"], row["file"]) for row in rows] == [
+        ("an other", "models/an-other.rnn"),
+        ("model", "models/model.rnn"),
+    ]
+    assert (
+        '"models/model.rnn"' in (page / "sw.js").read_text() and '"models/an-other.rnn"' in (page / "sw.js").read_text()
+    )
+    strange = tmp_path / "strange"
+    strange.mkdir()
+    (strange / "letters.txt").write_text("mine")
+    for path in (strange, strange / "letters.txt"):
+        with pytest.raises(RnnsearchError, match="must be a new folder, or one that"):
+            export_page(model, path)
+    (strange / "models.json").write_text('[{"file": "models/../../x.rnn"}]')
+    with pytest.raises(RnnsearchError, match="must be a new folder, or one that"):
+        export_page(model, strange)
+    assert (strange / "letters.txt").read_text() == "mine"
