@@ -42,7 +42,7 @@ TEXTS = [
     "«the» „cat“ ‚dog‘.",
 ]  # fmt: skip
 PREFIXES = ["die kl", "", "Ein ", "der Hund sieht d", "Xyz q"]
-ROUNDING = {"fp32": 1e-4, "bf16": 2e-2, "int8": 2e-2}
+ROUNDING = {"fp32": 1e-4, "bf16": 2e-2, "int8": 2e-2, "int4": 2e-2}
 """Of scores: states and scores are fp32 everywhere, whose sums and functions are rounded in another order here; what is
 rounded to bytes or to bf16 next may then be a neighbour."""
 SAME = {"text": "text", "tokens": "tokens", "source_tokens": "sourceTokens", "finished": "finished",
@@ -110,7 +110,7 @@ def called(page: Any, body: str, given: Any) -> Any:
 TRANSLATED = "const t = await module.load(given.file); return await t.translate(given.texts, given.options);"
 
 
-@pytest.mark.parametrize("precision", ["int8", "bf16", "fp32"])
+@pytest.mark.parametrize("precision", ["int4", "int8", "bf16", "fp32"])
 @pytest.mark.parametrize("kind", ["bpe", "words"])
 def test_the_same_translations(page, folder, kind, precision):
     file = folder / f"{kind}-{precision}.rnn"
