@@ -262,6 +262,7 @@ HOSTILE = {
     "bits beyond the end": lambda h: h["arrays"]["output"].__setitem__(slice(1, 4), [[1 << 20, 1 << 20], 0, "sparse"]),
     "an unknown form": lambda h: h["arrays"]["output"].__setitem__(3, "dense-ish"),
     "another type": lambda h: h["arrays"]["vector"].__setitem__(0, "int8"),
+    "a scale of bytes": lambda h: h["arrays"]["target_embedding.scale"].__setitem__(0, "int8"),
     "no scale": lambda h: h["arrays"].pop("key.scale"),
     "larger sizes": lambda h: h["sizes"].update(state=64),
     "no pool": lambda h: h["sizes"].update(pool=0),

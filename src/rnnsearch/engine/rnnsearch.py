@@ -166,12 +166,12 @@ class Arrays:
         }
         for name, shape in shapes.items():
             values, scale = self.weights[name]
-            wanted = np.float32 if scale is None else np.int8
-            if values.shape != shape or values.dtype != wanted or (scale is not None and scale.shape != shape[:1]):
+            if values.shape != shape or values.dtype != (np.float32 if scale is None else np.int8):
                 raise ValueError(name)
         rows = [(bias, shapes[name][:1]) for name, bias in self.biases.items()] + [(self.vector, (A,))]
+        rows += [(one.scale, shapes[name][:1]) for name, one in self.weights.items() if one.scale is not None]
         if any(row.shape != shape or row.dtype != np.float32 for row, shape in rows):
-            raise ValueError("biases")
+            raise ValueError("biases, scales")
 
 
 class Memory(NamedTuple):
