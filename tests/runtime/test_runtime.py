@@ -299,6 +299,13 @@ FOREIGN = {
 }
 
 
+def test_a_file_without_a_bias_has_zeros(model, tmp_path):
+    path = tmp_path / "m.rnn"
+    export(model, path)
+    path.write_bytes(rewritten(path.read_bytes(), lambda h: h["arrays"].pop("output.bias")))
+    assert load(path).translate("the dog").text is not None
+
+
 @pytest.mark.parametrize("name", FOREIGN)
 def test_a_config_of_another_model_is_refused(model, tmp_path, name):
     path = tmp_path / "m.rnn"

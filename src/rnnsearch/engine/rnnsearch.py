@@ -229,12 +229,13 @@ class RNNsearch:
         )
         self.output = self._laid["output"]
         """The output layer, over the whole vocabulary."""
-        self._output = arrays.weights["output"], arrays.biases["output"], kind
+        self._output = arrays.weights["output"], arrays.biases.get("output"), kind
 
     def rows(self, ids: Array) -> Laid:
         """The output layer over the symbols `ids` [C] alone."""
         (values, scale), bias, kind = self._output
-        return Laid(self._native, values[ids], bias[ids], kind, None if scale is None else scale[ids])
+        bias, scale = (None if row is None else row[ids] for row in (bias, scale))
+        return Laid(self._native, values[ids], bias, kind, scale)
 
     def linear(self, name: str, x: Array) -> Array:
         """x W^T + b of rows of any number of axes."""
