@@ -33,7 +33,7 @@ test: .venv/.installed-dev
 	@echo "== lint-imports (layers)"
 	@$(BIN)/lint-imports --no-logo
 	@echo "== pytest"
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -rs --ignore tests/page
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -rs --durations 30 --ignore tests/page
 	@echo "== pytest, in a browser"
 	@$(BIN)/python -m pytest -rs tests/page
 

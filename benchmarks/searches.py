@@ -1,9 +1,9 @@
 """What each way to search costs beside greedy search by the same model, and what an ensemble costs beside one model.
 
-Run it as `python benchmarks/searches.py --model MODEL --source FILE`; `--lm LM` adds a row of shallow fusion. Words are
-the source's; a text is segmented before, and put together after, as `translate` does. The ways take turns, and the best
-of `--rounds` counts. Members of the ensembles are the same model loaded several times, which costs what different ones
-of its size would.
+Run it as `python benchmarks/searches.py --model MODEL --source FILE`; `--lm LM` adds a row of shallow fusion,
+`--student MODEL` one of greedy search by another model. Words are the source's; a text is segmented before, and put
+together after, as `translate` does. The ways take turns, and the best of `--rounds` counts. Members of the ensembles
+are the same model loaded several times, which costs what different ones of its size would.
 """
 
 from __future__ import annotations
@@ -74,6 +74,8 @@ def searches(given: Namespace) -> Iterator[tuple[str, Search]]:
             f"beam {BEAM}, a language model",
             partial(searched, load(given.model, language_model=given.lm), BEAM, None),
         )
+    if given.student is not None:
+        yield "greedy, the student", partial(searched, load(given.student), 1, None)
     for members in range(1, given.members + 1):
         together = load([given.model] * members, weights=[1.0] * members)
         yield f"ensemble of {members}, beam {BEAM}", partial(searched, together, BEAM, None)
@@ -85,6 +87,7 @@ def main() -> None:
     made.add_argument("--model", type=Path, required=True)
     made.add_argument("--source", type=Path, required=True, help="Source text, one sentence a line.")
     made.add_argument("--lm", type=Path, help="A language model of the same target symbols.")
+    made.add_argument("--student", type=Path, help="A model that has learned from this one.")
     made.add_argument("--members", type=int, default=3)
     made.add_argument("--sentences", type=int, default=500)
     made.add_argument("--rounds", type=int, default=3)

@@ -17,11 +17,18 @@ def test_every_way_has_its_row(tmp_path, monkeypatch, capsys):
     text.write_text("\n".join(TEXT["en"]))
     monkeypatch.syspath_prepend(str(SCRIPT.parent))
     given = ["--model", model, "--source", text, "--lm", language(tmp_path / "lm"), "--members", 2, "--rounds", 1]
+    given += ["--student", write_model(tmp_path / "student", BAHDANAU)]
     monkeypatch.setattr(sys, "argv", ["searches", *map(str, given), "--threads", "1"])
     runpy.run_path(str(SCRIPT), run_name="__main__")
     _, _, head, _, *rows = capsys.readouterr().out.splitlines()
     assert head.startswith("| search | words/s |")
     shares = {cells[1].strip(): cells[4].strip() for row in rows if (cells := row.split("|"))}
-    assert {"greedy", "sampling, 10 chains", "beam 5, a language model", "ensemble of 2, beam 5"} <= shares.keys()
+    assert {
+        "greedy",
+        "sampling, 10 chains",
+        "beam 5, a language model",
+        "greedy, the student",
+        "ensemble of 2, beam 5",
+    } <= shares.keys()
     assert shares["ensemble of 1, beam 5"] == "1.00" and float(shares["ensemble of 2, beam 5"]) > 0
     assert [name for name, share in shares.items() if share] == ["ensemble of 1, beam 5", "ensemble of 2, beam 5"]
