@@ -127,7 +127,7 @@ class Weight(NamedTuple):
     def rows(self, ids: Array) -> Array:
         """Some of them in fp32."""
         found = self.values[ids]
-        with np.errstate(over="ignore"):  # scores that are no numbers are told of
+        with np.errstate(over="ignore", invalid="ignore"):  # scores that are no numbers are told of
             return found.astype(np.float32) if self.scale is None else found * self.scale[ids][..., None]
 
 
