@@ -5,12 +5,15 @@ Needs numpy, onnxruntime and tokenizers alone. The beam is here, outside the gra
 
 import argparse
 import json
+import re
 import sys
 from pathlib import Path
 
 import numpy as np
 from onnxruntime import InferenceSession
 from tokenizers import Tokenizer
+
+BYTE = re.compile("<0x[0-9A-F]{2}>")
 
 
 class Translator:
@@ -25,9 +28,10 @@ class Translator:
         return self.text(self.search(ids, beam or self.model["search"]["beam"])) if ids else ""
 
     def text(self, ids):
-        """The symbols one after another, each with the space before it."""
-        symbols = [self.target.id_to_token(id) for id in ids]
-        return self.target.decoder.decode([" <unk>" if symbol == "<unk>" else symbol for symbol in symbols])
+        """The symbols one after another, each with the space before it; some are bytes of a character, as <0xE2>."""
+        names = [" <unk>" if id == self.model["symbols"]["unk"] else self.target.id_to_token(id) for id in ids]
+        spelled = [bytes.fromhex(name[3:5]) if BYTE.fullmatch(name) else name.encode() for name in names]
+        return b"".join(spelled).decode(errors="replace").removeprefix(" ")
 
     def search(self, ids, beam):
         """The ids of the best translation of a sentence; with a beam of 1, greedily."""
