@@ -1,4 +1,4 @@
-// Translate with a model that `rnnsearch export MODEL FOLDER --format onnx` wrote: node translate.mjs FOLDER < in > out
+// Translate with what `rnnsearch export MODEL FOLDER --format onnx` wrote: node translate.mjs FOLDER < in > out
 //
 // npm install onnxruntime-web @huggingface/tokenizers
 //

@@ -1,4 +1,4 @@
-"""Translate with a model that `rnnsearch export MODEL FOLDER --format onnx` wrote: python translate.py FOLDER < in > out
+"""Translate with what `rnnsearch export MODEL FOLDER --format onnx` wrote: python translate.py FOLDER < in > out
 
 Needs numpy, onnxruntime and tokenizers alone. The beam is here, outside the graphs, and finds what rnnsearch's finds.
 """
@@ -60,7 +60,9 @@ class Translator:
             kept = np.flatnonzero(~ends)[:beam]
             live = [[*live[parent[place]], int(token[place])] for place in kept]
             worth = total[best[kept]]
-            state = {name.replace("next", "state", 1): rows[parent[kept]] for name, rows in begins("next.", found).items()}
+            state = {
+                name.replace("next", "state", 1): rows[parent[kept]] for name, rows in begins("next.", found).items()
+            }
             covered = covered[parent[kept]] if np.ndim(covered) else covered
             # No hypothesis scores more than if it went on, for nothing, to its greatest length.
             if len(finished) >= beam or (beam > 1 and finished and self.score(worth[0], most + 1) <= max(finished)[0]):

@@ -15,6 +15,7 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 import torch
@@ -89,9 +90,22 @@ def graphs(model: TranslationModel) -> Graphs:
 def _checked(trace: Callable[[tuple[int, int, int]], Proto]) -> Proto:
     """The graph of one trace, which must be that of another."""
     first, second = trace(FIRST), trace(SECOND)
-    if first.SerializeToString(deterministic=True) != second.SerializeToString(deterministic=True):
+    if list(_said(first)) != list(_said(second)):
         raise ModelError("its parts, traced together, hold for batches of one size alone")
     return first
+
+
+def _said(model: Proto) -> Iterator[tuple[object, ...]]:
+    """What a graph computes, whatever its nodes and values are called."""
+    called = {name: name for name in ("", *(value.name for value in model.graph.input))}
+    for tensor in model.graph.initializer:
+        called[tensor.name] = sha256(tensor.raw_data + bytes(str((tensor.dims, tensor.data_type)), "ascii")).hexdigest()
+    for number, node in enumerate(model.graph.node):
+        options = [option.SerializeToString(deterministic=True) for option in node.attribute]
+        yield node.op_type, options, [called[name] for name in node.input]
+        called |= {name: f"{number}:{place}" for place, name in enumerate(node.output)}
+    for value in model.graph.output:
+        yield value.name, called[value.name], value.type.SerializeToString(deterministic=True)
 
 
 def _encoder(model: TranslationModel, axes: Axes, given: list[str], sentences: int, width: int, _rows: int) -> Proto:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rnnsearch.models.attention.attention import Attention
 from rnnsearch.models.attention.features import LocalFertility, Markov, Recurrent
 from rnnsearch.models.attention.normalisers import LinearChain
-from rnnsearch.models.attention.scores import Convolutional, Even, Location, MultiHeadAdditive
+from rnnsearch.models.attention.scores import Convolutional, Even, Location
 from rnnsearch.models.cells import Cell
 from rnnsearch.models.class_outputs import AdaptiveOutput
 from rnnsearch.models.embeddings import Embedding
@@ -35,8 +35,9 @@ def _unheld(model: TranslationModel) -> Iterator[str]:
     if model.encoder.merges:
         yield f"its encoder ({model.encoder.name})"
     yield from _cells(model.encoder)
-    if decoder.attends:
-        yield from _attention(decoder.attention, model.lexical is not None)
+    for part in decoder.modules():
+        if isinstance(part, Attention):
+            yield from _attention(part)
     if model.same_words is not None or model.switch is not None:
         yield f"the copying of source words ({'pointer' if model.switch is not None else decoder.name})"
     elif not isinstance(model.output, Output | AdaptiveOutput):
@@ -56,12 +57,9 @@ def _cells(encoder: Encoder) -> Iterator[str]:
             yield f"its encoder's cell ({cell.name}; ONNX has {named})"
 
 
-def _attention(attention: Attention, lexical: bool) -> Iterator[str]:
-    parts = (attention.score, attention.normaliser, *attention.features)
-    for part in parts:
+def _attention(attention: Attention) -> Iterator[str]:
+    for part in (attention.score, attention.normaliser, *attention.features):
         if isinstance(part, UNHELD):
             yield f"a part of its attention ({part.name})"
-    if isinstance(attention.score, MultiHeadAdditive) and (lexical or len(attention.features)):
-        yield f"features or a lexical model of several heads ({attention.score.name})"
     if isinstance(attention.score, Even) and attention.window.reach is not None:
         yield f"an even score in a local window ({attention.window.name})"
