@@ -101,8 +101,8 @@ def test_the_graphs_are_sound_and_have_no_loop(made):
 
 
 def test_what_was_traced_for_one_size_alone_is_no_graph():
-    heads = {"score": "multi-head-additive", "size": 8, "heads": 2, "features": ["coverage-linguistic"], "fertility": 2.0}
+    pyramid = {"type": "pyramid", "cell": "gru", "size": 10, "layers": 2, "reduce": 1}
     with pytest.raises(ModelError, match="hold for batches of one size alone"):
-        graphs(untrained({**BAHDANAU, "attention": heads}).model)
+        graphs(untrained({**BAHDANAU, "encoder": pyramid}).model)
     with pytest.raises(ModelError, match="there is no operator for a part of it"):
         graphs(untrained({**BAHDANAU, "attention": {**ADDITIVE, "normaliser": "linear-chain"}}).model)
