@@ -16,10 +16,11 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rnnsearch.models.cells import GRU, LSTM, Cell, ChoGRU, Tanh, TorchGRU
 from rnnsearch.models.memory import CellState
+from rnnsearch.models.translation_model import TranslationModel
 
 
 class Operator(NamedTuple):
@@ -113,14 +114,16 @@ def _sequence(
 
 
 @contextmanager
-def as_operators(module: nn.Module) -> Iterator[None]:
-    """Within, the cells of a module read sentences by `_Sequence`."""
-    cells = [part for part in module.modules() if isinstance(part, Cell)]
-    before = [cell.twin for cell in cells]
-    for cell in cells:
-        cell.twin = _sequence
+def as_operators(model: TranslationModel) -> Iterator[None]:
+    """Within, the encoder's cells read sentences by `_sequence`, and everything else runs its definition."""
+    before: dict[Any, Any] = {part: part.twin for part in model.modules() if hasattr(part, "twin")}
+    for part in before:
+        part.twin = None
+    for cell in model.encoder.modules():
+        if isinstance(cell, Cell):
+            cell.twin = _sequence
     try:
         yield
     finally:
-        for cell, twin in zip(cells, before, strict=True):
-            cell.twin = twin
+        for part, twin in before.items():
+            part.twin = twin

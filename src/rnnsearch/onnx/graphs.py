@@ -80,7 +80,7 @@ def graphs(model: TranslationModel) -> Graphs:
     Errors: ModelError where a graph would hold for batches of one size alone.
     """
     model.eval()
-    with torch.no_grad(), as_operators(model.encoder):
+    with torch.no_grad(), as_operators(model):
         axes = _axes(model)
         step = _checked(lambda sizes: _step(model, axes, *sizes))
         given = [value.name for value in step.graph.input if "." in value.name]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rnnsearch.models.attention.attention import Attention
 from rnnsearch.models.attention.features import LocalFertility, Markov, Recurrent
 from rnnsearch.models.attention.normalisers import LinearChain
-from rnnsearch.models.attention.scores import Convolutional, Even, Location
+from rnnsearch.models.attention.scores import Convolutional, Location
 from rnnsearch.models.cells import Cell
 from rnnsearch.models.class_outputs import AdaptiveOutput
 from rnnsearch.models.embeddings import Embedding
@@ -61,5 +61,3 @@ def _attention(attention: Attention) -> Iterator[str]:
     for part in (attention.score, attention.normaliser, *attention.features):
         if isinstance(part, UNHELD):
             yield f"a part of its attention ({part.name})"
-    if isinstance(attention.score, Even) and attention.window.reach is not None:
-        yield f"an even score in a local window ({attention.window.name})"
