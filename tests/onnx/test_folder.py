@@ -120,10 +120,6 @@ def test_the_javascript_example_parses():
         ({"attention": {"score": "location", "max_source": 5}}, "a part of its attention (location)"),
         ({"attention": {**ADDITIVE, "normaliser": "linear-chain"}}, "a part of its attention (linear-chain)"),
         ({"attention": {**ADDITIVE, "features": ["markov"], "neighbours": 1}}, "a part of its attention (markov)"),
-        (
-            {"attention": {"score": "even", "window": "local-m", "width": 1}},
-            "an even score in a local window (local-m)",
-        ),
         ({"pointer": {"size": 4}}, "the copying of source words (pointer)"),
         ({"decoder": {"type": "copynet", "cell": "gru", "size": 11}}, "source words (copynet)"),
         ({"output": {"type": "hierarchical"}}, "its output (hierarchical)"),
