@@ -21,6 +21,7 @@ from rnnsearch.search.candidates import KEPT, read
 from rnnsearch.search.ranking import ENGINE_NORMS
 from rnnsearch.systems.card import measured, training_facts
 from rnnsearch.systems.folder import load_system
+from rnnsearch.systems.system import System
 
 KINDS = {"int4": Kind.INT8, "int8": Kind.INT8, "bf16": Kind.BF16, "fp32": Kind.FP32}
 """What weights are stored in, and what products are then of: int4 is of embeddings and output alone."""
@@ -46,17 +47,11 @@ def export(folder: Path, path: Path, precision: str = "int8", candidates: int | 
     system = load_system(folder)
     if why := lacks(system.config, system.model):
         raise ModelError(f"{folder}: the engine cannot run it: {why}")
-    facts, calibration = training_facts(folder), folder / CONFIDENCE
-    search = system.config.search.model_dump()
-    about: dict[str, Any] = {
-        "languages": [system.config.data.one_source, system.config.data.target],
-        "search": {name: search[name] for name in SEARCH},
+    about = described(folder, system) | {
         "tokenizers": [system.source.dumped, system.target.dumped],
         "config": run_config.dump(system.config),
-        "about": {name: facts[name] for name in FACTS if facts.get(name)},
-        "scores": measured(folder),
     }
-    if calibration.is_file():
+    if (calibration := folder / CONFIDENCE).is_file():
         about["calibration"] = calibration.read_text(encoding="utf-8")
     count, lists = system.config.search.candidates if candidates is None else candidates, None
     if count:
@@ -67,9 +62,20 @@ def export(folder: Path, path: Path, precision: str = "int8", candidates: int | 
     return file.write(path, contents, halved=precision == "int4")
 
 
+def described(folder: Path, system: System[Any]) -> dict[str, Any]:
+    """What goes with a model wherever it goes: languages, how to search, where it comes from, what it was measured
+    at."""
+    facts, search = training_facts(folder), system.config.search.model_dump()
+    return {
+        "languages": [system.config.data.one_source, system.config.data.target],
+        "search": {name: search[name] for name in SEARCH},
+        "about": {name: facts[name] for name in FACTS if facts.get(name)},
+        "scores": measured(folder),
+    }
+
+
 def lacks(config: RunConfig, model: Any) -> str:
     """Why the engine cannot run a model; empty where it can."""
-    search = config.search
     if not isinstance(model, TranslationModel) or not NativeRNNsearch.takes(model):
         return (
             "it must be RNNsearch as the presets small, demo and rnnsearch-* have it (a bidirectional GRU encoder, the "
@@ -77,6 +83,12 @@ def lacks(config: RunConfig, model: Any) -> str:
         )
     if type(model.source_embedding) is not Embedding:
         return "its source words are made of characters"
+    return unfollowed(config)
+
+
+def unfollowed(config: RunConfig) -> str:
+    """Which settings nothing but the whole package follows; empty where there are none."""
+    search = config.search
     told = {
         f'search.length_norm = "{search.length_norm}"': search.length_norm not in ENGINE_NORMS,
         f'search.stop = "{search.stop}"': search.stop != "bound",

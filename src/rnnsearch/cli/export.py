@@ -1,4 +1,4 @@
-"""`rnnsearch export`: a model folder as one file, for translation without PyTorch."""
+"""`rnnsearch export`: a model folder as one file, a page, or graphs, for translation without PyTorch."""
 
 from __future__ import annotations
 
@@ -10,36 +10,62 @@ import typer
 from rnnsearch.cli.io import say
 from rnnsearch.cli.options import Model
 
+Precision = Literal["int4", "int8", "bf16", "fp32"]
+
 
 def export(
     model: Model,
-    output: Annotated[Path, typer.Argument(help="The file to write, as en-de.rnn, or the folder.", show_default=False)],
+    output: Annotated[
+        Path, typer.Argument(help="The file to write, as en-de.rnn; for web and onnx, the folder.", show_default=False)
+    ],
+    form: Annotated[
+        Literal["engine", "web", "onnx"],
+        typer.Option(
+            "--format",
+            help="engine: one file for `rnnsearch-runtime`; web: a page that translates in the browser; onnx: two "
+            "graphs for any runtime of such.",
+        ),
+    ] = "engine",
     precision: Annotated[
-        Literal["int4", "int8", "bf16", "fp32"],
-        typer.Option(help="Of the weights in the file, and of products with them; int4: embeddings and output alone."),
-    ] = "int8",
+        Precision | None,
+        typer.Option(
+            help="Of the weights, and of products with them; int4: embeddings and output alone. onnx: fp32.",
+            show_default="int8",
+        ),
+    ] = None,
     candidates: Annotated[
         int | None,
         typer.Option(
-            help="Put candidate lists of so many translations in; 0: none. Without it, as the model's search has it.",
+            help="engine: put candidate lists of so many translations in; 0: none. Without it, as the model's search "
+            "has it.",
             show_default=False,
         ),
     ] = None,
-    form: Annotated[
-        Literal["engine", "web"],
-        typer.Option("--format", help="engine: one file; web: a folder, a page that translates in the browser."),
-    ] = "engine",
 ) -> None:
-    """Write a model as one file that `rnnsearch-runtime` translates with, without PyTorch; or as a web page."""
-    if form == "web":
-        if candidates:
-            raise typer.BadParameter("go with --format engine alone", param_hint="--candidates")
-        from rnnsearch.web.folder import export_page
+    """Write a model as a file that `rnnsearch-runtime` translates with, as a web page, or as ONNX graphs."""
+    if candidates and form != "engine":
+        raise typer.BadParameter("goes with --format engine alone", param_hint="--candidates")
+    if form == "onnx":
+        _graphs(model, output, precision)
+    elif form == "web":
+        _page(model, output, precision or "int8")
+    else:
+        from rnnsearch.export import export as write
 
-        page, size = export_page(model, output, precision)
-        say(f"{output}: a page of {page / 1e6:.2f} MB, and a model of {size / 1e6:.1f} MB, {precision}")
-        return
-    from rnnsearch.export import export as write
+        precision = precision or "int8"
+        say(f"{output}: {write(model, output, precision, candidates) / 1e6:.1f} MB, {precision}")
 
-    size = write(model, output, precision, candidates)
-    say(f"{output}: {size / 1e6:.1f} MB, {precision}")
+
+def _graphs(model: Path, output: Path, precision: Precision | None) -> None:
+    from rnnsearch.onnx.folder import export as write
+
+    if precision not in (None, "fp32"):
+        raise typer.BadParameter("must be fp32 with --format onnx", param_hint="'--precision'")
+    say(f"{output}: {write(model, output) / 1e6:.1f} MB, fp32")
+
+
+def _page(model: Path, output: Path, precision: Precision) -> None:
+    from rnnsearch.web.folder import export_page
+
+    page, size = export_page(model, output, precision)
+    say(f"{output}: a page of {page / 1e6:.2f} MB, and a model of {size / 1e6:.1f} MB, {precision}")

@@ -30,5 +30,6 @@ class Lexical(nn.Module):
         words = memory.words
         weights = memory.on_source(alpha)
         rows = weights.reshape(words.shape[0], -1, words.shape[1]).to(words.dtype)
-        attended = torch.tanh(torch.bmm(rows, words)).reshape(*weights.shape[:-1], words.shape[2])
+        attended = torch.tanh(torch.bmm(rows, words))
+        attended = attended.flatten(0, 1) if weights.ndim == 2 else attended
         return torch.tanh(self.hidden(attended)) + attended

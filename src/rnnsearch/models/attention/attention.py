@@ -148,7 +148,7 @@ class Attention(nn.Module):
         placement = self.window.place(centre, positions, memory.mask.unsqueeze(1))
         values = memory.annotations if memory.values is None else memory.values
         last = asked.last.alpha
-        last = None if last is None else last.view(*asked.query.shape[:2], -1)
+        last = None if last is None else last.unflatten(0, (memory.mask.shape[0], -1))
         return Seen(memory.keys, values, self.extra(asked, memory), placement, asked.drawn, last)
 
     def weigh(self, query: Float[Tensor, "R q D"], seen: Seen) -> Attended:

@@ -322,7 +322,7 @@ class Even(Score):
         return annotations[:, :, :0]
 
     def forward(self, query: Queries, keys: Keys, extra: Extra = None) -> Energies:
-        return query.new_zeros(len(keys), query.shape[1], keys.shape[1])
+        return query.new_zeros(keys.shape[0], query.shape[1], keys.shape[1])
 
 
 def _hidden(query: Tensor, keys: Tensor, extra: Tensor | None) -> Tensor:

@@ -178,7 +178,7 @@ class Mixture(Window):
         """W and b."""
 
     def start(self, memory: Memory) -> Tensor:
-        zeros = memory.annotations.new_zeros(len(memory.mask), 3, self.components)
+        zeros = memory.annotations.new_zeros(memory.mask.shape[0], 3, self.components)
         return at_least_fp32(zeros)
 
     def centre(self, query: Queries, mask: Mask, position: Targets, last: Tensor | None = None) -> Centres:
@@ -186,7 +186,7 @@ class Mixture(Window):
         assert last is not None
         bells = at_least_fp32(self.bells(query)).unflatten(2, (3, self.components))
         alpha, beta, step = bells.exp().unbind(2)
-        return torch.stack([alpha, beta, last.view(*query.shape[:2], 3, -1)[:, :, 2] + step], dim=2)
+        return torch.stack([alpha, beta, last.unflatten(0, (mask.shape[0], -1))[:, :, 2] + step], dim=2)
 
     def place(self, centre: Centres | None, positions: Sources, real: Real) -> Placement:
         assert centre is not None

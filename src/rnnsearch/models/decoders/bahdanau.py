@@ -58,7 +58,7 @@ class OneCell(Decoder):
     def first(self, memory: Memory, draws: Draws | None) -> tuple[CellState, Tensor | None]:
         """The cell's state of s_0 = tanh(W_s summary), or 0, and the sequence's dropout mask on what it feeds back."""
         if self.initial is None:
-            s_0 = at_least_fp32(memory.summary.new_zeros(len(memory.summary), self.cell.size))
+            s_0 = at_least_fp32(memory.summary.new_zeros(memory.summary.shape[0], self.cell.size))
         else:
             s_0 = torch.tanh(self.initial(memory.summary))
         return self.cell.start(s_0), sequence_mask(draws, self.state_dropout, s_0, self.cell.size)

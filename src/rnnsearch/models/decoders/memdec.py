@@ -124,7 +124,7 @@ class _ExternalMemory(Decoder):
     def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> MemDecState:
         s_0 = first_state(self.initial, memory.summary)
         buffer = self.buffer(mean_annotation(memory))
-        even = buffer.new_full(buffer.shape[:2], 1 / self.slots)
+        even = buffer.new_full((memory.mask.shape[0], self.slots), 1 / self.slots)
         attention = self.attention.start(memory, draws, steps)
         masks = sequence_mask(draws, self.state_dropout, s_0, 2, s_0.shape[1])
         return MemDecState(self.cell.start(s_0), buffer, even, even, attention, masks)

@@ -61,7 +61,9 @@ class StackDecoder(Decoder):
         attention = self.attention.start(memory, draws, steps) if self.attends else AttentionState()
         if not self.fed_size:
             return LayersState(stack, attention)
-        return LayersState(stack, attention, at_least_fp32(memory.summary.new_zeros(len(memory.mask), self.fed_size)))
+        return LayersState(
+            stack, attention, at_least_fp32(memory.summary.new_zeros(memory.mask.shape[0], self.fed_size))
+        )
 
     def inputs(self, y_prev: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
         return self.stack.inputs(y_prev)
