@@ -437,6 +437,35 @@ def test_libretranslate(model, address):
     assert large.getresponse().status == 413
 
 
+def test_a_page_beside_the_api(model, tmp_path):
+    """Its files, and nothing above its folder."""
+    export(model, tmp_path / "m.rnn")
+    page = tmp_path / "site"
+    (page / "module").mkdir(parents=True)
+    with pytest.raises(RnnsearchError, match="site: must be a folder that `rnnsearch export --format web` wrote"):
+        Server(load(tmp_path / "m.rnn"), "127.0.0.1", 0, page)
+    for name in ("index.html", "module/engine.wasm", "module/index.js", "sw.js"):
+        (page / name).write_bytes(name.encode())
+    with Server(load(tmp_path / "m.rnn"), "127.0.0.1", 0, page) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        at = f"http://127.0.0.1:{server.server_port}"
+        for path, name, type in (
+            ("/", "index.html", "text/html"),
+            ("/module/engine.wasm?v=1", "module/engine.wasm", "application/wasm"),
+            ("/module/index.js", "module/index.js", "text/javascript"),
+        ):
+            answer = httpx.get(at + path)
+            assert (answer.status_code, answer.text, answer.headers["content-type"]) == (200, name, type)
+        assert httpx.get(f"{at}/health").json() == {"status": "ok"}
+        for path in ("/../m.rnn", "/%2e%2e/m.rnn", "//etc/passwd", "/module", "/module/../../m.rnn"):
+            raw = HTTPConnection(at.removeprefix("http://"))
+            raw.request("GET", path)
+            assert raw.getresponse().status == 404
+        server.shutdown()
+        thread.join()
+
+
 def test_the_wheel_asks_for_two_libraries_alone():
     allowed = {*sys.stdlib_module_names, "numpy", "tokenizers", "rnnsearch"}
     for module in needed():

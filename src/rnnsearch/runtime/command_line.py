@@ -53,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     lines.add_argument("--alignments", type=Path, help="also write word alignments, as i-j (Pharaoh), to this file")
     served.add_argument("--host", default="127.0.0.1", help="where to listen  [default: this machine alone]")
     served.add_argument("--port", type=int, default=5000, help="[default: 5000]")
+    served.add_argument("--page", type=Path, help="also give out a folder that `rnnsearch export --format web` wrote")
     return whole
 
 
@@ -87,7 +88,7 @@ def serve(args: argparse.Namespace) -> None:
     """Until it is stopped."""
     translator = load(args.model)
     try:
-        server = Server(translator, args.host, args.port)
+        server = Server(translator, args.host, args.port, args.page)
     except (OSError, OverflowError) as error:
         raise RnnsearchError(f"cannot listen at {args.host}:{args.port}: {error}") from None
     with server:

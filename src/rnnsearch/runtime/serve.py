@@ -1,17 +1,20 @@
 """LibreTranslate's API over one engine file, by Python's own HTTP server: for one user or a few. Imports no torch.
 
 POST /translate (JSON or a form): q, a text or a list of texts; source and target, the model's languages. It gives
-translatedText. GET /languages, GET /health. An error is {"error": one sentence} with a status of 400 or more.
+translatedText. GET /languages, GET /health. An error is {"error": one sentence} with a status of 400 or more. GET of
+anything else is a file of the page, where there is one.
 """
 
 from __future__ import annotations
 
 import json
+import mimetypes
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import BoundedSemaphore, Lock
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, unquote
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.runtime.translator import Translator
@@ -34,12 +37,31 @@ class RequestError(RnnsearchError):
         self.status = status
 
 
+def files_of(page: Path) -> dict[str, Path]:
+    """The files of a page, by their addresses: nothing else of the machine is given out."""
+    found = {f"/{path.relative_to(page).as_posix()}": path for path in sorted(page.rglob("*")) if path.is_file()}
+    if "/index.html" not in found:
+        raise RnnsearchError(
+            f"{page}: must be a folder that `rnnsearch export --format web` wrote; it has no index.html"
+        )
+    return found | {"/": found["/index.html"]}
+
+
+def type_of(path: str) -> str:
+    """What a browser must know of a file."""
+    known = {"js": "text/javascript", "wasm": "application/wasm", "rnn": "application/octet-stream"}
+    ending = path.rpartition(".")[2] if path != "/" else "html"
+    return known.get(ending) or mimetypes.guess_type(f"page.{ending}")[0] or "application/octet-stream"
+
+
 class Server(ThreadingHTTPServer):
     """Requests are read side by side, and translated one after the other."""
 
     daemon_threads = True
 
-    def __init__(self, translator: Translator, host: str, port: int) -> None:
+    def __init__(self, translator: Translator, host: str, port: int, page: Path | None = None) -> None:
+        """`page`: a folder of `rnnsearch export --format web`. Errors: RnnsearchError for another; OSError."""
+        self.page = {} if page is None else files_of(page)
         super().__init__((host, port), Handler)
         self.translator, self.lock, self.open = translator, Lock(), BoundedSemaphore(MOST_CONNECTIONS)
 
@@ -102,9 +124,11 @@ class Handler(BaseHTTPRequestHandler):
             "/health": {"status": "ok"},
             "/languages": [{"code": source, "name": source, "targets": [target]}],
         }
-        path = self.path.partition("?")[0]
+        path = unquote(self.path.partition("?")[0])
         if path in answers:
             self._answer(200, answers[path])
+        elif path in self.server.page:
+            self._give(200, self.server.page[path].read_bytes(), type_of(path))
         else:
             self._answer(404, {"error": f"there is no {path[:50]}; there are /translate, /languages and /health"})
 
@@ -138,8 +162,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def _answer(self, status: int, content: Any) -> None:
         body = json.dumps(content, ensure_ascii=False).encode("utf-8", errors="replace")
+        self._give(status, body, "application/json; charset=utf-8")
+
+    def _give(self, status: int, body: bytes, type: str) -> None:
         self.send_response(status)
-        self.send_header("Content-Type", "application/json; charset=utf-8")
+        self.send_header("Content-Type", type)
+        self.send_header("X-Content-Type-Options", "nosniff")
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Access-Control-Allow-Origin", "*")
         self.end_headers()
