@@ -27,4 +27,4 @@ def test_every_precision_has_its_row(tmp_path, monkeypatch, capsys):
     runpy.run_path(str(SCRIPT), run_name="__main__")
     rows = [line.split("|")[1:4] for line in capsys.readouterr().out.splitlines() if line.startswith("| ")][1:]
     found = [(name.strip(), same.strip()) for name, _, same in rows]
-    assert found == [(name, "3/3") for name in ("int8", "bf16", "fp32")]
+    assert found == [(name, "3/3") for name in ("int4", "int8", "bf16", "fp32")]

@@ -73,7 +73,7 @@ def right(whole) -> bool:
 ONE_VECTOR = {"unidirectional", "unidirectional with all", "stacked forward", "stacked bottom", "stacked with all"}
 
 
-FEATURED = {"additive", "concat", "concat-identity", "multi-head-additive"}
+FEATURED = {"additive", "additive-bias", "concat", "concat-identity", "multi-head-additive"}
 
 
 def right_attention(whole) -> bool:

@@ -91,7 +91,7 @@ def test_saving_again_writes_over(saved):
 def test_no_folder(tmp_path):
     assert refused(tmp_path / "runs") == f"{tmp_path / 'runs'}: there is no such model folder"
     (tmp_path / "file").touch()
-    assert refused(tmp_path / "file") == f"{tmp_path / 'file'}: there is no such model folder"
+    assert refused(tmp_path / "file") == f"{tmp_path / 'file'}: is a file, and must be a model folder"
 
 
 def test_missing_files(saved):

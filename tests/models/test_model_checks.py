@@ -126,7 +126,7 @@ def test_what_is_legal(tables, refused):
             )
             for heads in (3, 4)
         ],
-        ({"score": "aditive"}, "score: must be one of additive, concat"),
+        ({"score": "aditive"}, "score: must be one of additive, additive-bias, concat"),
         ({"window": "locale", "size": 4}, "window: must be one of global, local-m"),
         ({"normaliser": "softmaks", "size": 4}, "normaliser: must be one of softmax, sparsemax"),
     ],

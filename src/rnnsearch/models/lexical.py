@@ -31,5 +31,6 @@ class Lexical(nn.Module):
         weights = memory.on_source(alpha)
         rows = weights.reshape(words.shape[0], -1, words.shape[1]).to(words.dtype)
         attended = torch.tanh(torch.bmm(rows, words))
-        attended = attended.flatten(0, 1) if weights.ndim == 2 else attended
+        # No size of a batch is a constant here, which a traced graph would keep.
+        attended = attended.flatten(0, 1) if weights.ndim == 2 else attended.view(weights.shape[0], -1, words.shape[2])
         return torch.tanh(self.hidden(attended)) + attended
