@@ -10,7 +10,6 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from subprocess import SubprocessError
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -29,6 +28,7 @@ from rnnsearch.text.unigram import train_unigram
 from rnnsearch.text.words import train_words
 from rnnsearch.web.folder import write_module
 from tests.runtime.test_runtime import HOSTILE, TIED, rewritten
+from tests.servers import running
 from tests.untrained import BAHDANAU, TEXT, write_model
 
 WEB = Path(__file__).parents[2] / "src/rnnsearch/web"
@@ -57,12 +57,8 @@ def served(folder: Path) -> Iterator[str]:
             """Nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with running(server) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,6 @@ import zlib
 from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
-from threading import Thread
 
 import httpx
 import numpy as np
@@ -36,6 +35,7 @@ from rnnsearch.serve.registry import read_about
 from rnnsearch.systems.folder import load_system
 from scripts.runtime_wheel import imported, needed, path_of
 from tests.command_line import run
+from tests.servers import running
 from tests.untrained import BAHDANAU, RNNENCDEC, write_model
 
 pytestmark = pytest.mark.skipif(decoding() is None, reason="native code cannot be built here: there is no C++ compiler")
@@ -281,11 +281,16 @@ HOSTILE = {
 }
 
 
+def changed(model, path, change):
+    """A model's file whose header says other things."""
+    export(model, path)
+    path.write_bytes(rewritten(path.read_bytes(), change))
+    return path
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_header_is_refused(model, tmp_path, name):
-    path = tmp_path / "m.rnn"
-    export(model, path)
-    path.write_bytes(rewritten(path.read_bytes(), HOSTILE[name]))
+    path = changed(model, tmp_path / "m.rnn", HOSTILE[name])
     with pytest.raises(ModelError, match=r"m\.rnn: [^\n]+$"):
         load(path)
 
@@ -300,17 +305,13 @@ FOREIGN = {
 
 
 def test_a_file_without_a_bias_has_zeros(model, tmp_path):
-    path = tmp_path / "m.rnn"
-    export(model, path)
-    path.write_bytes(rewritten(path.read_bytes(), lambda h: h["arrays"].pop("output.bias")))
+    path = changed(model, tmp_path / "m.rnn", lambda h: h["arrays"].pop("output.bias"))
     assert load(path).translate("the dog").text is not None
 
 
 @pytest.mark.parametrize("name", FOREIGN)
 def test_a_config_of_another_model_is_refused(model, tmp_path, name):
-    path = tmp_path / "m.rnn"
-    export(model, path)
-    path.write_bytes(rewritten(path.read_bytes(), FOREIGN[name]))
+    path = changed(model, tmp_path / "m.rnn", FOREIGN[name])
     with pytest.raises(ModelError, match=r"m\.rnn: [^\n]+$"):
         rnnsearch.load(path)
 
@@ -397,13 +398,8 @@ def test_the_command_line_without_torch(model, tmp_path):
 def address(model, tmp_path):
     """Of a server in a thread."""
     export(model, tmp_path / "m.rnn")
-    server = Server(load(tmp_path / "m.rnn"), "127.0.0.1", 0)
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with running(Server(load(tmp_path / "m.rnn"), "127.0.0.1", 0)) as address:
+        yield address
 
 
 def test_libretranslate(model, address):
@@ -446,10 +442,7 @@ def test_a_page_beside_the_api(model, tmp_path):
         Server(load(tmp_path / "m.rnn"), "127.0.0.1", 0, page)
     for name in ("index.html", "module/engine.wasm", "module/index.js", "sw.js"):
         (page / name).write_bytes(name.encode())
-    with Server(load(tmp_path / "m.rnn"), "127.0.0.1", 0, page) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        at = f"http://127.0.0.1:{server.server_port}"
+    with running(Server(load(tmp_path / "m.rnn"), "127.0.0.1", 0, page)) as at:
         for path, name, type in (
             ("/", "index.html", "text/html"),
             ("/module/engine.wasm?v=1", "module/engine.wasm", "application/wasm"),
@@ -462,8 +455,6 @@ def test_a_page_beside_the_api(model, tmp_path):
             raw = HTTPConnection(at.removeprefix("http://"))
             raw.request("GET", path)
             assert raw.getresponse().status == 404
-        server.shutdown()
-        thread.join()
 
 
 def test_the_wheel_asks_for_two_libraries_alone():

@@ -85,12 +85,11 @@ def arrays_in_file(model: Arrays, kind: Kind, halved: bool) -> dict[str, tuple[s
     for name in (*MATRICES, *TABLES):
         values = model.weights[name].values
         if kind is Kind.INT8:
-            scaled = stored.in_bytes(values)
-            scale = stored.readable(scaled.scale) if name in TABLES else scaled.scale
-            found[name] = ("int8", scaled.values)
+            numbers, scale = stored.in_bytes(values)
+            found[f"{name}.scale"] = ("fp32", stored.readable(scale) if name in TABLES else scale)
+            found[name] = ("int8", numbers)
             if halved and name in HALVED:  # or without zeros, where that is less
-                found[name] = min(found[name], ("int4", stored.in_halves(scaled.values)), key=in_file)
-            found[f"{name}.scale"] = ("fp32", scale)
+                found[name] = min(found[name], ("int4", stored.in_halves(numbers)), key=in_file)
         else:
             found[name] = ("bf16", stored.to_bf16(values)) if kind is Kind.BF16 else ("fp32", values)
     found |= {f"{name}.bias": ("fp32", bias) for name, bias in model.biases.items()}

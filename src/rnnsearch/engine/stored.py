@@ -8,7 +8,6 @@ byte first, whether it is not zero, and then those that are not.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
@@ -37,18 +36,12 @@ ROWS = 4096
 """Rows at a time, for which factors are sought."""
 
 
-class Scaled(NamedTuple):
-    """Bytes -127 .. 127 [outputs, inputs], and for each row the scale that they are times."""
-
-    values: Array
-    scale: Array
-
-
-def in_bytes(weight: Array) -> Scaled:
-    """A weight's rows as native code rounds them when it lays them out in int8 (`scale_of` in matrix.h)."""
+def in_bytes(weight: Array) -> tuple[Array, Array]:
+    """Bytes [outputs, inputs] and a scale [outputs]: a weight's rows as native code rounds them when it lays them out
+    in int8 (`scale_of` in matrix.h)."""
     top = np.abs(weight).max(1, initial=0).astype(np.float32)
     scale = np.where(top > 0, top / np.float32(127), np.float32(1)).astype(np.float32)
-    return Scaled(np.rint(weight * (np.float32(1) / scale)[:, None]).astype(np.int8), scale)
+    return np.rint(weight * (np.float32(1) / scale)[:, None]).astype(np.int8), scale
 
 
 def readable(scale: Array) -> Array:

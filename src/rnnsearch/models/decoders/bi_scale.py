@@ -72,10 +72,8 @@ class BiScale(Decoder):
 
     def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> BiScaleState:
         both = first_state(self.initial, mean_annotation(memory))
-        gate, masks = (
-            both.new_zeros(both.shape[0], self.size),
-            sequence_mask(draws, self.state_dropout, both, 3, self.size),
-        )
+        gate = both.new_zeros(both.shape[0], self.size)
+        masks = sequence_mask(draws, self.state_dropout, both, 3, self.size)
         return BiScaleState(both, gate, both, self.attention.start(memory, draws, steps), masks)
 
     def inputs(self, y_prev: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:

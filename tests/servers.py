@@ -1,0 +1,21 @@
+"""A server of Python's own, in a thread while it is in use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import HTTPServer
+from threading import Thread
+
+
+@contextmanager
+def running(server: HTTPServer) -> Iterator[str]:
+    """Its address."""
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
