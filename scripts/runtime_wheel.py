@@ -20,7 +20,7 @@ SOURCES = ROOT / "src"
 OLD, NEW = "rnnsearch", "rnnsearch_runtime"
 BEGIN = "rnnsearch.runtime"
 NATIVE = "kernels/native"
-CODE = ("decoding.cpp", "matrix.cpp", "pool.cpp")
+CODE = ("decoding.cpp", "matrix.cpp", "pool.cpp", "search.cpp")
 """Of the C++, what the engine calls; headers go along."""
 PYPROJECT = """\
 [build-system]

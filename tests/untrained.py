@@ -26,6 +26,36 @@ RNNENCDEC = {
     "encoder": {"type": "unidirectional", "cell": "gru", "size": 10},
     "decoder": {"type": "rnnencdec", "cell": "gru", "size": 11, "maxout": 7},
 }
+_STACK = {"cell": "lstm", "size": 10, "layers": 2}
+_INIT = {"embedding": 12, "init": {"type": "uniform", "scale": 0.8}}
+OTHERS: dict[str, dict[str, Any]] = {
+    "luong": _INIT
+    | {
+        "encoder": {"type": "stacked", "direction": "forward", "reverse": True, **_STACK},
+        "attention": {"score": "general", "window": "local-p", "width": 3},
+        "decoder": {"type": "luong-input-feeding", "readout": 12, "bridge": "copy", **_STACK},
+        "tie": "target",
+    },
+    "sutskever": _INIT
+    | {
+        "encoder": {"type": "stacked", "direction": "forward", **_STACK},
+        "decoder": {"type": "sutskever", "bridge": "copy", **_STACK},
+    },
+    "bideep": _INIT
+    | {
+        "encoder": {"type": "bidirectional", "cell": "layer-norm-gru", "size": 10},
+        "attention": {"score": "additive", "size": 9},
+        "decoder": {
+            "type": "bideep",
+            "cell": "layer-norm-gru",
+            "size": 11,
+            "layers": 2,
+            "transitions": 1,
+            "readout": 7,
+        },
+    },
+}
+"""Models of other families."""
 
 
 def untrained(model: dict[str, Any], kind: str = "words", sides: tuple[str, str] = ("en", "de")) -> TranslationSystem:

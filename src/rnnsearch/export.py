@@ -8,8 +8,10 @@ from typing import Any
 import torch
 
 from rnnsearch import config as run_config
+from rnnsearch.backend import written_models
 from rnnsearch.backend.decoding import NativeRNNsearch
 from rnnsearch.backend.engine_arrays import arrays_of
+from rnnsearch.backend.written_models import CAN, written
 from rnnsearch.confidence import CONFIDENCE
 from rnnsearch.config import RunConfig
 from rnnsearch.engine import file
@@ -58,7 +60,8 @@ def export(folder: Path, path: Path, precision: str = "int8", candidates: int | 
         about["candidates"] = count
         found = read(folder, count, len(system.source), len(system.target)).lists
         lists = found.translations, found.frequent
-    contents = file.Contents(about, arrays_of(system.model), KINDS[precision], lists)
+    own = arrays_of(system.model) if NativeRNNsearch.takes(system.model) else written(system.model)
+    contents = file.Contents(about, own, KINDS[precision], lists)
     return file.write(path, contents, halved=precision == "int4")
 
 
@@ -76,11 +79,10 @@ def described(folder: Path, system: System[Any]) -> dict[str, Any]:
 
 def lacks(config: RunConfig, model: Any) -> str:
     """Why the engine cannot run a model; empty where it can."""
-    if not isinstance(model, TranslationModel) or not NativeRNNsearch.takes(model):
-        return (
-            "it must be RNNsearch as the presets small, demo and rnnsearch-* have it (a bidirectional GRU encoder, the "
-            "decoder bahdanau or bahdanau-tanh with a GRU, additive attention, a plain output)"
-        )
+    if not isinstance(model, TranslationModel):
+        return "it is no translation model"
+    if not NativeRNNsearch.takes(model) and (why := written_models.lacks(model)) is not None:
+        return f"{why}; it can have {CAN}"
     if type(model.source_embedding) is not Embedding:
         return "its source words are made of characters"
     return unfollowed(config)

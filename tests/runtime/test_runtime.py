@@ -332,7 +332,7 @@ def test_what_the_engine_cannot_run_is_refused(tmp_path):
     other = write_model(tmp_path / "other", RNNENCDEC)
     result = run("export", other, tmp_path / "m.rnn")
     assert result.code == 1
-    assert result.err.startswith(f"rnnsearch: {other}: the engine cannot run it: it must be RNNsearch")
+    assert result.err.startswith(f"rnnsearch: {other}: the engine cannot run it: the decoder is RNNencdec; it can")
     config = write_model(tmp_path / "model", BAHDANAU) / "config.toml"
     config.write_text(config.read_text().replace("no_repeat_ngram = 0", "no_repeat_ngram = 3"))
     with pytest.raises(ModelError, match=r"it has no search\.no_repeat_ngram yet"):

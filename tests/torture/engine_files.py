@@ -35,12 +35,13 @@ flips = 0
 
 
 def write_wholes(folder: Path) -> None:
-    """Small models in each precision, one of them with candidate lists and zeros. PyTorch is needed for this alone."""
+    """Small models in each precision, one of them with candidate lists and zeros, and of other families. PyTorch is
+    needed for this alone."""
     from rnnsearch.export import export
     from rnnsearch.search.candidates import learn, save
     from rnnsearch.systems.folder import load_system
     from rnnsearch.systems.pruning import prune
-    from tests.untrained import BAHDANAU, write_model
+    from tests.untrained import BAHDANAU, OTHERS, write_model
 
     bpe = write_model(folder / "bpe", BAHDANAU, "bpe")
     system = load_system(bpe)
@@ -49,6 +50,9 @@ def write_wholes(folder: Path) -> None:
     for precision in ("int4", "int8", "bf16", "fp32"):
         export(bpe, folder / f"bpe-{precision}.rnn", precision, candidates=3 if precision == "int8" else 0)
         export(folder / "pruned", folder / f"pruned-{precision}.rnn", precision)
+    for name, model in OTHERS.items():
+        for precision in ("int8", "fp32"):
+            export(write_model(folder / name, model, "words"), folder / f"{name}-{precision}.rnn", precision)
 
 
 def flipped(content: bytes, draw: random.Random) -> bytes:
@@ -83,7 +87,8 @@ def damaged(whole: bytes, draw: random.Random) -> bytes:
     if draw.random() < 0.6:
         payload = flipped(payload, draw)
     else:
-        part = draw.choice(["arrays", "arrays", "sizes", "search", "tokenizers", "kind", "calibration", "languages"])
+        own = ["program"] * 6 if "program" in header else ["sizes"]
+        part = draw.choice(["arrays", "arrays", *own, "search", "tokenizers", "kind", "calibration", "languages"])
         header = header | {part: odd(header.get(part), draw)}
     if draw.random() < 0.1:
         payload = payload[: draw.randrange(len(payload))]

@@ -74,9 +74,23 @@ def room(step: Step, cell: Cell) -> Room:
 def given(step: Step, cell: Cell) -> Room:
     """Room for a cell's sums, with the inputs' share that is known for all positions."""
     to = room(step, cell)
+    if step.normalises and isinstance(cell, LayerNormGRU):
+        raw = step.sums(3 * cell.size)
+        step.input(0, raw)
+        normed_inputs(step, cell, raw, to)
+        return to
     for row, sums in to.inputs:
         step.input(row, sums)
     return to
+
+
+def normed_inputs(step: Step, cell: LayerNormGRU, raw: Sums, to: Room) -> None:
+    """The layer-normalised GRU's norms of what the inputs give gates and candidate."""
+    D = cell.size
+    for part, norm, (_, sums) in zip(
+        (raw.part(0, 2 * D), raw.part(2 * D, D)), (cell.norm_input_gates, cell.norm_input), to.inputs, strict=True
+    ):
+        normed(step, norm, part, sums)
 
 
 def inputs(step: Step, cell: Cell, to: Room, *values: tuple[Value, Mask]) -> None:
@@ -87,12 +101,9 @@ def inputs(step: Step, cell: Cell, to: Room, *values: tuple[Value, Mask]) -> Non
         return
     reads = step.read(*values)
     if isinstance(cell, LayerNormGRU):
-        raw, D = step.sums(3 * cell.size), cell.size
+        raw = step.sums(3 * cell.size)
         step.product(cell.input.weight, reads, raw)
-        for part, norm, (_, sums) in zip(
-            (raw.part(0, 2 * D), raw.part(2 * D, D)), (cell.norm_input_gates, cell.norm_input), to.inputs, strict=True
-        ):
-            normed(step, norm, part, sums)
+        normed_inputs(step, cell, raw, to)
         return
     for row, sums in to.inputs:
         step.product(cell.input.weight, reads, sums, row)

@@ -5,7 +5,7 @@ int8, one position or a whole greedy search a call. RNNsearch has a twin of its 
 from __future__ import annotations
 
 import ctypes
-from ctypes import Structure, byref, c_float, c_int64, c_void_p
+from ctypes import byref, c_int64
 from typing import NamedTuple
 
 import numpy as np
@@ -18,9 +18,10 @@ from rnnsearch.backend.readout_steps import deep_part, lexical, lexical_lacks, r
 from rnnsearch.backend.steps import STEPS, Read, lacks
 from rnnsearch.data.sides import Side
 from rnnsearch.engine.packed import Kind, Laid
+from rnnsearch.engine.parts import CBatch, CDecoder, What
 from rnnsearch.kernels.native.packed import Packed, at, decoding, threads
-from rnnsearch.kernels.recurrence import CFeatures, laid_out, prepared_of
-from rnnsearch.kernels.step import Source, Step, What
+from rnnsearch.kernels.recurrence import features_of, laid_out, prepared_of
+from rnnsearch.kernels.step import Source, Step
 from rnnsearch.models.memory import Memory, Origin
 from rnnsearch.models.outputs import Output
 from rnnsearch.models.translation_model import TranslationModel
@@ -29,34 +30,6 @@ from rnnsearch.text.vocabulary import EOS, PAD, UNK
 
 NOTHING = Side.of(torch.full((1, 1), EOS), Spelling(torch.zeros(1, 1, dtype=torch.int64), torch.full((1, 1), PAD)))
 """An empty sentence, for models that read characters, too."""
-
-
-class _CDecoder(Structure):
-    _fields_ = (
-        *((name, c_int64) for name in ("x_size", "sums_size", "values_size", "reads_size", "key", "annotation")),
-        ("heads", c_int64),
-        ("parts", c_int64),
-        ("part", c_void_p),
-        ("bias", c_void_p),
-        ("vector", c_void_p),
-        ("scale", c_float),
-        ("reach", c_int64),
-        ("spread", c_float),
-        ("states", c_int64),
-        ("state", c_void_p),
-        ("state_size", c_int64),
-        ("readout", c_void_p),
-        ("table", c_void_p),
-        ("features", CFeatures),
-    )
-
-
-class _CBatch(Structure):
-    _fields_ = (
-        *((name, c_void_p) for name in ("keys", "annotations", "mask", "centres", "prepared")),
-        ("width", c_int64),
-        ("centre_count", c_int64),
-    )
 
 
 class NativeBatch(NamedTuple):
@@ -140,7 +113,7 @@ class NativeDecoder:
         self._bias = step.bias_row()
         places = [number for value, _ in step.states for number in (value.at, value.size)]
         self._places = (c_int64 * len(places))(*places)
-        c = _CDecoder(word.shape[1], step.sums_size, step.values_size, step.reads_size)
+        c = CDecoder(word.shape[1], step.sums_size, step.values_size, step.reads_size)
         c.heads, c.scale, c.reach = 1, 1.0, -1
         source = step.source
         if source is not None:
@@ -153,7 +126,7 @@ class NativeDecoder:
         number = next(n for n, part in enumerate(step.parts) if part.what is What.READ and part.at[0] == last.at)
         c.readout = ctypes.addressof(self._parts) + number * ctypes.sizeof(self._parts[0])
         c.table = None if self._table is None else self._table.data_ptr()
-        c.features, self._features = CFeatures.of(step)
+        c.features, self._features = features_of(step)
         self._c, self._step = c, step
         # Counted from the end, for how much features remember before the states hangs on the source's length.
         ends = (np.cumsum([0, *places[1::2]]) - c.state_size).tolist()
@@ -240,6 +213,6 @@ class NativeDecoder:
         return search.found(steps, lambda alphas: self._on_source(memory, alphas))
 
 
-def _batch(memory: NativeBatch) -> _CBatch:
+def _batch(memory: NativeBatch) -> CBatch:
     parts = (memory.keys, memory.annotations, memory.mask, memory.centres, memory.prepared)
-    return _CBatch(*(part.data_ptr() for part in parts), memory.mask.shape[1], memory.centres.shape[1])
+    return CBatch(*(part.data_ptr() for part in parts), memory.mask.shape[1], memory.centres.shape[1])

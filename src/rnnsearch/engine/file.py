@@ -21,7 +21,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 from rnnsearch.engine import stored
 from rnnsearch.engine.packed import Array, Kind
-from rnnsearch.engine.rnnsearch import MATRICES, TABLES, Arrays, Sizes, Weight
+from rnnsearch.engine.recurrent import Computation
+from rnnsearch.engine.rnnsearch import TABLES, Arrays, Weight
 from rnnsearch.engine.stored import ALIGNED
 from rnnsearch.errors import ModelError
 from rnnsearch.files import write_bytes
@@ -35,13 +36,17 @@ CANDIDATES = ("candidates.translations", "candidates.frequent")
 HALVED = ("output", *TABLES)
 """What may stand in 4 bits: what a word more makes larger."""
 DIGEST = "sha256"
+Model = Arrays | Computation
+SYSTEMS: dict[str, type[Arrays] | type[Computation]] = {one.system: one for one in (Arrays, Computation)}
+SCALE = ".scale"
+"""Behind a weight's name: the scales of its rows."""
 
 
 class Contents(NamedTuple):
     """What a file holds: `candidates` by CANDIDATES, or none."""
 
     header: dict[str, Any]
-    model: Arrays
+    model: Model
     kind: Kind
     candidates: tuple[Array, Array] | None = None
 
@@ -65,9 +70,9 @@ def write(path: Path, contents: Contents, halved: bool = False) -> int:
     header = {
         **about,
         "format": FORMAT,
-        "system": "rnnsearch",
+        "system": model.system,
         "kind": kind.name.lower(),
-        "sizes": vars(model.sizes),
+        **model.described,
         "arrays": entries,
         DIGEST: hashlib.sha256(payload).hexdigest(),
     }
@@ -79,21 +84,19 @@ def write(path: Path, contents: Contents, halved: bool = False) -> int:
     return len(whole)
 
 
-def arrays_in_file(model: Arrays, kind: Kind, halved: bool) -> dict[str, tuple[str, Array]]:
+def arrays_in_file(model: Model, kind: Kind, halved: bool) -> dict[str, tuple[str, Array]]:
     """Each array as it stands in the file, with its type."""
     found = dict[str, tuple[str, Array]]()
-    for name in (*MATRICES, *TABLES):
-        values = model.weights[name].values
+    for name, (values, _) in model.weights.items():
         if kind is Kind.INT8:
             numbers, scale = stored.in_bytes(values)
-            found[f"{name}.scale"] = ("fp32", stored.readable(scale) if name in TABLES else scale)
+            found[f"{name}{SCALE}"] = ("fp32", stored.readable(scale) if name in TABLES else scale)
             found[name] = ("int8", numbers)
             if halved and name in HALVED:  # or without zeros, where that is less
                 found[name] = min(found[name], ("int4", stored.in_halves(numbers)), key=in_file)
         else:
             found[name] = ("bf16", stored.to_bf16(values)) if kind is Kind.BF16 else ("fp32", values)
-    found |= {f"{name}.bias": ("fp32", bias) for name, bias in model.biases.items()}
-    return found | {"vector": ("fp32", model.vector)}
+    return found | {name: ("fp32", row) for name, row in model.rows.items()}
 
 
 def in_file(array: tuple[str, Array]) -> int:
@@ -155,11 +158,12 @@ def _contents(path: Path, file: BinaryIO, header: dict[str, Any], begin: int) ->
     if hashlib.sha256(payload).hexdigest() != header.get(DIGEST):
         raise ModelError(f"{path}: is cut or was changed: its arrays are not those that were written")
     try:
-        if header["system"] != "rnnsearch":
-            raise ModelError(f"{path}: must hold a system that this version knows (rnnsearch); got {header['system']}")
+        if (told := str(header["system"])) not in SYSTEMS:
+            known = ", ".join(SYSTEMS)
+            raise ModelError(f"{path}: must hold a system that this version knows ({known}); got {told}")
         kind = Kind[str(header["kind"]).upper()]
         found = {str(name): stored.read(payload, *entry) for name, entry in header["arrays"].items()}
-        model = _model(found, Sizes(**{name: int(size) for name, size in header["sizes"].items()}))
+        model = _model(SYSTEMS[told], found, header)
         return Contents(header, model, kind, _candidates(found, model))
     except ModelError:
         raise
@@ -172,21 +176,20 @@ def damaged(path: Path) -> ModelError:
     return ModelError(f"{path}: its header is damaged: export the model again")
 
 
-def _model(found: Mapping[str, Array], sizes: Sizes) -> Arrays:
-    """The arrays, whose shapes must fit each other. Errors: KeyError, ValueError."""
+def _model(system: type[Arrays] | type[Computation], found: Mapping[str, Array], header: Mapping[str, Any]) -> Model:
+    """The arrays, whose shapes must fit each other. Errors: KeyError, ValueError, TypeError."""
     # Matrices are laid out and forgotten; what stays is copied, so that the file's own bytes are given back.
-    stay = {name for table in TABLES for name in (table, f"{table}.scale")} | {"vector", *CANDIDATES}
-    if CANDIDATES[0] in found:  # rows of the output are laid out for each batch
-        stay |= {"output", "output.scale", "output.bias"}
-    found = {name: array.copy() if name in stay else array for name, array in found.items()}
-    weights = {name: Weight(found[name], found.get(f"{name}.scale")) for name in (*MATRICES, *TABLES)}
-    biases = {name: found[f"{name}.bias"] for name in MATRICES if f"{name}.bias" in found}
-    model = Arrays(weights, biases, found["vector"], sizes)
+    stay = {*TABLES, *CANDIDATES, *(["output"] if CANDIDATES[0] in found else [])}  # rows are laid out for each batch
+    found = {name: array.copy() if array.ndim == 1 or name in stay else array for name, array in found.items()}
+    ours = {name: array for name, array in found.items() if name not in CANDIDATES}
+    weights = {name: Weight(a, ours.get(f"{name}{SCALE}")) for name, a in ours.items() if a.ndim == 2}
+    rows = {name: a for name, a in ours.items() if a.ndim == 1 and not name.endswith(SCALE)}
+    model = system.of(header, weights, rows)
     model.check()
     return model
 
 
-def _candidates(found: Mapping[str, Array], model: Arrays) -> tuple[Array, Array] | None:
+def _candidates(found: Mapping[str, Array], model: Model) -> tuple[Array, Array] | None:
     """Errors: KeyError, ValueError where they are of other vocabularies."""
     if CANDIDATES[0] not in found:
         return None

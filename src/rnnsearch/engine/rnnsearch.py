@@ -11,7 +11,7 @@ import ctypes
 from collections.abc import Callable, Mapping
 from ctypes import Structure, byref, c_double, c_float, c_int32, c_int64, c_void_p
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -142,6 +142,25 @@ class Arrays:
     vector: Array
     """v_a [A]."""
     sizes: Sizes
+    system: ClassVar[str] = "rnnsearch"
+    """What a file calls it."""
+
+    @property
+    def rows(self) -> dict[str, Array]:
+        """Its arrays of one axis, by name."""
+        return {f"{name}.bias": bias for name, bias in self.biases.items()} | {"vector": self.vector}
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """What a file says of it besides arrays."""
+        return {"sizes": vars(self.sizes)}
+
+    @staticmethod
+    def of(header: Mapping[str, Any], weights: Mapping[str, Weight], rows: Mapping[str, Array]) -> Arrays:
+        """That of a file. Errors: KeyError, ValueError, TypeError where it is none."""
+        biases = {name: rows[f"{name}.bias"] for name in MATRICES if f"{name}.bias" in rows}
+        sizes = Sizes(**{name: int(size) for name, size in header["sizes"].items()})
+        return Arrays({name: weights[name] for name in (*MATRICES, *TABLES)}, biases, rows["vector"], sizes)
 
     def check(self) -> None:
         """Native code reads what sizes say. Errors: ValueError where arrays are not of these, or not of these types."""
@@ -194,6 +213,8 @@ class Memory(NamedTuple):
 
 class RNNsearch:
     """The system's weights, laid out, and what is done with them."""
+
+    attends: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from rnnsearch.engine.packed import rounded_up
+from rnnsearch.engine.parts import CFeatures, CPart, What
 from rnnsearch.kernels.native.library import function
 from rnnsearch.kernels.products import weight_gradient
-from rnnsearch.kernels.step import Part, Source, Step, What
+from rnnsearch.kernels.step import Source, Step
 from rnnsearch.tensors import product_type
 
 
@@ -45,33 +46,13 @@ def can_run(x: Tensor, sizes: tuple[int, ...] = ()) -> bool:
     return function("recurrence_onward", kind) is not None
 
 
-class _CPart(Structure):
-    _fields_ = (
-        ("what", c_int64),
-        ("size", c_int64),
-        ("at", c_int64 * 8),
-        ("before", c_int64),
-        ("weight", c_void_p),
-        ("mask", c_void_p),
-        ("mask_row", c_int64),
-        ("mask_position", c_int64),
-        ("gradient", c_void_p),
-    )
-
-    def set(self, part: Part) -> None:
-        """What does not depend on tensors."""
-        self.what, self.size, self.before = part.what, part.size, part.before
-        for n, at in enumerate(part.at):
-            self.at[n] = at
-
-
-def laid_out(step: Step, matrix: Callable[[Tensor, int, int], int]) -> ctypes.Array[_CPart]:
+def laid_out(step: Step, matrix: Callable[[Tensor, int, int], int]) -> ctypes.Array[CPart]:
     """The parts for `search.cpp`, where a product has the address of a matrix that is laid out, made by `matrix` of
     a weight, its first row and how many. The step must be kept as long as they are used."""
     step.own = [weight.float().contiguous() for weight in step.own]
-    parts = (_CPart * len(step.parts))()
+    parts = (CPart * len(step.parts))()
     for to, part in zip(parts, step.parts, strict=True):
-        to.set(part)
+        to.set(part.what, part.size, part.at, part.before)
         if part.what is What.PRODUCT and part.tensor is not None:
             to.weight = matrix(step.weights[part.tensor], part.rows, part.size)
         elif part.tensor is not None:
@@ -83,25 +64,19 @@ class _CFeature(Structure):
     _fields_ = tuple((name, c_int64) for name in ("units", "neighbours", "keeps", "fixed", "kept"))
 
 
-class CFeatures(Structure):
-    """`Features` of source_features.h."""
-
-    _fields_ = (("each", c_void_p), *((name, c_int64) for name in ("count", "width", "memory", "prepared")))
-
-    @staticmethod
-    def of(step: Step) -> tuple[CFeatures, object]:
-        """Those of a step, and what must be kept as long as they are used."""
-        features = step.source.features if step.source else ()
-        each, found = (_CFeature * len(features))(), CFeatures(count=len(features))
-        for to, part, kept in zip(each, features, step.kept, strict=True):
-            to.units, to.neighbours, to.keeps, to.kept = part.units, part.neighbours, int(part.keeps), kept
-            to.fixed = part.fixed.at if part.fixed else -1
-            units = rounded_up(to.units)
-            found.width += units or 2 * part.neighbours + 1
-            found.memory += units or 1
-            found.prepared += 3 * units or 1
-        found.each = ctypes.addressof(each)
-        return found, each
+def features_of(step: Step) -> tuple[CFeatures, object]:
+    """The features of a step, and what must be kept as long as they are used."""
+    features = step.source.features if step.source else ()
+    each, found = (_CFeature * len(features))(), CFeatures(count=len(features))
+    for to, part, kept in zip(each, features, step.kept, strict=True):
+        to.units, to.neighbours, to.keeps, to.kept = part.units, part.neighbours, int(part.keeps), kept
+        to.fixed = part.fixed.at if part.fixed else -1
+        units = rounded_up(to.units)
+        found.width += units or 2 * part.neighbours + 1
+        found.memory += units or 1
+        found.prepared += 3 * units or 1
+    found.each = ctypes.addressof(each)
+    return found, each
 
 
 def prepared_of(source: Source) -> Tensor:
@@ -148,7 +123,7 @@ class _Call:
         self.c.reach, self.c.spread = source.reach, source.spread
         self.c.centres = None if source.centres is None else self.at(source.centres.float())
         self.c.mask = self.at(source.mask)
-        self.c.features, self.features = CFeatures.of(step)
+        self.c.features, self.features = features_of(step)
         self.c.real = None if real is None else self.at(real)
 
     def at(self, tensor: Tensor) -> int:
@@ -158,11 +133,11 @@ class _Call:
 
     def set_parts(self, weights: list[Tensor], own: list[Tensor], gradients: list[Tensor]) -> None:
         """Every part with the addresses of its tensors."""
-        parts = (_CPart * len(self.step.parts))()
+        parts = (CPart * len(self.step.parts))()
         where = [self.at(weight) for weight in weights]
         masks = [mask.float().contiguous() for mask in self.step.masks]
         for to, part in zip(parts, self.step.parts, strict=True):
-            to.set(part)
+            to.set(part.what, part.size, part.at, part.before)
             if part.tensor is None:
                 continue
             if part.what is What.PRODUCT:

@@ -7,7 +7,6 @@ tensors that they read; `recurrence.run` takes all rows through all positions, w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import IntEnum
 from typing import NamedTuple
 
 import torch
@@ -15,26 +14,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from rnnsearch.engine.packed import rounded_up
-
-
-class What(IntEnum):
-    """`What` of recurrence.h."""
-
-    INPUT = 0
-    READ = 1
-    PRODUCT = 2
-    SIGMOID = 3
-    TANH = 4
-    GRU = 5
-    LSTM = 6
-    ADDITIVE = 7
-    DOT = 8
-    ADD = 9
-    NORM = 10
-    CENTRE = 11
-    MAXOUT = 12
-    CLOCK = 13
-    BEND = 14
+from rnnsearch.engine.parts import What
 
 
 class Value(NamedTuple):
@@ -127,10 +107,11 @@ class Part(NamedTuple):
 
 class Step:
     """What one position does, part by part, with ranges of three rows of numbers: sums before their activations, values
-    after them, and what products read. They begin where vectors do. x: the inputs' share [N, I, X]."""
+    after them, and what products read. They begin where vectors do. x: the inputs' share [N, I, X]. normalises:
+    whether a cell that normalises it does so in the step, and x is the product alone."""
 
-    def __init__(self, x: Tensor) -> None:
-        self.x = x
+    def __init__(self, x: Tensor, normalises: bool = False) -> None:
+        self.x, self.normalises = x, normalises
         self.parts: list[Part] = []
         self.weights: list[Tensor] = []
         self.own: list[Tensor] = []

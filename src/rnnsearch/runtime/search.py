@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rnnsearch.engine.packed import Array
-from rnnsearch.engine.rnnsearch import CBeam, CChoice, CHypotheses, RNNsearch
+from rnnsearch.engine.recurrent import Engine
+from rnnsearch.engine.rnnsearch import CBeam, CChoice, CHypotheses
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.search.candidate_lists import CandidateLists
 from rnnsearch.search.ranking import ENGINE_NORMS
@@ -55,7 +56,7 @@ class Begin(NamedTuple):
 
 class Hypotheses(NamedTuple):
     """The n best of a batch of B sentences over J source symbols, before they are cut to their lengths: tokens, scores
-    [B, n, T], attention [B, n, T, J], length (0: there is none), finished [B, n]."""
+    [B, n, T], attention [B, n, T, J] (J = 0 without), length (0: there is none), finished [B, n]."""
 
     tokens: Array
     scores: Array
@@ -65,7 +66,7 @@ class Hypotheses(NamedTuple):
 
 
 def beam(
-    model: RNNsearch,
+    model: Engine,
     sentences: Sequence[Sequence[int]],
     search: Search,
     begins: Sequence[Begin] | None = None,
@@ -107,13 +108,14 @@ def beam(
     found = Hypotheses(
         np.zeros((B, n, T), np.int64),
         np.zeros((B, n, T), np.float32),
-        np.zeros((B, n, T, J), np.float32),
+        np.zeros((B, n, T, J if model.attends else 0), np.float32),
         np.zeros((B, n), np.int64),
         np.zeros((B, n), np.int64),
     )
     tokens, scores, attention, length, finished = (part.ctypes.data for part in found)
     made = CHypotheses(T, tokens, scores, attention, length, finished)
-    if not model.beam(model.encode(model.embed(padded), lengths), output, choice, asked, made):
+    memory: Any = model.encode(model.embed(padded), lengths)
+    if not model.beam(memory, output, choice, asked, made):
         raise RnnsearchError("the scores of a sentence must be numbers; got NaN")
     return found
 

@@ -14,7 +14,8 @@ import numpy as np
 from rnnsearch.confidence import calibration_in, sure
 from rnnsearch.engine import file
 from rnnsearch.engine.packed import Array
-from rnnsearch.engine.rnnsearch import RNNsearch
+from rnnsearch.engine.recurrent import Engine, Recurrent
+from rnnsearch.engine.rnnsearch import Arrays, RNNsearch
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.metrics.calibration import Calibration
 from rnnsearch.runtime.library import library
@@ -35,7 +36,7 @@ SOURCE = "source"
 class Translator:
     """A model that translates raw text. One line in is one translation out."""
 
-    model: RNNsearch
+    model: Engine
     source: Tokenizer
     target: Tokenizer
     languages: tuple[str, str]
@@ -127,7 +128,8 @@ class Translator:
 def _hypothesis(found: Hypotheses, b: int, n: int, symbols: int, ranking: Ranking) -> Hypothesis:
     """One that was found, of a source of so many symbols."""
     length = int(found.length[b, n])
-    attention = {SOURCE: found.attention[b, n, :length, :symbols].copy()}
+    attends = found.attention.shape[-1] > 0
+    attention = {SOURCE: found.attention[b, n, :length, :symbols].copy()} if attends else {}
     tokens, scores = found.tokens[b, n, :length], found.scores[b, n, :length]
     return make_hypothesis(tokens, scores, attention, bool(found.finished[b, n]), ranking)
 
@@ -156,7 +158,8 @@ def load(path: str | Path) -> Translator:
     sizes = [len(arrays.weights[name].values) for name in ("source_embedding", "target_embedding")]
     if len(languages) != 2 or [len(read[0]), len(read[-1])] != sizes or batch < 1:
         raise file.damaged(path)
-    model, search = RNNsearch(library(), arrays, kind), search.checked(path)
+    search, native = search.checked(path), library()
+    model = RNNsearch(native, arrays, kind) if isinstance(arrays, Arrays) else Recurrent(native, arrays, kind)
     lists, marks = None, list(read[-1].marks.values())
     if candidates is not None:
         lists = CandidateLists(*candidates, candidates[0].shape[1], len(read[-1]), marks)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from rnnsearch import config as run_config
+from rnnsearch.backend import written_models
 from rnnsearch.backend.engine_arrays import fill_from
 from rnnsearch.config import RunConfig, laid_on
 from rnnsearch.engine import file, stored
@@ -81,12 +82,15 @@ def exported_lists(path: Path, count: int, target: Tokenizer) -> Candidates:
 
 
 def _filled(
-    config: RunConfig, tokenizers: dict[str, Tokenizer], weights: dict[str, Array], arrays: Arrays
+    config: RunConfig, tokenizers: dict[str, Tokenizer], weights: dict[str, Array], arrays: file.Model
 ) -> System[Any]:
-    """Errors: ValueError, AssertionError where the config is of another model than the arrays."""
+    """Errors: ValueError, KeyError, AssertionError where the config is of another model than the arrays."""
     system = SYSTEMS[config.model.kind].make(config, tokenizers, seed=None)
     assert isinstance(system.model, TranslationModel)
-    fill_from(system.model, weights, arrays)
+    if isinstance(arrays, Arrays):
+        fill_from(system.model, weights, arrays)
+    else:
+        written_models.fill(system.model, weights, arrays)
     return system
 
 

@@ -1,6 +1,7 @@
-// Search with any decoder whose step is a list of parts (recurrence.h): one position of many hypotheses, and greedy
-// search. Weights are laid out once, in the kind that products run in; all else is fp32.
-#include "greedy_search.h"
+// Search with any decoder whose step is a list of parts (recurrence.h): one position of many hypotheses, greedy search and
+// beam search; and a cell's sequence, whose step is such a list, too. Weights are laid out once, in the kind that products
+// run in; all else is fp32.
+#include "beam_search.h"
 #include "parts.h"
 
 namespace {
@@ -19,8 +20,12 @@ struct Decoder {
     const int64_t* state;  // where each value that is handed on begins, and its size
     int64_t state_size;    // of all together, and of t behind them; a row of states has what features remember, too
     const Part* readout;   // a READ of what the output layer reads
-    const float* table;    // the words' share of the sums [V, x_size]; null: it is given
+    const float* table;    // the words' share of the sums [V, x_size]; null: it is given, or made of what follows
     Features features;
+    const Matrix* from_word;  // W and b of the words' share [x_size, E]; null: it is given
+    const float* embeddings;  // [V, E]; null: bytes times scales
+    const int8_t* bytes;      // [V, E]
+    const float* scales;      // [V]
 };
 
 struct Batch {
@@ -34,12 +39,14 @@ struct Batch {
 struct Scratch {
     const Decoder& d;
     const Index remembered, state_size;  // of a row of states: what features remember of a sentence, and all
-    Buffer<float> sums, values, before, reads, narrow, alphas, read_out, shown;
+    Buffer<float> sums, values, before, reads, narrow, alphas, read_out, shown, word, from_word;
     Buffer<Index> real, count, narrow_at;
 
-    Scratch(const Decoder& d, const Batch& m, const Matrix& output, Index B, Index N)
+    // read: numbers of a row that the output layer reads.
+    Scratch(const Decoder& d, const Batch& m, Index read, Index B, Index N)
         : d(d), remembered(m.width * d.features.memory), state_size(d.state_size + remembered), sums(N * d.sums_size), values(N * d.values_size), before(N * d.values_size), reads(N * d.reads_size),
-          alphas(N * d.heads * m.width), read_out(N * output.width()), shown(N * m.width * d.features.width), real(B * m.width), count(B), narrow_at(d.parts) {
+          alphas(N * d.heads * m.width), read_out(N * read), shown(N * m.width * d.features.width), real(B * m.width), count(B), narrow_at(d.parts) {
+        if (d.from_word) word.need(N * d.from_word->width()), from_word.need(N * d.x_size);
         Index most = 0;
         for (Index p = 0; p < d.parts; p++) {
             narrow_at[p] = most;
@@ -60,11 +67,22 @@ struct Scratch {
     }
 };
 
-// One position of N hypotheses by every member of a team; state, next [N, state_size]; x [N, x_size] where there is no
-// table; alpha [N, width]; logits [N, C].
-void step_in_team(Member& me, const Decoder& d, const Matrix& output, const Batch& m, const int64_t* sentence,
-                  const int64_t* y, const float* x, Index N, const float* state, float* next, float* alpha,
-                  float* logits, Scratch& s) {
+// What the words y give the sums, where there is no table: in s.from_word [N, x_size].
+void words_in_team(Member& me, const Decoder& d, const int64_t* y, Index N, Scratch& s) {
+    const Matrix& W = *d.from_word;
+    me.share(N, [&](Index n) {
+        float word[W.inputs], *to = &s.word[n * W.width()];
+        if (d.embeddings) return prepare(W, d.embeddings + y[n] * W.inputs, to);
+        for (Index i = 0; i < W.inputs; i++) word[i] = d.scales[y[n]] * d.bytes[y[n] * W.inputs + i];
+        prepare(W, word, to);
+    });
+    product_in_team(me, W, s.word.data, N, {W.bias, 0}, s.from_word.data, d.x_size);
+}
+
+// One position of N rows by every member of a team; state, next [N, state_size]; x: the inputs' share, a row every x_row
+// numbers; alpha [N, width]. Without a table and x, words must have been given.
+void advance_in_team(Member& me, const Decoder& d, const Batch& m, const int64_t* sentence, const int64_t* y, const float* x,
+                     Index x_row, Index N, const float* state, float* next, float* alpha, Scratch& s) {
     auto begin_row = [&](Index n) {
         memcpy(&s.sums[n * d.sums_size], d.bias, d.sums_size * sizeof(float));
         const float* from = state + n * s.state_size + s.remembered;
@@ -76,7 +94,7 @@ void step_in_team(Member& me, const Decoder& d, const Matrix& output, const Batc
     auto run = [&](const Part& p, Index n) {
         const Row<float> r = s.row(n);
         const Index b = sentence[n];
-        if (p.what == INPUT) return input(p, r, d.table ? d.table + y[n] * d.x_size : x + n * d.x_size);
+        if (p.what == INPUT) return input(p, r, x ? x + n * x_row : d.table + y[n] * d.x_size);
         const Index t = Index(state[(n + 1) * s.state_size - 1]);
         if (p.what == CLOCK) return clock(p, r, t);
         if (p.what != ADDITIVE && p.what != DOT) return part_of_step(p, r, (const float*)nullptr, s.count[b]);
@@ -133,7 +151,20 @@ void step_in_team(Member& me, const Decoder& d, const Matrix& output, const Batc
             to += d.state[2 * k + 1];
         }
         *to = state[(n + 1) * s.state_size - 1] + 1;
-        prepare(output, r.reads + d.readout->at[0], &s.read_out[n * output.width()]);
+    });
+}
+
+// A position as above, and its logits [N, C].
+void step_in_team(Member& me, const Decoder& d, const Matrix& output, const Batch& m, const int64_t* sentence,
+                  const int64_t* y, const float* x, Index N, const float* state, float* next, float* alpha,
+                  float* logits, Scratch& s) {
+    if (!x && !d.table) {
+        words_in_team(me, d, y, N, s);
+        x = s.from_word.data;
+    }
+    advance_in_team(me, d, m, sentence, y, x, d.x_size, N, state, next, alpha, s);
+    me.share(N, [&](Index n) {
+        prepare(output, s.row(n).reads + d.readout->at[0], &s.read_out[n * output.width()]);
     });
     product_in_team(me, output, s.read_out.data, N, {output.bias, 0}, logits, output.outputs);
 }
@@ -146,7 +177,7 @@ EXPORT void decoder_step(const Decoder* d, const Matrix* output, const Batch* m,
                          float* norm, int32_t threads) {
     Buffer<int64_t> sentence(N);
     for (Index n = 0; n < N; n++) sentence[n] = n / each;
-    Scratch s(*d, *m, *output, N / each, N);
+    Scratch s(*d, *m, output->width(), N / each, N);
     in_team(threads, [&](Member& me) {
         step_in_team(me, *d, *output, *m, sentence.data, y, x, N, state, next, alpha, logits, s);
         me.share(N, [&](Index n) {
@@ -156,13 +187,49 @@ EXPORT void decoder_step(const Decoder* d, const Matrix* output, const Batch* m,
     });
 }
 
-// Greedy search of B sentences by a decoder with a table; see greedy_search.h.
+// Greedy search of B sentences by a decoder that has its words; see greedy_search.h.
 EXPORT int64_t decoder_greedy(const Decoder* d, const Matrix* output, const Batch* m, const Choice* choice, int64_t B,
                               float* state, const Greedy* made, int32_t threads) {
-    Scratch s(*d, *m, *output, B, B);
+    Scratch s(*d, *m, output->width(), B, B);
     auto step = [&](Member& me, const int64_t* sentence, const int64_t* y, Index N, const float* state, float* next,
                     float* alpha, float* logits) {
         step_in_team(me, *d, *output, *m, sentence, y, nullptr, N, state, next, alpha, logits, s);
     };
     return greedy_search(threads, step, output->outputs, *choice, B, s.state_size, m->width, state, *made);
+}
+
+// Beam search of B sentences by a decoder that has its words; see beam_search.h.
+EXPORT int64_t decoder_beam(const Decoder* d, const Matrix* output, const Batch* m, const Choice* choice, const Beam* beam,
+                            int64_t B, const float* state, const Hypotheses* made, int32_t threads) {
+    Scratch s(*d, *m, output->width(), B, B * beam->width);
+    auto step = [&](Member& me, const int64_t* sentence, const int64_t* y, Index N, Index, const float* state,
+                    float* next, float* alpha, float* logits) {
+        step_in_team(me, *d, *output, *m, sentence, y, nullptr, N, state, next, alpha, logits, s);
+    };
+    return beam_search(threads, step, output->outputs, *choice, *beam, B, s.state_size, m->width, state, *made);
+}
+
+// A cell over the first lengths[b] of J positions of B rows, from the last to the first where `backward`: x [B, J, x_size];
+// state [B, S] before, and then behind all; outputs [B, J, D], its first value, which are left as they are elsewhere.
+// Lengths must fall from row to row.
+EXPORT void cell_sequence(const Decoder* d, const int64_t* lengths, int64_t B, int64_t J, int64_t backward, const float* x,
+                          float* state, float* outputs, int32_t threads) {
+    const Batch nothing = {};
+    Scratch s(*d, nothing, 0, B, B);
+    Buffer<int64_t> row(B);
+    Buffer<float> next(B * s.state_size);
+    for (Index b = 0; b < B; b++) row[b] = b;
+    const Index D = d->state[1], longest = lengths[0];
+    in_team(threads, [&](Member& me) {
+        for (Index t = 0; t < longest; t++) {
+            const Index j = backward ? longest - 1 - t : t;
+            Index N = 0;
+            while (N < B && lengths[N] > j) N++;
+            advance_in_team(me, *d, nothing, row.data, nullptr, x + j * d->x_size, J * d->x_size, N, state, next.data, nullptr, s);
+            me.share(N, [&](Index n) {
+                memcpy(state + n * s.state_size, &next[n * s.state_size], s.state_size * sizeof(float));
+                memcpy(outputs + (n * J + j) * D, s.row(n).own + d->state[0], D * sizeof(float));
+            });
+        }
+    });
 }

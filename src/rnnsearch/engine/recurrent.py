@@ -1,0 +1,318 @@
+"""Any recurrent model whose computation is written as a program (`program.py`), in native code, from arrays. Imports no
+torch.
+
+The decoder's products are of the kind asked for; the recurrences of the encoder's cells are in fp32, as where the whole
+package searches. RNNsearch has an engine of its own, which shares more (`rnnsearch.py`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from ctypes import addressof, byref, c_int32, c_int64
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from rnnsearch.engine.packed import Array, Kind, Laid, at
+from rnnsearch.engine.parts import CBatch, CDecoder, CPart, What
+from rnnsearch.engine.program import Affine, Checker, First, Machine, Program, Rows, parsed
+from rnnsearch.engine.rnnsearch import TABLES, CBeam, CChoice, CHypotheses, RNNsearch, Weight
+
+
+@dataclass(frozen=True)
+class Computation:
+    """A model: its program, and the arrays that it names."""
+
+    program: Program
+    weights: Mapping[str, Weight]
+    """[outputs, inputs] each; the tables of embeddings and the output layer are TABLES and `output`."""
+    rows: Mapping[str, Array]
+    """fp32, of one axis."""
+    system: ClassVar[str] = "recurrent"
+    """What a file calls it."""
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """What a file says of it besides arrays."""
+        return {"program": self.program}
+
+    @staticmethod
+    def of(header: Mapping[str, Any], weights: Mapping[str, Weight], rows: Mapping[str, Array]) -> Computation:
+        """That of a file. Errors: KeyError, ValueError, TypeError where it is none."""
+        return Computation(parsed(header["program"]), weights, rows)
+
+    def check(self) -> None:
+        """Errors: ValueError, KeyError where arrays are not those of the program."""
+        shapes = {name: one.values.shape for name, one in self.weights.items()}
+        shapes |= {name: row.shape for name, row in self.rows.items()}
+        for values, scale in self.weights.values():
+            if values.ndim != 2 or values.dtype != (np.float32 if scale is None else np.int8):
+                raise ValueError
+            if scale is not None and (scale.shape != values.shape[:1] or scale.dtype != np.float32):
+                raise ValueError
+        if any(row.ndim != 1 or row.dtype != np.float32 for row in self.rows.values()):
+            raise ValueError
+        Checker(self.program, shapes).check()
+
+
+class Memory(NamedTuple):
+    """keys: [B, J, A]; annotations: [B, J, H]; mask: [B, J], positions that are attended to; centres: [B, J] of a
+    window that follows the target position, else [B, 0]; state: the decoder's first states and t = 0, side by side
+    [B, S]."""
+
+    keys: Array
+    annotations: Array
+    mask: Array
+    centres: Array
+    state: Array
+
+
+class Recurrent:
+    """A model's weights, laid out, and what is done with them."""
+
+    def __init__(
+        self, native: ctypes.CDLL, model: Computation, kind: Kind, threads: Callable[[], int] = lambda: 1
+    ) -> None:
+        """`threads`: how many a call takes."""
+        self._native, self._kind, self.threads, self._program = native, kind, threads, model.program
+        self._arrays, self._laid = model, dict[tuple[Rows, str | None, Kind], Laid]()
+        self._held = list[object]()
+        self._sources, self.targets = (model.weights[name] for name in TABLES)
+        program, attention = model.program, model.program.attention
+        self._cells = [[self._machine(cell, Kind.FP32) for cell in layer.cells] for layer in program.encoder.layers]
+        self._decoder = self._with_words(self._machine(program.step, kind))
+        layers = [first.layer for first in program.first]
+        layers += [layer for one in program.encoder.layers for cell in one.cells for layer in cell.inputs]
+        layers += [] if attention is None else [attention.projection, attention.keys, attention.values]
+        for layer in layers:
+            if layer is not None:
+                self._matrix(layer.weight, layer.bias, kind)
+        positions = None if attention is None or attention.positions is None else model.weights[attention.positions]
+        self._positions = None if positions is None else positions.rows(np.arange(len(positions.values)))
+        output, bias = model.weights["output"], model.rows["output.bias"]
+        self._output = output, bias
+        self.output = Laid(native, output.values, bias, kind, output.scale)
+        """The output layer, over the whole vocabulary."""
+        del self._arrays  # all is laid out
+
+    @property
+    def attends(self) -> bool:
+        """Whether there are weights of source positions."""
+        return self._program.attention is not None
+
+    def rows(self, ids: Array) -> Laid:
+        """The output layer over the symbols `ids` [C] alone."""
+        (values, scale), bias = self._output
+        return Laid(self._native, values[ids], bias[ids], self._kind, None if scale is None else scale[ids])
+
+    def embed(self, ids: Array) -> Array:
+        """Source words [B, J, E] of ids [B, J]."""
+        return self._sources.rows(ids)
+
+    def encode(self, words: Array, lengths: Array) -> Memory:
+        """The memory of B sentences of embedded words [B, J, E], of which the first `lengths` [B] are real."""
+        program, order = self._program, np.argsort(-lengths, kind="stable")
+        words, lengths = np.ascontiguousarray(words[order], np.float32), np.asarray(lengths[order], np.int64)
+        if not program.encoder.reads_end:
+            lengths = np.maximum(lengths - 1, 1)
+        annotations, summary, finals = self._encoded(words, lengths)
+        (B, J), attention = words.shape[:2], program.attention
+        real, centres = np.arange(J) < lengths[:, None], np.empty((B, 0), np.float32)
+        if attention is None:
+            keys, values = words[:, :, :0], words[:, :, :0]
+        else:
+            annotations = self._affine(attention.projection, annotations)
+            keys, values = self._affine(attention.keys, annotations), self._affine(attention.values, annotations)
+            values = np.concatenate([values, words], 2) if attention.words else values
+            if attention.follows:
+                centres = np.minimum(np.arange(J), lengths[:, None] - 1).astype(np.float32)
+        total = (annotations * real[:, :, None]).sum(1, dtype=np.float32)
+        found = {"summary": summary, "mean": total / lengths[:, None].astype(np.float32)}
+        if self._positions is not None:
+            keys = np.zeros((B, J, self._positions.shape[1]), np.float32)
+            known = min(J, len(self._positions))
+            keys[:, :known] = self._positions[:known]
+            real = real & (np.arange(J) < known)
+        states = [self._first(first, found, finals, B) for first in program.first]
+        state = np.concatenate([*states, np.zeros((B, 1), np.float32)], 1)
+        back = np.argsort(order, kind="stable")
+        return Memory(*(np.ascontiguousarray(part[back]) for part in (keys, values, real, centres, state)))
+
+    def _encoded(self, x: Array, lengths: Array) -> tuple[Array, Array, list[list[Array]]]:
+        """Annotations [B, J, H], the summary [B, S], and the last states of each layer."""
+        encoder, finals = self._program.encoder, list[list[Array]]()
+        read, summary = _turned(x, lengths) if encoder.reverse else x, x[:, 0]
+        for layer, cells in zip(encoder.layers, self._cells, strict=True):
+            both = [
+                self._sequence(*of, read, lengths, backward=bool(n))
+                for n, of in enumerate(zip(layer.cells, cells, strict=True))
+            ]
+            outputs = np.concatenate([outputs for outputs, _ in both], 2)
+            finals.append([np.concatenate(parts, 1) for parts in zip(*(last for _, last in both), strict=True)])
+            summary = both[-1][1][0]
+            read = outputs + read if layer.adds else outputs
+        return _turned(read, lengths) if encoder.reverse else read, summary, finals
+
+    def _sequence(
+        self, machine: Machine, c: CDecoder, x: Array, lengths: Array, backward: bool
+    ) -> tuple[Array, list[Array]]:
+        """A cell's outputs [B, J, D], 0 on padding, and its last states."""
+        share = np.concatenate([self._affine(layer, x) for layer in machine.inputs], 2)
+        (B, J), D = x.shape[:2], machine.states[0].size
+        state, outputs = np.zeros((B, c.state_size), np.float32), np.zeros((B, J, D), np.float32)
+        sizes = (at(np.ascontiguousarray(lengths)), c_int64(B), c_int64(J), c_int64(backward))
+        share = np.ascontiguousarray(share)
+        self._native.cell_sequence(byref(c), *sizes, at(share), at(state), at(outputs), c_int32(self.threads()))
+        ends = np.cumsum([place.size for place in machine.states])
+        return outputs, np.split(state[:, : ends[-1]], ends[:-1], 1)
+
+    def _first(self, first: First, found: Mapping[str, Array], finals: list[list[Array]], B: int) -> Array:
+        if first.of == "zeros":
+            return np.zeros((B, first.size), np.float32)
+        if first.of == "finals":
+            read = np.concatenate([finals[layer][part] for layer, part in first.finals], 1)
+        else:
+            read = found[first.of]
+        made = self._affine(first.layer, read)
+        if first.function:
+            made = np.tanh(made) if first.function == "tanh" else np.maximum(made, 0)
+        return made[:, first.begin : first.begin + first.size]
+
+    def step(self, memory: Memory, state: Array, y: Array, output: Laid) -> tuple[Array, Array, Array, Array]:
+        """Logits [N, C], the logarithm of their exponentials' sum [N], the next state [N, S] and alpha [N, J]."""
+        N, B, J = len(y), len(memory.mask), memory.mask.shape[1]
+        y, state = np.ascontiguousarray(y, np.int64), np.ascontiguousarray(state)
+        logits, norm, alpha = (
+            np.zeros(shape, np.float32) for shape in ((N, output.matrix.outputs), N, (N, J if self.attends else 0))
+        )
+        after = np.empty_like(state)
+        made = (at(state), at(after), at(alpha), at(logits), at(norm))
+        sizes = (at(y), None, c_int64(N), c_int64(N // B))
+        self._native.decoder_step(*self._weights(memory, output), *sizes, *made, c_int32(self.threads()))
+        return logits, norm, after, alpha
+
+    def beam(self, memory: Memory, output: Laid, choice: CChoice, beam: CBeam, made: CHypotheses) -> bool:
+        """Beam search; whether all scores were numbers."""
+        self._native.decoder_beam.restype = c_int64
+        sizes = (c_int64(len(memory.state)), at(memory.state))
+        asked = (byref(choice), byref(beam))
+        weights = self._weights(memory, output)
+        return bool(self._native.decoder_beam(*weights, *asked, *sizes, byref(made), c_int32(self.threads())))
+
+    def _weights(self, memory: Memory, output: Laid) -> tuple[Any, ...]:
+        parts = (memory.keys, memory.annotations, memory.mask, memory.centres)
+        width = memory.mask.shape[1] if self.attends else 0
+        batch = CBatch(*(part.ctypes.data for part in parts), None, width, memory.centres.shape[1])
+        return byref(self._decoder), byref(output.matrix), byref(batch)
+
+    def _affine(self, layer: Affine | None, x: Array) -> Array:
+        """x W^T + b of rows of any number of axes."""
+        if layer is None:
+            return x
+        matrix = self._laid[layer.weight, layer.bias, self._kind].matrix
+        rows = np.ascontiguousarray(x.reshape(-1, x.shape[-1]), np.float32)
+        y = np.empty((len(rows), matrix.outputs), np.float32)
+        self._native.linear(byref(matrix), at(rows), c_int64(len(rows)), at(y), c_int32(self.threads()))
+        return y.reshape(*x.shape[:-1], -1)
+
+    def _matrix(self, block: Rows, bias: str | None, kind: Kind) -> Laid:
+        """A block of an array, laid out once."""
+        key = (block, bias, kind)
+        if key not in self._laid:
+            values, scale = self._arrays.weights[block.array]
+            rows = slice(block.row, block.row + block.rows)
+            values = values[rows, block.column : block.column + block.columns]
+            scale = None if scale is None else scale[rows]
+            if scale is not None and kind is not Kind.INT8:
+                values, scale = values * scale[:, None], None
+            added = None if bias is None else self._arrays.rows[bias]
+            self._laid[key] = Laid(self._native, values, added, kind, scale)
+        return self._laid[key]
+
+    def _machine(self, machine: Machine, kind: Kind) -> CDecoder:
+        """A step as native code reads it."""
+        parts = (CPart * len(machine.parts))()
+        for to, part in zip(parts, machine.parts, strict=True):
+            to.set(part.what, part.size, part.at, part.before)
+            if part.weight is not None and part.what == What.PRODUCT:
+                to.weight = addressof(self._matrix(part.weight, None, kind).matrix)
+            elif part.own is not None:
+                to.weight = self._hold(self._arrays.rows[part.own])
+        places = np.array(machine.states, np.int64)
+        c = CDecoder(machine.x_size, machine.sums, machine.values, machine.reads)
+        c.heads, c.scale, c.reach = 1, 1.0, -1
+        c.parts, c.part, c.bias = len(parts), addressof(parts), self._hold(self._arrays.rows[machine.bias])
+        c.states, c.state, c.state_size = len(places), places.ctypes.data, int(places[:, 1].sum()) + 1
+        self._held += [parts, places]
+        return c
+
+    def _with_words(self, c: CDecoder) -> CDecoder:
+        """The decoder's step, with what it attends to, and with the words that it reads."""
+        program, attention = self._program, self._program.attention
+        if attention is not None:
+            (asked,) = (part for part in program.step.parts if part.what in (What.ADDITIVE, What.DOT))
+            c.key, c.annotation = asked.size, self._values()
+            c.heads, c.scale, c.reach, c.spread = attention.heads, attention.scale, attention.reach, attention.spread
+            c.vector = self._hold(self._arrays.rows[attention.vector] if attention.vector else np.zeros(1, np.float32))
+        read = CPart(what=What.READ)
+        read.at[0] = program.readout
+        c.readout = addressof(read)
+        self._held.append(read)
+        layers = program.step.inputs
+        if len(layers) == 1:
+            self._words = self._matrix(layers[0].weight, layers[0].bias, self._kind)
+        else:
+            self._words = self._together(layers)
+        c.from_word = addressof(self._words.matrix)
+        values, scale = np.ascontiguousarray(self.targets.values), self.targets.scale
+        if scale is None:
+            c.embeddings = self._hold(values)
+        else:
+            c.bytes, c.scales = self._hold(values), self._hold(scale)
+        return c
+
+    def _values(self) -> int:
+        """How many numbers a context is of."""
+        attention = self._program.attention
+        assert attention is not None
+        own = self._program.encoder.layers[-1].cells
+        size = sum(cell.states[0].size for cell in own)
+        for layer in (attention.projection, attention.values):
+            size = size if layer is None else layer.weight.rows
+        return size + (self._sources.values.shape[1] if attention.words else 0)
+
+    def _together(self, layers: tuple[Affine, ...]) -> Laid:
+        """Layers of the same numbers, one below the other."""
+        laid = [self._block(layer) for layer in layers]
+        values = np.concatenate([values for values, _, _ in laid])
+        bias = np.concatenate([bias for _, _, bias in laid])
+        scales = [scale for _, scale, _ in laid if scale is not None]
+        return Laid(self._native, values, bias, self._kind, np.concatenate(scales) if scales else None)
+
+    def _block(self, layer: Affine) -> tuple[Array, Array | None, Array]:
+        """Its weight, the scales of this if it has them, and its bias."""
+        block = layer.weight
+        values, scale = self._arrays.weights[block.array]
+        rows = slice(block.row, block.row + block.rows)
+        bias = np.zeros(block.rows, np.float32) if layer.bias is None else self._arrays.rows[layer.bias]
+        columns = slice(block.column, block.column + block.columns)
+        return values[rows, columns], None if scale is None else scale[rows], bias
+
+    def _hold(self, array: Array) -> int:
+        """The address of an array's numbers, which stay as long as the model."""
+        array = np.ascontiguousarray(array)
+        self._held.append(array)
+        return int(array.ctypes.data)
+
+
+Engine = RNNsearch | Recurrent
+"""What search runs."""
+
+
+def _turned(x: Array, lengths: Array) -> Array:
+    """Each sentence's words from last to first, its end symbol last (Sutskever et al. 2014, section 3.3)."""
+    last, places = lengths[:, None] - 1, np.arange(x.shape[1])[None]
+    order = np.where(places < last, last - 1 - places, places)
+    return np.ascontiguousarray(np.take_along_axis(x, order[:, :, None], 1))
