@@ -41,6 +41,13 @@ OTHERS: dict[str, dict[str, Any]] = {
         "encoder": {"type": "stacked", "direction": "forward", **_STACK},
         "decoder": {"type": "sutskever", "bridge": "copy", **_STACK},
     },
+    "cohn": _INIT
+    | {
+        "encoder": {"type": "unidirectional", "reverse": True, "cell": "gru", "size": 10},
+        "attention": {"score": "additive", "size": 9, "features": ["position", "coverage-neural", "markov"]}
+        | {"neighbours": 1, "coverage_size": 5},
+        "decoder": {"type": "cohn", "cell": "lstm", "size": 11},
+    },
     "bideep": _INIT
     | {
         "encoder": {"type": "bidirectional", "cell": "layer-norm-gru", "size": 10},

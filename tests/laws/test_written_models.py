@@ -77,6 +77,10 @@ MODELS = {
     "one way": luong(
         ADDITIVE, BOTH | {"type": "unidirectional", "reverse": True}, ONE | {"cell": "gru", "first": "zero"}
     ),
+    "coverage": over_both(ONE) | {"attention": ADDITIVE | {"features": ["coverage-neural"], "coverage_size": 5}},
+    "fertility": over_both(ONE) | {"attention": ADDITIVE | {"features": ["coverage-linguistic"], "fertility": 3.0}},
+    "cohn": over_both({"type": "cohn", "size": 8})
+    | {"attention": ADDITIVE | {"features": ["position", "markov", "fertility-local"], "neighbours": 1}},
     "bi-scale": luong(ADDITIVE, BOTH, {"type": "bi-scale", "size": 8, "readout": 7}),
 }
 

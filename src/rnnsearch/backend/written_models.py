@@ -16,13 +16,24 @@ from rnnsearch.backend.native_search import NOTHING, search_lacks
 from rnnsearch.backend.readout_steps import deep_part, lexical, readout
 from rnnsearch.backend.steps import STEPS
 from rnnsearch.engine.packed import Array
-from rnnsearch.engine.program import Affine, EncoderLayer, First, Instruction, Machine, Place, Program, Rows
+from rnnsearch.engine.program import (
+    Affine,
+    EncoderLayer,
+    First,
+    Instruction,
+    Machine,
+    Place,
+    Program,
+    Rows,
+    SourceFeature,
+)
 from rnnsearch.engine.program import Attention as Attended
 from rnnsearch.engine.program import Encoder as Read
 from rnnsearch.engine.recurrent import Computation
 from rnnsearch.engine.rnnsearch import TABLES, Weight
-from rnnsearch.kernels.step import Source, Step
+from rnnsearch.kernels.step import Feature, Step
 from rnnsearch.models.attention.attention import Attention
+from rnnsearch.models.attention.features import LinguisticCoverage, NeuralCoverage, Position
 from rnnsearch.models.attention.scores import Concat, Location, MultiHeadAdditive
 from rnnsearch.models.bridges import Bridge, Copy, Learned, Rectified, Zero
 from rnnsearch.models.cells import Cell
@@ -41,7 +52,7 @@ from rnnsearch.text.vocabulary import BOS
 ENCODERS = (Unidirectional, Bidirectional, Stacked)
 CAN = (
     f"the decoders {', '.join(sorted(one.name for one in STEPS))} over encoders of recurrent layers, with attention by "
-    "a softmax, local or global, without features, and a plain output"
+    "a softmax, local or global, and a plain output"
 )
 """What `lacks` has nothing against, in words."""
 
@@ -57,8 +68,6 @@ def lacks(model: TranslationModel) -> str | None:
     for module in model.encoder.modules():
         if isinstance(module, Cell) and type(module) not in CELLS:
             return f"its encoder's cell is {type(module).__name__}"
-    if any(isinstance(module, Attention) and module.features for module in model.modules()):
-        return "its attention has features"
     return None
 
 
@@ -137,7 +146,7 @@ def written(model: TranslationModel) -> Computation:
     last = step.read(*((value, None) for value in before_output))
     machine = _machine(arrays, step, inputs if deep is None else [*inputs, deep.word])
     first = tuple(_first(arrays, decoder, model.encoder))
-    program = Program(encoder, _attention(arrays, model, step.source), first, machine, last.at)
+    program = Program(encoder, _attention(arrays, model, step), first, machine, last.at)
     weights = {name: Weight(_array(weight)) for name, weight in arrays.weights.items()}
     if model.target_embedding.zero_bos:
         weights[TABLES[1]].values[BOS] = 0
@@ -210,15 +219,20 @@ def _cell(arrays: _Arrays, cell: Cell) -> Machine:
     return _machine(arrays, step, [cell.input])
 
 
-def _attention(arrays: _Arrays, model: TranslationModel, source: Source | None) -> Attended | None:
-    """What the step attends to, and how."""
-    found = [module for module in model.decoder.modules() if isinstance(module, Attention)]
+def _attention(arrays: _Arrays, model: TranslationModel, step: Step) -> Attended | None:
+    """What a decoder's step attends to, and how."""
+    found, source = [module for module in model.decoder.modules() if isinstance(module, Attention)], step.source
     if source is None:
         return None
     (attention,) = found
     score, keys = attention.score, arrays.affine(getattr(attention.score, "key", None))
     if isinstance(score, Concat):
         keys = Affine(arrays.block(score.weight[:, score.query_size :]), None)
+    places = [weight for part, weight in attention._features() if isinstance(part, Position)]
+    kinds = [part for part, _ in attention._features() if not isinstance(part, Position)]
+    features = [
+        _feature(arrays, part, one, kept) for part, one, kept in zip(kinds, source.features, step.kept, strict=True)
+    ]
     return Attended(
         projection=arrays.affine(model.decoder.projection if isinstance(model.decoder, RNMTPlus) else None),
         keys=keys,
@@ -231,7 +245,20 @@ def _attention(arrays: _Arrays, model: TranslationModel, source: Source | None) 
         spread=source.spread,
         follows=source.centres is not None,
         vector=None if source.vector is None else arrays.row(source.vector),
+        place=Affine(arrays.block(places[0].weight[:, 1:]), None) if places else None,
+        features=tuple(features),
     )
+
+
+def _feature(arrays: _Arrays, part: nn.Module, written: Feature, kept: int) -> SourceFeature:
+    """A feature that remembers weights."""
+    layer, fertility = None, 0.0
+    if isinstance(part, NeuralCoverage):
+        weight = part.cell.input.weight[:, 1 : 1 + part.annotation_size]
+        layer = Affine(arrays.block(weight), arrays.row(part.cell.input.bias))
+    elif isinstance(part, LinguisticCoverage):
+        layer, fertility = arrays.affine(part.fertility), float(part.most)
+    return SourceFeature(*written.described(kept), layer, fertility)
 
 
 def _word_layer(decoder: Decoder) -> nn.Linear:

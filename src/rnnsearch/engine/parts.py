@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ctypes import Structure, c_float, c_int64, c_void_p
+from ctypes import Structure, addressof, c_float, c_int64, c_void_p
 from enum import IntEnum
+
+from rnnsearch.engine.packed import rounded_up
 
 
 class What(IntEnum):
@@ -49,10 +51,28 @@ class CPart(Structure):
             self.at[n] = place
 
 
+class CFeature(Structure):
+    """`Feature` of source_features.h."""
+
+    _fields_ = tuple((name, c_int64) for name in ("units", "neighbours", "keeps", "fixed", "kept"))
+
+
 class CFeatures(Structure):
     """`Features` of source_features.h."""
 
     _fields_ = (("each", c_void_p), *((name, c_int64) for name in ("count", "width", "memory", "prepared")))
+
+    @staticmethod
+    def of(each: Sequence[tuple[int, ...]]) -> tuple[CFeatures, object]:
+        """Those of which CFeature says this each, and what must be kept as long as they are used."""
+        features, found = (CFeature * len(each))(*(CFeature(*one) for one in each)), CFeatures(count=len(each))
+        for one in features:
+            units = rounded_up(one.units)
+            found.width += units or 2 * one.neighbours + 1
+            found.memory += units or 1
+            found.prepared += 3 * units or 1
+        found.each = addressof(features)
+        return found, features
 
 
 class CDecoder(Structure):

@@ -7,10 +7,11 @@ nothing is run before `check` has seen that every range lies in its row and ever
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
+from rnnsearch.engine.packed import rounded_up
 from rnnsearch.engine.parts import What
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -93,11 +94,26 @@ class Encoder(NamedTuple):
     reverse: bool
 
 
+class SourceFeature(NamedTuple):
+    """A feature of source positions that remembers their weights (`source_features.h`): a GRU of some units, which
+    reads a `layer` of the annotations, or sums of weights. fertility: of sums that a position's own `layer` divides,
+    the greatest; 0 of others."""
+
+    units: int
+    neighbours: int
+    keeps: int
+    fixed: int
+    kept: int
+    layer: Affine | None
+    fertility: float
+
+
 class Attention(NamedTuple):
     """projection: of the annotations, before all else. keys: of them; without, `positions` is an array of a key for
     each source position, and without either they are the annotations themselves. values: what contexts are sums of, or
     the annotations; words: with the embedded words behind them. reach: of a window, or -1, which `follows` the target
-    position or has a centre of its own. vector: v_a, of an additive score."""
+    position or has a centre of its own. vector: v_a, of an additive score. place: of two numbers, log(1 + j) and
+    log(1 + J) of source position j of J, into the keys."""
 
     projection: Affine | None
     keys: Affine | None
@@ -110,6 +126,8 @@ class Attention(NamedTuple):
     spread: float
     follows: bool
     vector: str | None
+    place: Affine | None
+    features: tuple[SourceFeature, ...]
 
 
 class First(NamedTuple):
@@ -181,6 +199,7 @@ RANGES: dict[What, tuple[tuple[int, str, float], ...]] = {
     What.ADD: ((0, VALUES, 1), (1, VALUES, 1), (2, VALUES, 1)),
     What.NORM: ((0, SUMS, 1), (1, SUMS, 1), (2, VALUES, 1)),
     What.CENTRE: ((1, VALUES, 1),),
+    What.CLOCK: ((0, SUMS, 1),),
     What.MAXOUT: ((0, VALUES, 1), (1, SUMS, 2)),
     What.BEND: ((0, VALUES, 1), (1, VALUES, 1)),
 }
@@ -195,6 +214,7 @@ PLACES = {
     What.ADDITIVE: 4,
     What.DOT: 4,
     What.NORM: 4,
+    What.CLOCK: 2,
 }
 """How many `at` a part has."""
 
@@ -251,7 +271,23 @@ class Checker:
         _must(1 <= heads <= min(key, values) and key % heads == 0 and values % heads == 0)
         _must(-1 <= attention.reach <= MOST and 0 <= attention.spread <= MOST and abs(attention.scale) <= MOST)
         _must(attention.vector is None or self._shape(attention.vector, 1) == (key,))
+        _must(attention.place is None or self._affine(attention.place, 2) == key)
+        _must(not attention.features or (heads == 1 and attention.vector is not None))
+        for feature in attention.features:
+            self._feature(feature, own)
         return own, key, values
+
+    def _feature(self, feature: SourceFeature, own: int) -> None:
+        """Over annotations of so many numbers."""
+        units, step = feature.units, self.program.step
+        _must(0 <= units <= MOST_INPUTS and 0 <= feature.neighbours <= MOST_PARTS and 0 <= feature.fertility <= MOST)
+        made = self._affine(feature.layer, own)
+        if units:
+            share = 3 * rounded_up(units)
+            _must(feature.layer is not None and made == 3 * units)
+            _must(0 <= feature.fixed <= step.sums - share and 0 <= feature.kept <= step.values - share)
+        else:
+            _must(feature.layer is None or (made == 1 and feature.fertility > 0))
 
     def _first(self, first: First, sizes: Mapping[str, int], finals: list[list[int]]) -> None:
         if first.of == "zeros":
@@ -313,11 +349,11 @@ class Checker:
             _must((part.weight.rows, part.weight.columns) == (size, at[2]) and 0 <= at[1] <= room[READS] - at[2])
         if what is What.GRU and at[5] >= 0:
             _must(at[1] <= room[VALUES] - 2 * size and 0 <= at[6] <= room[SUMS] - size)
-        if what in (What.NORM, What.CENTRE):
+        if what in (What.NORM, What.CENTRE, What.CLOCK):
             if part.own is None:
                 raise ValueError
             _must(self._shape(part.own, 1) == (2 * size if what is What.NORM else size,))
-            one = at[3] if what is What.NORM else at[0]
+            one = {What.NORM: at[-1], What.CENTRE: at[0]}.get(what, 0)
             _must(0 <= one < room[VALUES])
         if what in (What.ADDITIVE, What.DOT):
             if attends is None:
@@ -326,6 +362,14 @@ class Checker:
             _must(size == key and 0 <= at[0] <= room[VALUES] - values and -1 <= at[3] < room[VALUES])
             _must((attention.vector is not None) == (what is What.ADDITIVE))
             _must(attention.reach < 0 or attention.follows or at[3] >= 0)
+            if attention.features:
+                _must(part.own is not None and self._shape(part.own, 1) == (own_weights(attention.features, key),))
+
+
+def own_weights(features: Sequence[SourceFeature], key: int) -> int:
+    """How many numbers the features' own weights have: W_f, then of each GRU those of alpha and of its state."""
+    each = [(rounded_up(one.units), one.neighbours) for one in features]
+    return sum(key * (d or 2 * k + 1) + 3 * d * (d + 1) for d, k in each)
 
 
 def _must(holds: bool) -> None:

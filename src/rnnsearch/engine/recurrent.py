@@ -15,9 +15,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from rnnsearch.engine.packed import Array, Kind, Laid, at
-from rnnsearch.engine.parts import CBatch, CDecoder, CPart, What
-from rnnsearch.engine.program import Affine, Checker, First, Machine, Program, Rows, parsed
+from rnnsearch.engine.packed import Array, Kind, Laid, at, rounded_up
+from rnnsearch.engine.parts import CBatch, CDecoder, CFeatures, CPart, What
+from rnnsearch.engine.program import Affine, Checker, First, Machine, Program, Rows, SourceFeature, parsed
 from rnnsearch.engine.rnnsearch import TABLES, CBeam, CChoice, CHypotheses, RNNsearch, Weight
 
 
@@ -59,13 +59,14 @@ class Computation:
 
 class Memory(NamedTuple):
     """keys: [B, J, A]; annotations: [B, J, H]; mask: [B, J], positions that are attended to; centres: [B, J] of a
-    window that follows the target position, else [B, 0]; state: the decoder's first states and t = 0, side by side
-    [B, S]."""
+    window that follows the target position, else [B, 0]; prepared: [B, J, P], what features have computed of the
+    source; state: what these remember, the decoder's first states and t = 0, side by side [B, S]."""
 
     keys: Array
     annotations: Array
     mask: Array
     centres: Array
+    prepared: Array
     state: Array
 
 
@@ -85,7 +86,9 @@ class Recurrent:
         self._decoder = self._with_words(self._machine(program.step, kind))
         layers = [first.layer for first in program.first]
         layers += [layer for one in program.encoder.layers for cell in one.cells for layer in cell.inputs]
-        layers += [] if attention is None else [attention.projection, attention.keys, attention.values]
+        if attention is not None:
+            layers += [attention.projection, attention.keys, attention.values, attention.place]
+            layers += [feature.layer for feature in attention.features]
         for layer in layers:
             if layer is not None:
                 self._matrix(layer.weight, layer.bias, kind)
@@ -120,14 +123,19 @@ class Recurrent:
         annotations, summary, finals = self._encoded(words, lengths)
         (B, J), attention = words.shape[:2], program.attention
         real, centres = np.arange(J) < lengths[:, None], np.empty((B, 0), np.float32)
-        if attention is None:
-            keys, values = words[:, :, :0], words[:, :, :0]
-        else:
+        keys, values, prepared = words[:, :, :0], words[:, :, :0], words[:, :, :0]
+        if attention is not None:
             annotations = self._affine(attention.projection, annotations)
             keys, values = self._affine(attention.keys, annotations), self._affine(attention.values, annotations)
             values = np.concatenate([values, words], 2) if attention.words else values
             if attention.follows:
                 centres = np.minimum(np.arange(J), lengths[:, None] - 1).astype(np.float32)
+            if attention.place is not None:
+                places = np.broadcast_arrays(np.arange(1, J + 1)[None], lengths[:, None])
+                keys = keys + self._affine(attention.place, np.log1p(np.stack(places, 2).astype(np.float32)))
+            prepared = np.concatenate(
+                [prepared, *(self._prepared(feature, annotations) for feature in attention.features)], 2
+            )
         total = (annotations * real[:, :, None]).sum(1, dtype=np.float32)
         found = {"summary": summary, "mean": total / lengths[:, None].astype(np.float32)}
         if self._positions is not None:
@@ -136,9 +144,21 @@ class Recurrent:
             keys[:, :known] = self._positions[:known]
             real = real & (np.arange(J) < known)
         states = [self._first(first, found, finals, B) for first in program.first]
-        state = np.concatenate([*states, np.zeros((B, 1), np.float32)], 1)
+        remembered = np.zeros((B, J * int(self._decoder.features.memory)), np.float32)
+        state = np.concatenate([remembered, *states, np.zeros((B, 1), np.float32)], 1)
         back = np.argsort(order, kind="stable")
-        return Memory(*(np.ascontiguousarray(part[back]) for part in (keys, values, real, centres, state)))
+        return Memory(*(np.ascontiguousarray(part[back]) for part in (keys, values, real, centres, prepared, state)))
+
+    def _prepared(self, feature: SourceFeature, annotations: Array) -> Array:
+        """What a feature computes once a sentence [B, J, 1 or 3 units in whole vectors]."""
+        if feature.layer is None:
+            return np.ones((*annotations.shape[:2], 1), np.float32)
+        made = self._affine(feature.layer, annotations)
+        if not feature.units:
+            return (1 + np.exp(-made)) / np.float32(feature.fertility)
+        gates = made.reshape(*made.shape[:2], 3, feature.units)
+        rest = rounded_up(feature.units) - feature.units
+        return np.pad(gates, ((0, 0), (0, 0), (0, 0), (0, rest))).reshape(*made.shape[:2], -1)
 
     def _encoded(self, x: Array, lengths: Array) -> tuple[Array, Array, list[list[Array]]]:
         """Annotations [B, J, H], the summary [B, S], and the last states of each layer."""
@@ -202,9 +222,9 @@ class Recurrent:
         return bool(self._native.decoder_beam(*weights, *asked, *sizes, byref(made), c_int32(self.threads())))
 
     def _weights(self, memory: Memory, output: Laid) -> tuple[Any, ...]:
-        parts = (memory.keys, memory.annotations, memory.mask, memory.centres)
+        parts = (memory.keys, memory.annotations, memory.mask, memory.centres, memory.prepared)
         width = memory.mask.shape[1] if self.attends else 0
-        batch = CBatch(*(part.ctypes.data for part in parts), None, width, memory.centres.shape[1])
+        batch = CBatch(*(part.ctypes.data for part in parts), width, memory.centres.shape[1])
         return byref(self._decoder), byref(output.matrix), byref(batch)
 
     def _affine(self, layer: Affine | None, x: Array) -> Array:
@@ -255,6 +275,9 @@ class Recurrent:
             (asked,) = (part for part in program.step.parts if part.what in (What.ADDITIVE, What.DOT))
             c.key, c.annotation = asked.size, self._values()
             c.heads, c.scale, c.reach, c.spread = attention.heads, attention.scale, attention.reach, attention.spread
+            each = [tuple(map(int, feature[:5])) for feature in attention.features]
+            c.features, features = CFeatures.of(each)
+            self._held.append(features)
             c.vector = self._hold(self._arrays.rows[attention.vector] if attention.vector else np.zeros(1, np.float32))
         read = CPart(what=What.READ)
         read.at[0] = program.readout

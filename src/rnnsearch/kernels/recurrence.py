@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rnnsearch.engine.packed import rounded_up
 from rnnsearch.engine.parts import CFeatures, CPart, What
 from rnnsearch.kernels.native.library import function
 from rnnsearch.kernels.products import weight_gradient
@@ -60,23 +59,10 @@ def laid_out(step: Step, matrix: Callable[[Tensor, int, int], int]) -> ctypes.Ar
     return parts
 
 
-class _CFeature(Structure):
-    _fields_ = tuple((name, c_int64) for name in ("units", "neighbours", "keeps", "fixed", "kept"))
-
-
 def features_of(step: Step) -> tuple[CFeatures, object]:
     """The features of a step, and what must be kept as long as they are used."""
     features = step.source.features if step.source else ()
-    each, found = (_CFeature * len(features))(), CFeatures(count=len(features))
-    for to, part, kept in zip(each, features, step.kept, strict=True):
-        to.units, to.neighbours, to.keeps, to.kept = part.units, part.neighbours, int(part.keeps), kept
-        to.fixed = part.fixed.at if part.fixed else -1
-        units = rounded_up(to.units)
-        found.width += units or 2 * part.neighbours + 1
-        found.memory += units or 1
-        found.prepared += 3 * units or 1
-    found.each = ctypes.addressof(each)
-    return found, each
+    return CFeatures.of([part.described(kept) for part, kept in zip(features, step.kept, strict=True)])
 
 
 def prepared_of(source: Source) -> Tensor:

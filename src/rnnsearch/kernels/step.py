@@ -70,6 +70,11 @@ class Feature(NamedTuple):
         """Of a GRU; 0 of sums."""
         return 0 if self.cell is None else self.cell[2].shape[0]
 
+    def described(self, kept: int) -> tuple[int, int, int, int, int]:
+        """As native code reads it; kept: where in the values its share of the query is kept, -1 where it has none."""
+        fixed = -1 if self.fixed is None else self.fixed.at
+        return self.units, self.neighbours, int(self.keeps), fixed, kept
+
     def whole(self, numbers: Tensor, *axes: int) -> Tensor:
         """Numbers whose axes of units are in whole vectors."""
         return numbers if self.cell is None else padded(numbers, self.units, *axes)
