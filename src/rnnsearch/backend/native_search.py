@@ -21,7 +21,7 @@ from rnnsearch.engine.packed import Kind, Laid
 from rnnsearch.engine.parts import CBatch, CDecoder, What
 from rnnsearch.kernels.native.packed import Packed, at, decoding, threads
 from rnnsearch.kernels.recurrence import features_of, laid_out, prepared_of
-from rnnsearch.kernels.step import Source, Step
+from rnnsearch.kernels.step import Reads, Source, Step
 from rnnsearch.models.memory import Memory, Origin
 from rnnsearch.models.outputs import Output
 from rnnsearch.models.translation_model import TranslationModel
@@ -56,6 +56,23 @@ def search_lacks(model: TranslationModel) -> str | None:
     if output is not Output:
         return f"the output layer is {output.__name__}"
     return lacks(model.decoder) or lexical_lacks(model)
+
+
+def with_words(model: TranslationModel, memory: Memory, words: Tensor) -> Memory:
+    """What a step attends to: the embedded words [B, J, E], too, where there is a lexical model."""
+    if model.lexical is None:
+        return memory
+    values = memory.annotations if memory.values is None else memory.values
+    return memory._replace(values=torch.cat([values, words], dim=2))
+
+
+def before_output(step: Step, model: TranslationModel, read: Read, word: int) -> Reads:
+    """What stands side by side for the output layer; word: as `readout` has it."""
+    values = readout(step, model.decoder, word, read)
+    if model.lexical is not None:
+        assert read.context is not None
+        values += (lexical(step, model.lexical, read.context),)
+    return step.read(*((value, None) for value in values))
 
 
 class NativeDecoder:
@@ -101,14 +118,9 @@ class NativeDecoder:
 
     def _layout(self, word: Tensor) -> None:
         """The step, written once for one symbol of one sentence; the sentences of a search take its place."""
-        decoder = self._model.decoder
         step, read, _ = self._write(NOTHING)
         deep = 0 if self._deep is None else self._deep.word.weight.shape[0]
-        values = readout(step, decoder, word.shape[1] - deep, read)
-        if self._model.lexical is not None:
-            assert read.context is not None
-            values += (lexical(step, self._model.lexical, read.context),)
-        last = step.read(*((value, None) for value in values))
+        last = before_output(step, self._model, read, word.shape[1] - deep)
         self._parts = laid_out(step, self._matrix)
         self._bias = step.bias_row()
         places = [number for value, _ in step.states for number in (value.at, value.size)]
@@ -145,10 +157,7 @@ class NativeDecoder:
         with the model's own weights."""
         model, decoder = self._encoder, self._model.decoder
         words = model.source_embedding(source.symbols)
-        memory = model.decoder.remember(model.encoder(words, source.mask, None))
-        if model.lexical is not None:
-            values = memory.annotations if memory.values is None else memory.values
-            memory = memory._replace(values=torch.cat([values, words], dim=2))
+        memory = with_words(model, model.decoder.remember(model.encoder(words, source.mask, None)), words)
         step = Step(torch.empty(*source.ids.shape, 0))  # as many positions as a window's centre moves over
         return step, STEPS[type(decoder)](step, decoder, model.decoder.start(memory), memory), memory
 

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from rnnsearch.backend.cell_steps import CELLS, cell_step, given, states
-from rnnsearch.backend.native_search import NOTHING, search_lacks
-from rnnsearch.backend.readout_steps import deep_part, lexical, readout
+from rnnsearch.backend.native_search import NOTHING, before_output, search_lacks, with_words
+from rnnsearch.backend.readout_steps import deep_part
 from rnnsearch.backend.steps import STEPS
 from rnnsearch.engine.packed import Array
+from rnnsearch.engine.parts import What
 from rnnsearch.engine.program import (
     Affine,
     EncoderLayer,
@@ -88,7 +89,7 @@ class _Arrays:
         """Some rows of a weight, which may be some columns of a parameter."""
         name = self._storages.get(weight.untyped_storage().data_ptr())
         if name is None:  # a constant of the model's
-            name = f"constant.{len(self.weights)}"
+            name = self._constant()
             self.weights[name] = weight
             self._storages[weight.untyped_storage().data_ptr()] = name
         first, column = divmod(int(weight.storage_offset()), self.weights[name].shape[1])
@@ -99,9 +100,13 @@ class _Arrays:
         known = self._known.get(numbers.data_ptr())
         if known is not None and self.rows.get(known) is not None and self.rows[known].shape == numbers.shape:
             return known
-        name = f"constant.{len(self.rows)}"
+        name = self._constant()
         self.rows[name] = numbers.detach().flatten().float().clone()
         return name
+
+    def _constant(self) -> str:
+        """A name of its own."""
+        return f"constant.{len(self.weights) + len(self.rows)}"
 
     def affine(self, layer: nn.Linear | None) -> Affine | None:
         """A layer."""
@@ -113,38 +118,26 @@ class _Arrays:
 def parameters(model: TranslationModel) -> dict[str, Tensor]:
     """A model's parameters by name; tables of embeddings and the output layer are called as the engine calls them."""
     assert isinstance(model.output, Output)
-    own = {
-        id(table.weight): name
-        for name, table in zip(TABLES, (model.source_embedding, model.target_embedding), strict=True)
-    }
-    found = {name: parameter.detach() for name, parameter in model.named_parameters() if id(parameter) not in own}
-    found = {name: tensor for name, tensor in found.items() if not name.startswith("output.")}
-    weight, lexical_weight = model.output.weight.detach(), model.output.lexical
-    whole = weight if lexical_weight is None else torch.cat([weight, lexical_weight.detach()], dim=1)
-    tables = (model.source_embedding.weight.detach(), model.target_embedding.weight.detach())
-    return dict(zip(TABLES, tables, strict=True)) | {"output": whole, "output.bias": model.output.bias.detach()} | found
+    tables = (model.source_embedding.weight, model.target_embedding.weight)
+    own = {id(parameter) for parameter in (*tables, *model.output.parameters())}
+    weight, lexical_weight = model.output.weight, model.output.lexical
+    output = weight if lexical_weight is None else torch.cat([weight, lexical_weight], dim=1)
+    found = dict(zip(TABLES, tables, strict=True)) | {"output": output, "output.bias": model.output.bias}
+    found |= {name: parameter for name, parameter in model.named_parameters() if id(parameter) not in own}
+    return {name: tensor.detach() for name, tensor in found.items()}
 
 
 @torch.no_grad()
 def written(model: TranslationModel) -> Computation:
     """The computation of a model that `lacks` has nothing against."""
-    arrays = _Arrays(model)
+    arrays, decoder, deep = _Arrays(model), model.decoder, deep_part(model.decoder)
     encoder = _encoder(arrays, model.encoder)
-    memory = model.encode({"source": NOTHING})["source"]
-    decoder, step = model.decoder, Step(torch.empty(1, 1, 0), normalises=True)
-    if model.lexical is not None:
-        values = memory.annotations if memory.values is None else memory.values
-        words = model.source_embedding(NOTHING.symbols)
-        memory = memory._replace(values=torch.cat([values, words], dim=2))
+    (memory,) = model.encode({"source": NOTHING}).values()
+    memory = with_words(model, memory, model.source_embedding(NOTHING.symbols))
+    step, words = Step(torch.empty(1, 1, 0), normalises=True), _word_layer(decoder)
     read = STEPS[type(decoder)](step, decoder, decoder.start(memory), memory)
-    inputs, deep = [_word_layer(decoder)], deep_part(decoder)
-    width = len(inputs[0].weight)
-    before_output = readout(step, decoder, width, read)
-    if model.lexical is not None:
-        assert read.context is not None
-        before_output += (lexical(step, model.lexical, read.context),)
-    last = step.read(*((value, None) for value in before_output))
-    machine = _machine(arrays, step, inputs if deep is None else [*inputs, deep.word])
+    last = before_output(step, model, read, len(words.weight))
+    machine = _machine(arrays, step, [words] if deep is None else [words, deep.word])
     first = tuple(_first(arrays, decoder, model.encoder))
     program = Program(encoder, _attention(arrays, model, step), first, machine, last.at)
     weights = {name: Weight(_array(weight)) for name, weight in arrays.weights.items()}
@@ -183,7 +176,7 @@ def _machine(arrays: _Arrays, step: Step, inputs: list[nn.Linear]) -> Machine:
     parts = []
     for part in step.parts:
         weight, own = None, None
-        if part.tensor is not None and part.what == part.what.PRODUCT:
+        if part.tensor is not None and part.what is What.PRODUCT:
             weight = arrays.block(step.weights[part.tensor], part.rows, part.size)
         elif part.tensor is not None:
             own = arrays.row(step.own[part.tensor])
@@ -228,8 +221,9 @@ def _attention(arrays: _Arrays, model: TranslationModel, step: Step) -> Attended
     score, keys = attention.score, arrays.affine(getattr(attention.score, "key", None))
     if isinstance(score, Concat):
         keys = Affine(arrays.block(score.weight[:, score.query_size :]), None)
-    places = [weight for part, weight in attention._features() if isinstance(part, Position)]
-    kinds = [part for part, _ in attention._features() if not isinstance(part, Position)]
+    pairs = list(zip(attention.features, attention.feature_weights, strict=True))
+    places = [weight for part, weight in pairs if isinstance(part, Position) and isinstance(weight, nn.Linear)]
+    kinds = [part for part, _ in pairs if not isinstance(part, Position)]
     features = [
         _feature(arrays, part, one, kept) for part, one, kept in zip(kinds, source.features, step.kept, strict=True)
     ]
