@@ -154,6 +154,16 @@ class Program(NamedTuple):
     step: Machine
     readout: int
 
+    @property
+    def layers(self) -> tuple[Affine, ...]:
+        """All layers outside the decoder's step."""
+        found = [first.layer for first in self.first]
+        found += [layer for one in self.encoder.layers for cell in one.cells for layer in cell.inputs]
+        if (attention := self.attention) is not None:
+            found += [attention.projection, attention.keys, attention.values, attention.place]
+            found += [feature.layer for feature in attention.features]
+        return tuple(layer for layer in found if layer is not None)
+
 
 def parsed(data: Any) -> Program:
     """What `json` made of a program. Errors: ValueError."""
@@ -249,6 +259,7 @@ class Checker:
         for layer in encoder.layers:
             _must(1 <= len(layer.cells) <= 2)
             for cell in layer.cells:
+                _must(len(cell.inputs) == 1)
                 self.machine(cell, below, None)
             states = {tuple(place.size for place in cell.states) for cell in layer.cells}
             _must(len(states) == 1)

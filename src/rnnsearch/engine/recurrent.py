@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping
-from ctypes import addressof, byref, c_int32, c_int64
+from ctypes import byref, c_int32, c_int64
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from rnnsearch.engine.layout import Layout
 from rnnsearch.engine.packed import Array, Kind, Laid, at, rounded_up
-from rnnsearch.engine.parts import CBatch, CDecoder, CFeatures, CPart, What
-from rnnsearch.engine.program import Affine, Checker, First, Machine, Program, Rows, SourceFeature, parsed
-from rnnsearch.engine.rnnsearch import TABLES, CBeam, CChoice, CHypotheses, RNNsearch, Weight
+from rnnsearch.engine.parts import CBatch, CDecoder, What
+from rnnsearch.engine.program import Affine, Checker, First, Machine, Program, SourceFeature, parsed
+from rnnsearch.engine.rnnsearch import TABLES, CBeam, CChoice, CGreedy, CHypotheses, Output, RNNsearch, Weight
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,17 @@ class Computation:
     def of(header: Mapping[str, Any], weights: Mapping[str, Weight], rows: Mapping[str, Array]) -> Computation:
         """That of a file. Errors: KeyError, ValueError, TypeError where it is none."""
         return Computation(parsed(header["program"]), weights, rows)
+
+    @property
+    def attended(self) -> tuple[int, int]:
+        """The sizes of the keys and values of one that attends."""
+        attention, own = self.program.attention, self.program.encoder.layers[-1].cells
+        assert attention is not None
+        (asked,) = (part for part in self.program.step.parts if part.what in (What.ADDITIVE, What.DOT))
+        size = sum(cell.states[0].size for cell in own)
+        for layer in (attention.projection, attention.values):
+            size = size if layer is None else layer.weight.rows
+        return asked.size, size + (self.weights[TABLES[0]].values.shape[1] if attention.words else 0)
 
     def check(self) -> None:
         """Errors: ValueError, KeyError where arrays are not those of the program."""
@@ -74,41 +86,39 @@ class Recurrent:
     """A model's weights, laid out, and what is done with them."""
 
     def __init__(
-        self, native: ctypes.CDLL, model: Computation, kind: Kind, threads: Callable[[], int] = lambda: 1
+        self,
+        native: ctypes.CDLL,
+        model: Computation,
+        kind: Kind,
+        threads: Callable[[], int] = lambda: 1,
+        selects: bool = False,
     ) -> None:
-        """`threads`: how many a call takes."""
-        self._native, self._kind, self.threads, self._program = native, kind, threads, model.program
-        self._arrays, self._laid = model, dict[tuple[Rows, str | None, Kind], Laid]()
-        self._held = list[object]()
+        """`threads`: how many a call takes; `selects`: whether some of the output's rows will be asked for."""
+        program = self._program = model.program
+        self._native, self._kind, self.threads = native, kind, threads
         self._sources, self.targets = (model.weights[name] for name in TABLES)
-        program, attention = model.program, model.program.attention
-        self._cells = [[self._machine(cell, Kind.FP32) for cell in layer.cells] for layer in program.encoder.layers]
-        self._decoder = self._with_words(self._machine(program.step, kind))
-        layers = [first.layer for first in program.first]
-        layers += [layer for one in program.encoder.layers for cell in one.cells for layer in cell.inputs]
-        if attention is not None:
-            layers += [attention.projection, attention.keys, attention.values, attention.place]
-            layers += [feature.layer for feature in attention.features]
-        for layer in layers:
-            if layer is not None:
-                self._matrix(layer.weight, layer.bias, kind)
-        positions = None if attention is None or attention.positions is None else model.weights[attention.positions]
-        self._positions = None if positions is None else positions.rows(np.arange(len(positions.values)))
-        output, bias = model.weights["output"], model.rows["output.bias"]
-        self._output = output, bias
-        self.output = Laid(native, output.values, bias, kind, output.scale)
+        layout = self._layout = Layout(native, model.weights, model.rows)
+        self._cells = [[layout.machine(cell, Kind.FP32) for cell in layer.cells] for layer in program.encoder.layers]
+        self._decoder = layout.machine(program.step, kind)
+        layout.read_words(self._decoder, program.step, self.targets, kind)
+        layout.readout(self._decoder, program.readout)
+        if program.attention is not None:
+            layout.attend(self._decoder, program.attention, model.attended)
+        for layer in program.layers:
+            layout.matrix((layer,), kind)
+        positions = program.attention and program.attention.positions
+        self._positions = None if positions is None else model.weights[positions].all
+        layout.finish()
+        self._output = Output(native, model.weights["output"], model.rows["output.bias"], kind, selects)
+        self.output = self._output.whole
         """The output layer, over the whole vocabulary."""
-        del self._arrays  # all is laid out
+        self.rows = self._output.over
+        """It over some symbols alone."""
 
     @property
     def attends(self) -> bool:
         """Whether there are weights of source positions."""
         return self._program.attention is not None
-
-    def rows(self, ids: Array) -> Laid:
-        """The output layer over the symbols `ids` [C] alone."""
-        (values, scale), bias = self._output
-        return Laid(self._native, values[ids], bias[ids], self._kind, None if scale is None else scale[ids])
 
     def embed(self, ids: Array) -> Array:
         """Source words [B, J, E] of ids [B, J]."""
@@ -179,11 +189,11 @@ class Recurrent:
         self, machine: Machine, c: CDecoder, x: Array, lengths: Array, backward: bool
     ) -> tuple[Array, list[Array]]:
         """A cell's outputs [B, J, D], 0 on padding, and its last states."""
-        share = np.concatenate([self._affine(layer, x) for layer in machine.inputs], 2)
+        (only,) = machine.inputs
+        share = np.ascontiguousarray(self._affine(only, x))
         (B, J), D = x.shape[:2], machine.states[0].size
         state, outputs = np.zeros((B, c.state_size), np.float32), np.zeros((B, J, D), np.float32)
         sizes = (at(np.ascontiguousarray(lengths)), c_int64(B), c_int64(J), c_int64(backward))
-        share = np.ascontiguousarray(share)
         self._native.cell_sequence(byref(c), *sizes, at(share), at(state), at(outputs), c_int32(self.threads()))
         ends = np.cumsum([place.size for place in machine.states])
         return outputs, np.split(state[:, : ends[-1]], ends[:-1], 1)
@@ -213,6 +223,13 @@ class Recurrent:
         self._native.decoder_step(*self._weights(memory, output), *sizes, *made, c_int32(self.threads()))
         return logits, norm, after, alpha
 
+    def greedy(self, memory: Memory, output: Laid, choice: CChoice, made: CGreedy) -> int:
+        """Greedy search; the steps taken."""
+        self._native.decoder_greedy.restype = c_int64
+        state, weights = memory.state.copy(), self._weights(memory, output)
+        sizes = (c_int64(len(state)), at(state))
+        return int(self._native.decoder_greedy(*weights, byref(choice), *sizes, byref(made), c_int32(self.threads())))
+
     def beam(self, memory: Memory, output: Laid, choice: CChoice, beam: CBeam, made: CHypotheses) -> bool:
         """Beam search; whether all scores were numbers."""
         self._native.decoder_beam.restype = c_int64
@@ -231,103 +248,11 @@ class Recurrent:
         """x W^T + b of rows of any number of axes."""
         if layer is None:
             return x
-        matrix = self._laid[layer.weight, layer.bias, self._kind].matrix
+        matrix = self._layout.matrix((layer,), self._kind).matrix
         rows = np.ascontiguousarray(x.reshape(-1, x.shape[-1]), np.float32)
         y = np.empty((len(rows), matrix.outputs), np.float32)
         self._native.linear(byref(matrix), at(rows), c_int64(len(rows)), at(y), c_int32(self.threads()))
         return y.reshape(*x.shape[:-1], -1)
-
-    def _matrix(self, block: Rows, bias: str | None, kind: Kind) -> Laid:
-        """A block of an array, laid out once."""
-        key = (block, bias, kind)
-        if key not in self._laid:
-            values, scale = self._arrays.weights[block.array]
-            rows = slice(block.row, block.row + block.rows)
-            values = values[rows, block.column : block.column + block.columns]
-            scale = None if scale is None else scale[rows]
-            if scale is not None and kind is not Kind.INT8:
-                values, scale = values * scale[:, None], None
-            added = None if bias is None else self._arrays.rows[bias]
-            self._laid[key] = Laid(self._native, values, added, kind, scale)
-        return self._laid[key]
-
-    def _machine(self, machine: Machine, kind: Kind) -> CDecoder:
-        """A step as native code reads it."""
-        parts = (CPart * len(machine.parts))()
-        for to, part in zip(parts, machine.parts, strict=True):
-            to.set(part.what, part.size, part.at, part.before)
-            if part.weight is not None and part.what == What.PRODUCT:
-                to.weight = addressof(self._matrix(part.weight, None, kind).matrix)
-            elif part.own is not None:
-                to.weight = self._hold(self._arrays.rows[part.own])
-        places = np.array(machine.states, np.int64)
-        c = CDecoder(machine.x_size, machine.sums, machine.values, machine.reads)
-        c.heads, c.scale, c.reach = 1, 1.0, -1
-        c.parts, c.part, c.bias = len(parts), addressof(parts), self._hold(self._arrays.rows[machine.bias])
-        c.states, c.state, c.state_size = len(places), places.ctypes.data, int(places[:, 1].sum()) + 1
-        self._held += [parts, places]
-        return c
-
-    def _with_words(self, c: CDecoder) -> CDecoder:
-        """The decoder's step, with what it attends to, and with the words that it reads."""
-        program, attention = self._program, self._program.attention
-        if attention is not None:
-            (asked,) = (part for part in program.step.parts if part.what in (What.ADDITIVE, What.DOT))
-            c.key, c.annotation = asked.size, self._values()
-            c.heads, c.scale, c.reach, c.spread = attention.heads, attention.scale, attention.reach, attention.spread
-            each = [tuple(map(int, feature[:5])) for feature in attention.features]
-            c.features, features = CFeatures.of(each)
-            self._held.append(features)
-            c.vector = self._hold(self._arrays.rows[attention.vector] if attention.vector else np.zeros(1, np.float32))
-        read = CPart(what=What.READ)
-        read.at[0] = program.readout
-        c.readout = addressof(read)
-        self._held.append(read)
-        layers = program.step.inputs
-        if len(layers) == 1:
-            self._words = self._matrix(layers[0].weight, layers[0].bias, self._kind)
-        else:
-            self._words = self._together(layers)
-        c.from_word = addressof(self._words.matrix)
-        values, scale = np.ascontiguousarray(self.targets.values), self.targets.scale
-        if scale is None:
-            c.embeddings = self._hold(values)
-        else:
-            c.bytes, c.scales = self._hold(values), self._hold(scale)
-        return c
-
-    def _values(self) -> int:
-        """How many numbers a context is of."""
-        attention = self._program.attention
-        assert attention is not None
-        own = self._program.encoder.layers[-1].cells
-        size = sum(cell.states[0].size for cell in own)
-        for layer in (attention.projection, attention.values):
-            size = size if layer is None else layer.weight.rows
-        return size + (self._sources.values.shape[1] if attention.words else 0)
-
-    def _together(self, layers: tuple[Affine, ...]) -> Laid:
-        """Layers of the same numbers, one below the other."""
-        laid = [self._block(layer) for layer in layers]
-        values = np.concatenate([values for values, _, _ in laid])
-        bias = np.concatenate([bias for _, _, bias in laid])
-        scales = [scale for _, scale, _ in laid if scale is not None]
-        return Laid(self._native, values, bias, self._kind, np.concatenate(scales) if scales else None)
-
-    def _block(self, layer: Affine) -> tuple[Array, Array | None, Array]:
-        """Its weight, the scales of this if it has them, and its bias."""
-        block = layer.weight
-        values, scale = self._arrays.weights[block.array]
-        rows = slice(block.row, block.row + block.rows)
-        bias = np.zeros(block.rows, np.float32) if layer.bias is None else self._arrays.rows[layer.bias]
-        columns = slice(block.column, block.column + block.columns)
-        return values[rows, columns], None if scale is None else scale[rows], bias
-
-    def _hold(self, array: Array) -> int:
-        """The address of an array's numbers, which stay as long as the model."""
-        array = np.ascontiguousarray(array)
-        self._held.append(array)
-        return int(array.ctypes.data)
 
 
 Engine = RNNsearch | Recurrent

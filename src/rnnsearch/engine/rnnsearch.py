@@ -124,11 +124,33 @@ class Weight(NamedTuple):
     values: Array
     scale: Array | None = None
 
+    @property
+    def all(self) -> Array:
+        """All of them in fp32."""
+        return self.rows(np.arange(len(self.values)))
+
     def rows(self, ids: Array) -> Array:
         """Some of them in fp32."""
         found = self.values[ids]
         with np.errstate(over="ignore", invalid="ignore"):  # scores that are no numbers are told of
             return found.astype(np.float32) if self.scale is None else found * self.scale[ids][..., None]
+
+
+class Output:
+    """An output layer, laid out, over the whole vocabulary or, where it `selects`, over some of it."""
+
+    def __init__(
+        self, native: ctypes.CDLL, weight: Weight, bias: Array | None, kind: Kind, selects: bool = False
+    ) -> None:
+        self.whole = Laid(native, weight.values, bias, kind, weight.scale)
+        self._native, self._kind, self._rows = native, kind, (weight, bias) if selects else None
+
+    def over(self, ids: Array) -> Laid:
+        """The layer of the symbols `ids` [C] alone."""
+        assert self._rows is not None
+        (values, scale), bias = self._rows
+        bias, scale = (None if row is None else row[ids] for row in (bias, scale))
+        return Laid(self._native, values[ids], bias, self._kind, scale)
 
 
 @dataclass(frozen=True)
@@ -223,11 +245,12 @@ class RNNsearch:
         kind: Kind,
         threads: Callable[[], int] = lambda: 1,
         table_bytes: int = 0,
+        selects: bool = False,
     ) -> None:
-        """`threads`: how many a call takes. Up to so many `table_bytes` the words' share of the gates is computed once
-        for the whole vocabulary: the same, faster."""
+        """`threads`: how many a call takes; `selects`: whether some of the output's rows will be asked for. Up to so
+        many `table_bytes` the words' share of the gates is computed once for the whole vocabulary: the same, faster."""
         self._native, self.threads = native, threads
-        of_each = ((name, arrays.weights[name], arrays.biases.get(name)) for name in MATRICES)
+        of_each = ((name, arrays.weights[name], arrays.biases.get(name)) for name in MATRICES if name != "output")
         self._laid = {name: Laid(native, w.values, bias, kind, w.scale) for name, w, bias in of_each}
         self._sources, self.targets = arrays.weights.get("source_embedding"), arrays.weights["target_embedding"]
         of = {name: one.matrix for name, one in self._laid.items()}
@@ -248,15 +271,11 @@ class RNNsearch:
             *(None if part is None else part.ctypes.data for part in (self._words, fp32, scaled, scale)),
             *(D, len(self._vector), 2 * H, word.outputs - 3 * D, arrays.sizes.pool),
         )
-        self.output = self._laid["output"]
+        self._output = Output(native, arrays.weights["output"], arrays.biases.get("output"), kind, selects)
+        self.output = self._output.whole
         """The output layer, over the whole vocabulary."""
-        self._output = arrays.weights["output"], arrays.biases.get("output"), kind
-
-    def rows(self, ids: Array) -> Laid:
-        """The output layer over the symbols `ids` [C] alone."""
-        (values, scale), bias, kind = self._output
-        bias, scale = (None if row is None else row[ids] for row in (bias, scale))
-        return Laid(self._native, values[ids], bias, kind, scale)
+        self.rows = self._output.over
+        """It over some symbols alone."""
 
     def linear(self, name: str, x: Array) -> Array:
         """x W^T + b of rows of any number of axes."""

@@ -10,14 +10,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rnnsearch.engine.packed import Array
+from rnnsearch.engine.packed import Array, Laid
 from rnnsearch.engine.recurrent import Engine
-from rnnsearch.engine.rnnsearch import CBeam, CChoice, CHypotheses
+from rnnsearch.engine.rnnsearch import CBeam, CChoice, CGreedy, CHypotheses
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.search.candidate_lists import CandidateLists
 from rnnsearch.search.ranking import ENGINE_NORMS
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 
+NAN = "the scores of a sentence must be numbers; got NaN"
 Rest = Sequence[Sequence[int]]
 """For each byte that is to be spelled, the symbols that may come when the bytes before it are."""
 MOST_ROWS = 1024
@@ -93,12 +94,15 @@ def beam(
     columns = output.matrix.outputs
     never = sorted(search.banned | {PAD, BOS})
     banned = np.flatnonzero(np.isin(np.arange(columns) if ids is None else ids, never))
-    covered = np.arange(J) < (lengths - 1)[:, None]
-    forced = _forced(begins, columns)
-    places, ways, way = _spelling(begins)
     choice = CChoice(
         None if ids is None else ids.ctypes.data, banned.ctypes.data, len(banned), BOS, EOS, most.ctypes.data
     )
+    memory: Any = model.encode(model.embed(padded), lengths)
+    if K == 1 and sizes is None and not any(begin.ids for begin in begins):
+        return _greedy(model, memory, output, choice, (B, T, J if model.attends else 0))
+    covered = np.arange(J) < (lengths - 1)[:, None]
+    forced = _forced(begins, columns)
+    places, ways, way = _spelling(begins)
     asked = CBeam(
         *(K, n, int(search.length_norm == "gnmt"), search.length_penalty, search.coverage_penalty),
         *(covered.ctypes.data, forced.ctypes.data, forced.shape[1]),
@@ -114,10 +118,23 @@ def beam(
     )
     tokens, scores, attention, length, finished = (part.ctypes.data for part in found)
     made = CHypotheses(T, tokens, scores, attention, length, finished)
-    memory: Any = model.encode(model.embed(padded), lengths)
     if not model.beam(memory, output, choice, asked, made):
-        raise RnnsearchError("the scores of a sentence must be numbers; got NaN")
+        raise RnnsearchError(NAN)
     return found
+
+
+def _greedy(model: Engine, memory: Any, output: Laid, choice: CChoice, sizes: tuple[int, int, int]) -> Hypotheses:
+    """The same with a beam of 1, faster; sizes: B, T and J of what is found."""
+    B, T, _ = sizes
+    tokens, scores = np.zeros((T, B), np.int64), np.zeros((T, B), np.float32)
+    alphas, length = np.zeros(sizes, np.float32), np.zeros(B, np.int64)
+    model.greedy(memory, output, choice, CGreedy(T, *(part.ctypes.data for part in (tokens, scores, alphas, length))))
+    if np.isnan(scores).any():
+        raise RnnsearchError(NAN)
+    finished = tokens[length - 1, np.arange(B)] == EOS
+    length -= ~finished  # what was cut has one more
+    length[(scores == -np.inf).any(0)] = 0  # no symbol was allowed
+    return Hypotheses(*(part[:, None] for part in (tokens.T, scores.T, alphas, length, finished.astype(np.int64))))
 
 
 def _forced(begins: Sequence[Begin], columns: int) -> Array:

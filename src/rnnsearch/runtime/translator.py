@@ -159,7 +159,12 @@ def load(path: str | Path) -> Translator:
     if len(languages) != 2 or [len(read[0]), len(read[-1])] != sizes or batch < 1:
         raise file.damaged(path)
     search, native = search.checked(path), library()
-    model = RNNsearch(native, arrays, kind) if isinstance(arrays, Arrays) else Recurrent(native, arrays, kind)
+    selects = candidates is not None
+    model: Engine
+    if isinstance(arrays, Arrays):
+        model = RNNsearch(native, arrays, kind, selects=selects)
+    else:
+        model = Recurrent(native, arrays, kind, selects=selects)
     lists, marks = None, list(read[-1].marks.values())
     if candidates is not None:
         lists = CandidateLists(*candidates, candidates[0].shape[1], len(read[-1]), marks)

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from rnnsearch import config as run_config
@@ -97,5 +96,5 @@ def _filled(
 def _in_fp32(name: str, weight: Weight) -> Array:
     """A weight that native code rounds to the same bytes again. Tables are stored so."""
     if weight.scale is None or name in TABLES:
-        return weight.rows(np.arange(len(weight.values)))
-    return Weight(weight.values, stored.readable(weight.scale)).rows(np.arange(len(weight.values)))
+        return weight.all
+    return Weight(weight.values, stored.readable(weight.scale)).all
