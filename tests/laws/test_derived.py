@@ -79,9 +79,21 @@ def test_a_derived_cell_takes_its_own_step(name, choices, make, batch, monkeypat
     assert NativeRNNsearch.of(derived, Kind.FP32) is None
 
 
-@pytest.mark.parametrize("part", ["cell", "attention", *(f"attention.{p}" for p in ("score", "window", "normaliser"))])
-def test_a_decoder_of_a_derived_part_has_no_twin(part, choices, make):
-    model = make(choices["system"]["bahdanau gru bidirectional gru additive global softmax"])
+PARTS = {
+    "bahdanau": ("cell", "attention", "attention.score", "attention.window", "attention.normaliser"),
+    "sutskever": ("stack",),
+    "luong": ("stack", "attention"),
+    "luong-input-feeding": ("stack", "stack.cells.0", "attention", "attentional"),
+    "rnmt-plus": ("stack", "attention"),
+    "deep-transition": ("cell", "cell.attention", "cell.transitions"),
+    "bideep": ("first", "upper.0", "upper.0.transitions"),
+}
+"""Of decoders, what their twins have written otherwise."""
+
+
+@pytest.mark.parametrize(("name", "part"), [(name, part) for name, parts in PARTS.items() for part in parts])
+def test_a_decoder_of_a_derived_part_has_no_twin(name, part, choices, make):
+    model = make(next(config for config in choices["plain"].values() if config.model.decoder.type == name))
     assert model.decoder.twin is not None
     own = model.decoder.get_submodule(part)
     own.__class__ = type("Derived", (type(own),), {})

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from rnnsearch.backend import local_windows, recurrences
-from rnnsearch.backend.steps import lacks
+from rnnsearch.backend.steps import is_derived, lacks
 from rnnsearch.kernels import bahdanau, library_sequences
 from rnnsearch.kernels.cross_entropy import cross_entropy
 from rnnsearch.kernels.gru_sequence import gru_sequence
@@ -164,11 +164,13 @@ def _luong(decoder: Luong, x: Tensor, state: LayersState, memory: Memory) -> Rea
 
 
 def _luong_lacks(decoder: Luong) -> str | None:
+    if is_derived(decoder.attention, Attention):
+        return "its attention is of a derived class"
     return _stack_lacks(decoder) or (None if decoder.attention.merges else "attention remembers its weights")
 
 
 def _stack_lacks(decoder: Luong | Sutskever) -> str | None:
-    return None if type(decoder.stack) is Stack else "its stack is of a derived class"
+    return "its stack is of a derived class" if is_derived(decoder.stack, Stack) else None
 
 
 def _native(otherwise: Callable[[Any, Tensor, Any, Memory], Reading]) -> Twin:
@@ -231,7 +233,7 @@ def _losses(output: Output, readout: Tensor, target: Tensor, smoothing: float, r
     return cross_entropy(readout, part, bias, torch.searchsorted(rows, target), smoothing)
 
 
-SEQUENCE = Twin("the whole sequence, its backward pass by hand", _native_sequence)
+SEQUENCE = Twin("the whole sequence, its backward pass by hand", _native_sequence, lacks)
 RNNSEARCH = _native(_bahdanau_in_pytorch)
 RECURRENCE = _native(_repeat_step)
 TWINS: dict[type[nn.Module], Twin] = {
