@@ -5,7 +5,7 @@ import torch
 
 from rnnsearch.backend.decoding import NativeRNNsearch
 from rnnsearch.backend.native_search import NativeDecoder, search_lacks
-from rnnsearch.backend.twins import TWINS, choose
+from rnnsearch.backend.twins import TWINS, choose, in_training
 from rnnsearch.kernels.native.packed import Kind
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders.table import DECODERS
@@ -154,3 +154,28 @@ def test_every_twin_is_met_by_the_laws_and_every_choice_has_its_reason(choices):
             assert (twin is None) == bool(why) == (modules[name].twin is None)
             met |= {type(modules[name])} if twin else set()
     assert met == set(TWINS)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("luong", "fast twins of encoder, decoder, output"),
+        (
+            "copynet",
+            "fast twins of encoder, output; as defined: decoder (CopyNet has no twin), "
+            "decoder.attention (its window sees all positions)",
+        ),
+    ],
+)
+def test_what_trains_by_twins_is_told(name, told, choices, make):
+    model = make(next(config for config in choices["plain"].values() if config.model.decoder.type == name))
+    assert in_training(model) == told
+
+
+def test_why_a_part_alone_has_no_twin_is_told(choices, make):
+    model = make(next(config for config in choices["plain"].values() if config.model.decoder.type == "bahdanau"))
+    model.encoder.backward_cell.__class__ = halved(type(model.encoder.backward_cell))
+    told = (
+        "fast twins of encoder.forward_cell, decoder, output; as defined: encoder.backward_cell (Derived has no twin)"
+    )
+    assert in_training(model) == told

@@ -1,4 +1,5 @@
-"""Which modules run a faster twin of their definition, and why the others do not.
+"""Which modules run a faster twin of their definition, and why the others do not. (Whole models' twins, which search,
+are chosen in `search/model_scorer.py`.)
 
 The definitions are in `models`: a cell's `sequence`, a decoder's `unroll`, attention's `attend`, the output layer's
 `losses`. Each has one hook, `module.twin`, which is set here alone, by the module's exact class: a derived class may
@@ -74,6 +75,30 @@ def choose(model: nn.Module, fast: bool = True) -> list[Choice]:
             module.twin = None if twin is None or why else twin.run
             choices.append(Choice(name, None if twin is None or why else twin.what, why or ""))
     return choices
+
+
+def in_training(model: nn.Module) -> str:
+    """In words: which parts of a model train by fast twins, which as they are defined, and why. Of what is inside a
+    decoder, attention alone runs apart from it, and counts where the decoder has no twin."""
+    choices = choose(model)
+    bare = {name for name, twin, _ in choices if twin is None}
+    decoders = [name for name, module in model.named_modules() if isinstance(module, Decoder)]
+
+    def counts(name: str) -> bool:
+        inside = next((decoder for decoder in decoders if name.startswith(f"{decoder}.")), None)
+        return inside is None or (inside in bare and isinstance(model.get_submodule(name), Attention))
+
+    shown = {name: why for name, _, why in choices if counts(name)}
+    names: dict[str, list[str]] = {}
+    for name, why in shown.items():
+        part = name.partition(".")[0]
+        alike = {other_why for other, other_why in shown.items() if other.partition(".")[0] == part} == {why}
+        names.setdefault(why, []).append(part if alike else name)
+    groups = {why: ", ".join(dict.fromkeys(of_why)) for why, of_why in names.items()}
+    fast = groups.pop("", None)
+    defined = ", ".join(f"{of_why} ({why})" for why, of_why in groups.items())
+    told = {"fast twins of": fast, "as defined:": defined}
+    return "; ".join(f"{what} {parts}" for what, parts in told.items() if parts)
 
 
 def _gru(

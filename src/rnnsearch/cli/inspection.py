@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rnnsearch.align.aligner import Aligner
+from rnnsearch.backend.twins import in_training
 from rnnsearch.config import ModelConfig, RunConfig, SearchConfig, dump
 from rnnsearch.config.language import LanguageModelConfig
 from rnnsearch.engine.file import header_of
@@ -104,6 +105,7 @@ def _model(system: System[Any], folder: Path) -> dict[str, str]:
             "Parameters": size,
             "Vocabulary": f"{len(system.target):,} symbols: {shown[config.text.types[1]]}",
             "Network": _part(network.type, network.model_dump(exclude={"type"}, exclude_none=True)),
+            "In training": in_training(system.model),
             **digest,
         }
     units = " to ".join(dict.fromkeys(shown[kind] for kind in config.text.types))
@@ -117,6 +119,7 @@ def _model(system: System[Any], folder: Path) -> dict[str, str]:
         "Alignments": _alignments(system, folder),
         "Search": _search(config),
         **_together(config.search),
+        "In training": in_training(system.model),
         "On this machine": system.fastest(config.search.precision).what,
         **digest,
     }
