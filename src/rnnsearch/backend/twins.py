@@ -20,6 +20,8 @@ from rnnsearch.backend.steps import is_derived, lacks
 from rnnsearch.kernels import bahdanau, library_sequences
 from rnnsearch.kernels.cross_entropy import cross_entropy
 from rnnsearch.kernels.gru_sequence import gru_sequence
+from rnnsearch.kernels.native import choice
+from rnnsearch.kernels.native.cases import cases
 from rnnsearch.models.attention.attention import Attention
 from rnnsearch.models.attention.normalisers import Softmax
 from rnnsearch.models.attention.scores import Additive
@@ -67,6 +69,7 @@ class Choice(NamedTuple):
 
 def choose(model: nn.Module, fast: bool = True) -> list[Choice]:
     """Give each module its twin, where it has one; without `fast` all run their definitions."""
+    choice.time_at_first_use(cases)
     choices = []
     for name, module in model.named_modules():
         if isinstance(module, Cell | Decoder | Attention | Output):

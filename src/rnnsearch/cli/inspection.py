@@ -17,6 +17,7 @@ from rnnsearch.config import ModelConfig, RunConfig, SearchConfig, dump
 from rnnsearch.config.language import LanguageModelConfig
 from rnnsearch.engine.file import header_of
 from rnnsearch.kernels.native import choice
+from rnnsearch.kernels.native.cases import cases
 from rnnsearch.kernels.native.library import status
 from rnnsearch.systems.card import measured, sha256_of, statistics, training_facts
 from rnnsearch.systems.exported import load_model
@@ -47,6 +48,7 @@ def show_machine(threads: int | None) -> None:
     """Print what each kernel does here in native code and by the library, and which of them serves."""
     if threads is not None:
         torch.set_num_threads(threads)
+    choice.time_at_first_use(cases)
     found, out = choice.table(), _console()
     out.print(_table("This machine", ("", ""), _machine(found).items()))
     timed = {way for case in found.cases for way in case.seconds}

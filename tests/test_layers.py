@@ -1,0 +1,16 @@
+"""How modules import each other."""
+
+from __future__ import annotations
+
+import grimp
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    """Imports inside functions and those for types counted too."""
+    graph = grimp.build_graph("rnnsearch", cache_dir=None)
+    imported = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    # What imports nothing that is left is taken away, until there is nothing but rings and what imports them.
+    while free := {module for module, others in imported.items() if not others & imported.keys()}:
+        imported = {module: others for module, others in imported.items() if module not in free}
+    in_rings = {module for module in imported if any(module in others for others in imported.values())}
+    assert not in_rings
