@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
+from pathlib import Path
+
 import grimp
+
+ROOT = Path(__file__).parents[1]
 
 
 def test_no_module_imports_itself_by_way_of_others():
@@ -14,3 +20,13 @@ def test_no_module_imports_itself_by_way_of_others():
         imported = {module: others for module, others in imported.items() if module not in free}
     in_rings = {module for module in imported if any(module in others for others in imported.values())}
     assert not in_rings
+
+
+def test_the_page_names_the_layers_that_are_checked():
+    (contract,) = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    drawn = re.sub(r"\(.*?\)", "", page.partition("## Layers")[2].split("```")[1].removeprefix("text"))
+    assert [layer.split() for layer in drawn.split(">")] == [layer.split() for layer in contract["layers"]]
+    assert contract["exhaustive"]
