@@ -21,8 +21,8 @@ from harness import machine_line, parsed, parser, publish, say, section, table
 
 from rnnsearch.kernels.native import choice, library, places
 from rnnsearch.kernels.native.building import Variant, compiler
-from rnnsearch.kernels.native.cases import Case, Run, cases
-from rnnsearch.kernels.native.choice import NATIVE, Timed
+from rnnsearch.kernels.native.cases import cases
+from rnnsearch.kernels.native.choice import NATIVE, Case, Run, Timed
 
 SHIPPED = "generic"
 LOSS = 0.2
@@ -127,6 +127,7 @@ def main() -> None:
     made.add_argument("--note", default="", help="Printed under the title.")
     made.add_argument("--seconds", type=float, default=0.5, help="For each case.")
     given = parsed(made)
+    choice.time_at_first_use(cases)
     found: dict[str, dict[str, Speeds]] = {}
     best: Speeds = {}
     everything, unknown = [], []

@@ -154,6 +154,7 @@ def test_each_kind_of_model_is_told_from_the_other(cli, corpus, lm, model):
         load_text_model(model)
     result = cli("inspect", lm)
     assert result.code == 0 and "recurrent (cell lstm, size 24, layers 1)" in result.out
+    assert "fast twins of network, output" in result.out
     assert "a language model" in (lm / "card.md").read_text()
 
 

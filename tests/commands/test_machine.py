@@ -5,7 +5,7 @@ import re
 import pytest
 
 from rnnsearch.files import write_json
-from rnnsearch.kernels.native import choice, library
+from rnnsearch.kernels.native import cases, choice, library
 
 
 @pytest.fixture
@@ -14,14 +14,15 @@ def kept(monkeypatch, tmp_path):
     library.library()  # built where it always is
     monkeypatch.delenv(library.SWITCH, raising=False)
     monkeypatch.setenv("RNNSEARCH_CACHE", str(tmp_path))
+    choice.time_at_first_use(cases.cases)
     choice.forget()
     key = choice.key(choice._place().rpartition("/")[2])
-    cases = [
+    timed = [
         choice.Timed(choice.PRODUCT, "fp32", "9 x 8 x 7", 1e9, {"native": 0.1, "torch": 0.05, "onednn": 0.02}),
         choice.Timed(choice.GRU, "fp32", "3 rows", 1e9, {"native": 0.04, "torch": 0.08}),
         choice.Timed(choice.SOFTMAX, "bf16", "3 x 4", 1e9, {"native": 1.0, "torch": 2.0}),
     ]
-    write_json(choice.kept_in(key), {"key": key, "cases": [case._asdict() for case in cases]})
+    write_json(choice.kept_in(key), {"key": key, "cases": [case._asdict() for case in timed]})
     yield choice.kept_in(key)
     choice.forget()
 

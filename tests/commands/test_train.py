@@ -222,6 +222,7 @@ def test_inspect_shows_parts_training_and_config(cli, model):
     assert rows["Attention"].startswith("additive (size 24")
     assert rows["Decoder"].startswith("bahdanau (cell gru, size 32, maxout 16")
     assert rows["Search"] == "beam 3, length penalty 1"
+    assert rows["In training"] == "fast twins of encoder, decoder, output"
     assert rows["Training pairs"] == "200"
     assert rows["Weights' SHA-256"] == hashlib.sha256((model / "model.safetensors").read_bytes()).hexdigest()
     assert rows["Updates"].startswith(f"{facts['updates']} (")

@@ -260,13 +260,13 @@ def test_no_global_plotting_state():
 def test_sentences_beside_their_dots_cover_nothing():
     draw = np.random.default_rng(2)
     spread = scatter(project([Grouped(f"sentence {n}") for n in range(6)], draw.normal(size=(6, 5))))
-    assert all(dot.beside for dot in spread)
+    assert all(dot.caption for dot in spread)
     near = draw.normal(size=(12, 5)) * 0.01
     near[0] += 10.0
     crowded = scatter(project([Grouped(f"a crowd, number {n}") for n in range(12)], near))
-    beside = [dot for dot in crowded if dot.beside]
+    beside = [dot for dot in crowded if dot.caption]
     assert 1 < len(beside) < 12, "some have no room"
-    heights = sorted(dot.y + dot.beside.down for dot in beside if dot.beside and dot.x < 320)
+    heights = sorted(dot.y + dot.caption.down for dot in beside if dot.caption and dot.x < 320)
     assert all(b - a >= 15 for a, b in itertools.pairwise(heights))
     many = scatter(project([Grouped(f"{n}") for n in range(13)], draw.normal(size=(13, 5))))
-    assert not any(dot.beside for dot in many), "the tooltips tell"
+    assert not any(dot.caption for dot in many), "the tooltips tell"

@@ -362,4 +362,4 @@ def cover() -> Cover:
 @pytest.fixture
 def choices() -> dict[str, dict[str, RunConfig]]:
     """The covering sets, by name."""
-    return {"whole": WHOLE, "system": SYSTEM}
+    return {"whole": WHOLE, "system": SYSTEM, "plain": PLAIN}

@@ -1,11 +1,15 @@
-"""A model whose products have rounded operands: the rounding that a fast way may have, against which it is held."""
+"""A model whose products have rounded operands: the rounding that a fast way may have, against which it is held; and
+where rounding steps over a kink, so that gradients say nothing."""
 
 import copy
+from contextlib import contextmanager
 
 import torch
 from torch import nn
 
 from rnnsearch.backend.twins import choose
+from rnnsearch.models.attention.normalisers import Sparsemax
+from rnnsearch.models.decoders.readouts import DeepOutput
 from rnnsearch.models.outputs import Output
 
 
@@ -44,3 +48,42 @@ def rounded(model, rounding):
     over = twin.output.over
     twin.output.over = lambda rows: lambda readout: over(rows)(Through.apply(readout, rounding))
     return twin
+
+
+KINKED = (DeepOutput, Sparsemax)
+"""Parts whose gradient jumps where the greater of two numbers, or what has any weight, becomes another."""
+SEEDS = range(1, 13)
+"""Of models with a kink, in which one is looked for that rounding leaves on its sides."""
+
+
+def has_kinks(model):
+    """Whether rounding can step over one."""
+    return any(isinstance(part, KINKED) for part in model.modules())
+
+
+@contextmanager
+def sides(model, kinds=KINKED):
+    """A list to which a pass adds on which side of each kink its numbers lie."""
+    found, hooks = [], []
+
+    def maxout(part, given, _):
+        state, word, context, beside = given
+        sums = part.with_beside(part.state(state) + part.word(word) + part.context(context), beside)
+        found.append(sums[..., 0::2] > sums[..., 1::2])
+
+    def sparsemax(_, __, weights):
+        found.append(weights.alpha > 0)
+
+    for part in model.modules():
+        if isinstance(part, kinds):
+            hooks.append(part.register_forward_hook(maxout if isinstance(part, DeepOutput) else sparsemax))
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def same_sides(one, other):
+    """Whether two passes lie on the same side of every kink."""
+    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))

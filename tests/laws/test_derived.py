@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from rnnsearch.backend.decoding import NativeRNNsearch
-from rnnsearch.backend.twins import TWINS, choose
+from rnnsearch.backend.native_search import NativeDecoder, search_lacks
+from rnnsearch.backend.twins import TWINS, choose, in_training
 from rnnsearch.kernels.native.packed import Kind
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders.table import DECODERS
@@ -30,6 +31,16 @@ def halved(kind):
         def step(self, x, state, keep=None):
             new = super().step(x, state, keep)
             return new._replace(h=0.5 * new.h)
+
+    return Derived
+
+
+def unbent(kind):
+    """A readout without its function: the first sums are its units."""
+
+    class Derived(kind):
+        def bent(self, hidden):
+            return hidden[..., : super().bent(hidden).shape[-1]]
 
     return Derived
 
@@ -62,6 +73,7 @@ def test_a_derived_decoder_takes_its_own_step(name, choices, make, batch, monkey
         torch.testing.assert_close(trained, searched, rtol=1e-10, atol=1e-10)
         assert not torch.allclose(trained, readouts(make(config).double(), batch)[0])
         assert NativeRNNsearch.of(derived, Kind.FP32) is None
+        assert NativeDecoder.of(derived, Kind.FP32) is None
 
 
 @pytest.mark.parametrize("name", CELLS)
@@ -77,16 +89,60 @@ def test_a_derived_cell_takes_its_own_step(name, choices, make, batch, monkeypat
     torch.testing.assert_close(trained, searched, rtol=1e-10, atol=1e-10)
     assert not torch.allclose(trained, readouts(make(config).double(), batch)[0])
     assert NativeRNNsearch.of(derived, Kind.FP32) is None
+    in_decoder = any(type(module).__name__ == "Derived" for module in derived.decoder.modules())
+    assert not in_decoder or NativeDecoder.of(derived, Kind.FP32) is None
 
 
-@pytest.mark.parametrize("part", ["cell", "attention", *(f"attention.{p}" for p in ("score", "window", "normaliser"))])
-def test_a_decoder_of_a_derived_part_has_no_twin(part, choices, make):
-    model = make(choices["system"]["bahdanau gru bidirectional gru additive global softmax"])
+PARTS = {
+    "bahdanau": ("cell", "attention", "attention.score", "attention.window", "attention.normaliser"),
+    "sutskever": ("stack",),
+    "luong": ("stack", "attention"),
+    "luong-input-feeding": ("stack", "stack.cells.0", "attention", "attentional"),
+    "rnmt-plus": ("stack", "attention"),
+    "deep-transition": ("cell", "cell.attention", "cell.transitions"),
+    "bideep": ("first", "upper.0", "upper.0.transitions"),
+}
+"""Of decoders, what their twins have written otherwise."""
+
+
+@pytest.mark.parametrize(("name", "part"), [(name, part) for name, parts in PARTS.items() for part in parts])
+def test_a_decoder_of_a_derived_part_has_no_twin(name, part, choices, make):
+    model = make(next(config for config in choices["plain"].values() if config.model.decoder.type == name))
     assert model.decoder.twin is not None
     own = model.decoder.get_submodule(part)
     own.__class__ = type("Derived", (type(own),), {})
     choose(model)
     assert model.decoder.twin is None
+
+
+READOUTS = {
+    "bahdanau": "deep_output",
+    "bahdanau-tanh": "deep_output",
+    "cohn": "deep_output",
+    "cgru": "output",
+    "luong": "attentional",
+}
+
+
+@pytest.mark.parametrize("name", READOUTS)
+def test_a_derived_readout_is_not_searched_by_its_parents_equations(name, choices, make):
+    model = make(next(config for config in choices["plain"].values() if config.model.decoder.type == name))
+    assert search_lacks(model) is None
+    assert NativeDecoder.of(model, Kind.FP32) is not None
+    own = model.decoder.get_submodule(READOUTS[name])
+    own.__class__ = unbent(type(own))
+    assert "derived" in search_lacks(model).lower()
+    assert NativeRNNsearch.of(model, Kind.FP32) is None
+    assert NativeDecoder.of(model, Kind.FP32) is None
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_a_derived_cell_in_one_direction_of_the_encoder_has_no_twin(direction, choices, make):
+    model = make(next(config for config in choices["plain"].values() if config.model.decoder.type == "bahdanau"))
+    assert NativeRNNsearch.of(model, Kind.FP32) is not None
+    own = model.encoder.get_submodule(f"{direction}_cell")
+    own.__class__ = halved(type(own))
+    assert NativeRNNsearch.of(model, Kind.FP32) is None
 
 
 def test_every_twin_is_met_by_the_laws_and_every_choice_has_its_reason(choices):
@@ -98,3 +154,28 @@ def test_every_twin_is_met_by_the_laws_and_every_choice_has_its_reason(choices):
             assert (twin is None) == bool(why) == (modules[name].twin is None)
             met |= {type(modules[name])} if twin else set()
     assert met == set(TWINS)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("luong", "fast twins of encoder, decoder, output"),
+        (
+            "copynet",
+            "fast twins of encoder, output; as defined: decoder (CopyNet has no twin), "
+            "decoder.attention (its window sees all positions)",
+        ),
+    ],
+)
+def test_what_trains_by_twins_is_told(name, told, choices, make):
+    model = make(next(config for config in choices["plain"].values() if config.model.decoder.type == name))
+    assert in_training(model) == told
+
+
+def test_why_a_part_alone_has_no_twin_is_told(choices, make):
+    model = make(next(config for config in choices["plain"].values() if config.model.decoder.type == "bahdanau"))
+    model.encoder.backward_cell.__class__ = halved(type(model.encoder.backward_cell))
+    told = (
+        "fast twins of encoder.forward_cell, decoder, output; as defined: encoder.backward_cell (Derived has no twin)"
+    )
+    assert in_training(model) == told

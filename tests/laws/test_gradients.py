@@ -8,7 +8,7 @@ import torch
 from rnnsearch.models.attention.normalisers import NORMALISERS
 from rnnsearch.models.draws import Draws
 from rnnsearch.objectives.likelihood import likelihood
-from tests.laws.rounding import rounded, to_bf16
+from tests.laws.rounding import SEEDS, has_kinks, rounded, same_sides, sides, to_bf16
 
 
 def test_whole_models_by_finite_differences(system, make, batch):
@@ -45,19 +45,21 @@ the first does alone. In the worst of these systems it is 7 times."""
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_bf16_products_change_the_loss_and_gradients_by_rounding_alone(smoothing, system, make, batch):
-    """Where positions are drawn, rounding can change which, so only what is finite and in which precision is held. Of
-    two models one may lie where rounding steps over a kink (of maxout, of a relu)."""
+    """Where positions are drawn, rounding can change which, so only what is finite and in which precision is held.
+    Two models are held, with kinks the first in which rounding steps over none of them."""
+    sides_of = {}
 
     def loss_and_gradient(model, products):
-        with torch.autocast("cpu", torch.bfloat16, enabled=products is torch.bfloat16):
+        with torch.autocast("cpu", torch.bfloat16, enabled=products is torch.bfloat16), sides(model) as found:
             loss = likelihood(smoothing)(model, batch, Draws(1))
+        sides_of[products] = found
         loss.total.backward()
         gradient = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
         assert gradient.dtype == loss.total.dtype == loss.nll.dtype == torch.float32
         return loss.total.item(), gradient
 
-    attention, off = system.model.attention, []
-    for seed in (1, 2):
+    attention, held = system.model.attention, 0
+    for seed in SEEDS if has_kinks(make(system)) else (1, 2):
         total, gradient = loss_and_gradient(make(system, seed), torch.float32)
         rounded_total, found = loss_and_gradient(make(system, seed), torch.bfloat16)
         assert not torch.equal(found, gradient), "products are rounded"
@@ -65,10 +67,14 @@ def test_bf16_products_change_the_loss_and_gradients_by_rounding_alone(smoothing
             assert found.isfinite().all()
             assert math.isfinite(rounded_total)
             return
+        if not same_sides(*sides_of.values()):
+            continue
         _, of_rounded_operands = loss_and_gradient(rounded(make(system, seed), to_bf16), torch.float32)
         assert rounded_total == pytest.approx(total, rel=0.02)
-        off.append((found - gradient).norm() / (of_rounded_operands - gradient).norm())
-    assert min(off) < OFTEN
+        assert (found - gradient).norm() < OFTEN * (of_rounded_operands - gradient).norm()
+        if (held := held + 1) == 2:
+            return
+    pytest.fail("rounding steps over a kink with nearly every seed")
 
 
 @pytest.mark.parametrize("parity", [0, 1])

@@ -9,7 +9,7 @@ import torch
 from rnnsearch.backend.decoding import NativeRNNsearch
 from rnnsearch.backend.native_search import NativeDecoder
 from rnnsearch.backend.packed_model import packed
-from rnnsearch.backend.readout_steps import lexical_lacks
+from rnnsearch.backend.readout_steps import deep_part, lexical_lacks
 from rnnsearch.backend.steps import STEPS, lacks
 from rnnsearch.config import ModelConfig
 from rnnsearch.errors import RnnsearchError
@@ -229,6 +229,23 @@ def test_what_is_not_a_number_is_never_hidden(kind, odd):
     assert not Packed(decoding(), w, None, kind)(x[:1])[0, 9].isfinite()
 
 
+def defined(model, kind):
+    """By the definition, in fp32, and with products that round what native search rounds: all but the words' share of a
+    readout, which is made once."""
+    exact, twin = packed(model, Kind.FP32), packed(model, kind)
+    if deep_part(model.decoder) is not None:
+        deep_part(twin.decoder).word = deep_part(model.decoder).word
+    return ModelScorer(exact), ModelScorer(twin)
+
+
+def assert_rounded_alike(got, want, exact, near, about):
+    """Beside fp32's own rounding, `near`, of each number, native steps may differ from a model whose products round the
+    same by as much as the rounding does once more: sums in another order make another number here and there, which may
+    be rounded to the other neighbour, and Cohn's state is rounded, too, as a product with I."""
+    off = ((got - want).abs() - near * (1 + want.abs())).clamp(min=0.0)
+    assert off.norm() <= (want - exact).norm(), about
+
+
 def test_every_familys_native_steps_are_the_models(whole, make):
     """In bf16 and int8 beside the model whose products round the same."""
     model = make(whole).eval()
@@ -238,19 +255,18 @@ def test_every_familys_native_steps_are_the_models(whole, make):
     sources = make_sources([[min(id, 11) for id in ids] for ids in SOURCES], torch.device("cpu"))
     with torch.inference_mode():
         for kind in Kind:
-            scorers = ModelScorer(packed(model, kind)), NativeScorer(NativeDecoder.of(model, kind))
+            scorers = *defined(model, kind), NativeScorer(NativeDecoder.of(model, kind))
             states = [scorer.start(sources, None) for scorer in scorers]
             for y in ([2, 2, 2, 2, 2], [5, 6, 7, 8, 9], [11, 10, 9, 4, 5], [3, 4, 5, 6, 7]):
                 steps = [s.step(m, state, torch.tensor(y)) for s, (m, state) in zip(scorers, states, strict=True)]
-                want, got = ({"": step.scores - step.norm[:, None], **step.attention} for step in steps)
+                exact, want, got = ({"": step.scores - step.norm[:, None], **step.attention} for step in steps)
                 assert got.keys() == want.keys()
                 for name in want:
-                    atol = 2e-4 if kind is Kind.FP32 else 0.05
-                    torch.testing.assert_close(got[name], want[name], rtol=2e-4, atol=atol, msg=f"{kind} {name}")
+                    assert_rounded_alike(got[name], want[name], exact[name], 2e-4, f"{kind} {name}")
                 states = [(m, step.state) for (m, _), step in zip(states, steps, strict=True)]
             if kind is Kind.FP32:
                 options = SearchOptions(beam=1, **LIMITS)
-                one, other = greedy(scorers[1], sources, options), beam(scorers[0], sources, options)
+                one, other = greedy(scorers[2], sources, options), beam(scorers[0], sources, options)
                 assert [[h.ids for h in found] for found in one] == [[h.ids for h in found] for found in other]
 
 
@@ -261,6 +277,8 @@ def test_a_lexical_model_is_searched_natively_too(kind, sources):
     model = build(config.model_copy(update={"lexical": True}), SYMBOLS, SYMBOLS, seed=1).eval()
     assert isinstance(fastest(model, "int8").scorer, NativeScorer) and NativeRNNsearch.of(model, kind) is None
     twin = NativeScorer(NativeDecoder.of(model, kind))
-    plain = forced(ModelScorer(packed(model, kind)), sources, [[5, 60], [], [69], [8, 9], [1]])
-    for p, f in zip(plain, forced(twin, sources, [[5, 60], [], [69], [8, 9], [1]]), strict=True):
-        assert f.token_scores == pytest.approx(p.token_scores, abs=0.02 if kind is not Kind.FP32 else 1e-4)
+    scorers = *defined(model, kind), twin
+    scored = [forced(scorer, sources, [[5, 60], [], [69], [8, 9], [1]]) for scorer in scorers]
+    for found in zip(*scored, strict=True):
+        exact, want, got = (torch.tensor(one.token_scores) for one in found)
+        assert_rounded_alike(got, want, exact, 2e-5, kind)

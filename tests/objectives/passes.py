@@ -15,7 +15,7 @@ def passed(model: TranslationModel, batch: Batch) -> Any:
     return likelihood().passed(model, batch, None)[1]
 
 
-def real_weights(done: Any, row: int) -> Any:
+def real_weights(made: Any, row: int) -> Any:
     """alpha [I, J] of one sentence, without padding."""
-    height, width = int(done.batch.target.mask[row].sum()), int(done.batch.source.mask[row].sum())
-    return done.unrolled.reading.alpha[row, :height, :width].detach().numpy()
+    height, width = int(made.batch.target.mask[row].sum()), int(made.batch.source.mask[row].sum())
+    return made.unrolled.reading.alpha[row, :height, :width].detach().numpy()

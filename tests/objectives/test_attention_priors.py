@@ -16,34 +16,34 @@ FERTILITY = {"fertility": {"size": 3}}
 
 
 def test_doubly_stochastic_is_the_papers(make, batches):
-    done = passed(make(), batches([0, 1, 2]))
+    made = passed(make(), batches([0, 1, 2]))
     expected = 0.0
     for row in range(3):
-        alpha = real_weights(done, row)
+        alpha = real_weights(made, row)
         for j in range(alpha.shape[1] - 1):  # without EOS
             received = 0.0
             for i in range(alpha.shape[0]):
                 received += alpha[i, j]
             expected += (1 - received) ** 2
-    assert DoublyStochastic()(done).item() == pytest.approx(expected, rel=1e-6)
+    assert DoublyStochastic()(made).item() == pytest.approx(expected, rel=1e-6)
 
 
 def test_global_fertility_is_the_papers(make, batches):
     model = make(**FERTILITY)
-    done = passed(model, batches([0, 1, 2]))
+    made = passed(model, batches([0, 1, 2]))
     p = {name: value.detach().numpy() for name, value in model.auxiliary.fertility.named_parameters()}
     expected = 0.0
     for row in range(3):
-        alpha = real_weights(done, row)
+        alpha = real_weights(made, row)
         for j in range(alpha.shape[1] - 1):
-            h = done.memory.annotations[row, j].detach().numpy()
+            h = made.memory.annotations[row, j].detach().numpy()
             hidden = np.tanh(p["hidden.weight"] @ h + p["hidden.bias"])
             beyond_one, log_variance = p["moments.weight"] @ hidden + p["moments.bias"]
             mean, variance = 1 + beyond_one, np.exp(log_variance) + 0.01
             received = sum(alpha[i, j] for i in range(len(alpha)))
             density = np.exp(-((received - mean) ** 2) / (2 * variance)) / np.sqrt(2 * np.pi * variance)
             expected -= np.log(density)
-    assert GlobalFertility()(done).item() == pytest.approx(expected, rel=1e-6)
+    assert GlobalFertility()(made).item() == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("penalty", [DoublyStochastic(), GlobalFertility()])
@@ -61,8 +61,8 @@ def test_the_total_is_the_weighted_sum(make, batches):
     model, batch = make(**FERTILITY), batches([0, 1, 2])
     config = ObjectiveConfig.model_validate({"doubly_stochastic": 0.3, "fertility": {"size": 3, "weight": 0.5}})
     loss = likelihood(0.1, penalties(config))(model, batch, None)
-    plain, done = likelihood(0.1).passed(model, batch, None)
-    expected = plain.total + 0.3 * DoublyStochastic()(done) + 0.5 * GlobalFertility()(done)
+    plain, made = likelihood(0.1).passed(model, batch, None)
+    expected = plain.total + 0.3 * DoublyStochastic()(made) + 0.5 * GlobalFertility()(made)
     assert loss.total.item() == pytest.approx(expected.item(), rel=1e-9)
     assert loss.nll.item() == pytest.approx(plain.nll.item(), rel=1e-9)
     with torch.no_grad():
@@ -72,7 +72,7 @@ def test_the_total_is_the_weighted_sum(make, batches):
 
 def test_the_nll_of_each_symbol(make, batches):
     model, batch = make(), batches([0, 1, 2])
-    loss, done = likelihood(0.1).passed(model, batch, None)
-    log_p = model.output.log_probs(done.unrolled.readout).gather(2, batch.target.ids[:, :, None])[:, :, 0]
-    assert torch.allclose(done.nll, -log_p * batch.target.mask)
-    assert not done.nll.requires_grad and loss.nll.item() == pytest.approx(done.nll.sum().item())
+    loss, made = likelihood(0.1).passed(model, batch, None)
+    log_p = model.output.log_probs(made.unrolled.readout).gather(2, batch.target.ids[:, :, None])[:, :, 0]
+    assert torch.allclose(made.nll, -log_p * batch.target.mask)
+    assert not made.nll.requires_grad and loss.nll.item() == pytest.approx(made.nll.sum().item())

@@ -11,8 +11,11 @@ import pytest
 from starlette.testclient import TestClient
 
 import rnnsearch
+from rnnsearch.serve import files
 from rnnsearch.serve.http import create_app
 from rnnsearch.serve.limits import Settings
+from rnnsearch.serve.registry import Search, Served
+from rnnsearch.serve.texts import TextTranslation, translate_texts
 
 LINES = ["the dog sees a big bird.", "the small cat sees the dog. the cat", "a bird"] * 7
 
@@ -106,6 +109,36 @@ def test_a_file_whose_sender_has_left_is_in_nobodys_way(listening, folders):
         until(lambda: [job.state for job in service.files._jobs.values()] == ["failed"])
         sent = httpx.post(f"{url}/v1/files", data={"model": "en-de"}, **file("b.txt", "the dog"))
         assert sent.status_code == 202
+
+
+def test_a_file_is_finished_though_its_model_is_let_go(serve, monkeypatch):
+    """Where one model is kept, and another is asked for just before each portion and after it."""
+    http = serve(max_loaded=1)
+    registry, portions = http.app.state.service.registry, []
+
+    async def another() -> None:
+        async with registry.lease(registry.find("de-en")) as other:
+            assert len(await other.translate(["the cat"], Search())) == 1
+
+    async def disturbed(served: Served, texts: list[str], search: Search, patient: bool) -> list[TextTranslation]:
+        await another()
+        portions.append(served)
+        return await translate_texts(served, texts, search, patient=patient)
+
+    read = files.apart
+
+    async def between(*given: Any, size: int) -> Any:
+        if portions:
+            await another()
+        return await read(*given, size=size)
+
+    monkeypatch.setattr(files, "translate_texts", disturbed)
+    monkeypatch.setattr(files, "apart", between)
+    sent = http.post("/v1/files", data={"model": "en-de"}, **file("a.txt", "\n".join(LINES)))
+    row = ended(http, sent.json()["id"])
+    assert (row["state"], row["done"], row["error"]) == ("done", len(LINES), None)
+    assert len(portions) > 1
+    assert len(set(portions)) == len(portions), "it was let go, and loaded again"
 
 
 def until(true: Callable[[], bool]) -> None:

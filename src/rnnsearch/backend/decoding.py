@@ -23,6 +23,7 @@ from rnnsearch.engine.rnnsearch import CChoice, CGreedy, Memory, RNNsearch
 from rnnsearch.kernels.native.packed import Packed, decoding
 from rnnsearch.models.cells import GRU
 from rnnsearch.models.decoders.bahdanau import Bahdanau
+from rnnsearch.models.decoders.readouts import DeepOutput, TanhOutput
 from rnnsearch.models.encoders import Bidirectional
 from rnnsearch.models.outputs import Output
 from rnnsearch.models.translation_model import TranslationModel
@@ -99,12 +100,14 @@ class NativeRNNsearch:
     @staticmethod
     def takes(model: TranslationModel) -> bool:
         """Whether a model is such a system."""
-        encoder = model.encoder
-        if type(encoder) is not Bidirectional or type(encoder.forward_cell) is not GRU or not encoder.reads_end:
+        encoder, decoder = model.encoder, model.decoder
+        if type(encoder) is not Bidirectional or not encoder.reads_end:
             return False
-        if not is_rnnsearch(model.decoder) or model.lexical is not None or type(model.output) is not Output:
+        if type(encoder.forward_cell) is not GRU or type(encoder.backward_cell) is not GRU:
             return False
-        return model.language_model is None
+        if not is_rnnsearch(decoder) or type(decoder.readout_layer) not in (DeepOutput, TanhOutput):
+            return False
+        return type(model.output) is Output and model.lexical is None and model.language_model is None
 
     @staticmethod
     @torch.no_grad()

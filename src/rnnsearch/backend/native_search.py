@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rnnsearch.backend.decoding import TABLE_BYTES, Greedy, GreedySearch
 from rnnsearch.backend.packed_model import PackedLinear, PackedOutput, packed
-from rnnsearch.backend.readout_steps import deep_part, lexical, lexical_lacks, readout
+from rnnsearch.backend.readout_steps import deep_part, lexical, lexical_lacks, readout, readout_lacks
 from rnnsearch.backend.steps import STEPS, Read, lacks
 from rnnsearch.data.sides import Side
 from rnnsearch.engine.packed import Kind, Laid
@@ -55,7 +55,7 @@ def search_lacks(model: TranslationModel) -> str | None:
         return f"the decoder is {decoder.__name__}"
     if output is not Output:
         return f"the output layer is {output.__name__}"
-    return lacks(model.decoder) or lexical_lacks(model)
+    return lacks(model.decoder) or readout_lacks(model.decoder) or lexical_lacks(model)
 
 
 def with_words(model: TranslationModel, memory: Memory, words: Tensor) -> Memory:

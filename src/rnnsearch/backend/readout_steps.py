@@ -9,15 +9,15 @@ from rnnsearch.backend.steps import Read, attentional
 from rnnsearch.kernels.step import Step, Value
 from rnnsearch.models.attention.attention import Attention
 from rnnsearch.models.decoders.decoder import Decoder
-from rnnsearch.models.decoders.readouts import DeepOutput, Readout
+from rnnsearch.models.decoders.readouts import Attentional, DeepOutput, Readout, StateOutput, TanhOutput
 from rnnsearch.models.decoders.stack_decoders import Luong, Neubig, RNMTPlus
 from rnnsearch.models.lexical import Lexical
 from rnnsearch.models.translation_model import TranslationModel
 
 
-def deep_output(step: Step, part: Readout, word: int, read: Read) -> tuple[Value, ...]:
-    """A `Readout` of the decoder's state, the context and the word, whose share of the sums is the inputs' from `word`
-    on."""
+def readout_sums(step: Step, part: Readout, word: int, read: Read) -> tuple[Value, ...]:
+    """A `Readout`, maxout or tanh, of the decoder's state, the context and the word, whose share of the sums is the
+    inputs' from `word` on."""
     assert read.context is not None
     width = part.state.weight.shape[0]
     hidden = step.sums(width)
@@ -26,7 +26,7 @@ def deep_output(step: Step, part: Readout, word: int, read: Read) -> tuple[Value
     step.bias(part.state.bias, hidden)
     step.product(part.state.weight, step.read((read.state, None)), hidden)
     step.product(part.context.weight, step.read((read.context, None)), hidden)
-    if isinstance(part, DeepOutput):
+    if type(part) is DeepOutput:
         return (step.maxout(hidden),)
     bent = step.value(width)
     step.tanh(hidden, bent)
@@ -47,6 +47,8 @@ def lexical_lacks(model: TranslationModel) -> str | None:
     """Why a model's lexical model, where it has one, cannot be written so; None where it can."""
     if model.lexical is None:
         return None
+    if type(model.lexical) is not Lexical:
+        return "a lexical model of a derived class"
     if any(isinstance(module, Attention) and module.score.heads > 1 for module in model.decoder.modules()):
         return "a lexical model with several heads"
     if isinstance(model.decoder, Neubig):
@@ -54,12 +56,22 @@ def lexical_lacks(model: TranslationModel) -> str | None:
     return "a lexical model over merged positions" if model.encoder.merges else None
 
 
+def readout_lacks(decoder: Decoder) -> str | None:
+    """Why the layer between a decoder's state and the output, where it has one, cannot be written so; None where it
+    can."""
+    layer = decoder.readout_layer
+    return None if layer is None or type(layer) in LAYERS else f"its readout is {type(layer).__name__}"
+
+
+LAYERS = (DeepOutput, TanhOutput, StateOutput, Attentional)
+
+
 def readout(step: Step, decoder: Decoder, word: int, read: Read) -> tuple[Value, ...]:
     """`Decoder.readout`: what stands side by side before the output layer. word: where the word's share of a deep
     output begins in the inputs'."""
     deep = deep_part(decoder)
     if deep is not None:
-        return deep_output(step, deep, word, read)
+        return readout_sums(step, deep, word, read)
     if type(decoder) is Luong:
         assert read.context is not None
         to = step.value(decoder.attentional.combine.weight.shape[0])

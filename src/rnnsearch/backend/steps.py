@@ -36,7 +36,7 @@ from rnnsearch.models.attention.scores import (
     ScaledDot,
 )
 from rnnsearch.models.attention.windows import Global, LocalMonotonic, LocalPredictive
-from rnnsearch.models.cells import Cell
+from rnnsearch.models.cells import Cell, Norm
 from rnnsearch.models.decoders.bahdanau import Bahdanau, BahdanauState, BahdanauTanh, Cohn
 from rnnsearch.models.decoders.bi_scale import BiScale, BiScaleState
 from rnnsearch.models.decoders.conditional import (
@@ -47,6 +47,7 @@ from rnnsearch.models.decoders.conditional import (
     ConditionalState,
     DeepTransition,
     Keeps,
+    Transitions,
     Upper,
 )
 from rnnsearch.models.decoders.decoder import Decoder
@@ -334,19 +335,34 @@ STEPS: dict[type[Decoder], Callable[..., Read]] = {
 """`Decoder.step` of step, decoder, state and memory, by exact class."""
 
 
+WRITTEN: dict[type[nn.Module], str] = {
+    Attention: "attention",
+    Stack: "stack",
+    Attentional: "attentional layer",
+    Conditional: "conditional recurrence",
+    Transitions: "chain of transitions",
+    Upper: "upper layer",
+    Norm: "normalised layer",
+}
+"""Parts whose equations are written here, each for its very class, in words."""
+
+
+def is_derived(module: nn.Module, part: type[nn.Module]) -> bool:
+    """Whether a module is of a class derived from a part's, which may have changed its equations."""
+    return isinstance(module, part) and type(module) is not part
+
+
 def lacks(decoder: nn.Module) -> str | None:
     """Why a decoder's parts cannot be written so; None where they can."""
     for module in decoder.modules():
         if isinstance(module, Cell) and type(module) not in CELLS:
             return f"its cell is {type(module).__name__}"
-        if isinstance(module, Stack) and type(module) is not Stack:
-            return "its stack is of a derived class"
         if isinstance(module, LinearAttentional):
             return "its attentional layer is linear"
+        if derived := next((what for part, what in WRITTEN.items() if is_derived(module, part)), None):
+            return f"its {derived} is of a derived class"
         if not isinstance(module, Attention):
             continue
-        if type(module) is not Attention:
-            return "its attention is of a derived class"
         if type(module.score) not in SCORES:
             return f"its score is {type(module.score).__name__}"
         if type(module.window) not in (Global, LocalMonotonic, LocalPredictive):

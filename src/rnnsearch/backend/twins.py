@@ -1,4 +1,5 @@
-"""Which modules run a faster twin of their definition, and why the others do not.
+"""Which modules run a faster twin of their definition, and why the others do not. (Whole models' twins, which search,
+are chosen in `search/model_scorer.py`.)
 
 The definitions are in `models`: a cell's `sequence`, a decoder's `unroll`, attention's `attend`, the output layer's
 `losses`. Each has one hook, `module.twin`, which is set here alone, by the module's exact class: a derived class may
@@ -15,10 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from rnnsearch.backend import local_windows, recurrences
-from rnnsearch.backend.steps import lacks
+from rnnsearch.backend.steps import is_derived, lacks
 from rnnsearch.kernels import bahdanau, library_sequences
 from rnnsearch.kernels.cross_entropy import cross_entropy
 from rnnsearch.kernels.gru_sequence import gru_sequence
+from rnnsearch.kernels.native import choice
+from rnnsearch.kernels.native.cases import cases
 from rnnsearch.models.attention.attention import Attention
 from rnnsearch.models.attention.normalisers import Softmax
 from rnnsearch.models.attention.scores import Additive
@@ -66,6 +69,7 @@ class Choice(NamedTuple):
 
 def choose(model: nn.Module, fast: bool = True) -> list[Choice]:
     """Give each module its twin, where it has one; without `fast` all run their definitions."""
+    choice.time_at_first_use(cases)
     choices = []
     for name, module in model.named_modules():
         if isinstance(module, Cell | Decoder | Attention | Output):
@@ -74,6 +78,30 @@ def choose(model: nn.Module, fast: bool = True) -> list[Choice]:
             module.twin = None if twin is None or why else twin.run
             choices.append(Choice(name, None if twin is None or why else twin.what, why or ""))
     return choices
+
+
+def in_training(model: nn.Module) -> str:
+    """In words: which parts of a model train by fast twins, which as they are defined, and why. Of what is inside a
+    decoder, attention alone runs apart from it, and counts where the decoder has no twin."""
+    choices = choose(model)
+    bare = {name for name, twin, _ in choices if twin is None}
+    decoders = [name for name, module in model.named_modules() if isinstance(module, Decoder)]
+
+    def counts(name: str) -> bool:
+        inside = next((decoder for decoder in decoders if name.startswith(f"{decoder}.")), None)
+        return inside is None or (inside in bare and isinstance(model.get_submodule(name), Attention))
+
+    shown = {name: why for name, _, why in choices if counts(name)}
+    names: dict[str, list[str]] = {}
+    for name, why in shown.items():
+        part = name.partition(".")[0]
+        alike = {other_why for other, other_why in shown.items() if other.partition(".")[0] == part} == {why}
+        names.setdefault(why, []).append(part if alike else name)
+    groups = {why: ", ".join(dict.fromkeys(of_why)) for why, of_why in names.items()}
+    fast = groups.pop("", None)
+    defined = ", ".join(f"{of_why} ({why})" for why, of_why in groups.items())
+    told = {"fast twins of": fast, "as defined:": defined}
+    return "; ".join(f"{what} {parts}" for what, parts in told.items() if parts)
 
 
 def _gru(
@@ -164,11 +192,13 @@ def _luong(decoder: Luong, x: Tensor, state: LayersState, memory: Memory) -> Rea
 
 
 def _luong_lacks(decoder: Luong) -> str | None:
+    if is_derived(decoder.attention, Attention):
+        return "its attention is of a derived class"
     return _stack_lacks(decoder) or (None if decoder.attention.merges else "attention remembers its weights")
 
 
 def _stack_lacks(decoder: Luong | Sutskever) -> str | None:
-    return None if type(decoder.stack) is Stack else "its stack is of a derived class"
+    return "its stack is of a derived class" if is_derived(decoder.stack, Stack) else None
 
 
 def _native(otherwise: Callable[[Any, Tensor, Any, Memory], Reading]) -> Twin:
@@ -231,7 +261,7 @@ def _losses(output: Output, readout: Tensor, target: Tensor, smoothing: float, r
     return cross_entropy(readout, part, bias, torch.searchsorted(rows, target), smoothing)
 
 
-SEQUENCE = Twin("the whole sequence, its backward pass by hand", _native_sequence)
+SEQUENCE = Twin("the whole sequence, its backward pass by hand", _native_sequence, lacks)
 RNNSEARCH = _native(_bahdanau_in_pytorch)
 RECURRENCE = _native(_repeat_step)
 TWINS: dict[type[nn.Module], Twin] = {

@@ -59,11 +59,11 @@ class _OfLines:
     def __call__(self) -> jobs.Work:
         work = self.make()
 
-        def done(given: bytes) -> bytes:
+        def of_bytes(given: bytes) -> bytes:
             lines = json.loads(given)
             return json_bytes(work(lines["lines"], lines["first"])._asdict())
 
-        return done
+        return of_bytes
 
 
 def run(

@@ -12,10 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from rnnsearch.align.aligner import Aligner
+from rnnsearch.backend.twins import in_training
 from rnnsearch.config import ModelConfig, RunConfig, SearchConfig, dump
 from rnnsearch.config.language import LanguageModelConfig
 from rnnsearch.engine.file import header_of
 from rnnsearch.kernels.native import choice
+from rnnsearch.kernels.native.cases import cases
 from rnnsearch.kernels.native.library import status
 from rnnsearch.systems.card import measured, sha256_of, statistics, training_facts
 from rnnsearch.systems.exported import load_model
@@ -46,6 +48,7 @@ def show_machine(threads: int | None) -> None:
     """Print what each kernel does here in native code and by the library, and which of them serves."""
     if threads is not None:
         torch.set_num_threads(threads)
+    choice.time_at_first_use(cases)
     found, out = choice.table(), _console()
     out.print(_table("This machine", ("", ""), _machine(found).items()))
     timed = {way for case in found.cases for way in case.seconds}
@@ -104,6 +107,7 @@ def _model(system: System[Any], folder: Path) -> dict[str, str]:
             "Parameters": size,
             "Vocabulary": f"{len(system.target):,} symbols: {shown[config.text.types[1]]}",
             "Network": _part(network.type, network.model_dump(exclude={"type"}, exclude_none=True)),
+            "In training": in_training(system.model),
             **digest,
         }
     units = " to ".join(dict.fromkeys(shown[kind] for kind in config.text.types))
@@ -117,6 +121,7 @@ def _model(system: System[Any], folder: Path) -> dict[str, str]:
         "Alignments": _alignments(system, folder),
         "Search": _search(config),
         **_together(config.search),
+        "In training": in_training(system.model),
         "On this machine": system.fastest(config.search.precision).what,
         **digest,
     }

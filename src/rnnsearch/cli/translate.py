@@ -59,7 +59,7 @@ from rnnsearch.errors import must_be_one_of
 from rnnsearch.text.spans import Unit
 
 if TYPE_CHECKING:
-    from rnnsearch.cli.translating import Translating
+    from rnnsearch.cli.translating import Asked, Translating
     from rnnsearch.text.marks import Protected
 
 Format = Literal["text", "json", "nbest"]
@@ -194,9 +194,14 @@ def translate(
         outputs = {OUTPUT: output_file} | ({} if alignments is None else {ALIGNMENTS: alignments})
         tell(asked, in_shards(asked, input, outputs, engine, store, rows, actors))
         return
+    _here(asked, input, output_file, alignments)
+
+
+def _here(asked: Asked, input: Path | None, output_file: Path | None, alignments: Path | None) -> None:
+    """Translate in this process: at a terminal, where nothing else is asked for, by a prompt."""
     work = asked()
-    asks = (input, output_file, alignments, glossary, mbr, reranker)
-    if sys.stdin.isatty() and sys.stdout.isatty() and not asked.marked and not any(asks) and format == "text":
+    asks = (input, output_file, alignments, asked.glossary, asked.mbr, asked.reranker)
+    if sys.stdin.isatty() and sys.stdout.isatty() and not asked.marked and not any(asks) and asked.format == "text":
         from rich.console import Console
 
         from rnnsearch.cli.prompt import Prompt

@@ -7,7 +7,6 @@ the hashes that tell duplicates; besides dev, test and the counts of different w
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -66,7 +65,7 @@ from rnnsearch.data.ragged import RaggedFile
 from rnnsearch.data.word_counts import COUNTS, write_counts
 from rnnsearch.data.workers import Pool, Workers, cores
 from rnnsearch.errors import ConfigError, DataError, did_you_mean
-from rnnsearch.files import atomic_folder
+from rnnsearch.files import atomic_folder, write_json
 from rnnsearch.text.alignments import parse_pharaoh
 from rnnsearch.text.annotation import annotated_symbols
 from rnnsearch.text.language_id import require_identified
@@ -123,8 +122,7 @@ def prepare(
         facts = _write(config, source, temporary, workers or pool)
         every = sorted(file for file in temporary.rglob("*") if file.is_file())
         files = {file.relative_to(temporary).as_posix(): file.stat().st_size for file in every}
-        text = json.dumps(facts | {"files": files}, ensure_ascii=False, indent=1)
-        (temporary / FACTS).write_text(f"{text}\n", encoding="utf-8")
+        write_json(temporary / FACTS, facts | {"files": files})
     return Prepared.open(folder)
 
 
@@ -203,8 +201,7 @@ def _write(config: RunConfig, source: _Source, folder: Path, workers: Workers) -
             facts["lacking"][data.one_source] = 0  # which is there, with nothing in it but its end
         if documents:
             _write_documents(keys[["document", "place"]][parts == TRAIN], folder / DOCUMENTS)
-    report = json.dumps(tally.report(), ensure_ascii=False, indent=1)
-    (folder / REPORT).write_text(f"{report}\n", encoding="utf-8")
+    write_json(folder / REPORT, tally.report())
     held_out = given | split_off
     for held in held_out.values():
         held.write(folder, (*data.sides, "align"), documents)

@@ -20,7 +20,7 @@ _LETTER, _LINE = 6.6, 15
 """About how wide a letter and how high a line of a sentence beside its dot is."""
 
 
-class Beside(NamedTuple):
+class Caption(NamedTuple):
     """A sentence, cut, beside its dot: right (1) or left (-1) of it, and so far down."""
 
     text: str
@@ -35,15 +35,15 @@ class Dot(NamedTuple):
     y: float
     sentence: str
     group: int
-    beside: Beside | None
+    caption: Caption | None
 
 
 def scatter(projection: Projection) -> list[Dot]:
     """The dots of a projection."""
     places, sentences = _places(projection.points), [s.sentence for s in projection.sentences]
-    beside = _beside(sentences, places) if len(places) <= _NAMED else [None] * len(places)
+    captions = _captions(sentences, places) if len(places) <= _NAMED else [None] * len(places)
     groups = [projection.groups.index(s.group) for s in projection.sentences]
-    rows = zip(places, sentences, groups, beside, strict=True)
+    rows = zip(places, sentences, groups, captions, strict=True)
     return [Dot(x, y, sentence, group, text) for (x, y), sentence, group, text in rows]
 
 
@@ -56,10 +56,10 @@ def _places(points: NDArray[np.float64]) -> list[tuple[float, float]]:
     return [(float(x), float(y)) for x, y in placed]
 
 
-def _beside(sentences: Sequence[str], places: Sequence[tuple[float, float]]) -> list[Beside | None]:
+def _captions(sentences: Sequence[str], places: Sequence[tuple[float, float]]) -> list[Caption | None]:
     """Sentences beside their dots, where they cover neither each other nor another dot; else only in the tooltip."""
     taken = [(x - 8, y - 8, x + 8, y + 8) for x, y in places]
-    found: list[Beside | None] = []
+    found: list[Caption | None] = []
     for n, (sentence, (x, y)) in enumerate(zip(sentences, places, strict=True)):
         text = sentence if len(sentence) <= _SHORT else sentence[: _SHORT - 1] + "…"
         width = _LETTER * len(text)
@@ -69,7 +69,7 @@ def _beside(sentences: Sequence[str], places: Sequence[tuple[float, float]]) -> 
             others = (*taken[:n], *taken[n + 1 :])
             if left >= 0 and left + width <= _WIDTH and not any(_overlap(box, other) for other in others):
                 taken.append(box)
-                found.append(Beside(text, side, down))
+                found.append(Caption(text, side, down))
                 break
         else:
             found.append(None)

@@ -14,20 +14,20 @@ class DoublyStochastic(Penalty):
     tutorial part 3b). i runs over the target symbols with EOS, j over the source symbols without it: what attends to
     the end of the source is no translation of it."""
 
-    def __call__(self, done: Pass) -> Tensor:
-        received = done.weights().sum(1)
-        return ((1.0 - received).square() * done.words()).sum()
+    def __call__(self, made: Pass) -> Tensor:
+        received = made.weights().sum(1)
+        return ((1.0 - received).square() * made.words()).sum()
 
 
 class GlobalFertility(Penalty):
     """-sum_j log N(sum_i alpha_ij; mu_j, sigma_j^2), mu and sigma read from h_j (Cohn et al. 2016, section 3.3), over
     the same i and j."""
 
-    def __call__(self, done: Pass) -> Tensor:
-        auxiliary = done.model.auxiliary
+    def __call__(self, made: Pass) -> Tensor:
+        auxiliary = made.model.auxiliary
         assert auxiliary is not None and auxiliary.fertility is not None
-        mean, variance = auxiliary.fertility(done.memory.annotations)
-        received = done.weights().sum(1)
+        mean, variance = auxiliary.fertility(made.memory.annotations)
+        received = made.weights().sum(1)
         deviation = (received - mean).square() / variance
         negative: Tensor = 0.5 * (deviation + variance.log() + math.log(2 * math.pi))
-        return (negative * done.words()).sum()
+        return (negative * made.words()).sum()

@@ -77,13 +77,13 @@ class Likelihood(Objective[TranslationModel]):
         if model.speller is not None:
             spelled, of_each = spelling_losses(model.speller, target, unrolled.reading)
             total, nll, whole = total + self.spelling * spelled, nll + of_each, whole + of_each.sum()
-        done = Pass(model, batch, memories, unrolled, nll)
+        made = Pass(model, batch, memories, unrolled, nll)
         parts: dict[str, Tensor] = {}
         if torch.is_grad_enabled():
             for weight, penalty in self.penalties:
-                total = total + weight * penalty(done)
-                parts |= penalty.parts(done)
-        return Loss(total, whole, parts), done
+                total = total + weight * penalty(made)
+                parts |= penalty.parts(made)
+        return Loss(total, whole, parts), made
 
     def after_update(self, model: TranslationModel, parts: Mapping[str, Tensor]) -> None:
         for _, penalty in self.penalties:

@@ -54,10 +54,10 @@ class Penalty(ABC):
     """A term of the loss. A call changes nothing; what it learns from a whole update, `after_update` does."""
 
     @abstractmethod
-    def __call__(self, done: Pass) -> Tensor:
+    def __call__(self, made: Pass) -> Tensor:
         """Its value summed over the batch, differentiable."""
 
-    def parts(self, done: Pass) -> dict[str, Tensor]:
+    def parts(self, made: Pass) -> dict[str, Tensor]:
         """What `after_update` is to be told of a batch (see `Loss.parts`)."""
         return {}
 

@@ -32,15 +32,15 @@ class Reinforce(Penalty):
 
     entropy: float = 0.0
 
-    def __call__(self, done: Pass) -> Tensor:
-        reading, real, baseline = done.unrolled.reading, done.batch.target.mask, _baseline(done.model)
+    def __call__(self, made: Pass) -> Tensor:
+        reading, real, baseline = made.unrolled.reading, made.batch.target.mask, _baseline(made.model)
         assert reading.alpha is not None and reading.expected is not None, "REINFORCE needs hard attention"
-        expected = done.weights()
+        expected = made.weights()
         sampled = (reading.alpha != reading.expected).any(-1) & real
         # What is not drawn is given probability 1, so that its logarithm is 0.
         drawn = (expected * reading.alpha).sum(-1).masked_fill(~sampled, 1.0)
-        returns, remaining = _returns(done)
-        guess = baseline(done.unrolled.readout)
+        returns, remaining = _returns(made)
+        guess = baseline(made.unrolled.readout)
         advantage = (returns - guess.detach() * remaining) * real
         total: Tensor = -(advantage * drawn.clamp_min(_TINY).log()).sum()
         total = total + baseline.error(guess, returns / remaining, real)
@@ -48,9 +48,9 @@ class Reinforce(Penalty):
             total = total + self.entropy * (expected * expected.clamp_min(_TINY).log()).sum()
         return total
 
-    def parts(self, done: Pass) -> dict[str, Tensor]:
+    def parts(self, made: Pass) -> dict[str, Tensor]:
         """The mean log-probability of a symbol of each sentence, summed; and the number of sentences."""
-        returns, remaining = _returns(done)
+        returns, remaining = _returns(made)
         means = (returns / remaining)[:, 0]
         return {MEANS: means.sum(), SENTENCES: means.new_full((), len(means))}
 
@@ -63,7 +63,7 @@ def _baseline(model: TranslationModel) -> Baseline:
     return model.auxiliary.baseline
 
 
-def _returns(done: Pass) -> tuple[Tensor, Tensor]:
+def _returns(made: Pass) -> tuple[Tensor, Tensor]:
     """R_i and the number of symbols from i on, which is 1 on padding."""
-    returns = -done.nll.flip(1).cumsum(1).flip(1)
-    return returns, done.batch.target.mask.flip(1).cumsum(1).flip(1).clamp_min(1)
+    returns = -made.nll.flip(1).cumsum(1).flip(1)
+    return returns, made.batch.target.mask.flip(1).cumsum(1).flip(1).clamp_min(1)

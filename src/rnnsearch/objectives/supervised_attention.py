@@ -78,7 +78,7 @@ class SupervisedAttention(Penalty):
 
     config: SupervisionConfig
 
-    def __call__(self, done: Pass) -> Tensor:
-        gold = gold_weights(done.batch, self.config.unaligned == "end", self.config.word == "read", self.config.spread)
-        distance = ALIGNMENT_LOSSES[self.config.type](done.source_weights(), gold)
+    def __call__(self, made: Pass) -> Tensor:
+        gold = gold_weights(made.batch, self.config.unaligned == "end", self.config.word == "read", self.config.spread)
+        distance = ALIGNMENT_LOSSES[self.config.type](made.source_weights(), gold)
         return (distance * gold.any(-1)).sum()

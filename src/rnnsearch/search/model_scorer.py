@@ -75,7 +75,7 @@ class _NativeMemory(NamedTuple):
 
 
 @runtime_checkable
-class Twin(Protocol):
+class SearchTwin(Protocol):
     """A model's native twin: `NativeRNNsearch`, or `NativeDecoder` of the other families. Each has a memory of its own
     kind."""
 
@@ -104,7 +104,7 @@ class NativeStepScorer:
     normalised = True
     device = torch.device("cpu")
 
-    def __init__(self, twin: Twin) -> None:
+    def __init__(self, twin: SearchTwin) -> None:
         self._twin = twin
         self.vocabulary = twin.output.matrix.outputs
 
@@ -178,7 +178,7 @@ def fastest(model: TranslationModel, precision: str = "auto") -> Fastest:
     kind = native_kind(model.device, precision)
     if kind is None:
         return Fastest(ModelScorer(model), LIBRARY)
-    twin: Twin | None = NativeRNNsearch.of(model, kind) or NativeDecoder.of(model, kind)
+    twin: SearchTwin | None = NativeRNNsearch.of(model, kind) or NativeDecoder.of(model, kind)
     if twin is not None:
         scorer = NativeScorer if twin.searches_greedily else NativeStepScorer
         return Fastest(scorer(twin), f"native search, {kind.name.lower()}")

@@ -81,7 +81,7 @@ class _Request:
     key: Hashable
     share: int
     turn: int
-    done: asyncio.Future[list[Any]]
+    answer: asyncio.Future[list[Any]]
     """A result or an exception a job. One future, for a sender who leaves gives up all of them at once."""
     function: Callable[[], Any] | None
     """What is done instead of a job: see `aside`."""
@@ -99,14 +99,14 @@ class _Request:
     @property
     def counted(self) -> int:
         """Of what waits, if its sender does."""
-        return 0 if self.done.done() else min(len(self.jobs) - self.begun, self.share)
+        return 0 if self.answer.done() else min(len(self.jobs) - self.begun, self.share)
 
     def settle(self, number: int, outcome: Any) -> None:
         """Keep what became of a job; the last one ends the request."""
         self.outcomes[number] = outcome
         self.missing -= 1
-        if not self.missing and not self.done.done():
-            self.done.set_result(self.outcomes)
+        if not self.missing and not self.answer.done():
+            self.answer.set_result(self.outcomes)
 
 
 class _Item(NamedTuple):
@@ -179,7 +179,7 @@ class Batcher(Generic[Result]):
         request = self._put(jobs, key, patient)
         self._open += 1
         try:
-            return _results(await request.done)
+            return _results(await request.answer)
         finally:
             self._open -= 1
 
@@ -188,7 +188,7 @@ class Batcher(Generic[Result]):
 
         Errors: ServeError as in `submit`; what `function` raises.
         """
-        [result] = _results(await self._put([Job("", symbols)], object(), function=function).done)
+        [result] = _results(await self._put([Job("", symbols)], object(), function=function).answer)
         found: Other = result
         return found
 
@@ -220,7 +220,7 @@ class Batcher(Generic[Result]):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for request in self._queue:
-            request.done.cancel()
+            request.answer.cancel()
         for pool in (self._thread, self._beside, self._back):
             if pool is not None:
                 pool.shutdown(wait=False)
@@ -239,7 +239,7 @@ class Batcher(Generic[Result]):
             await self._until(lambda: not self._long and any(map(self._is_due, self._queue)))
             request = next(filter(self._is_due, self._queue))
             self._queue.remove(request)
-            if not request.done.done():
+            if not request.answer.done():
                 self._long = True
                 self._begin([self._next(request)], self._back, self._long_finished)
 
@@ -326,7 +326,7 @@ class Batcher(Generic[Result]):
         longest = cost = 0
         while self._queue and len(taken) < most:
             request = self._queue.pop(0)
-            if request.done.done():  # its sender has left
+            if request.answer.done():  # its sender has left
                 continue
             job = request.next
             width = max(longest, job.symbols)

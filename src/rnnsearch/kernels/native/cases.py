@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,7 +16,7 @@ from rnnsearch.engine.packed import Kind
 from rnnsearch.kernels import bahdanau, cross_entropy, products, recurrence
 from rnnsearch.kernels.gru_sequence import gru_sequence
 from rnnsearch.kernels.native import choice, product, softmax_loss
-from rnnsearch.kernels.native.choice import NATIVE, ONEDNN, TORCH
+from rnnsearch.kernels.native.choice import NATIVE, ONEDNN, TORCH, Case, Run
 from rnnsearch.kernels.native.library import TYPES, function
 from rnnsearch.kernels.native.packed import Packed, decoding
 from rnnsearch.kernels.step import Source, Step
@@ -25,21 +24,7 @@ from rnnsearch.tensors import lengths_mask
 
 UNITS = 512
 WORDS = 8000
-Run = Callable[[int], object]
-"""Of the number of the repetition."""
 Onward = Callable[[int], tuple[Tensor, ...]]
-
-
-class Case(NamedTuple):
-    """operations: multiplications and additions of its products; of a softmax, five a number. calls: of a repetition.
-    ways: to do it, by name."""
-
-    kernel: str
-    kind: str
-    sizes: str
-    operations: float
-    calls: int
-    ways: dict[str, Run]
 
 
 def cases() -> Iterator[Case]:

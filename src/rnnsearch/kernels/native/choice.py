@@ -15,11 +15,12 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cache
+from inspect import getfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -27,9 +28,6 @@ from rnnsearch.errors import RnnsearchError
 from rnnsearch.files import atomic_file, default_cache
 from rnnsearch.kernels.native.building import SWITCH
 from rnnsearch.kernels.native.library import TYPES, library
-
-if TYPE_CHECKING:
-    from rnnsearch.kernels.native.cases import Case
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +46,26 @@ LEAD = 1.05
 not show; whole updates with products of a library that seemed a little faster took a little longer."""
 LIMITS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
 """Variables that hold libraries to some instructions."""
+
+
+Run = Callable[[int], object]
+"""Of the number of the repetition."""
+
+
+class Case(NamedTuple):
+    """operations: multiplications and additions of its products; of a softmax, five a number. calls: of a repetition.
+    ways: to do it, by name."""
+
+    kernel: str
+    kind: str
+    sizes: str
+    operations: float
+    calls: int
+    ways: dict[str, Run]
+
+
+Cases = Callable[[], Iterator[Case]]
+"""Products come first: others are made of them."""
 
 
 class Timed(NamedTuple):
@@ -89,6 +107,8 @@ class Table(NamedTuple):
         return max((case.speed(way) for case in products if case.kind == kind for way in case.seconds), default=0.0)
 
 
+_cases: Cases | None = None
+"""What is timed. Kernels ask here which way they go, so that nothing here can import them."""
 _tables: dict[str, Table] = {}
 """Of this process, by library: made for the number of threads at first use. Threads that compute alone later, as those
 of search do, must time nothing amid the others' work."""
@@ -97,6 +117,14 @@ _ways: dict[tuple[str, str, torch.dtype], str] = {}
 _lock = threading.Lock()
 _under_way = threading.local()
 """In the thread that times: what it has timed."""
+
+
+def time_at_first_use(cases: Cases) -> None:
+    """Say what is timed when a way is first asked for; without, the library serves."""
+    global _cases  # noqa: PLW0603 (of the process, as the tables are)
+    if _cases is not cases:
+        _cases = cases
+        forget()
 
 
 def held() -> bool:
@@ -156,14 +184,14 @@ def _begun() -> Table | None:
 
 def key(name: str) -> dict[str, Any]:
     """What times with a library depend on."""
-    code = Path(__file__).with_name("cases.py")
+    code = b"" if _cases is None else Path(getfile(_cases)).read_bytes()
     return {
         "library": name,
         "processor": processor_name(),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "held to": {name: os.environ[name] for name in LIMITS if name in os.environ},
-        "cases": hashlib.sha256(code.read_bytes()).hexdigest()[:16],
+        "cases": hashlib.sha256(code).hexdigest()[:16],
     }
 
 
@@ -242,9 +270,7 @@ def _measured() -> list[Timed]:
         torch.set_num_threads(threads)
         _under_way.table = table
         try:
-            from rnnsearch.kernels.native.cases import cases
-
-            for case in cases():
+            for case in () if _cases is None else _cases():
                 table.cases.append(times(case, BUDGET[case.kernel]))
         except BaseException as error:
             failed.append(error)

@@ -63,6 +63,7 @@ class Decoder(nn.Module, ABC):
     """The attribute that is the layer between state and output, of a decoder whose readout is one and can read more."""
     attention: Attention
     deep_output: Readout | NewState
+    """What reads state, word and context; it may be one tanh layer, or none. Model folders store its name."""
     twin: Callable[[Any, Tensor, State, Memory], Reading] | None = None
 
     def __init__(self, options: Any, model: ModelConfig, encoder: Encoder) -> None:

@@ -1,0 +1,32 @@
+"""How modules import each other."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import grimp
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    """Imports inside functions and those for types counted too."""
+    graph = grimp.build_graph("rnnsearch", cache_dir=None)
+    imported = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    # What imports nothing that is left is taken away, until there is nothing but rings and what imports them.
+    while free := {module for module, others in imported.items() if not others & imported.keys()}:
+        imported = {module: others for module, others in imported.items() if module not in free}
+    in_rings = {module for module in imported if any(module in others for others in imported.values())}
+    assert not in_rings
+
+
+def test_the_page_names_the_layers_that_are_checked():
+    (contract,) = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    drawn = re.sub(r"\(.*?\)", "", page.partition("## Layers")[2].split("```")[1].removeprefix("text"))
+    assert [layer.split() for layer in drawn.split(">")] == [layer.split() for layer in contract["layers"]]
+    assert contract["exhaustive"]
