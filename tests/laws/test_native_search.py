@@ -9,7 +9,7 @@ import torch
 from rnnsearch.backend.decoding import NativeRNNsearch
 from rnnsearch.backend.native_search import NativeDecoder
 from rnnsearch.backend.packed_model import packed
-from rnnsearch.backend.readout_steps import deep_part, lexical_lacks
+from rnnsearch.backend.readout_steps import lexical_lacks
 from rnnsearch.backend.steps import STEPS, lacks
 from rnnsearch.config import ModelConfig
 from rnnsearch.errors import RnnsearchError
@@ -230,12 +230,8 @@ def test_what_is_not_a_number_is_never_hidden(kind, odd):
 
 
 def defined(model, kind):
-    """By the definition, in fp32, and with products that round what native search rounds: all but the words' share of a
-    readout, which is made once."""
-    exact, twin = packed(model, Kind.FP32), packed(model, kind)
-    if deep_part(model.decoder) is not None:
-        deep_part(twin.decoder).word = deep_part(model.decoder).word
-    return ModelScorer(exact), ModelScorer(twin)
+    """By the definition, in fp32, and with products that round what native search rounds."""
+    return ModelScorer(packed(model, Kind.FP32)), ModelScorer(packed(model, kind))
 
 
 def assert_rounded_alike(got, want, exact, near, about):

@@ -92,7 +92,7 @@ class NativeDecoder:
         layers = (layer for layer in encoder.modules() if isinstance(layer, PackedLinear))
         self._laid = {(id(layer.weight), 0, len(layer.weight)): layer.packed for layer in layers}
         """By weight, first row and rows; a bias of theirs is not read here."""
-        self._deep = deep_part(model.decoder)
+        self._deep = deep_part(encoder.decoder)
         embeddings = model.target_embedding(Symbols(torch.arange(model.target_embedding.weight.shape[0])))
         few = self._words(embeddings[:1])
         small = len(embeddings) * few.shape[1] * 4 <= TABLE_BYTES

@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from rnnsearch.backend.cell_steps import CELLS, cell_step, given, states
+from rnnsearch.backend.cell_steps import cell_step, given, states
 from rnnsearch.backend.native_search import NOTHING, before_output, search_lacks, with_words
 from rnnsearch.backend.readout_steps import deep_part
 from rnnsearch.backend.steps import STEPS
+from rnnsearch.backend.steps import lacks as step_lacks
 from rnnsearch.engine.packed import Array
 from rnnsearch.engine.parts import What
 from rnnsearch.engine.program import (
@@ -64,11 +65,10 @@ def lacks(model: TranslationModel) -> str | None:
         return why
     if type(model.source_embedding) is not Embedding:
         return "its source words are made of characters"
-    if type(model.encoder) not in ENCODERS:
+    if any(type(part) not in ENCODERS for part in model.encoder.modules() if isinstance(part, Encoder)):
         return f"its encoder is {type(model.encoder).__name__}"
-    for module in model.encoder.modules():
-        if isinstance(module, Cell) and type(module) not in CELLS:
-            return f"its encoder's cell is {type(module).__name__}"
+    if (why := step_lacks(model.encoder)) is not None:
+        return f"its encoder: {why}"
     return None
 
 
