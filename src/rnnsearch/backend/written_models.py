@@ -38,7 +38,7 @@ from rnnsearch.models.attention.attention import Attention
 from rnnsearch.models.attention.features import LinguisticCoverage, NeuralCoverage, Position
 from rnnsearch.models.attention.scores import Concat, Location, MultiHeadAdditive
 from rnnsearch.models.bridges import Bridge, Copy, Learned, Rectified, Zero
-from rnnsearch.models.cells import Cell
+from rnnsearch.models.cells import LSTM, Cell, TorchGRU
 from rnnsearch.models.decoders.bahdanau import Bahdanau
 from rnnsearch.models.decoders.bi_scale import BiScale
 from rnnsearch.models.decoders.conditional import BiDeep, ConditionalGRU
@@ -199,7 +199,8 @@ def _encoder(arrays: _Arrays, encoder: Encoder) -> Read:
     for number, layer in enumerate(layers, start=1):
         assert isinstance(layer, Unidirectional | Bidirectional)
         cells = [layer.forward_cell, *([layer.backward_cell] if isinstance(layer, Bidirectional) else [])]
-        found.append(EncoderLayer(tuple(_cell(arrays, cell) for cell in cells), number >= adds))
+        wide = type(layer.forward_cell) in (LSTM, TorchGRU)
+        found.append(EncoderLayer(tuple(_cell(arrays, cell) for cell in cells), number >= adds, wide))
     turned = isinstance(encoder, Unidirectional | Stacked) and encoder.reverse
     return Read(tuple(found), encoder.reads_end, turned)
 

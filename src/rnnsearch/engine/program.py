@@ -79,10 +79,12 @@ class Machine(NamedTuple):
 
 class EncoderLayer(NamedTuple):
     """One cell, left to right, or a second one beside it, right to left, whose output stands behind the first's.
-    adds: whether what the layer reads is added to what it gives."""
+    adds: whether what the layer reads is added to what it gives. wide: whether its cells read in fp32, whatever the
+    precision, as PyTorch's own sequences do."""
 
     cells: tuple[Machine, ...]
     adds: bool
+    wide: bool
 
 
 class Encoder(NamedTuple):
@@ -156,9 +158,8 @@ class Program(NamedTuple):
 
     @property
     def layers(self) -> tuple[Affine, ...]:
-        """All layers outside the decoder's step."""
+        """All layers outside cells and the decoder's step."""
         found = [first.layer for first in self.first]
-        found += [layer for one in self.encoder.layers for cell in one.cells for layer in cell.inputs]
         if (attention := self.attention) is not None:
             found += [attention.projection, attention.keys, attention.values, attention.place]
             found += [feature.layer for feature in attention.features]

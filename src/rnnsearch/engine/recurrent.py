@@ -82,6 +82,14 @@ class Memory(NamedTuple):
     state: Array
 
 
+class _Cell(NamedTuple):
+    """inputs: W and b of what it reads; step: as native code has it; sizes: of its states, the first its output."""
+
+    inputs: Laid
+    step: CDecoder
+    sizes: list[int]
+
+
 class Recurrent:
     """A model's weights, laid out, and what is done with them."""
 
@@ -98,14 +106,13 @@ class Recurrent:
         self._native, self._kind, self.threads = native, kind, threads
         self._sources, self.targets = (model.weights[name] for name in TABLES)
         layout = self._layout = Layout(native, model.weights, model.rows)
-        self._cells = [[layout.machine(cell, Kind.FP32) for cell in layer.cells] for layer in program.encoder.layers]
+        self._cells = [[self._cell(cell, layer.wide) for cell in layer.cells] for layer in program.encoder.layers]
         self._decoder = layout.machine(program.step, kind)
         layout.read_words(self._decoder, program.step, self.targets, kind)
         layout.readout(self._decoder, program.readout)
         if program.attention is not None:
             layout.attend(self._decoder, program.attention, model.attended)
-        for layer in program.layers:
-            layout.matrix((layer,), kind)
+        self._laid = {layer: layout.matrix((layer,), kind) for layer in program.layers}
         positions = program.attention and program.attention.positions
         self._positions = None if positions is None else model.weights[positions].all
         layout.finish()
@@ -175,27 +182,26 @@ class Recurrent:
         encoder, finals = self._program.encoder, list[list[Array]]()
         read, summary = _turned(x, lengths) if encoder.reverse else x, x[:, 0]
         for layer, cells in zip(encoder.layers, self._cells, strict=True):
-            both = [
-                self._sequence(*of, read, lengths, backward=bool(n))
-                for n, of in enumerate(zip(layer.cells, cells, strict=True))
-            ]
+            both = [self._sequence(cell, read, lengths, backward=bool(n)) for n, cell in enumerate(cells)]
             outputs = np.concatenate([outputs for outputs, _ in both], 2)
             finals.append([np.concatenate(parts, 1) for parts in zip(*(last for _, last in both), strict=True)])
             summary = both[-1][1][0]
             read = outputs + read if layer.adds else outputs
         return _turned(read, lengths) if encoder.reverse else read, summary, finals
 
-    def _sequence(
-        self, machine: Machine, c: CDecoder, x: Array, lengths: Array, backward: bool
-    ) -> tuple[Array, list[Array]]:
+    def _cell(self, machine: Machine, wide: bool) -> _Cell:
+        """A cell of the encoder, laid out."""
+        inputs = self._layout.matrix(machine.inputs, Kind.FP32 if wide else self._kind)
+        return _Cell(inputs, self._layout.machine(machine, Kind.FP32), [place.size for place in machine.states])
+
+    def _sequence(self, cell: _Cell, x: Array, lengths: Array, backward: bool) -> tuple[Array, list[Array]]:
         """A cell's outputs [B, J, D], 0 on padding, and its last states."""
-        (only,) = machine.inputs
-        share = np.ascontiguousarray(self._affine(only, x))
-        (B, J), D = x.shape[:2], machine.states[0].size
-        state, outputs = np.zeros((B, c.state_size), np.float32), np.zeros((B, J, D), np.float32)
+        (B, J), share = x.shape[:2], self._linear(cell.inputs, x)
+        state, outputs = np.zeros((B, cell.step.state_size), np.float32), np.zeros((B, J, cell.sizes[0]), np.float32)
         sizes = (at(np.ascontiguousarray(lengths)), c_int64(B), c_int64(J), c_int64(backward))
-        self._native.cell_sequence(byref(c), *sizes, at(share), at(state), at(outputs), c_int32(self.threads()))
-        ends = np.cumsum([place.size for place in machine.states])
+        made = (at(state), at(outputs), c_int32(self.threads()))
+        self._native.cell_sequence(byref(cell.step), *sizes, at(share), *made)
+        ends = np.cumsum(cell.sizes)
         return outputs, np.split(state[:, : ends[-1]], ends[:-1], 1)
 
     def _first(self, first: First, found: Mapping[str, Array], finals: list[list[Array]], B: int) -> Array:
@@ -245,13 +251,14 @@ class Recurrent:
         return byref(self._decoder), byref(output.matrix), byref(batch)
 
     def _affine(self, layer: Affine | None, x: Array) -> Array:
+        """A layer of the program; x where there is none."""
+        return x if layer is None else self._linear(self._laid[layer], x)
+
+    def _linear(self, laid: Laid, x: Array) -> Array:
         """x W^T + b of rows of any number of axes."""
-        if layer is None:
-            return x
-        matrix = self._layout.matrix((layer,), self._kind).matrix
         rows = np.ascontiguousarray(x.reshape(-1, x.shape[-1]), np.float32)
-        y = np.empty((len(rows), matrix.outputs), np.float32)
-        self._native.linear(byref(matrix), at(rows), c_int64(len(rows)), at(y), c_int32(self.threads()))
+        y = np.empty((len(rows), laid.matrix.outputs), np.float32)
+        self._native.linear(byref(laid.matrix), at(rows), c_int64(len(rows)), at(y), c_int32(self.threads()))
         return y.reshape(*x.shape[:-1], -1)
 
 
