@@ -2,10 +2,12 @@
 
     python reproduce/distillation.py --train 'a.en|a.de' --dev 'd.en|d.de' --test 't.en|t.de' --source en --target de
     python reproduce/distillation.py ... --rows student sequence-level
+    python reproduce/distillation.py ... --rows "sequence-level, more text" --more text.en
 
 The teacher is that of a preset (`--preset`); the students that of another (`--student`), with the teacher's tokenizers:
 alone, by the teacher's distributions over each word, by its translations, by those of its beam that are closest to the
-references, and by several of these together, as the paper has them. Each searches greedily and with a beam. --output
+references, and by several of these together, as the paper has them; and by its translations of more text (`--more`, of
+the source language alone, without the lines of dev and test). Each searches greedily and with a beam. --output
 gets table.md (BLEU and chrF of the test set with 95% intervals, and each row's difference from the teacher with a beam
 with a paired bootstrap), distillation.json, and a model folder each. Interrupted, it goes on where it stopped; a system
 with a result is not trained again.
@@ -25,6 +27,7 @@ from common import (
     add_data,
     add_run,
     data_tables,
+    lines,
     prepared_once,
     require_known,
     resolved,
@@ -54,6 +57,13 @@ class Lesson(NamedTuple):
     by_word: bool = False
     begins: str | None = None
     """The student that it was before."""
+    more: bool = False
+    """Whether the teacher's translations of more text are there, too."""
+
+    @property
+    def data(self) -> str:
+        """The folder of its prepared data."""
+        return f"data, {self.text}{', more text' if self.more else ''}"
 
 
 ROWS: dict[str, Lesson] = {
@@ -61,6 +71,7 @@ ROWS: dict[str, Lesson] = {
     "word-level": Lesson(by_word=True),
     "interpolation": Lesson("closer", begins="student"),
     "sequence-level": Lesson("taught"),
+    "sequence-level, more text": Lesson("taught", more=True),
     "sequence-level, interpolation": Lesson("closer", begins="sequence-level"),
     "word- and sequence-level": Lesson("taught", by_word=True),
     "all three": Lesson("closer", by_word=True, begins="word- and sequence-level"),
@@ -76,9 +87,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rows", nargs="+", default=list(ROWS), metavar="ROW", help="; ".join(ROWS))
     parser.add_argument("--beam", type=int, default=35, help="the beam of whose translations the closest are taken")
     parser.add_argument("--student-set", nargs="*", default=[], metavar="KEY=VALUE", help="as --set, of the students")
+    parser.add_argument("--more", type=Path, help="text of the source language, one sentence a line")
     add_run(parser, output="runs/reproduce-distillation")
     args = parser.parse_args()
     require_known(parser, "row", args.rows, ROWS)
+    if args.more is None:
+        args.rows = [name for name in args.rows if not ROWS[name].more]
     return args
 
 
@@ -108,24 +122,24 @@ class School:
     def student(self, name: str) -> Iterator[Compared]:
         """The same."""
         config = self._config(name)
-        prepared = prepared_once(config, self.output / f"data, {ROWS[name].text}")
+        prepared = prepared_once(config, self.output / ROWS[name].data)
         before = ROWS[name].begins
         if before is not None:
             whole = self._config(before)
-            own = Compared(before, whole, prepared_once(whole, self.output / f"data, {ROWS[before].text}"))
+            own = Compared(before, whole, prepared_once(whole, self.output / ROWS[before].data))
             trained(own.config, own.prepared, self.output / own.folder, before)
         yield Compared(name, config, prepared, searched(1), name)
         yield Compared(f"{name}, beam {WIDE}", config, prepared, searched(WIDE), name)
 
     def _config(self, name: str) -> RunConfig:
-        text, by_word, begins = ROWS[name]
+        text, by_word, begins, more = ROWS[name]
         files = self._files
         tables: dict[str, Any] = {
             "preset": self.args.student,
             "data": {
                 "source": self.config.data.one_source,
                 "target": self.config.data.target,
-                "train": [f"{files['train'][0]}|{self._taught(text)}"],
+                "train": [f"{files['train'][0]}|{self._taught(text)}", *([self._more] if more else [])],
                 **{part: "|".join(map(str, files[part])) for part in ("dev", "test")},
                 # What the teacher learned from was cleaned, and its empty translations go as empty lines do.
                 "cleaning": {"drop_duplicates": False, "drop_identical": False, "max_ratio": 1000.0, "max_words": 1000},
@@ -165,9 +179,22 @@ class School:
         made = target.with_name(f"{text}.{self.config.data.target}")
         if not made.is_file():
             closer = ["--interpolate", str(target), "--beam", str(self.args.beam)]
-            options = closer if text == "closer" else ["--beam", str(WIDE)]
-            app(["distil", str(self._teacher), str(source), "-o", str(made), *options], standalone_mode=False)
+            self._distil(source, made, closer if text == "closer" else ["--beam", str(WIDE)])
         return made
+
+    @cached_property
+    def _more(self) -> str:
+        """More text and the teacher's translations of it."""
+        source, taught = (self.output / f"more.{side}" for side in (self.config.data.one_source, "taught"))
+        if not taught.is_file():
+            known = {line for files in self._files.values() for line in lines(files[0])}
+            new = [line for line in dict.fromkeys(lines(self.args.more)) if line not in known]
+            write_text(source, "".join(f"{line}\n" for line in new))
+            self._distil(source, taught, ["--beam", str(WIDE)])
+        return f"{source}|{taught}"
+
+    def _distil(self, source: Path, made: Path, options: list[str]) -> None:
+        app(["distil", str(self._teacher), str(source), "-o", str(made), *options], standalone_mode=False)
 
 
 def main() -> None:

@@ -226,9 +226,11 @@ def test_pruned_and_trained_on_at_some_shares_alone(script, tmp_path):
 
 def test_students_learn_from_their_teacher(script, tmp_path):
     sizes = [*TINY, "model.decoder.maxout=6", "model.attention.size=5", "training.average=0"]
-    rows = ["student", "sequence-level, interpolation", "word- and sequence-level"]
+    rows = ["student", "sequence-level, interpolation", "word- and sequence-level", "sequence-level, more text"]
     rest = ["--set", *sizes, "text.vocabulary=300", "--student-set", *sizes]
-    script("distillation", *OWN, "--rows", *rows, "--beam", "3", *rest)
+    more = tmp_path / "more.en"
+    more.write_text("a new line\na new line\nanother\n", encoding="utf-8")
+    script("distillation", *OWN, "--rows", *rows, "--beam", "3", "--more", str(more), *rest)
     out = tmp_path / "out"
     found = json.loads((out / "distillation.json").read_text(encoding="utf-8"))
     names = [name for row in rows for name in (row, f"{row}, beam 5")]
@@ -238,4 +240,6 @@ def test_students_learn_from_their_teacher(script, tmp_path):
         (out / f"{name}.de").read_text(encoding="utf-8").count("\n") for name in ("train", "taught", "closer")
     )
     assert references == taught == closer
+    assert (out / "more.en").read_text(encoding="utf-8") == "a new line\nanother\n"
+    assert (out / "more.taught").read_text(encoding="utf-8").count("\n") == 2
     assert (out / "sequence-level" / "model.safetensors").is_file()  # what interpolation goes on from
