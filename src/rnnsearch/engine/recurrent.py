@@ -138,33 +138,39 @@ class Recurrent:
         if not program.encoder.reads_end:
             lengths = np.maximum(lengths - 1, 1)
         annotations, summary, finals = self._encoded(words, lengths)
-        (B, J), attention = words.shape[:2], program.attention
-        real, centres = np.arange(J) < lengths[:, None], np.empty((B, 0), np.float32)
-        keys, values, prepared = words[:, :, :0], words[:, :, :0], words[:, :, :0]
-        if attention is not None:
-            annotations = self._affine(attention.projection, annotations)
-            keys, values = self._affine(attention.keys, annotations), self._affine(attention.values, annotations)
-            values = np.concatenate([values, words], 2) if attention.words else values
-            if attention.follows:
-                centres = np.minimum(np.arange(J), lengths[:, None] - 1).astype(np.float32)
-            if attention.place is not None:
-                places = np.broadcast_arrays(np.arange(1, J + 1)[None], lengths[:, None])
-                keys = keys + self._affine(attention.place, np.log1p(np.stack(places, 2).astype(np.float32)))
-            prepared = np.concatenate(
-                [prepared, *(self._prepared(feature, annotations) for feature in attention.features)], 2
-            )
+        annotations = self._affine(program.attention and program.attention.projection, annotations)
+        (B, J), real = words.shape[:2], np.arange(words.shape[1]) < lengths[:, None]
         total = (annotations * real[:, :, None]).sum(1, dtype=np.float32)
         found = {"summary": summary, "mean": total / lengths[:, None].astype(np.float32)}
+        states = [self._first(first, found, finals, B) for first in program.first]
+        remembered = np.zeros((B, J * int(self._decoder.features.memory)), np.float32)
+        state = np.concatenate([remembered, *states, np.zeros((B, 1), np.float32)], 1)
+        if self._positions is not None:
+            real = real & (np.arange(J) < len(self._positions))
+        keys, values, centres, prepared = self._attended(annotations, words, lengths)
+        back = np.argsort(order, kind="stable")
+        return Memory(*(np.ascontiguousarray(part[back]) for part in (keys, values, real, centres, prepared, state)))
+
+    def _attended(self, annotations: Array, words: Array, lengths: Array) -> tuple[Array, Array, Array, Array]:
+        """Keys, values, centres and what features prepare, of [B, J, H]; empty of a decoder without attention."""
+        (B, J, _), attention = annotations.shape, self._program.attention
+        nothing = np.empty((B, J, 0), np.float32)
+        if attention is None:
+            return nothing, nothing, nothing[:, 0], nothing
+        keys, values = self._affine(attention.keys, annotations), self._affine(attention.values, annotations)
+        values = np.concatenate([values, words], 2) if attention.words else values
         if self._positions is not None:
             keys = np.zeros((B, J, self._positions.shape[1]), np.float32)
             known = min(J, len(self._positions))
             keys[:, :known] = self._positions[:known]
-            real = real & (np.arange(J) < known)
-        states = [self._first(first, found, finals, B) for first in program.first]
-        remembered = np.zeros((B, J * int(self._decoder.features.memory)), np.float32)
-        state = np.concatenate([remembered, *states, np.zeros((B, 1), np.float32)], 1)
-        back = np.argsort(order, kind="stable")
-        return Memory(*(np.ascontiguousarray(part[back]) for part in (keys, values, real, centres, prepared, state)))
+        if attention.place is not None:
+            places = np.broadcast_arrays(np.arange(1, J + 1)[None], lengths[:, None])
+            keys = keys + self._affine(attention.place, np.log1p(np.stack(places, 2).astype(np.float32)))
+        centres = nothing[:, 0]
+        if attention.follows:
+            centres = np.minimum(np.arange(J), lengths[:, None] - 1).astype(np.float32)
+        prepared = [self._prepared(feature, annotations) for feature in attention.features]
+        return keys, values, centres, np.concatenate([nothing, *prepared], 2)
 
     def _prepared(self, feature: SourceFeature, annotations: Array) -> Array:
         """What a feature computes once a sentence [B, J, 1 or 3 units in whole vectors]."""
@@ -172,7 +178,8 @@ class Recurrent:
             return np.ones((*annotations.shape[:2], 1), np.float32)
         made = self._affine(feature.layer, annotations)
         if not feature.units:
-            return (1 + np.exp(-made)) / np.float32(feature.fertility)
+            with np.errstate(over="ignore"):
+                return (1 + np.exp(-made)) / np.float32(feature.fertility)
         gates = made.reshape(*made.shape[:2], 3, feature.units)
         rest = rounded_up(feature.units) - feature.units
         return np.pad(gates, ((0, 0), (0, 0), (0, 0), (0, rest))).reshape(*made.shape[:2], -1)
