@@ -9,7 +9,8 @@ import pytest
 import rnnsearch
 from rnnsearch.config import resolve
 from rnnsearch.errors import ModelError
-from rnnsearch.systems.folder import save_system
+from rnnsearch.systems.folder import load_system, save_system
+from rnnsearch.systems.gathered import gather
 from rnnsearch.systems.translation import TranslationSystem
 from rnnsearch.text.subwords import train_bpe
 from rnnsearch.text.words import train_words
@@ -56,7 +57,14 @@ def folders(tmp_path_factory) -> dict[str, Path]:
         "hybrid": written(root / "hybrid", BAHDANAU | {"target_characters": {"embedding": 4, "size": 11}}, 8),
         "turned": write_model(root / "turned", BAHDANAU, sides=("de", "en")),
         "other": write_model(root / "other", BAHDANAU, "bpe"),
+        "all": gathered(root, "one", "blind"),
     }
+
+
+def gathered(root: Path, *names: str) -> Path:
+    """A folder of several."""
+    gather(root / "all", root / names[0], [load_system(root / name) for name in names], None, "geometric")
+    return root / "all"
 
 
 def arithmetic(folders, names):
@@ -125,6 +133,8 @@ def test_a_hybrid_member_spells_the_ensembles_unknown_words(folders):
     ("names", "message"),
     [
         (("one", "other"), "model 2 of the ensemble must have the first one's target vocabulary"),
+        (("all", "two"), "model 1 of the ensemble is an ensemble itself; name its models one by one"),
+        (("two", "all"), "model 2 of the ensemble is an ensemble itself; name its models one by one"),
         (("one", "two", "turned"), r"model 3 of the ensemble must translate en to de as the first does; got de to en"),
         ((), "there must be a model folder to load; got none"),
     ],
@@ -148,6 +158,11 @@ def test_a_folder_of_several_is_what_they_are_together(folders, tmp_path):
     assert [t.log_prob for t in other_mean] == [t.log_prob for t in expected]
     lines = "".join(f"{line}\n" for line in ENGLISH)
     assert run("translate", tmp_path / "all", stdin=lines).lines == [t.text for t in together.translate(ENGLISH)]
+    only = run("translate", tmp_path / "all", "--weights", "1,0.001,0.001", "--mean", "geometric", stdin=lines).lines
+    first = rnnsearch.load([folders[name] for name in names], weights=[1.0, 0.001, 0.001])
+    assert only == [t.text for t in first.translate(ENGLISH)] != [t.text for t in together.translate(ENGLISH)]
+    with pytest.raises(ModelError, match="one: is one model; a mean is of several"):
+        rnnsearch.load(folders["one"], mean="geometric")
     shown = run("inspect", tmp_path / "all").out
     assert "3 models, of which the first is shown; geometric mean, weights 1, 0.5, 2" in shown
     again = run("ensemble", folders["one"], folders["two"], "-o", tmp_path / "all")
@@ -171,6 +186,20 @@ def test_the_first_ones_aligner_and_lists_come_along_and_its_calibration_stays(f
     both = rnnsearch.load(tmp_path / "both", candidates=2)
     assert both.aligner is not None and both.candidates is not None and both.calibration is None
     assert both.translate(ENGLISH[0]).alignment
+
+
+def test_several_are_calibrated_as_one_folder(folders, tmp_path):
+    assert run("ensemble", folders["one"], folders["luong"], "-o", tmp_path / "both").code == 0
+    lines = {"en": ENGLISH * 40, "de": GERMAN * 40}
+    for side, some in lines.items():
+        (tmp_path / side).write_text("".join(f"{line}\n" for line in some))
+    made = run("calibrate", tmp_path / "both", tmp_path / "en", tmp_path / "de")
+    assert made.code == 0, made.err
+    both = rnnsearch.load(tmp_path / "both")
+    assert both.translate(ENGLISH[0]).confidence is not None
+    for other in ({"mean": "arithmetic"}, {"weights": [1.0, 2.0]}):
+        assert rnnsearch.load(tmp_path / "both", **other).calibration is None, "it is of another search"
+    assert rnnsearch.load([folders["two"], folders["one"]]).calibration is None
 
 
 def test_snapshots_of_one_run(folders, tmp_path):

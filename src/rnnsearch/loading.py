@@ -17,7 +17,7 @@ from rnnsearch.errors import ConfigError, ModelError
 from rnnsearch.search.candidates import KEPT, Candidates, read
 from rnnsearch.search.unknown_words import unknown_words
 from rnnsearch.systems.checks import check_unknown
-from rnnsearch.systems.ensemble import EnsembleSystem
+from rnnsearch.systems.ensemble import EnsembleSystem, require_one_model
 from rnnsearch.systems.exported import exported_lists, load_model
 from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.fusion import FusedSystem
@@ -66,16 +66,13 @@ def load(
     if faults := check_unknown(config):
         raise ConfigError(faults)
     lists = _candidates(own, search.candidates, system)
-    if len(folders) == 1 and search.ensemble is not None:
-        folders += [config.base / member for member in search.ensemble.members]
-        weights, mean = weights or search.ensemble.weights, mean or search.ensemble.mean
-    system = _together(replace(system, config=config), folders[1:], weights, mean or "geometric", on)
-    # One model's calibration says nothing of what several give.
-    several = isinstance(system, EnsembleSystem) or language_model is not None
+    # A calibration is of what its folder gives by itself, be it several models.
+    as_calibrated = len(folders) == 1 and weights is None and mean is None and language_model is None
+    system = _together(replace(system, config=config), folders, weights, mean, on)
     if search.language_model is not None and search.language_model_weight > 0:
         language = load_system(config.base / search.language_model, on)
         system = FusedSystem.of(system, language, search.language_model_weight)
-    calibration = None if several else read_calibration(own)
+    calibration = read_calibration(own) if as_calibrated else None
     return Translator(system, unknown_words(config), lists, Aligner.find(own), calibration)
 
 
@@ -112,9 +109,20 @@ def _candidates(folder: Path, count: int, system: System[Any]) -> Candidates | N
 
 
 def _together(
-    system: System[Any], others: Sequence[Path], weights: Sequence[float] | None, mean: str, on: torch.device
+    first: System[Any], folders: Sequence[Path], weights: Sequence[float] | None, mean: str | None, on: torch.device
 ) -> System[Any]:
-    """A system with those of other folders, as an ensemble, if there are any; or weights, which are then refused."""
-    if not others and weights is None:
-        return system
-    return EnsembleSystem.of([system, *(load_model(other, on) for other in others)], weights, mean)
+    """The system of the first folder with those of the others, or of the ensemble that it is by itself.
+
+    Errors: ModelError.
+    """
+    own, others = first.config.search.ensemble, folders[1:]
+    if others:
+        require_one_model(first, 1)
+    elif own is not None:
+        others = [first.config.base / member for member in own.members]
+        weights, mean = weights or own.weights, mean or own.mean
+    elif mean is not None:
+        raise ModelError(f"{folders[0]}: is one model; a mean is of several")
+    elif weights is None:
+        return first
+    return EnsembleSystem.of([first, *(load_model(other, on) for other in others)], weights, mean or "geometric")

@@ -117,10 +117,10 @@ def test_faults(cli, fault, model, files, tmp_path):
     assert said == f"{files[0]} and {short} must have the same number of lines; got 40 and 1"
     assert "no.de" in fault("distil", model, files[0], *out, "--interpolate", tmp_path / "no.de")
     assert "no.en" in fault("distil", model, tmp_path / "no.en", *out)
+    assert "is one model; a mean is of several" in fault("distil", model, files[0], *out, "--mean", "geometric")
     assert "there is no such model folder" in fault("distil", tmp_path / "none", files[0], *out)
     for arguments, wanted in (
         (["--interpolate", files[1], "--beam", "1"], "--interpolate needs several translations to choose from"),
-        (["--mean", "geometric"], "--mean has no effect with one model"),
         (["--actors", "2"], "--actors has no effect without --engine ray"),
     ):
         result = cli("distil", model, files[0], *out, *arguments)

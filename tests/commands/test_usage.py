@@ -70,8 +70,6 @@ def test_version(cli):
         (["translate", "m", "--sigma", "1"], "--sigma has no effect without --noisy"),
         (["translate", "m", "--noisy", "1"], "'--noisy'"),
         (["translate", "m", "--mbr", "ter"], "'--mbr'"),
-        (["translate", "m", "--weights", "1,2"], "--weights has no effect with one model"),
-        (["translate", "m", "--mean", "arithmetic"], "--mean has no effect with one model"),
         (["translate", "m", "n", "--weights", "1,x"], "--weights must be numbers with commas between; got 1,x"),
         (["translate", "m", "--unsure", "mark"], "--unsure has no effect without --min-confidence"),
         (["translate", "m", "--min-confidence", "2"], "'--min-confidence'"),

@@ -49,7 +49,7 @@ def distil(
     One line in is one line out; `SOURCE|OUTPUT` is then a corpus for `data.train`. Begun again, it goes on.
     """
     check_engine(engine, store, rows, actors)
-    shares = asked_weights(weights, mean, len(models))
+    shares = asked_weights(weights)
     from rnnsearch.cli.translating import EMPTY, OUTPUT, Asked
 
     asked = Asked(

@@ -27,7 +27,7 @@ def ensemble(
         raise typer.BadParameter("an ensemble needs two models, or one and --snapshots")
     if snapshots is not None and len(models) > 1:
         raise typer.BadParameter("--snapshots are of one model; got more")
-    shares = asked_weights(weights, None, max(len(models), snapshots or 0))
+    shares = asked_weights(weights)
     from rnnsearch.systems import gathered
     from rnnsearch.systems.folder import load_system
 

@@ -203,10 +203,8 @@ def read_banned(path: Path | None) -> list[str]:
     return phrases
 
 
-def asked_weights(given: str | None, mean: str | None, models: int) -> list[float] | None:
-    """The numbers of `--weights`. Errors: BadParameter for other text, and for options without effect."""
-    if models == 1 and (given is not None or mean is not None):
-        raise typer.BadParameter(f"{'--mean' if given is None else '--weights'} has no effect with one model")
+def asked_weights(given: str | None) -> list[float] | None:
+    """The numbers of `--weights`. Errors: BadParameter for other text."""
     try:
         return None if given is None else [float(weight) for weight in given.split(",")]
     except ValueError:

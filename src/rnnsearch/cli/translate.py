@@ -162,7 +162,7 @@ def translate(
     check_files_given(engine, input, output_file)
     ways = MoreWays(groups, diversity, stochastic, noisy, sigma)
     variant = asked_variant(sample, temperature, top_k, top_p, seed, ways)
-    shares = asked_weights(weights, mean, len(models))
+    shares = asked_weights(weights)
     from rnnsearch.cli.translating import ALIGNMENTS, OUTPUT, Asked, tell
 
     asked = Asked(

@@ -55,6 +55,7 @@ class EnsembleSystem(System[Any]):
         RnnsearchError as in `search.ensemble`."""
         first, *others = members
         for number, other in enumerate(others, start=2):
+            require_one_model(other, number)
             cls._together(first, other, f"model {number} of the ensemble")
         model = torch.nn.ModuleList([member.model for member in members])
         given = tuple(1.0 for _ in members) if weights is None else tuple(weights)
@@ -141,6 +142,12 @@ class EnsembleSystem(System[Any]):
         self.require("spell")
         number = self._able("spell")[0]
         return self.members[number].spell([_of(source, number) for source in sources], targets, beam)
+
+
+def require_one_model(system: System[Any], number: int) -> None:
+    """Errors: ModelError where a member, by its number, is an ensemble itself, whose other models would be left out."""
+    if system.config.search.ensemble is not None:
+        raise ModelError(f"model {number} of the ensemble is an ensemble itself; name its models one by one")
 
 
 def _of(sentence: Sequence[int], number: int) -> Sequence[int]:

@@ -11,7 +11,7 @@ from rnnsearch import config as run_config
 from rnnsearch.config import laid_on
 from rnnsearch.errors import ModelError
 from rnnsearch.files import atomic_folder, write_text
-from rnnsearch.systems.ensemble import EnsembleSystem
+from rnnsearch.systems.ensemble import EnsembleSystem, require_one_model
 from rnnsearch.systems.folder import CONFIG, TWO_SIDES, WEIGHTS, load_system, save_system
 from rnnsearch.systems.system import System
 from rnnsearch.text.tokenizer import TOKENIZERS
@@ -53,10 +53,8 @@ def gather(
     if output.exists():
         raise ModelError(f"{output}: there is something already; name another folder")
     shares = [1.0 for _ in systems] if weights is None else list(weights)
+    require_one_model(systems[0], 1)
     EnsembleSystem.of(systems, shares, mean)
-    for number, system in enumerate(systems, start=1):
-        if system.config.search.ensemble is not None:
-            raise ModelError(f"model {number} of the ensemble is an ensemble itself; name its models one by one")
     members = [f"{MEMBERS}/{number}" for number in range(2, len(systems) + 1)]
     together = {"ensemble": {"members": members, "weights": shares, "mean": mean}}
     with atomic_folder(output) as folder:
