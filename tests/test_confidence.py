@@ -6,7 +6,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from rnnsearch.confidence import FEATURES, features, repeats, right_words, warnings
+from rnnsearch.confidence import FEATURES, came_true, features, repeats, right_words, warnings
+from rnnsearch.errors import RnnsearchError
+from rnnsearch.metrics.calibration import expected_calibration_error
 from rnnsearch.translate import Translator
 from tests.untrained import BAHDANAU, RNNENCDEC, TEXT, untrained
 
@@ -48,6 +50,18 @@ def test_features_are_what_their_names_say(translation):
     np.testing.assert_allclose(by_name["attention peak"], t.word_attention.max(1))
     assert by_name["length"] == pytest.approx(np.log(len(t.words) / len(t.source_words)))
     assert np.isfinite(features(replace(t, words=(), token_words=(-1,) * len(t.token_words)))).all()
+
+
+def test_what_came_true_is_held_against_how_sure_it_was(translation):
+    t = translation
+    sure = replace(t, word_confidence=tuple(0.05 + 0.9 * (n % 2) for n in range(len(t.words))))
+    reference = " ".join(word if n % 2 else "x" for n, word in enumerate(t.words))
+    low, high = came_true([sure, sure], [reference, reference])
+    assert (low.count + high.count, low.right, high.right) == (2 * len(t.words), 0.0, 1.0)
+    assert expected_calibration_error([low, high]) == pytest.approx(0.05)
+    assert came_true([t], [reference]) == [], "no calibrated model's"
+    with pytest.raises(RnnsearchError, match="references must be one a sentence"):
+        came_true([sure], [])
 
 
 def test_models_without_attention_have_features_too():

@@ -129,6 +129,13 @@ def test_a_hybrid_member_spells_the_ensembles_unknown_words(folders):
         assert "<unk>" not in t.text
 
 
+def test_members_search_as_fast_as_they_do_alone(folders):
+    alone = rnnsearch.load(folders["one"]).search.what
+    assert rnnsearch.load([folders["one"], folders["two"]]).search.what == f"an ensemble of 2: {alone}"
+    mixed = rnnsearch.load([folders["one"], folders["precise"]], precision="fp32").search.what
+    assert mixed == f"an ensemble of 2: {rnnsearch.load(folders['precise']).search.what}"
+
+
 @pytest.mark.parametrize(
     ("names", "message"),
     [

@@ -2,11 +2,16 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
 
+import rnnsearch
 from rnnsearch.search.hypothesis import Hypothesis
+from rnnsearch.search.variants import Sampling
 from rnnsearch.text.tokenizer import Segmented
 from rnnsearch.translation import in_words
 
@@ -25,6 +30,28 @@ sys.exit(", ".join(name for name in sys.modules if name.startswith(apart)) or No
 def test_translating_imports_no_training():
     done = subprocess.run([sys.executable, "-c", TRANSLATE], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_order_of_least_risk():
+    """By hand, after the equation of `metrics.consensus`: u is sentence-level chrF of sacrebleu."""
+    translator = rnnsearch.load(MODEL)
+    [one] = translator.n_best(["the dog"], translator.options(1))[0]
+    texts, log_probs = ["der Hund", "ein Hund", "ein Hund da", "Katze"], [-1.0, -1.1, -1.2, -0.9]
+    found = [replace(one, text=t, log_prob=p) for t, p in zip(texts, log_probs, strict=True)]
+
+    def order(found, counts, utility):
+        worth = [sum(p * utility(t.text, [o.text]).score for o, p in zip(found, counts, strict=True)) for t in found]
+        return [found[n].text for n in np.argsort(-np.array(worth), kind="stable")]
+
+    for name, utility in (("chrf", CHRF().sentence_score), ("bleu", BLEU(effective_order=True).sentence_score)):
+        best = translator.by_consensus(found, translator.options(4), name)
+        assert [t.text for t in best] == order(found, np.exp(log_probs), utility)
+    assert best[0].text != "Katze", "the likeliest has least in common with the others"
+    # Drawn twice, one counts twice; how likely it is does not count again.
+    drawn = [found[3], found[0], found[3], found[3], found[1]]
+    best = translator.by_consensus(drawn, translator.options(5, variant=Sampling()))
+    assert [t.text for t in best] == order(drawn, [1.0] * 5, CHRF().sentence_score)
+    assert best[0].text == "Katze"
 
 
 def test_a_word_without_a_symbol_has_a_row_and_a_column_of_zeros():

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from rnnsearch.engine import file
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.metrics.calibration import Calibration, calibrate
+from rnnsearch.metrics.calibration import Bin, Calibration, bins, calibrate
 from rnnsearch.text.spans import words
 from rnnsearch.translation import Translation
 
@@ -84,12 +84,25 @@ def learned(translations: Sequence[Translation], references: Sequence[str]) -> C
     """A calibration from translations and references of the same sentences.
 
     Errors: RnnsearchError where they are not as many; DataError for too few words."""
-    if len(translations) != len(references):
-        raise RnnsearchError(f"references must be one a sentence ({len(translations)}); got {len(references)}")
-    right = [right_words(t.words, words(reference)) for t, reference in zip(translations, references, strict=True)]
+    right = _right(translations, references)
     sentence = np.repeat(np.arange(len(right)), [len(own) for own in right])
     x = np.concatenate([np.zeros((0, len(FEATURES))), *(features(t) for t in translations)])
     return calibrate(FEATURES, x, np.concatenate([np.zeros(0, dtype=bool), *right]), sentence)
+
+
+def came_true(translations: Sequence[Translation], references: Sequence[str]) -> list[Bin]:
+    """The words of a calibrated model's translations by how sure it was of them; none of another model's.
+
+    Errors: RnnsearchError where references are not as many."""
+    sure = [p for t in translations for p in t.word_confidence or ()]
+    return bins(np.array(sure), np.concatenate(_right(translations, references))) if sure else []
+
+
+def _right(translations: Sequence[Translation], references: Sequence[str]) -> list[npt.NDArray[np.bool_]]:
+    """`right_words` of each."""
+    if len(translations) != len(references):
+        raise RnnsearchError(f"references must be one a sentence ({len(translations)}); got {len(references)}")
+    return [right_words(t.words, words(reference)) for t, reference in zip(translations, references, strict=True)]
 
 
 def read_calibration(folder: Path) -> Calibration | None:

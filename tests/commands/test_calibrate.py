@@ -43,6 +43,14 @@ def test_a_calibrated_model_says_how_sure_it_is(cli, own, corpus, fault, tmp_pat
     assert "1 lines below a confidence of" in empty.err
     marked = cli("translate", own, "--min-confidence", between, "--unsure", "mark", stdin=given)
     assert marked.lines == [rows[0]["text"], "", f"[?] {rows[2]['text']}"]
+    few = [tmp_path / name for name in ("few.en", "few.de")]
+    for path, name in zip(few, ("dev.en", "dev.de"), strict=True):
+        path.write_text("".join((tmp_path / name).read_text().splitlines(keepends=True)[90:]))
+    scored = cli("evaluate", own, *few, "--no-card", "-o", tmp_path / "scores.json")
+    measured = json.loads((tmp_path / "scores.json").read_text())["confidence"]
+    assert 0 < measured["error"] < 0.3
+    assert sum(b["count"] for b in measured["bins"]) > 200
+    assert f"confidence is {measured['error']:.1%} off" in scored.out
     together = cli("translate", own, own, "--format", "json", stdin=given).rows
     assert together[0]["confidence"] is None, "one model's calibration says nothing of several"
     (own / "confidence.json").write_text("{}")

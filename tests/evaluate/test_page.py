@@ -20,6 +20,7 @@ from rnnsearch.evaluate.page import Report, to_html, write_report
 from rnnsearch.evaluate.projection import Grouped, project
 from rnnsearch.evaluate.scatter import scatter
 from rnnsearch.metrics.alignment_error import AlignmentScores
+from rnnsearch.metrics.calibration import Bin
 from rnnsearch.plots.figures import DARK, LIGHT
 from rnnsearch.systems.card import LearningStatistics
 from rnnsearch.translation import Translation
@@ -88,6 +89,7 @@ def full_report() -> Report:
         samples=40,
         alignment=AlignmentScores(0.25, 0.75, 0.8, 1200),
         counts={"the": 2000, "sits": 3},
+        confidence=[Bin(30, 0.25, 0.2), Bin(10, 0.75, 0.85)],
     )
     attention = np.array([[0.8, 0.1, 0.1], [0.0, 0.0, 1.0]], dtype=np.float32)
     shown = translation((EVIL, "b", "c"), (EVIL, "y"), attention, ((0, 0), (1, 1), (2, 1)))
@@ -131,7 +133,14 @@ def test_every_part_is_there(page):
         "corpus-cleaning",
         "settings",
     ]
-    for text in ("nrefs:1|case:mixed", "No UNK", "Paired bootstrap, 40 resamples", "AER", "0.250"):
+    for text in (
+        "nrefs:1|case:mixed",
+        "No UNK",
+        "Confidence of words, 6.2% off",
+        "Paired bootstrap, 40 resamples",
+        "AER",
+        "0.250",
+    ):
         assert text in page.text
     assert "left out in all1,20324.1 %held out for dev and test971.9 %trained on3,70074.0 %" in page.text
     assert sum(tag == "img" for tag, _ in page.tags) == 3

@@ -89,6 +89,11 @@ def test_the_weights_of_an_ensemble(model, tmp_path):
 def test_settings_that_do_nothing_are_not_tried(tmp_path):
     blind = Tuning(write_model(tmp_path / "blind", RNNENCDEC), SOURCES, SOURCES)
     assert list(blind.values) == ["length_penalty", "beam"]
+    for name, needed in (("coverage_penalty", "a model with attention"), ("language_model_weight", "a language model")):
+        with pytest.raises(RnnsearchError, match=f"{name} has no effect without {needed}; do not tune it"):
+            Tuning(tmp_path / "blind", SOURCES, SOURCES, values={name: (0.0, 0.2), "beam": (1, 2)})
+    with pytest.raises(RnnsearchError, match="no effect where language_model_weight is not tuned"):
+        Tuning(tmp_path / "blind", SOURCES, SOURCES, language_model=language(tmp_path / "lm"), values={"beam": (1, 2)})
 
 
 def test_what_cannot_be(model):

@@ -8,6 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from rnnsearch.confidence import came_true
 from rnnsearch.data.corpus import read_lines
 from rnnsearch.data.word_counts import COUNTS, read_counts
 from rnnsearch.evaluate.corpus_scores import Evaluation, evaluate
@@ -84,6 +85,7 @@ def assess(
         baseline=baseline,
         alignment=_aligned(translator, sources, references, gold, by) if gold else None,
         counts=counts,
+        confidence=came_true(translations, references),
     )
     return Assessment(sources, references, translations, evaluation, options)
 

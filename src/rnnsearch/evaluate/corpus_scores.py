@@ -10,6 +10,7 @@ from rnnsearch.errors import DataError
 from rnnsearch.metrics.alignment_error import AlignmentScores
 from rnnsearch.metrics.bleu_chrf_ter import CorpusScore, References, corpus_scores, looks_tokenised
 from rnnsearch.metrics.by_length import Bucket, bleu_by_length
+from rnnsearch.metrics.calibration import Bin, expected_calibration_error
 from rnnsearch.metrics.rare_words import FrequencyClass, accuracy_by_frequency, shown
 from rnnsearch.metrics.significance import Comparison, paired_bootstrap
 from rnnsearch.text.columns import columns
@@ -42,6 +43,8 @@ class Evaluation:
     alignment: AlignmentScores | None = None
     rare_words: tuple[FrequencyClass, ...] = ()
     """Accuracy of words by how often training saw them."""
+    confidence: tuple[Bin, ...] = ()
+    """A calibrated model's words by how sure it was of them."""
 
     @property
     def bleu(self) -> float:
@@ -53,6 +56,11 @@ class Evaluation:
         """BLEU over the sentences without unknown words; None where there is no such score."""
         return next((score.value for score in self.no_unk_scores if score.name == "BLEU"), None)
 
+    @property
+    def calibration_error(self) -> float:
+        """The expected calibration error of the words' confidence."""
+        return expected_calibration_error(self.confidence)
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON; parts that were not asked for are left out."""
         parts = {
@@ -63,6 +71,8 @@ class Evaluation:
             "comparison": self.comparison and {"baseline": self.baseline, **asdict(self.comparison)},
             "alignment": self.alignment and asdict(self.alignment),
             "rare_words": [asdict(words) for words in self.rare_words],
+            "confidence": self.confidence
+            and {"error": self.calibration_error, "bins": [asdict(some) for some in self.confidence]},
         }
         scores = [asdict(score) for score in self.scores]
         given = {name: part for name, part in parts.items() if part}
@@ -74,6 +84,7 @@ class Evaluation:
             self._score_lines() + ([self.note] if self.note else []),
             self._length_lines(),
             columns(rare_words_table(self.rare_words)) if self.rare_words else [],
+            self._confidence_lines(),
             self._comparison_lines(),
         ]
         if self.alignment is not None:
@@ -93,6 +104,10 @@ class Evaluation:
     def _length_lines(self) -> list[str]:
         rows = [[b.label, str(b.sentences), f"{b.bleu:.2f}"] for b in self.lengths]
         return columns([["source words", "sentences", "BLEU"], *rows]) if rows else []
+
+    def _confidence_lines(self) -> list[str]:
+        error = f"confidence is {self.calibration_error:.1%} off (expected calibration error):"
+        return [error, *columns(confidence_table(self.confidence))] if self.confidence else []
 
     def _comparison_lines(self) -> list[str]:
         if self.comparison is None:
@@ -115,6 +130,7 @@ def evaluate(
     samples: int = 1000,
     alignment: AlignmentScores | None = None,
     counts: Mapping[str, int] | None = None,
+    confidence: Sequence[Bin] = (),
 ) -> Evaluation:
     """Score a system's translations; each further part only where its input is given.
 
@@ -124,7 +140,7 @@ def evaluate(
     banned, of the sentences without unknown words in source and reference, and None for the others. `baseline`: another
     system's name and translations, compared by a paired bootstrap of `samples` resamples. `alignment`: what
     `alignment_error` found. `counts`: how often each target word occurs in the training text, for the accuracy of rare
-    words; without effect where words have no spaces between.
+    words; without effect where words have no spaces between. `confidence`: what `confidence.came_true` found.
     Errors: DataError where the numbers of lines differ, or there are none.
     """
     scores = tuple(corpus_scores(hypotheses, references, language, more))
@@ -151,6 +167,7 @@ def evaluate(
         comparison=comparison,
         alignment=alignment,
         rare_words=tuple(accuracy_by_frequency(hypotheses, references, counts) if counts and spaced else ()),
+        confidence=tuple(confidence),
     )
 
 
@@ -184,6 +201,11 @@ def rare_words_table(classes: Sequence[FrequencyClass]) -> list[list[str]]:
     for c in shown(classes):
         rows.append([c.label, f"{c.wanted:,}", _percent(c.recall), f"{c.translated:,}", _percent(c.precision)])
     return rows
+
+
+def confidence_table(made: Sequence[Bin]) -> list[list[str]]:
+    """A head, then one row a range of confidence: its words' mean, and the share that the reference has."""
+    return [["Sure by", "Words", "Right"], *([_percent(b.confidence), f"{b.count:,}", _percent(b.right)] for b in made)]
 
 
 def _percent(share: float | None) -> str:

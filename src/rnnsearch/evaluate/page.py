@@ -20,7 +20,13 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from rnnsearch.evaluate.corpus_scores import Evaluation, comparison_table, paper_table, rare_words_table
+from rnnsearch.evaluate.corpus_scores import (
+    Evaluation,
+    comparison_table,
+    confidence_table,
+    paper_table,
+    rare_words_table,
+)
 from rnnsearch.evaluate.examples import Example
 from rnnsearch.evaluate.projection import Projection
 from rnnsearch.evaluate.scatter import scatter
@@ -75,7 +81,7 @@ def to_html(report: Report) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for known in (grey, percentages, paper_table, comparison_table, statistics_table):
+    for known in (grey, percentages, paper_table, comparison_table, confidence_table, statistics_table):
         pages.filters[known.__name__] = known
     files = resources.files("rnnsearch.evaluate") / "templates"
     style, script = ((files / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))

@@ -64,10 +64,10 @@ class Tuning:
         values: Values | None = None,
     ) -> None:
         """`language_model`: to be tried, instead of the one that the folder may have. `values`: of each setting to try
-        (default: of all, the usual ones); those that do nothing for this model are left out.
+        (default: the usual ones of all that do something for this model).
 
-        Errors: ModelError and ConfigError as in `load`; RnnsearchError for no sentences and an unknown setting or
-        metric; ConfigError for a value that a setting cannot have.
+        Errors: ModelError and ConfigError as in `load`; RnnsearchError for no sentences, an unknown metric, and a
+        setting that is unknown or does nothing for this model; ConfigError for a value that a setting cannot have.
         """
         if metric not in GOALS:
             raise RnnsearchError(f"metric {must_be_one_of(GOALS, metric)}")
@@ -83,15 +83,20 @@ class Tuning:
         self._search = laid_on(own, {"language_model_weight": weight})
         members = [] if own.ensemble is None else [WEIGHT.format(n + 2) for n in range(len(own.ensemble.members))]
         known: Values = {**dict.fromkeys(members, WEIGHTS), **USUAL}
+        needs = {
+            "language_model_weight": (language_model or own.language_model, "a language model"),
+            "coverage_penalty": (self._translator.attends, "a model with attention"),
+        }
+        idle = {name: needed for name, (has, needed) in needs.items() if not has}
         for name in values or ():
             if name not in known:
                 raise RnnsearchError(f"a setting to tune {must_be_one_of(known, name)}")
-        has = {
-            "language_model_weight": language_model is not None or own.language_model is not None,
-            "coverage_penalty": self._translator.attends,
-        }
+            if name in idle:
+                raise RnnsearchError(f"{name} has no effect without {idle[name]}; do not tune it")
         wanted = known if values is None else values
-        self.values = {name: wanted[name] for name in known if wanted.get(name) and has.get(name, True)}
+        if language_model is not None and "language_model_weight" not in wanted:
+            raise RnnsearchError("a language model has no effect where language_model_weight is not tuned")
+        self.values = {name: wanted[name] for name in known if wanted.get(name) and name not in idle}
         for name, some in self.values.items():
             for value in some:
                 self._with({name: value})
