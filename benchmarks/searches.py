@@ -27,6 +27,7 @@ WAYS: dict[str, tuple[int, Variant | None]] = {
     "greedy": (1, None),
     "sampling, 1 chain": (1, Sampling()),
     "sampling, 10 chains": (10, Sampling()),
+    "nucleus of 0.9, 1 chain": (1, Sampling(top_p=0.9)),
     "beam 5": (5, None),
     "beam 10": (10, None),
     "diverse, 5 groups of 2": (10, Diverse(5)),
@@ -34,6 +35,8 @@ WAYS: dict[str, tuple[int, Variant | None]] = {
     "noisy, 10 chains": (10, Noisy(10)),
 }
 """A beam, and what is not plain about it."""
+SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
+"""What stands for a space in a symbol."""
 BEAM = 5
 """Of ensembles, fusion and n-gram blocking."""
 
@@ -43,9 +46,9 @@ def searched(translator: Translator, beam: int, variant: Variant | None, texts: 
     return translator.translate(texts, translator.options(beam, variant=variant))
 
 
-def least_risk(translator: Translator, beam: int, texts: list[str]) -> object:
-    """The translations of a beam that are most like its others."""
-    options = translator.options(beam, n_best=beam)
+def least_risk(translator: Translator, beam: int, variant: Variant | None, texts: list[str]) -> object:
+    """The translations of a beam, or of samples, that are most like the others."""
+    options = translator.options(beam, n_best=beam, variant=variant)
     return [translator.by_consensus(found, options)[0] for found in translator.n_best(texts, options)]
 
 
@@ -56,9 +59,16 @@ def unrepeated(translator: Translator, texts: list[str]) -> object:
 
 def without(translator: Translator, texts: list[str]) -> object:
     """The best translations without any of a thousand banned words: the longest of the vocabulary."""
-    symbols = {symbol.strip("\N{LOWER ONE EIGHTH BLOCK}") for symbol in translator.target.symbols()}
+    symbols = {symbol.strip(SPACE) for symbol in translator.target.symbols()}
     longest = sorted(filter(str.isalpha, symbols), key=lambda symbol: (-len(symbol), symbol))[:1000]
     return translator.translate(texts, translator.options(BEAM, banned=longest))
+
+
+def with_term(translator: Translator, texts: list[str]) -> object:
+    """The best translations that have the word of the target vocabulary that most of them would not."""
+    term = max(filter(str.isalpha, (symbol.strip(SPACE) for symbol in translator.target.symbols())), key=len)
+    found = translator.n_best(texts, translator.options(BEAM), terms=[(term,)] * len(texts))
+    return [own[0] for own in found]
 
 
 def searches(given: Namespace) -> Iterator[tuple[str, Search]]:
@@ -66,9 +76,11 @@ def searches(given: Namespace) -> Iterator[tuple[str, Search]]:
     one = load(given.model)
     for name, (beam, variant) in WAYS.items():
         yield name, partial(searched, one, beam, variant)
-    yield "least risk of beam 10, chrF", partial(least_risk, one, 10)
+    yield "least risk of beam 10, chrF", partial(least_risk, one, 10, None)
+    yield "least risk of 10 chains, chrF", partial(least_risk, one, 10, Sampling())
     yield f"beam {BEAM}, no trigram twice", partial(unrepeated, one)
     yield f"beam {BEAM}, a thousand words banned", partial(without, one)
+    yield f"beam {BEAM}, a term", partial(with_term, one)
     if given.lm is not None:
         yield (
             f"beam {BEAM}, a language model",
@@ -77,8 +89,15 @@ def searches(given: Namespace) -> Iterator[tuple[str, Search]]:
     if given.student is not None:
         yield "greedy, the student", partial(searched, load(given.student), 1, None)
     for members in range(1, given.members + 1):
-        together = load([given.model] * members, weights=[1.0] * members)
+        each = [given.model] * members
+        together = load(each, weights=[1.0] * members)
         yield f"ensemble of {members}, beam {BEAM}", partial(searched, together, BEAM, None)
+        if members > 1:
+            yield (
+                f"ensemble of {members}, arithmetic, beam {BEAM}",
+                partial(searched, load(each, mean="arithmetic"), BEAM, None),
+            )
+        yield f"ensemble of {members}, greedy", partial(searched, together, 1, None)
 
 
 def main() -> None:
@@ -101,11 +120,11 @@ def main() -> None:
     for _ in range(given.rounds):
         for name, search in ways.items():
             seconds[name] = min(seconds[name], timed(partial(search, texts))[1])
-    alone = seconds[f"ensemble of 1, beam {BEAM}"]
-    rows = [
-        [name, count / own, own / seconds["greedy"], own / alone if name.startswith("ensemble") else None]
-        for name, own in seconds.items()
-    ]
+    rows = []
+    for name, own in seconds.items():
+        alone = seconds["ensemble of 1, greedy" if name.endswith("greedy") else f"ensemble of 1, beam {BEAM}"]
+        together = own / alone if name.startswith("ensemble") else None
+        rows.append([name, count / own, own / seconds["greedy"], together])
     head = "search | words/s {:,.0f} | time, x greedy {:.2f} | time, x one member {:.2f}"
     publish([machine_line(), "", *table(head, rows)], given.output)
 

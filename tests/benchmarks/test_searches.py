@@ -29,6 +29,14 @@ def test_every_way_has_its_row(tmp_path, monkeypatch, capsys):
         "beam 5, a language model",
         "greedy, the student",
         "ensemble of 2, beam 5",
+        "ensemble of 2, greedy",
+        "nucleus of 0.9, 1 chain",
+        "least risk of 10 chains, chrF",
+        "beam 5, a term",
     } <= shares.keys()
-    assert shares["ensemble of 1, beam 5"] == "1.00" and float(shares["ensemble of 2, beam 5"]) > 0
-    assert [name for name, share in shares.items() if share] == ["ensemble of 1, beam 5", "ensemble of 2, beam 5"]
+    assert shares["ensemble of 1, beam 5"] == shares["ensemble of 1, greedy"] == "1.00"
+    together = [
+        f"ensemble of {way}" for way in ("1, beam 5", "1, greedy", "2, beam 5", "2, arithmetic, beam 5", "2, greedy")
+    ]
+    assert [name for name, share in shares.items() if share] == together
+    assert all(float(shares[name]) > 0 for name in together)
