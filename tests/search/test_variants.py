@@ -15,7 +15,7 @@ from rnnsearch.search.decode import decode_all, make_sources
 from rnnsearch.search.forced import forced
 from rnnsearch.search.hypothesis import SentenceError
 from rnnsearch.search.several import several
-from rnnsearch.search.variants import Diverse, Sampling
+from rnnsearch.search.variants import LIKELIEST, Diverse, Sampling
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 
 CPU = torch.device("cpu")
@@ -69,6 +69,26 @@ def test_samples_are_as_frequent_as_the_model_says(toy, temperature, top_k, top_
     square = sum((counts[ids] - chains * expected[ids]) ** 2 / (chains * expected[ids]) for ids in often)
     # The mean of chi-square is its degrees of freedom, its deviation the root of twice as many.
     assert square < len(often) + 4 * np.sqrt(2 * len(often))
+
+
+def test_a_nucleus_among_the_likeliest_is_that_among_all():
+    """By a plain loop over rows from peaked ones, whose nucleus is a symbol, to flat ones, whose holds hundreds."""
+    random = np.random.default_rng(5)
+    scores = random.normal(size=(200, 400)) * np.linspace(6, 0.1, 200)[:, None]
+    numbers, expected, sizes = random.random(200), [], []
+    for row, number in zip(scores / 0.8, numbers, strict=True):
+        p = np.exp(row - np.logaddexp.reduce(row))
+        order = np.argsort(-p)
+        before = np.cumsum(p[order]) - p[order]
+        some = order[before < 0.9]
+        shares = np.cumsum(p[some]) / p[some].sum()
+        sizes.append(len(some))
+        expected.append(int(some[np.searchsorted(shares, number, "right")]))
+    for n, column in ((3, 7), (120, 250)):  # a number that is none is drawn, to be found out
+        scores[n, column], expected[n] = np.nan, column
+    drawn = Sampling(0.8, top_p=0.9).draw(torch.from_numpy(scores), torch.from_numpy(numbers))
+    assert drawn.tolist() == expected
+    assert min(sizes) == 1 and max(sizes) > LIKELIEST
 
 
 def test_samples_have_the_models_own_scores(toy, sentences):

@@ -20,6 +20,9 @@ from rnnsearch.search.random import keys, uniform
 from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.search.selection import Choose, Judge, ScoredRows, best
 
+LIKELIEST = 64
+"""Symbols among which a nucleus is looked for first."""
+
 
 class Variant(ABC):
     """How the hypotheses of a sentence differ from those of one beam. A bare beam chooses as this class does."""
@@ -109,26 +112,41 @@ class Sampling(Variant):
         """For each row of log-probabilities (up to a constant) the column at which their sum, as cut and renormalised,
         first exceeds a number in [0, 1). NaN counts as the highest score, and is drawn."""
         if 0 < self.top_k < scores.shape[1]:
-            scores, order = scores.topk(self.top_k, dim=1)
-        elif self.top_p < 1:
-            scores, order = scores.sort(dim=1, descending=True)
-        else:
-            # A block first, and then in it where the number stands within the block's share.
-            each = scores[:, None] if self.temperature == 1 else scores[:, None] / self.temperature
-            block, numbers = _held(blocks.sums(each)[:, 0].double(), numbers)
-            order, within = blocks.members(each, torch.zeros_like(block), block)
-            return order[:, 0].gather(1, _held(within[:, 0].double(), numbers)[0])[:, 0]
-        return order.gather(1, _held(scores.double() / self.temperature, numbers, self.top_p)[0])[:, 0]
+            some, order = scores.topk(self.top_k, dim=1)
+            each = some.double() / self.temperature
+            return order.gather(1, _held(each, _cut(each.softmax(1), self.top_p), numbers)[0])[:, 0]
+        if self.top_p < 1:
+            return self._of_nucleus(scores.double() / self.temperature, numbers, LIKELIEST)
+        # A block first, and then in it where the number stands within the block's share.
+        each = scores[:, None] if self.temperature == 1 else scores[:, None] / self.temperature
+        sums = blocks.sums(each)[:, 0].double()
+        block, numbers = _held(sums, sums.softmax(1), numbers)
+        order, within = blocks.members(each, torch.zeros_like(block), block)
+        own = within[:, 0].double()
+        return order[:, 0].gather(1, _held(own, own.softmax(1), numbers)[0])[:, 0]
+
+    def _of_nucleus(self, scores: Float64[Tensor, "A C"], numbers: Float64[Tensor, "A"], most: int) -> Int[Tensor, "A"]:
+        """The same, of nuclei that are looked for among the `most` likeliest columns; where one is greater, among more:
+        to sort a vocabulary costs more than the model's step."""
+        some, order = scores.topk(min(most, scores.shape[1]), dim=1)
+        p = (some - scores.logsumexp(1, keepdim=True)).exp()
+        column = order.gather(1, _held(some, _cut(p, self.top_p), numbers)[0])[:, 0]
+        greater = (p.sum(1) < self.top_p).nonzero()[:, 0]
+        if most < scores.shape[1] and len(greater):
+            column[greater] = self._of_nucleus(scores[greater], numbers[greater], 8 * most)
+        return column
+
+
+def _cut(p: Float64[Tensor, "A C"], top_p: float) -> Float64[Tensor, "A C"]:
+    """Probabilities in falling order, without those behind the fewest that sum to `top_p`."""
+    return p.where(p.cumsum(1) - p < top_p, 0.0) if top_p < 1 else p
 
 
 def _held(
-    scores: Float64[Tensor, "A C"], numbers: Float64[Tensor, "A"], top_p: float = 1.0
+    scores: Float64[Tensor, "A C"], p: Float64[Tensor, "A C"], numbers: Float64[Tensor, "A"]
 ) -> tuple[Int[Tensor, "A 1"], Float64[Tensor, "A"]]:
-    """The column whose share of each row's probabilities, cut at `top_p`, holds a number in [0, 1), and where within
-    its share the number stands; the first that is NaN in a row with one."""
-    p = torch.softmax(scores, dim=1)
-    if top_p < 1:
-        p = p.where(p.cumsum(1) - p < top_p, 0.0)
+    """The column whose share of each row's p, probabilities up to a factor, holds a number in [0, 1), and where within
+    its share the number stands; the first whose score is NaN in a row with one."""
     sums = p.cumsum(1)
     total = sums[:, -1:].contiguous()
     at = numbers[:, None] * total
