@@ -16,7 +16,6 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 from unittest.mock import patch
 
 from benchmarks.harness import Row, machine_line, network, parsed, parser, publish, seconds_of, table
@@ -37,6 +36,8 @@ GRU = {"type": "bidirectional", "cell": "gru", "size": 256}
 BOTH = {"type": "stacked", "cell": "lstm", "size": 256, "layers": 2, "direction": "both"}
 ADDITIVE = {"score": "additive", "size": 512}
 GENERAL = {"score": "general"}
+STACK = {"cell": "lstm", "layers": 2, "bridge": "learned"}
+"""Of `[model.decoder]`: two layers of LSTMs."""
 
 
 def model(encoder: Row, decoder: Row, attention: Row | None = None) -> Row:
@@ -45,11 +46,6 @@ def model(encoder: Row, decoder: Row, attention: Row | None = None) -> Row:
     dropout = {"embedding": 0.2, "readout": 0.2}
     own = {"cell": "gru", "size": 512, **decoder}
     return {"embedding": 256, "encoder": encoder, **attends, "decoder": own, "dropout": dropout}
-
-
-def stack(kind: str, **more: Any) -> Row:
-    """`[model.decoder]` of two layers of LSTMs."""
-    return {"type": kind, "cell": "lstm", "layers": 2, "bridge": "learned", **more}
 
 
 FAMILIES: dict[str, Row] = {
@@ -63,17 +59,17 @@ FAMILIES: dict[str, Row] = {
     "bideep": model(GRU, {"type": "bideep", "readout": 512, "layers": 2, "transitions": 1}, ADDITIVE),
     "sutskever": model(
         {"type": "stacked", "cell": "lstm", "size": 512, "layers": 2, "direction": "forward"},
-        stack("sutskever", bridge="copy"),
+        {**STACK, "type": "sutskever", "bridge": "copy"},
     ),
-    "luong": model(BOTH, stack("luong", readout=512), GENERAL),
-    "luong, input feeding": model(BOTH, stack("luong-input-feeding", readout=512), GENERAL),
+    "luong": model(BOTH, {**STACK, "type": "luong", "readout": 512}, GENERAL),
+    "luong, input feeding": model(BOTH, {**STACK, "type": "luong-input-feeding", "readout": 512}, GENERAL),
     "luong, input feeding, local-p": model(
-        BOTH, stack("luong-input-feeding", readout=512), {**GENERAL, "window": "local-p", "width": 10}
+        BOTH, {**STACK, "type": "luong-input-feeding", "readout": 512}, {**GENERAL, "window": "local-p", "width": 10}
     ),
-    "neubig": model(BOTH, stack("neubig"), ADDITIVE),
+    "neubig": model(BOTH, {**STACK, "type": "neubig"}, ADDITIVE),
     "rnmt-plus": model(
         BOTH,
-        stack("rnmt-plus", cell="rnmt-lstm"),
+        {**STACK, "type": "rnmt-plus", "cell": "rnmt-lstm"},
         {**ADDITIVE, "score": "multi-head-additive", "heads": 4},
     ),
 }

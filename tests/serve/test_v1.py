@@ -16,7 +16,8 @@ from rnnsearch.config.data import InlineTermsConfig
 from rnnsearch.files import write_text
 from rnnsearch.serve.http import create_app
 from rnnsearch.serve.limits import Settings
-from rnnsearch.systems.folder import CONFIG
+from rnnsearch.systems.folder import CONFIG, load_system, save_system
+from rnnsearch.systems.gathered import gather
 from rnnsearch.text.glossary import Glossary
 
 TEXT = "the dog sees a big bird. The small cat sees the dog!\n\nthe cat"
@@ -114,6 +115,23 @@ def test_a_calibrated_model_says_how_sure_it_is(folders, tmp_path):
         assert len(kept) == 2
         assert some["text"].split() == " ".join(kept).split()
         assert [row["best"][0]["text"] for row in some["sentences"]] == [found["text"] for found in best]
+
+
+def test_several_models_in_one_folder_are_served_as_one(folders, tmp_path):
+    other = tmp_path / "other"
+    system = load_system(folders[0])
+    for own in system.model.parameters():
+        own.data.neg_()
+    save_system(other, system)
+    both = [folders[0], other]
+    gather(tmp_path / "both", folders[0], [load_system(folder) for folder in both], None, "arithmetic")
+    text = "the dog sees a big bird."
+    [expected], alone = rnnsearch.load(both, mean="arithmetic").translate([text]), rnnsearch.load(folders[0])
+    with TestClient(create_app([tmp_path / "both"], Settings()), base_url="http://127.0.0.1") as http:
+        [answer] = http.post("/v1/translate", json={"text": text, "n_best": 2}).json()["translations"]
+    best = answer["sentences"][0]["best"][0]
+    assert (best["text"], best["log_prob"]) == (expected.text, pytest.approx(expected.log_prob, abs=1e-5))
+    assert best["log_prob"] != pytest.approx(alone.translate(text).log_prob, abs=1e-3)
 
 
 def test_min_confidence_needs_calibration(http):
