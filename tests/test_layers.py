@@ -23,10 +23,12 @@ def test_no_module_imports_itself_by_way_of_others():
 
 
 def test_the_page_names_the_layers_that_are_checked():
-    (contract,) = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+    contract, models = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
         "contracts"
     ]
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     drawn = re.sub(r"\(.*?\)", "", page.partition("## Layers")[2].split("```")[1].removeprefix("text"))
     assert [layer.split() for layer in drawn.split(">")] == [layer.split() for layer in contract["layers"]]
-    assert contract["exhaustive"]
+    inside = page.partition("Inside `models`")[2].split("```")[1].removeprefix("text")
+    assert [layer.split() for layer in inside.split(">")] == [layer.split() for layer in models["layers"]]
+    assert contract["exhaustive"] and models["exhaustive"]
