@@ -138,7 +138,7 @@ def main() -> None:
     sources, references = sides(prepared.test)
     finish = partial(table, references=references, language=prepared.direction.target)
 
-    def result(name: str, folders: Sequence[Path], way: Way, mean: str = "geometric") -> Result:
+    def result(name: str, folders: Sequence[Path], way: Way, mean: str | None = None) -> Result:
         path = args.output / f"{name.replace(' ', '-')}.json"
         many = [*folders] if len(folders) > 1 else folders[0]
         return Result(**kept(path, lambda: asdict(searched(name, load(many, mean=mean), way, sources))))
@@ -153,8 +153,8 @@ def main() -> None:
             base = next((r for r in ways if r.name == "greedy"), ways[0])
             text = finish(ways, base)
             write_text(args.output / "decoding.md", text)
-        means = ["geometric", "arithmetic"] if seed > 1 else ["geometric"]
-        names = [f"{seed} models, {mean}" if seed > 1 else "1 model" for mean in means]
+        means = ["geometric", "arithmetic"] if seed > 1 else [None]
+        names = [f"{seed} models, {mean}" if mean else "1 model" for mean in means]
         ensembles += [result(n, folders, (BEAM, None, None), mean) for n, mean in zip(names, means, strict=True)]
         together = finish(ensembles, ensembles[0])
         write_text(args.output / "ensembles.md", together)
