@@ -53,6 +53,8 @@ class Rung:
     """One step of the ladder: what it has besides the one before it, and the BLEU that brought in the paper."""
 
     name: str
+    folder: str
+    """Its model's, in the script's output."""
     reverse: bool
     dropout: bool
     attention: dict[str, Any] | None
@@ -63,16 +65,14 @@ class Rung:
 
 
 LADDER = (
-    Rung("base", False, False, None, "sutskever", None),
-    Rung("+ reverse", True, False, None, "sutskever", 1.3),
-    Rung("+ dropout", True, True, None, "sutskever", 1.4),
-    Rung("+ global attention (location)", True, True, LOCATION, "luong", 2.8),
-    Rung("+ input feeding", True, True, LOCATION, "luong-input-feeding", 1.3),
-    Rung("+ local-p attention (general)", True, True, LOCAL, "luong-input-feeding", 0.9),
-    Rung("+ UNK replacement", True, True, LOCAL, "luong-input-feeding", 1.9, replace_unknown=True),
+    Rung("base", "base", False, False, None, "sutskever", None),
+    Rung("+ reverse", "reverse", True, False, None, "sutskever", 1.3),
+    Rung("+ dropout", "dropout", True, True, None, "sutskever", 1.4),
+    Rung("+ global attention (location)", "global", True, True, LOCATION, "luong", 2.8),
+    Rung("+ input feeding", "feeding", True, True, LOCATION, "luong-input-feeding", 1.3),
+    Rung("+ local-p attention (general)", "local", True, True, LOCAL, "luong-input-feeding", 0.9),
+    Rung("+ UNK replacement", "unknown", True, True, LOCAL, "luong-input-feeding", 1.9, replace_unknown=True),
 )
-FOLDERS = ("base", "reverse", "dropout", "global", "feeding", "local", "unknown")
-SLUGS = dict(zip((r.name for r in LADDER), FOLDERS, strict=True))
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def rung_config(args: argparse.Namespace, rung: Rung) -> RunConfig:
 
 def run_rung(args: argparse.Namespace, rung: Rung) -> Result:
     """Train (or go on with) one step, translate and score the test set."""
-    folder = args.output / SLUGS[rung.name]
+    folder = args.output / rung.folder
     return Result(**kept(folder / "luong.json", lambda: asdict(_scored(args, rung, folder))))
 
 
@@ -135,7 +135,7 @@ def _scored(args: argparse.Namespace, rung: Rung, model: Path) -> Result:
     prepared = prepared_once(config, args.output)
     if rung.replace_unknown:
         before = LADDER[LADDER.index(rung) - 1]
-        model = args.output / SLUGS[before.name]
+        model = args.output / before.folder
         run_rung(args, before)
     else:
         trained(config, prepared, model, rung.name)

@@ -1,5 +1,7 @@
-"""Attention as a whole against Bahdanau et al. 2015, and what the score is told of the weights so far and of positions,
-against Tu et al. 2016 and Cohn et al. 2016."""
+"""Attention as a whole against Bahdanau et al. 2015, and what the score is told of the weights and words so far and of
+positions, against Tu et al. 2016, Mi et al. 2016, Cohn et al. 2016 and Yang et al. 2017."""
+
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ import torch
 from rnnsearch.config import AttentionConfig
 from rnnsearch.config import attention as attention_options
 from rnnsearch.models.attention.attention import Attention, AttentionState
-from rnnsearch.models.attention.features import FEATURES
+from rnnsearch.models.attention.features import FEATURES, WordSizes
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.memory import Encoded
 from rnnsearch.tensors import lengths_mask
@@ -16,45 +18,69 @@ from tests.models import reference as paper
 from tests.models.reference import close, within
 
 QUERY, ANNOTATION, UNITS, STEPS = 4, 5, 6, 4
+WORDS = WordSizes(source=7, target=8)
 LENGTHS = [3, 1, 6]
 OPTIONS = {"fertility": 2.5, "coverage_size": 3, "neighbours": 1, "recurrent_size": 2}
 
 
 def make(*features):
     options = {option: OPTIONS[option] for name in features for option in attention_options.FEATURES[name].own()}
-    return Attention(AttentionConfig(size=UNITS, features=list(features), **options), QUERY, ANNOTATION)
+    config = AttentionConfig(size=UNITS, features=list(features), **options)
+    return Attention(config, QUERY, ANNOTATION, words=WORDS)
 
 
 @pytest.fixture
 def encoded(numbers):
     annotations = numbers(3, max(LENGTHS), ANNOTATION)
-    return Encoded(annotations, lengths_mask(torch.tensor(LENGTHS), max(LENGTHS)), annotations[:, 0], ())
+    mask = lengths_mask(torch.tensor(LENGTHS), max(LENGTHS))
+    return Encoded(annotations, mask, annotations[:, 0], (), words=numbers(3, max(LENGTHS), WORDS.source))
 
 
-def linguistic(p, h, _states, alphas):
+class Told(NamedTuple):
+    """Of one sentence: the annotations h and the embedded words x of its source; and of each target position so far the
+    state that asked and the weights. read: of each position, this one among them, the word before."""
+
+    h: np.ndarray
+    x: np.ndarray
+    states: list[np.ndarray]
+    alphas: list[np.ndarray]
+    read: list[np.ndarray]
+
+
+def linguistic(p, told):
     """Tu et al., section 3.1.1: C_ij = (1 / Phi_j) sum_{k<=i} alpha_kj, Phi_j = N sigma(U_f h_j)."""
-    coverage = np.zeros((len(h), 1))
-    for j in range(len(h)):
-        phi = OPTIONS["fertility"] / (1 + np.exp(-(p["fertility.weight"][0] @ h[j])))
-        for alpha in alphas:
+    coverage = np.zeros((len(told.h), 1))
+    for j in range(len(told.h)):
+        phi = OPTIONS["fertility"] / (1 + np.exp(-(p["fertility.weight"][0] @ told.h[j])))
+        for alpha in told.alphas:
             coverage[j, 0] += alpha[j] / phi
     return coverage
 
 
-def neural(p, h, states, alphas):
+def neural(p, told):
     """Tu et al., section 3.1.2: C_ij = f(C_{i-1,j}, alpha_ij, h_j, s_{i-1}) with Bahdanau's GRU as f."""
     cell = within(p, "cell")
-    coverage = np.zeros((len(h), OPTIONS["coverage_size"]))
-    for s, alpha in zip(states, alphas, strict=True):
-        for j in range(len(h)):
-            read = np.concatenate([[alpha[j]], h[j], s])
+    coverage = np.zeros((len(told.h), OPTIONS["coverage_size"]))
+    for s, alpha in zip(told.states, told.alphas, strict=True):
+        for j in range(len(told.h)):
+            read = np.concatenate([[alpha[j]], told.h[j], s])
             coverage[j] = paper.gru(cell, paper.inputs(cell, read), (coverage[j],))[0]
     return coverage
 
 
-def position(_p, h, _states, alphas):
+def embedding(p, told):
+    """Mi et al.: c_0j of the word itself, then c_tj = f(c_{t-1,j}, alpha_tj, y_t) with Bahdanau's GRU as f."""
+    cell, coverage = within(p, "cell"), [p["full.weight"] @ x for x in told.x]
+    for alpha, y in zip(told.alphas, told.read[1:], strict=True):
+        for j in range(len(coverage)):
+            read = paper.inputs(cell, np.concatenate([[alpha[j]], y]))
+            coverage[j] = paper.gru(cell, read, (coverage[j],))[0]
+    return np.array(coverage)
+
+
+def position(_p, told):
     """Cohn et al., section 3.1: [log(1 + i), log(1 + j), log(1 + J)], counted from 1."""
-    i, J = len(alphas) + 1, len(h)
+    i, J = len(told.alphas) + 1, len(told.h)
     return np.array([[np.log(1 + i), np.log(1 + j), np.log(1 + J)] for j in range(1, J + 1)])
 
 
@@ -64,21 +90,21 @@ def window(weights, k):
     return np.array([[weights[m] if 0 <= m < J else 0.0 for m in range(j - k, j + k + 1)] for j in range(J)])
 
 
-def markov(_p, h, _states, alphas):
+def markov(_p, told):
     """Cohn et al., section 3.2."""
-    return window(alphas[-1] if alphas else np.zeros(len(h)), OPTIONS["neighbours"])
+    return window(told.alphas[-1] if told.alphas else np.zeros(len(told.h)), OPTIONS["neighbours"])
 
 
-def fertility(_p, h, _states, alphas):
+def fertility(_p, told):
     """Cohn et al., section 3.3."""
-    return window(sum(alphas, np.zeros(len(h))), OPTIONS["neighbours"])
+    return window(sum(told.alphas, np.zeros(len(told.h))), OPTIONS["neighbours"])
 
 
-def recurrent(p, h, _states, alphas):
+def recurrent(p, told):
     """Yang et al. 2017, section 3: an LSTM over the last weights around each position."""
     cell, size = within(p, "cell"), OPTIONS["recurrent_size"]
-    states = [(np.zeros(size), np.zeros(size)) for _ in h]
-    for alpha in alphas:
+    states = [(np.zeros(size), np.zeros(size)) for _ in told.h]
+    for alpha in told.alphas:
         around = window(alpha, OPTIONS["neighbours"])
         states = [paper.lstm(cell, paper.inputs(cell, a), state) for a, state in zip(around, states, strict=True)]
     return np.array([state[0] for state in states])
@@ -87,6 +113,7 @@ def recurrent(p, h, _states, alphas):
 EQUATIONS = {
     "coverage-linguistic": linguistic,
     "coverage-neural": neural,
+    "coverage-embedding": embedding,
     "position": position,
     "markov": markov,
     "fertility-local": fertility,
@@ -102,28 +129,35 @@ def test_every_feature_has_its_equation():
 def test_weights_and_contexts_of_several_steps_are_the_papers(names, encoded, numbers, drawn):
     """e_ij = v_a^T tanh(W_a s + U_a h_j + sum_f W_f f_ij), step after step, with padding and without."""
     attention, p = drawn(make(*names))
-    queries, memory = numbers(3, STEPS, QUERY), attention.on(encoded)
+    queries, memory, words = numbers(3, STEPS, QUERY), attention.on(encoded), numbers(3, STEPS, WORDS.target)
     state, steps = attention.start(memory), []
     assert (state == AttentionState()) == (not names)
     for t in range(STEPS):
-        attended, state = attention.step(queries[:, t], state, memory)
+        attended, state = attention.step(queries[:, t], state, memory, words[:, t])
         steps.append(attended)
     score = within(p, "score")
     for b, length in enumerate(LENGTHS):
-        h, alphas, states = encoded.annotations[b, :length].numpy(), [], []
+        h, x = encoded.annotations[b, :length].numpy(), encoded.words[b, :length].numpy()
+        told = Told(h, x, [], [], [])
         for t in range(STEPS):
             s, energies = queries[b, t].numpy(), np.zeros(length)
-            given = [EQUATIONS[name](within(p, f"features.{n}"), h, states, alphas) for n, name in enumerate(names)]
+            told.read.append(words[b, t].numpy())
+            given = {name: EQUATIONS[name](within(p, f"features.{n}"), told) for n, name in enumerate(names)}
             for j in range(length):
                 inside = score["query.weight"] @ s + score["key.weight"] @ h[j]
-                for n, values in enumerate(given):
+                for n, values in enumerate(given.values()):
                     inside = inside + p[f"feature_weights.{n}.weight"] @ values[j]
                 energies[j] = score["vector"] @ np.tanh(inside)
-            alphas.append(paper.softmax(energies))
-            states.append(s)
-            close(steps[t].alpha[b, :length], alphas[-1])
-            close(steps[t].context[b], paper.context(alphas[-1], h))
+            alpha = paper.softmax(energies)
+            told.alphas.append(alpha)
+            told.states.append(s)
+            close(steps[t].alpha[b, :length], alpha)
+            close(steps[t].context[b], paper.context(alpha, h))
             assert not steps[t].alpha[b, length:].any()
+            if "coverage-embedding" in names:
+                close(steps[t].left[b, :length], [np.sqrt((c**2).sum()) for c in given["coverage-embedding"]])
+            else:
+                assert steps[t].left is None
 
 
 @pytest.mark.parametrize("heads", [1, 3])

@@ -11,7 +11,7 @@ from rnnsearch.backend.local_windows import PRODUCTS_A_PICK, gathers, within
 from rnnsearch.config import AttentionConfig
 from rnnsearch.config import attention as attention_options
 from rnnsearch.models.attention.attention import Asked, Attention, AttentionState
-from rnnsearch.models.attention.features import FEATURES
+from rnnsearch.models.attention.features import FEATURES, WordSizes
 from rnnsearch.models.attention.normalisers import NORMALISERS
 from rnnsearch.models.attention.scores import SCORES
 from rnnsearch.models.attention.windows import WINDOWS
@@ -66,6 +66,10 @@ def combinations():
 ALL = list(combinations())
 
 
+def made(c):
+    return Attention(c, SIZE, SIZE, words=WordSizes(SIZE, SIZE))
+
+
 GATHERED = [c for c in ALL if c.window.type in LOCAL and c.score.type not in SEES_BEYOND]
 
 
@@ -83,8 +87,8 @@ WAYS = [everywhere, within]
 
 @pytest.fixture
 def encoded(numbers):
-    annotations = numbers(3, max(LENGTHS), SIZE)
-    return Encoded(annotations, lengths_mask(torch.tensor(LENGTHS), max(LENGTHS)), annotations[:, 0], ())
+    annotations, words = numbers(3, max(LENGTHS), SIZE), numbers(3, max(LENGTHS), SIZE)
+    return Encoded(annotations, lengths_mask(torch.tensor(LENGTHS), max(LENGTHS)), annotations[:, 0], (), words=words)
 
 
 def centre_of(name, p, query, t, length):
@@ -171,17 +175,17 @@ def test_the_fast_twin_is_the_plain_way(c, encoded, numbers, drawn):
     """Weights, contexts, and every gradient: of parameters, queries, annotations and what features remember."""
     queries, upstream = 2 * numbers(3, 3, SIZE), numbers(3, 3, SIZE)
     past = numbers(9, max(LENGTHS)).abs()
-    shape = (3, 3, Attention(c, SIZE, SIZE).score.heads, max(LENGTHS))
+    shape = (3, 3, made(c).score.heads, max(LENGTHS))
     draws = Draws(1)
     random = draws.uniform(shape, past) if c.normaliser == "hard" else draws.mask(shape, 0.3, past)
     positions = torch.tensor([[0, 4, 11]]).expand(3, 3)
     results = []
     for way in WAYS:
-        attention, _ = drawn(Attention(c, SIZE, SIZE))
+        attention, _ = drawn(made(c))
         query, annotations = (x.clone().requires_grad_() for x in (queries, encoded.annotations))
         memory = attention.on(encoded._replace(annotations=annotations))
         start = select(attention.start(memory).features, torch.arange(3).repeat_interleave(3))
-        states = tuple(state._replace(alpha=past) if hasattr(state, "alpha") else state for state in start)
+        states = tuple(past if torch.is_tensor(state) and state.shape == past.shape else state for state in start)
         centre = attention.window.centre(query, memory.mask, positions)
         attended = way(attention, centre, Asked(query, positions, states, random), memory)
         loss = (attended.context * upstream).sum() + attended.alpha.square().sum()
@@ -245,21 +249,21 @@ def test_which_way_is_taken():
 def test_hypotheses_padding_and_positions(c, encoded, numbers, drawn):
     """Several steps of K = 2 hypotheses a sentence are those of each alone with its sentence, unpadded; where the
     attention merges, they are also all positions at once."""
-    attention, _ = drawn(Attention(c, SIZE, SIZE))
+    attention, _ = drawn(made(c))
     near = {"rtol": 1e-10, "atol": 1e-10}
-    query, memory = numbers(6, 5, SIZE), attention.on(encoded)
+    query, words, memory = numbers(6, 5, SIZE), numbers(6, 5, SIZE), attention.on(encoded)
     state = select(attention.start(memory), torch.arange(3).repeat_interleave(2))
     together = []
     for t in range(5):
-        attended, state = attention.step(query[:, t], state, memory)
+        attended, state = attention.step(query[:, t], state, memory, words[:, t])
         together.append(attended)
     for n in range(6):
         b, length = n // 2, LENGTHS[n // 2]
-        own = encoded.annotations[b : b + 1, :length]
-        memory = attention.on(Encoded(own, torch.ones(1, length, dtype=torch.bool), own[:, 0], ()))
+        own, read = (part[b : b + 1, :length] for part in (encoded.annotations, encoded.words))
+        memory = attention.on(Encoded(own, torch.ones(1, length, dtype=torch.bool), own[:, 0], (), words=read))
         state = attention.start(memory)
         for t in range(5):
-            alone, state = attention.step(query[n : n + 1, t], state, memory)
+            alone, state = attention.step(query[n : n + 1, t], state, memory, words[n : n + 1, t])
             torch.testing.assert_close(together[t].alpha[n : n + 1, :length], alone.alpha, **near)
             torch.testing.assert_close(together[t].context[n : n + 1], alone.context, **near)
             assert not together[t].alpha[n, length:].any()

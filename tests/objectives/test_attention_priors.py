@@ -7,12 +7,15 @@ import pytest
 import torch
 
 from rnnsearch.config import ObjectiveConfig
-from rnnsearch.objectives.attention_priors import DoublyStochastic, GlobalFertility
+from rnnsearch.objectives.attention_priors import CoverageLeft, DoublyStochastic, GlobalFertility
 from rnnsearch.objectives.build import penalties
 from rnnsearch.objectives.likelihood import likelihood
+from tests.models import reference as paper
+from tests.models.reference import within
 from tests.objectives.passes import passed, real_weights
 
 FERTILITY = {"fertility": {"size": 3}}
+COVERAGE = {"attention": {"features": ["coverage-embedding"], "coverage_size": 3}}
 
 
 def test_doubly_stochastic_is_the_papers(make, batches):
@@ -46,9 +49,29 @@ def test_global_fertility_is_the_papers(make, batches):
     assert GlobalFertility()(made).item() == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize("penalty", [DoublyStochastic(), GlobalFertility()])
+def test_what_is_left_of_coverage_embeddings_is_the_papers(make, batches):
+    """sum_j ||c_j|| when EOS is written, of embeddings that each target word has changed by its weights."""
+    model = make(**COVERAGE)
+    made, feature = passed(model, batches([0, 1, 2])), model.decoder.attention.features[0]
+    p = {name: value.detach().numpy() for name, value in feature.named_parameters()}
+    source, target = (table.weight.detach().numpy() for table in (model.source_embedding, model.target_embedding))
+    gates = {name: value.detach().numpy() for name, value in model.decoder.cell.input.named_parameters()}
+    expected = 0.0
+    for row in range(3):
+        alpha = real_weights(made, row)
+        for j in range(alpha.shape[1] - 1):
+            c = p["full.weight"] @ source[made.batch.source.ids[row, j]]
+            for t in range(alpha.shape[0] - 1):  # each word but EOS
+                y = gates["weight"] @ target[made.batch.target.ids[row, t]] + gates["bias"]
+                told = paper.inputs(within(p, "cell"), np.concatenate([[alpha[t, j]], y]))
+                c = paper.gru(within(p, "cell"), told, (c,))[0]
+            expected += np.sqrt((c**2).sum())
+    assert CoverageLeft()(made).item() == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("penalty", [DoublyStochastic(), GlobalFertility(), CoverageLeft()])
 def test_padding_changes_nothing_and_gradients_reach_attention(make, batches, penalty):
-    model = make(**FERTILITY)
+    model = make(**FERTILITY, **COVERAGE)
     whole = penalty(passed(model, batches([0, 1, 2])))
     alone = sum(penalty(passed(model, batches([n]))).item() for n in range(3))
     assert whole.item() == pytest.approx(alone, rel=1e-9)
@@ -58,11 +81,12 @@ def test_padding_changes_nothing_and_gradients_reach_attention(make, batches, pe
 
 
 def test_the_total_is_the_weighted_sum(make, batches):
-    model, batch = make(**FERTILITY), batches([0, 1, 2])
-    config = ObjectiveConfig.model_validate({"doubly_stochastic": 0.3, "fertility": {"size": 3, "weight": 0.5}})
+    model, batch = make(**FERTILITY, **COVERAGE), batches([0, 1, 2])
+    fertility = {"size": 3, "weight": 0.5}
+    config = ObjectiveConfig.model_validate({"doubly_stochastic": 0.3, "fertility": fertility, "coverage": 0.2})
     loss = likelihood(0.1, penalties(config))(model, batch, None)
     plain, made = likelihood(0.1).passed(model, batch, None)
-    expected = plain.total + 0.3 * DoublyStochastic()(made) + 0.5 * GlobalFertility()(made)
+    expected = plain.total + 0.3 * DoublyStochastic()(made) + 0.5 * GlobalFertility()(made) + 0.2 * CoverageLeft()(made)
     assert loss.total.item() == pytest.approx(expected.item(), rel=1e-9)
     assert loss.nll.item() == pytest.approx(plain.nll.item(), rel=1e-9)
     with torch.no_grad():

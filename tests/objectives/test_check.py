@@ -40,6 +40,12 @@ BLIND = "which does not attend; remove it"
             NO_ATTENTION | {"search": {"coverage_penalty": 0.2}},
             f"search.coverage_penalty: has no .* {BLIND}",
         ),
+        (
+            {"coverage": 0.1},
+            {},
+            "objective.coverage: has no effect without a feature that says what is left; use one of coverage-embedding",
+        ),
+        ({"coverage": 0.1}, NO_ATTENTION, f"objective.coverage: has no effect .* {BLIND}"),
         (CROSS_ENTROPY, {"data": NOT_ALIGNED}, "objective.supervision: needs word alignments of the training text"),
         (
             CROSS_ENTROPY,

@@ -87,7 +87,33 @@ def test_luong_goes_on_where_it_stopped(script: Script, tmp_path: Path) -> None:
     assert {"table.md", "learning-curves.png", "bleu-by-length.png"} <= {f.name for f in (tmp_path / "out").iterdir()}
 
 
-def test_alignment(script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_luongs_attention_architectures(script, tmp_path):
+    """The two that are steps of the ladder are those models; unknown words are replaced in the second column alone."""
+    settings = [*TINY, "model.encoder.size=8", "text.vocabulary=8"]
+    script("luong", *OWN, "--steps", "+ local-p attention (general)", "--set", *settings)
+    model = tmp_path / "out" / "local" / "model.safetensors"
+    before = model.stat().st_mtime_ns
+    script("luong_attention", *OWN, "--systems", "global (dot)", "local-p (general)", "--set", *settings)
+    assert model.stat().st_mtime_ns == before
+    dot, local = json.loads((tmp_path / "out" / "luong-attention.json").read_text())
+    assert (dot["name"], local["name"], dot["aer"], dot["paper"]) == ("global (dot)", "local-p (general)", None, 18.6)
+    assert len((tmp_path / "out" / "table-4.md").read_text().splitlines()) == 4
+    with pytest.raises(SystemExit):
+        script("luong_attention", *OWN, "--systems", "global (dots)")
+
+
+@pytest.mark.usefixtures("greek")
+def test_luongs_attention_is_held_to_links(script, tmp_path):
+    settings = [*TINY, "model.encoder.size=8", "text.vocabulary=300"]
+    script("luong_attention", "--corpus", "bible-grc-en", "--systems", "local-m (general)", "--set", *settings)
+    [row] = json.loads((tmp_path / "out" / "luong-attention.json").read_text())
+    assert 0.0 <= row["aer"] <= 1.0
+    assert "AER" in (tmp_path / "out" / "table-4.md").read_text()
+
+
+@pytest.fixture
+def greek(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small corpus by the name of a listed one with links."""
     corpus = catalog.find("bible-grc-en")
     folder = tmp_path / "cache" / "corpora" / corpus.name
     write_parts(folder, (corpus.source, corpus.target))
@@ -96,6 +122,10 @@ def test_alignment(script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     facts = {"format": catalog.FORMAT, "name": corpus.name, "archive": archive, "files": files}
     (folder / "corpus.json").write_text(json.dumps(facts), encoding="utf-8")
     monkeypatch.setenv("RNNSEARCH_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.mark.usefixtures("greek")
+def test_alignment(script: Script, tmp_path: Path) -> None:
     systems = ["local-p", "symmetry"]
     arguments = ["--systems", *systems, "--posterior", "symmetry", "--verse", "0", "--epochs", "1"]
     script("alignment", *arguments, "--set", *TINY, "model.attention.size=4", "text.vocabulary=300")

@@ -184,6 +184,13 @@ class NeuralCoverageOptions(FeatureOptions):
     """Numbers of coverage a source position (10 in Tu et al.)."""
 
 
+class CoverageEmbeddingOptions(FeatureOptions):
+    """A coverage embedding a source word, which each target word changes by its weights (Mi et al. 2016)."""
+
+    type: Literal["coverage-embedding"] = "coverage-embedding"
+    coverage_size: Size
+
+
 class PositionOptions(FeatureOptions):
     """Logarithms of target position, source position and source length (Cohn et al. 2016, section 3.1)."""
 
@@ -222,7 +229,7 @@ WINDOWS: dict[str, type[WindowOptions]] = by_name(
     GlobalOptions, LocalMonotonicOptions, LocalPredictiveOptions, WaitOptions, MixtureOptions
 )
 FEATURES: dict[str, type[FeatureOptions]] = by_name(
-    *(LinguisticCoverageOptions, NeuralCoverageOptions),
+    *(LinguisticCoverageOptions, NeuralCoverageOptions, CoverageEmbeddingOptions),
     *(PositionOptions, MarkovOptions, LocalFertilityOptions, RecurrentOptions),
 )
 

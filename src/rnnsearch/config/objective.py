@@ -125,6 +125,9 @@ class ObjectiveConfig(Table):
 
     doubly_stochastic: Positive | None = None
     """Weight of the sum over source positions of (1 - sum of its weights)^2 (Xu et al. 2015)."""
+    coverage: Positive | None = None
+    """Weight of what is left of the source words' coverage embeddings when the end symbol is written, the sum of their
+    lengths (Mi et al. 2016). Only for the feature `coverage-embedding`."""
     fertility: FertilityConfig | None = None
     supervision: SupervisionConfig | None = None
     partition: Size | None = None

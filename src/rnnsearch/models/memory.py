@@ -46,6 +46,12 @@ class Origin(NamedTuple):
     position: Tensor
     share: Tensor
 
+    def on_annotations(self, words: Tensor, count: int) -> Tensor:
+        """What is said of source positions [B, J, E], of `count` annotations: of each the mean of its own."""
+        whole = words.new_zeros(words.shape[0], count, words.shape[2])
+        part = words * self.share[:, :, None].to(words.dtype)
+        return whole.scatter_add(1, self.position[:, :, None].expand_as(part), part)
+
     def on_source(self, alpha: Tensor) -> Tensor:
         """Weights over annotations as weights over source positions: each annotation's is divided over its own.
 
@@ -67,6 +73,7 @@ class Encoded(NamedTuple):
     finals: the last state of each layer, bottom first (both directions side by side in a bidirectional layer):
         what a bridge makes a stacked decoder's first states from.
     origin: the source positions behind the annotations, where these are fewer; None where they are one to one.
+    words: [B, J, E], the embedded source words, where something after the encoder reads them.
     """
 
     annotations: Tensor
@@ -74,6 +81,7 @@ class Encoded(NamedTuple):
     summary: Tensor
     finals: tuple[CellState, ...]
     origin: Origin | None = None
+    words: Tensor | None = None
 
 
 NOWHERE = -1
@@ -92,10 +100,9 @@ class Memory(NamedTuple):
     """`Encoded`, with what attention computes from it once.
 
     keys: the score's own shape, [B, J, K]; None without attention. features: what each feature of the attention
-    computes once. values: [B, J, H], what contexts are sums of; None: the annotations. words: the embedded source
-    words, where the lexical model reads them. copyable: where a decoder copies; places: [B, J], then, the target word
-    at each source place, <unk> for one that the target's vocabulary lacks, or `NOWHERE`. One row a sentence; a memory
-    never moves with the beam.
+    computes once. values: [B, J, H], what contexts are sums of; None: the annotations. copyable: where a decoder
+    copies; places: [B, J], then, the target word at each source place, <unk> for one that the target's vocabulary
+    lacks, or `NOWHERE`. One row a sentence; a memory never moves with the beam.
     """
 
     annotations: Tensor
@@ -103,10 +110,10 @@ class Memory(NamedTuple):
     summary: Tensor
     finals: tuple[CellState, ...]
     origin: Origin | None = None
+    words: Tensor | None = None
     keys: Tensor | None = None
     features: tuple[Tensor | None, ...] = ()
     values: Tensor | None = None
-    words: Tensor | None = None
     copyable: Copyable | None = None
     places: Tensor | None = None
 

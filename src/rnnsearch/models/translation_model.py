@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from rnnsearch.config import ModelConfig, ObjectiveConfig
 from rnnsearch.data.sides import Side
+from rnnsearch.models.attention.attention import Attention
 from rnnsearch.models.auxiliary import Auxiliary
 from rnnsearch.models.class_outputs import softmax_or
 from rnnsearch.models.composition import ComposedEmbedding
@@ -124,6 +125,12 @@ class TranslationModel(nn.Module):
         """Where its parameters are."""
         return next(self.parameters()).device
 
+    @property
+    def reads_source_words(self) -> bool:
+        """Whether something after the encoder reads the source's words."""
+        attends = (part for part in self.decoder.modules() if isinstance(part, Attention))
+        return self.lexical is not None or any(attention.reads_words for attention in attends)
+
     def with_source_embedding(self, embedding: Embedding) -> TranslationModel:
         """A model of the same parts but that one."""
         other = copy.copy(self)
@@ -138,10 +145,11 @@ class TranslationModel(nn.Module):
         x = self._embed(self.source_embedding, source.symbols, draws)
         encoded: Encoded = self.encoder(x, source.mask, draws)
         annotations = dropout(encoded.annotations, self.dropout.annotations, draws)
-        memory = self.decoder.remember(encoded._replace(annotations=annotations))
-        if self.same_words is not None:
-            memory = memory._replace(places=self.same_words.of(source.ids, source.mask))
-        return memory if self.lexical is None else memory._replace(words=x)
+        words = x if self.reads_source_words else None
+        memory = self.decoder.remember(encoded._replace(annotations=annotations, words=words))
+        if self.same_words is None:
+            return memory
+        return memory._replace(places=self.same_words.of(source.ids, source.mask))
 
     def start(self, memories: Memories, draws: Draws | None = None, steps: int = 0) -> State:
         """The state before the first target word, one row a sentence: the decoder's, and that of a language model

@@ -6,6 +6,7 @@ import math
 
 from torch import Tensor
 
+from rnnsearch.models.decoders.decoder import LEFT
 from rnnsearch.objectives.penalty import Pass, Penalty
 
 
@@ -17,6 +18,17 @@ class DoublyStochastic(Penalty):
     def __call__(self, made: Pass) -> Tensor:
         received = made.weights().sum(1)
         return ((1.0 - received).square() * made.words()).sum()
+
+
+class CoverageLeft(Penalty):
+    """sum_j ||c_Tj||: nothing of the source words' coverage embeddings should be left when the end symbol is written
+    (Mi et al. 2016, whose c_T has seen the end symbol, too). j runs over the source symbols without EOS."""
+
+    def __call__(self, made: Pass) -> Tensor:
+        left = made.unrolled.reading.extras[LEFT]
+        last = (made.batch.target.mask.sum(1) - 1)[:, None, None].expand(-1, 1, left.shape[2])
+        at_end: Tensor = left.gather(1, last).squeeze(1)
+        return (at_end * made.words()).sum()
 
 
 class GlobalFertility(Penalty):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rnnsearch.config import ObjectiveConfig
-from rnnsearch.objectives.attention_priors import DoublyStochastic, GlobalFertility
+from rnnsearch.objectives.attention_priors import CoverageLeft, DoublyStochastic, GlobalFertility
 from rnnsearch.objectives.penalty import Penalty
 from rnnsearch.objectives.reinforce import Reinforce
 from rnnsearch.objectives.supervised_attention import SupervisedAttention
@@ -14,6 +14,8 @@ def penalties(config: ObjectiveConfig) -> list[tuple[float, Penalty]]:
     found: list[tuple[float, Penalty]] = []
     if config.doubly_stochastic is not None:
         found.append((config.doubly_stochastic, DoublyStochastic()))
+    if config.coverage is not None:
+        found.append((config.coverage, CoverageLeft()))
     if config.fertility is not None:
         found.append((config.fertility.weight, GlobalFertility()))
     if config.supervision is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rnnsearch.config import AttentionConfig, ModelConfig, RunConfig
+from rnnsearch.config import ModelConfig, RunConfig
 from rnnsearch.config.decoders import StackOptions
 from rnnsearch.config.encoders import ENCODERS, StackedOptions
 from rnnsearch.config.init import NormalOptions
@@ -13,12 +13,12 @@ from rnnsearch.config.language import LanguageModelConfig
 from rnnsearch.data.catalog import CORPORA
 from rnnsearch.models.attention.normalisers import NORMALISERS
 from rnnsearch.models.attention.scores import SCORES
-from rnnsearch.models.attention.windows import WINDOWS
 from rnnsearch.models.bridges import BRIDGES, Zero
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders.table import DECODERS
 from rnnsearch.models.encoders import shapes
 from rnnsearch.models.memory import StateShape
+from rnnsearch.systems.attention_checks import check_attention, check_coverage, check_drawn
 from rnnsearch.systems.fusion_checks import check_begun, check_inside, check_teacher
 from rnnsearch.systems.language_checks import check_language
 from rnnsearch.systems.shared_checks import (
@@ -46,7 +46,8 @@ def check(config: RunConfig) -> list[str]:
         *_sides(config),
         *check_model(config),
         *_blind(config),
-        *_hard(config),
+        *check_drawn(config),
+        *check_coverage(config),
         *_aligned(config),
         *dev_set(config),
         *target_only(config),
@@ -84,23 +85,6 @@ def _blind(config: RunConfig) -> list[str]:
     own = {"partition", "contrast", "spelling", "teacher"}  # of the likelihood itself
     used = {f"objective.{name}": value is not None for name, value in config.objective if name not in own}
     return _unseeing(config.translation, used | {"search.coverage_penalty": config.search.coverage_penalty > 0})
-
-
-def _hard(config: RunConfig) -> list[str]:
-    """Hard attention and REINFORCE need each other."""
-    attention, path = config.translation.attention, "objective.reinforce"
-    if attention is None:
-        return []
-    normaliser, what = NORMALISERS[attention.normaliser], f"the {attention.normaliser} normaliser"
-    hard = normaliser.hard
-    if hard and config.objective.reinforce is None:
-        return [f"{path}: must be given for {what}, whose draws have no gradient"]
-    if normaliser.draws_noise and config.translation.dropout.attention > 0:
-        return idle(f"{what}, which draws noise of its own", {"model.dropout.attention": True})
-    if config.objective.reinforce is not None and not hard:
-        able = ", ".join(name for name, kind in NORMALISERS.items() if kind.hard)
-        return [f"{path}: has no effect with {what}, which draws nothing; use model.attention.normaliser = {able}"]
-    return []
 
 
 def _aligned(config: RunConfig) -> list[str]:
@@ -251,7 +235,7 @@ def _attends(config: RunConfig) -> list[str]:
     if DECODERS[model.decoder.type].attends:
         if model.attention is None:
             return [f"model.attention: must be given for {_what(model)}"]
-        return _pieces(model.attention) or _sizes(config, model.attention)
+        return check_attention(model, model.attention)
     used = {"model.attention": model.attention is not None, "model.lexical": model.lexical}
     used["model.target_characters"] = model.target_characters is not None
     used["model.pointer"] = model.pointer is not None
@@ -271,35 +255,6 @@ def _one_vector(model: ModelConfig) -> list[str]:
     if isinstance(encoder, StackedOptions) and encoder.direction == "both":
         return [f'model.encoder.direction: must be forward or bottom for {reader}; got "both"']
     return []
-
-
-def _pieces(attention: AttentionConfig) -> list[str]:
-    """Every reason why the pieces of attention cannot be put together."""
-    score, window = SCORES[attention.score.type], WINDOWS[attention.window.type]
-    normaliser, path = NORMALISERS[attention.normaliser], "model.attention"
-    faults = [fault for fault in (normaliser.fault(),) if fault]
-    names = [feature.type for feature in attention.features]
-    if names and not score.takes_features:
-        able = ", ".join(name for name, kind in SCORES.items() if kind.takes_features)
-        why = f"enter the score's hidden layer, which the {score.name} score has not"
-        faults.append(f"{path}.features: {why}; use score = {able}")
-    for name in sorted({name for name in names if names.count(name) > 1}):
-        faults.append(f'{path}.features: must be different ones; got "{name}" twice')
-    what = f"the {normaliser.name} normaliser"
-    if not normaliser.goes_with(window):
-        others = ", ".join(name for name, kind in WINDOWS.items() if normaliser.goes_with(kind))
-        faults.append(f'{path}.window: must be {others} with {what}; got "{window.name}"')
-    if normaliser.draws_noise and "heads" in attention.score.own():
-        one = f"{what}, which finds one position a target symbol"
-        faults.append(f'{path}.score: must have one head with {one}; got "{score.name}"')
-    return faults
-
-
-def _sizes(config: RunConfig, attention: AttentionConfig) -> list[str]:
-    """Whether a score fits the sizes of queries and annotations."""
-    model = config.translation
-    fault = attention.score.size_fault(model.decoder.size, model.decoder.attended_size(model.encoder.annotation_size))
-    return [f"model.attention.{fault}"] if fault else []
 
 
 def _bridge(model: ModelConfig) -> list[str]:

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rnnsearch.config import AttentionConfig
-from rnnsearch.models.attention.features import FEATURES, Feature
+from rnnsearch.models.attention.features import FEATURES, NO_WORDS, Feature, WordSizes
 from rnnsearch.models.attention.normalisers import NORMALISERS
 from rnnsearch.models.attention.scores import SCORES
 from rnnsearch.models.attention.windows import WINDOWS, Placement
@@ -43,12 +43,13 @@ class AttentionState(NamedTuple):
 
 class Attended(NamedTuple):
     """alpha: [B, Q, J]; context: [B, Q, H]; expected: [B, Q, J], what a hard alpha was drawn from, else None; centre:
-    the window's [B, Q, ...], if it remembers."""
+    the window's [B, Q, ...], if it remembers; left: [B, Q, J], what was untranslated yet, where a feature says so."""
 
     alpha: Tensor
     context: Tensor
     expected: Tensor | None
     centre: Tensor | None = None
+    left: Tensor | None = None
 
 
 class Asked(NamedTuple):
@@ -82,14 +83,21 @@ class Attention(nn.Module):
 
     twin: Callable[[Attention, Asked, Memory], Attended] | None = None
 
-    def __init__(self, config: AttentionConfig, query_size: int, annotation_size: int, dropout: float = 0.0) -> None:
-        """dropout: share of the weights that are set to zero in training."""
+    def __init__(
+        self,
+        config: AttentionConfig,
+        query_size: int,
+        annotation_size: int,
+        dropout: float = 0.0,
+        words: WordSizes = NO_WORDS,
+    ) -> None:
+        """dropout: share of the weights that are set to zero in training. words: of what features read of words."""
         super().__init__()
         self.dropout = dropout
         self.score = SCORES[config.score.type](config.score, query_size, annotation_size)
         self.window = WINDOWS[config.window.type](config.window, query_size)
         self.normaliser = NORMALISERS[config.normaliser]()
-        features = [FEATURES[own.type](own, query_size, annotation_size) for own in config.features]
+        features = [FEATURES[own.type](own, query_size, annotation_size, words) for own in config.features]
         self.features = nn.ModuleList(features)
         self.feature_weights = nn.ModuleList(
             Linear(feature.width, self.score.hidden_size, bias=False, role="alignment") for feature in features
@@ -106,6 +114,16 @@ class Attention(nn.Module):
         """Whether a position's weights need no other position's, so that all can be attended from at once."""
         pieces = (self.window, self.normaliser, *(feature for feature, _ in self._features()))
         return not any(piece.remembers for piece in pieces)
+
+    def _left(self, state: AttentionState) -> Tensor | None:
+        """What a feature that says so holds untranslated."""
+        pairs = zip(self._features(), state.features, strict=True)
+        return next((own.left(before) for (own, _), before in pairs if own.says_what_is_left), None)
+
+    @property
+    def reads_words(self) -> bool:
+        """Whether a feature does."""
+        return any(feature.reads_words for feature, _ in self._features())
 
     def on(self, encoded: Encoded) -> Memory:
         """The memory of B sentences: keys are projected here, once a sentence."""
@@ -203,13 +221,23 @@ class Attention(nn.Module):
         return map_tree(lambda part: part.reshape(N, I, -1), attended)
 
     def step(
-        self, query: Float[Tensor, "N D"], state: AttentionState, memory: Memory
+        self,
+        query: Float[Tensor, "N D"],
+        state: AttentionState,
+        memory: Memory,
+        word: Float[Tensor, "N G"] | None = None,
     ) -> tuple[Attended, AttentionState]:
-        """One target position of N = B * K hypotheses, K consecutive rows for each of B sentences: rows [N, ...]."""
+        """One target position of N = B * K hypotheses, K consecutive rows for each of B sentences: rows [N, ...];
+        word: the decoder's share of the word before, where a feature reads words."""
         B = memory.mask.shape[0]
+        if self.reads_words:
+            assert state.position is not None and word is not None
+            pairs, at = zip(self._features(), state.features, strict=True), state.position
+            state = state._replace(features=tuple(own.heard(before, word, at) for (own, _), before in pairs))
         position = None if state.position is None else state.position.view(B, -1)
         asked = Asked(query.unflatten(0, (B, -1)), position, state.features, _drawn_now(state, B), state.last)
         attended = map_tree(lambda part: part.flatten(0, 1), self.attend(asked, memory))
+        attended = attended._replace(left=self._left(state))
         if state.position is not None:
             features = tuple(
                 feature.after(s, prepared, query, attended.alpha)

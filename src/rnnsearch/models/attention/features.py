@@ -1,14 +1,14 @@
 """Features: what the alignment model sees of each source position besides query and annotation.
 
-A feature gives [B, Q, J, F] numbers a target position, from what it remembers of the weights so far (coverage,
-Markov, fertility) or from the positions alone. They enter inside the score, through a matrix of their own:
+A feature gives [B, Q, J, F] numbers a target position, from what it remembers of the weights and words so far
+(coverage, Markov, fertility) or from the positions alone. They enter inside the score, through a matrix of their own:
 e_ij = v_a^T tanh(W_a s + U_a h_j + W_f f_ij) (Tu et al. 2016; Cohn et al. 2016).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from rnnsearch.config.attention import (
+    CoverageEmbeddingOptions,
     LinguisticCoverageOptions,
     LocalFertilityOptions,
     MarkovOptions,
@@ -34,8 +35,19 @@ Queries = Float[Tensor, "N D"]
 Alpha = Float[Tensor, "N J"]
 
 
+class WordSizes(NamedTuple):
+    """Numbers of what a feature that reads words is given of one. source: E, its embedding; target: G, the decoder's
+    share of it, W E y."""
+
+    source: int = 0
+    target: int = 0
+
+
+NO_WORDS = WordSizes()
+
+
 class Feature(nn.Module, ABC):
-    """A feature of `width` numbers (F) a source position, made of its own options and two sizes.
+    """A feature of `width` numbers (F) a source position, made of its own options and sizes.
 
     `state` is what it remembers, one row a hypothesis; `prepared` what `on` made, one row a sentence.
     """
@@ -43,9 +55,13 @@ class Feature(nn.Module, ABC):
     name: ClassVar[str]
     remembers: ClassVar[bool] = True
     """Whether it depends on the weights so far, so that one target position must come after the other."""
+    reads_words: ClassVar[bool] = False
+    """Whether it reads the source's words, and each target word once that is known."""
+    says_what_is_left: ClassVar[bool] = False
+    """Whether `left` is given."""
     width: int
 
-    def __init__(self, options: Any, query_size: int, annotation_size: int) -> None:
+    def __init__(self, options: Any, query_size: int, annotation_size: int, words: WordSizes = NO_WORDS) -> None:
         super().__init__()
 
     def on(self, encoded: Encoded) -> Tensor | None:
@@ -55,6 +71,14 @@ class Feature(nn.Module, ABC):
     def start(self, memory: Memory) -> Any:
         """Its state before the first target position: zeros [B, J], in the precision of weights."""
         return torch.zeros_like(at_least_fp32(memory.annotations[:, :, 0]))
+
+    def heard(self, state: Any, word: Float[Tensor, "N G"], position: Int[Tensor, "N"]) -> Any:
+        """The state of a feature that reads words at a target position, before its values: after the word before."""
+        return state
+
+    def left(self, state: Any) -> Alpha | None:
+        """How much of each source position it holds untranslated, of one that `says_what_is_left`."""
+        return None
 
     @abstractmethod
     def values(self, state: Any, prepared: Any, position: Positions) -> Values:
@@ -72,8 +96,10 @@ class LinguisticCoverage(Feature):
     name = "coverage-linguistic"
     width = 1
 
-    def __init__(self, options: LinguisticCoverageOptions, query_size: int, annotation_size: int) -> None:
-        super().__init__(options, query_size, annotation_size)
+    def __init__(
+        self, options: LinguisticCoverageOptions, query_size: int, annotation_size: int, words: WordSizes = NO_WORDS
+    ) -> None:
+        super().__init__(options, query_size, annotation_size, words)
         self.most = options.fertility
         """N."""
         self.fertility = Linear(annotation_size, 1, bias=False)
@@ -97,8 +123,10 @@ class NeuralCoverage(Feature):
 
     name = "coverage-neural"
 
-    def __init__(self, options: NeuralCoverageOptions, query_size: int, annotation_size: int) -> None:
-        super().__init__(options, query_size, annotation_size)
+    def __init__(
+        self, options: NeuralCoverageOptions, query_size: int, annotation_size: int, words: WordSizes = NO_WORDS
+    ) -> None:
+        super().__init__(options, query_size, annotation_size, words)
         self.width = options.coverage_size
         self.annotation_size = annotation_size
         self.cell = GRU(1 + annotation_size + query_size, self.width)
@@ -123,6 +151,67 @@ class NeuralCoverage(Feature):
         gates = prepared.unsqueeze(1) + fixed + alpha.view(B, -1, J, 1) * weight[:, 0]
         new = self.cell.step(gates.view(N * J, -1), Hidden(state.flatten(0, 1)))
         return new.h.view(N, J, self.width).to(state.dtype)
+
+
+class CoverageState(NamedTuple):
+    """c: [N, J, d], each source word's coverage embedding; alpha: [N, J], the weights of the target position before,
+    which has not changed it yet."""
+
+    c: Tensor
+    alpha: Tensor
+
+
+class CoverageEmbedding(Feature):
+    """Mi et al. 2016 ("Coverage embedding models for neural machine translation"): each source word begins with a full
+    coverage embedding of its own, c_0j, which each target word changes by its weights, c_tj = f(c_{t-1,j}, alpha_tj,
+    y_t), f a GRU, before the weights of the next are made.
+
+    Assumed: f is Bahdanau et al.'s GRU; of y_t it reads what the decoder's gates do, W E y_t, whose linear functions
+    are those of E y_t; and c_0j = W_0 E x_j, of the word's embedding in the place of a table of its own, so that words
+    that are made of characters have one, too. Where an annotation is of several words, it is of their mean.
+    """
+
+    name = "coverage-embedding"
+    reads_words = says_what_is_left = True
+
+    def __init__(
+        self,
+        options: CoverageEmbeddingOptions,
+        query_size: int,
+        annotation_size: int,
+        words: WordSizes = NO_WORDS,
+    ) -> None:
+        super().__init__(options, query_size, annotation_size, words)
+        self.width = options.coverage_size
+        self.full = Linear(words.source, self.width, bias=False)
+        """W_0."""
+        self.cell = GRU(1 + words.target, self.width)
+        """f; its inputs are alpha_tj and y_t's share, in this order."""
+
+    def start(self, memory: Memory) -> CoverageState:
+        words, J = memory.words, memory.mask.shape[1]
+        assert words is not None
+        c = self.full(words if memory.origin is None else memory.origin.on_annotations(words, J))
+        return CoverageState(at_least_fp32(c), super().start(memory))
+
+    def heard(self, state: CoverageState, word: Tensor, position: Tensor) -> CoverageState:
+        """Nothing, before the first target word."""
+        (N, J), weight = state.alpha.shape, self.cell.input.weight
+        of_word = linear(word, weight[:, 1:], self.cell.input.bias)[:, None]
+        gates = of_word + state.alpha.to(of_word.dtype)[:, :, None] * weight[:, 0]
+        new = self.cell.step(gates.flatten(0, 1), Hidden(state.c.flatten(0, 1))).h.view(N, J, self.width)
+        return state._replace(c=torch.where(position[:, None, None] > 0, new.to(state.c.dtype), state.c))
+
+    def left(self, state: CoverageState) -> Alpha:
+        """||c_tj||."""
+        norm: Tensor = torch.linalg.vector_norm(state.c, dim=2)
+        return norm
+
+    def values(self, state: CoverageState, prepared: None, position: Positions) -> Values:
+        return state.c.view(*position.shape, -1, self.width)
+
+    def after(self, state: CoverageState, prepared: None, query: Queries, alpha: Alpha) -> CoverageState:
+        return state._replace(alpha=alpha)
 
 
 class Position(Feature):
@@ -154,8 +243,14 @@ class Position(Feature):
 class _Neighbours(Feature):
     """A window [j - k, j + k] over numbers remembered of every source position, zero outside the sentence."""
 
-    def __init__(self, options: MarkovOptions | LocalFertilityOptions, query_size: int, annotation_size: int) -> None:
-        super().__init__(options, query_size, annotation_size)
+    def __init__(
+        self,
+        options: MarkovOptions | LocalFertilityOptions,
+        query_size: int,
+        annotation_size: int,
+        words: WordSizes = NO_WORDS,
+    ) -> None:
+        super().__init__(options, query_size, annotation_size, words)
         self.neighbours = options.neighbours
         """k."""
         self.width = 2 * self.neighbours + 1
@@ -191,8 +286,10 @@ class Recurrent(Feature):
 
     name = "recurrent"
 
-    def __init__(self, options: RecurrentOptions, query_size: int, annotation_size: int) -> None:
-        super().__init__(options, query_size, annotation_size)
+    def __init__(
+        self, options: RecurrentOptions, query_size: int, annotation_size: int, words: WordSizes = NO_WORDS
+    ) -> None:
+        super().__init__(options, query_size, annotation_size, words)
         self.neighbours = options.neighbours
         """k."""
         self.width = options.recurrent_size
@@ -218,5 +315,6 @@ def around_each(numbers: Alpha, neighbours: int) -> Float[Tensor, "N J W"]:
 
 
 FEATURES: dict[str, type[Feature]] = {
-    c.name: c for c in (LinguisticCoverage, NeuralCoverage, Position, Markov, LocalFertility, Recurrent)
+    c.name: c
+    for c in (LinguisticCoverage, NeuralCoverage, CoverageEmbedding, Position, Markov, LocalFertility, Recurrent)
 }

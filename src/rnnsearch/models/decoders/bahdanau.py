@@ -47,7 +47,7 @@ class OneCell(Decoder):
         super().__init__(options, model, encoder)
         context = encoder.annotation_size if self.attends else encoder.summary_size
         if self.attends:
-            self.attention = make_attention(model, encoder)
+            self.attention = make_attention(model, encoder, CELLS[options.cell].blocks * options.size)
         self.cell = CELLS[options.cell](model.embedding, options.size)
         self.context = Linear(context, self.cell.blocks * options.size, bias=False)
         """C of every gate."""
@@ -93,7 +93,7 @@ class Bahdanau(OneCell):
 
     def step(self, x: Float[Tensor, "N G"], state: BahdanauState, memory: Memory) -> tuple[BahdanauState, Reading]:
         s = state.cell.h
-        attended, attention = self.attention.step(s, state.attention, memory)
+        attended, attention = self.attention.step(s, state.attention, memory, x)
         cell = self.cell.step(x + self.context(attended.context), state.cell, state.keep)
         return BahdanauState(cell, attention, state.keep), Reading.of(s, attended)
 

@@ -54,7 +54,7 @@ class BiScale(Decoder):
         super().__init__(options, model, encoder)
         D, H = options.size, encoder.annotation_size
         self.size, self.state_size = D, 2 * D
-        self.attention = make_attention(model, encoder)
+        self.attention = make_attention(model, encoder, 2 * D)
         self.initial = Linear(H, 2 * D)
         self.word = Linear(model.embedding, 2 * D)
         """W and b, of gate and state."""
@@ -83,7 +83,7 @@ class BiScale(Decoder):
     def step(self, x: Float[Tensor, "N G"], state: BiScaleState, memory: Memory) -> tuple[BiScaleState, Reading]:
         keeps, D = each_mask(state.masks), self.size
         (_, h2), (left1, left2) = (pair.split(D, dim=1) for pair in (state.both, state.left))
-        attended, attention = self.attention.step(h2, state.attention, memory)
+        attended, attention = self.attention.step(h2, state.attention, memory, x)
         for_fast, for_slow = self.context(attended.context).split(2 * D, dim=1)
         fast = x + self.fast(kept(left1, next(keeps))) + self.down(kept(state.gate * h2, next(keeps))) + for_fast
         g1, h1 = torch.sigmoid(fast[:, :D]), torch.tanh(fast[:, D:])

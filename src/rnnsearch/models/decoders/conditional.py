@@ -60,7 +60,7 @@ class Conditional(nn.Module):
     def __init__(self, options: Options, model: ModelConfig, encoder: Encoder) -> None:
         super().__init__()
         make_cell = CELLS[options.cell]
-        self.attention = make_attention(model, encoder)
+        self.attention = make_attention(model, encoder, make_cell.blocks * options.size)
         self.word = make_cell(model.embedding, options.size)
         """GRU_1."""
         self.context = make_cell(encoder.annotation_size, options.size)
@@ -73,7 +73,7 @@ class Conditional(nn.Module):
     ) -> tuple[CellState, Attended, AttentionState]:
         """One target position, from the word's share x of GRU_1's gates."""
         between = self.word.step(x, state, next(keeps))
-        attended, attention = self.attention.step(between.h, attention, memory)
+        attended, attention = self.attention.step(between.h, attention, memory, x)
         new = self.context.step(self.context.inputs(attended.context), between, next(keeps))
         return self.transitions(new, keeps), attended, attention
 

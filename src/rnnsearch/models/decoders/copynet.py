@@ -77,14 +77,15 @@ class CopyNet(OneCell):
         copyable, J = memory.copyable, state.psi.shape[1]
         assert copyable is not None and memory.places is not None
         x, at = x.split([x.shape[1] - J, J], dim=1)
-        attended, attention = self.attention.step(state.cell.h, state.attention, memory)
+        attended, attention = self.attention.step(state.cell.h, state.attention, memory, x)
         rho = state.psi.masked_fill(at == 0, NEVER).softmax(1) * at  # none, where it stands nowhere
         zeta = by_sentence(rho, copyable.values)
         gates = x + self.context(attended.context) + self.selective(zeta)
         cell = self.cell.step(gates, state.cell, state.keep)
         psi = at_least_fp32(by_sentence(cell.h, copyable.keys.transpose(1, 2)))
         psi = psi.masked_fill(each(memory.places, len(psi)) == NOWHERE, NEVER)
-        reading = Reading.of(cell.h, attended)._replace(extras={PSI: psi})
+        reading = Reading.of(cell.h, attended)
+        reading = reading._replace(extras={**reading.extras, PSI: psi})
         return CopyState(cell, attention, psi, state.keep), reading
 
 

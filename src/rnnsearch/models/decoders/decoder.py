@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from rnnsearch.config import ModelConfig
 from rnnsearch.models.attention.attention import Attended, Attention, AttentionState
+from rnnsearch.models.attention.features import WordSizes
 from rnnsearch.models.decoders.readouts import NewState, Readout, ReadoutLayer
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoders import Encoder
@@ -24,6 +25,10 @@ from rnnsearch.tensors import at_least_fp32, stack
 
 State = Any
 """A named tuple of batch-first tensors, one row a hypothesis; each decoder has its own."""
+
+
+LEFT = "left"
+"""In a reading's extras: [N, J], what attention held untranslated before this target position, where it says so."""
 
 
 class Reading(NamedTuple):
@@ -48,7 +53,8 @@ class Reading(NamedTuple):
     @classmethod
     def of(cls, state: Tensor, attended: Attended) -> Reading:
         """The reading of a decoder with attention."""
-        return cls(state, attended.context, attended.alpha, attended.expected)
+        extras = {} if attended.left is None else {LEFT: attended.left}
+        return cls(state, attended.context, attended.alpha, attended.expected, extras)
 
 
 class Decoder(nn.Module, ABC):
@@ -144,11 +150,12 @@ def each_hidden(function: Callable[[Tensor], Tensor], state: State) -> State:
     return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
 
 
-def make_attention(model: ModelConfig, encoder: Encoder) -> Attention:
-    """The attention that the decoder's states ask; `check` has seen that there is one."""
+def make_attention(model: ModelConfig, encoder: Encoder, word: int) -> Attention:
+    """The attention that the decoder's states ask; `check` has seen that there is one. word: G, the numbers of the
+    decoder's inputs."""
     assert model.attention is not None
-    attended = model.decoder.attended_size(encoder.annotation_size)
-    return Attention(model.attention, model.decoder.size, attended, model.dropout.attention)
+    attended, words = model.decoder.attended_size(encoder.annotation_size), WordSizes(model.embedding, word)
+    return Attention(model.attention, model.decoder.size, attended, model.dropout.attention, words)
 
 
 def mean_annotation(memory: Memory) -> Float[Tensor, "B H"]:

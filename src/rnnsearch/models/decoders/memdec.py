@@ -106,7 +106,7 @@ class _ExternalMemory(Decoder):
         super().__init__(options, model, encoder)
         size, annotation = options.size, encoder.annotation_size
         self.slots, self.slot_size = options.slots, options.slot_size
-        self.attention = make_attention(model, encoder)
+        self.attention = make_attention(model, encoder, size)
         self.word = Linear(model.embedding, size)
         """W_y and b."""
         self.recurrent = Linear(size, size, bias=False, role="recurrent")
@@ -155,7 +155,7 @@ class _ExternalMemory(Decoder):
         between = at_least_fp32(torch.tanh(x + fed_back))
         read = self.reader(state.buffer, between, state.read)
         r = torch.einsum("nk,nkm->nm", read, state.buffer)
-        attended, attention = self.attention.step(between, state.attention, memory)
+        attended, attention = self.attention.step(between, state.attention, memory, x)
         gates = self.cell.inputs(torch.cat([attended.context.to(r.dtype), r], dim=-1))
         cell = self.cell.step(gates, state.cell._replace(h=between), next(keeps))
         write = self.write_weights(cell, read, state)

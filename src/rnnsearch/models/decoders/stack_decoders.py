@@ -54,7 +54,7 @@ class StackDecoder(Decoder):
         self.stack = Stack(CELLS[options.cell], *sizes, options.residual_from, model.dropout, context_size)
         self.bridge = BRIDGES[options.bridge](encoder.shapes, self.stack.shapes)
         if self.attends:
-            self.attention = make_attention(model, encoder)
+            self.attention = make_attention(model, encoder, CELLS[options.cell].blocks * options.size)
 
     def start(self, memory: Memory, draws: Draws | None = None, steps: int = 0) -> LayersState:
         stack = self.stack.start(self.bridge(memory), draws, steps)
@@ -113,8 +113,12 @@ class Luong(StackDecoder):
         self.attentional = ATTENTIONALS[options.attentional](encoder.annotation_size, options.size, options.readout)
 
     def step(self, x: Float[Tensor, "N G"], state: LayersState, memory: Memory) -> tuple[LayersState, Reading]:
+        return self.attended(x, x, state, memory)
+
+    def attended(self, x: Tensor, word: Tensor, state: LayersState, memory: Memory) -> tuple[LayersState, Reading]:
+        """A step of the stack, from all that the bottom layer reads, and what it attends to; word: the word's share."""
         h, stack = self.stack.step(x, state.stack)
-        attended, attention = self.attention.step(h, state.attention, memory)
+        attended, attention = self.attention.step(h, state.attention, memory, word)
         return LayersState(stack, attention), Reading.of(h, attended)
 
     def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
@@ -147,7 +151,7 @@ class LuongInputFeeding(Luong):
 
     def _step_apart(self, x: Tensor, state: LayersState, memory: Memory) -> tuple[LayersState, Reading]:
         """A step whose reading has h_t, and c_t beside it."""
-        after, reading = super().step(x + self.feeding(state.fed), state, memory)
+        after, reading = self.attended(x + self.feeding(state.fed), x, state, memory)
         return after._replace(fed=self.readout_apart(x, reading)), reading
 
     def unroll_apart(self, x: Float[Tensor, "N I G"], state: LayersState, memory: Memory) -> Reading:
@@ -174,7 +178,7 @@ class Neubig(StackDecoder):
 
     def step(self, x: Float[Tensor, "N G"], state: LayersState, memory: Memory) -> tuple[LayersState, Reading]:
         h, stack = self.stack.step(x + self.context(state.fed), state.stack)
-        attended, attention = self.attention.step(h, state.attention, memory)
+        attended, attention = self.attention.step(h, state.attention, memory, x)
         return LayersState(stack, attention, attended.context), Reading.of(h, attended)
 
 
@@ -199,6 +203,6 @@ class RNMTPlus(StackDecoder):
 
     def step(self, x: Float[Tensor, "N G"], state: LayersState, memory: Memory) -> tuple[LayersState, Reading]:
         bottom = state.stack.cells[0].h
-        attended, attention = self.attention.step(bottom, state.attention, memory)
+        attended, attention = self.attention.step(bottom, state.attention, memory, x)
         top, stack = self.stack.step(x + self.context(attended.context), state.stack, attended.context)
         return LayersState(stack, attention), Reading.of(top, attended)

@@ -1,0 +1,136 @@
+"""The attention architectures of Luong, Pham & Manning (2015), table 4, beside one another, on data anyone can have.
+
+    python reproduce/luong_attention.py                   Tatoeba English-German, laptop sizes
+    python reproduce/luong_attention.py --systems "global (dot)" "local-p (general)"    some of them
+    python reproduce/luong_attention.py --corpus bible-grc-en                           with alignment error rates
+
+and the other options of luong.py. Every system has the source reversed, dropout and input feeding; only its attention
+changes. table-4.md gets perplexity and BLEU of the test set, before and after unknown words are replaced by those that
+they attend to, each system's difference from the first with a paired bootstrap, and the paper's BLEU. Of a corpus with
+word alignments it also gets the error rate of each system's, as the paper's table 6 has it: content-based scores align
+the word just read, the location score the predicted one (footnote 14).
+In the folder of luong.py's results the two systems that are steps of the ladder are not trained again. Interrupted, it
+goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from common import add_data, add_run, kept, prepared_once, require_known, sides, write_json
+from luong import LOCAL, LOCATION, PRESETS, Rung, run_rung, rung_config
+
+from rnnsearch.files import write_text
+from rnnsearch.loading import load
+from rnnsearch.metrics.alignment_error import alignment_error
+from rnnsearch.metrics.bleu_chrf_ter import corpus_bleu
+from rnnsearch.metrics.significance import paired_bootstrap
+from rnnsearch.text.alignments import links_from_attention
+from rnnsearch.text.columns import as_markdown
+
+
+def _system(name: str, folder: str, attention: dict[str, Any], paper: float | None) -> Rung:
+    """paper: its BLEU there, unknown words not replaced; None where it did not learn."""
+    return Rung(name, folder, True, True, attention, "luong-input-feeding", paper)
+
+
+DOT, GENERAL = {"score": "dot"}, {"score": "general"}
+LOCAL_M, LOCAL_P = {"window": "local-m", "width": LOCAL["width"]}, {"window": "local-p", "width": LOCAL["width"]}
+SYSTEMS = (
+    _system("global (location)", "feeding", LOCATION, 18.1),
+    _system("global (dot)", "global-dot", DOT, 18.6),
+    _system("global (general)", "global-general", GENERAL, 17.3),
+    _system("local-m (dot)", "local-m-dot", DOT | LOCAL_M, None),
+    _system("local-m (general)", "local-m-general", GENERAL | LOCAL_M, 18.6),
+    _system("local-p (dot)", "local-p-dot", DOT | LOCAL_P, 18.0),
+    _system("local-p (general)", "local", LOCAL, 19.0),
+)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one architecture scores on the test set."""
+
+    name: str
+    perplexity: float
+    before: float
+    """BLEU."""
+    after: float
+    """BLEU with unknown words replaced."""
+    aer: float | None
+    """Of its attention, given the references; None where the corpus has no links."""
+    paper: float | None
+    translations: tuple[str, ...]
+    """With <unk>."""
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = [system.name for system in SYSTEMS]
+    add_data(parser, corpus="tatoeba-en-de")
+    parser.add_argument("--systems", nargs="+", default=names, metavar="SYSTEM", help=", ".join(names))
+    parser.add_argument("--minutes", type=float, help="most minutes of training of each system")
+    parser.add_argument("--size", choices=sorted(PRESETS), default="small")
+    add_run(parser, output="runs/reproduce-luong")
+    args = parser.parse_args()
+    require_known(parser, "system", args.systems, names)
+    return args
+
+
+def run_system(args: argparse.Namespace, system: Rung) -> Result:
+    """Train (or go on with) one system, and score what it makes of the test set."""
+    return Result(**kept(args.output / system.folder / "table-4.json", lambda: asdict(_scored(args, system))))
+
+
+def _scored(args: argparse.Namespace, system: Rung) -> Result:
+    trained, config = run_rung(args, system), rung_config(args, system)
+    prepared, folder = prepared_once(config, args.output), args.output / system.folder
+    (sources, references), links = sides(prepared.test), prepared.links("test")
+    replaced = load(folder, replace_unknown="copy").translate(sources)
+    aer = None
+    if links is not None:
+        forced = load(folder).score(sources, references, "attention")
+        found = [links_from_attention(t.word_attention) for t in forced if t.word_attention is not None]
+        aer = alignment_error(found, links).aer
+    after = corpus_bleu([t.text for t in replaced], references, config.data.target)
+    return Result(system.name, trained.perplexity, trained.bleu, after, aer, system.paper, tuple(trained.translations))
+
+
+def table(results: Sequence[Result], references: Sequence[str], language: str) -> list[list[str]]:
+    """One row a system."""
+    aligned = any(r.aer is not None for r in results)
+    head = ["System", "Test perplexity", "BLEU", "With UNK replaced", "Difference in BLEU", "p", "BLEU in the paper"]
+    rows = [[*head, *(["AER"] if aligned else [])]]
+    for r in results:
+        difference = chance = ""
+        if r is not results[0]:
+            verdict = paired_bootstrap(r.translations, results[0].translations, references, language=language)["BLEU"]
+            difference, chance = f"{r.before - results[0].before:+.1f}", f"{verdict.p_value:.3f}"
+        own = [f"{r.perplexity:.2f}", f"{r.before:.1f}", f"{r.after:.1f}", difference, chance]
+        paper = "did not learn" if r.paper is None else f"{r.paper:.1f}"
+        rows.append([r.name, *own, paper, *([f"{100 * r.aer:.1f}"] if r.aer is not None else [])])
+    return rows
+
+
+def main() -> None:
+    """Train, score and write; the table is written anew after each system."""
+    args = arguments()
+    config, results, text = rung_config(args, SYSTEMS[0]), list[Result](), ""
+    for system in SYSTEMS:
+        if system.name in args.systems:
+            results.append(run_system(args, system))
+            _, references = sides(prepared_once(config, args.output).test)
+            text = as_markdown(table(results, references, config.data.target))
+            write_text(args.output / "table-4.md", text)
+    numbers = [{k: v for k, v in asdict(r).items() if k != "translations"} for r in results]
+    write_json(args.output / "luong-attention.json", numbers)
+    sys.stdout.write(f"{text}\n")
+
+
+if __name__ == "__main__":
+    main()
