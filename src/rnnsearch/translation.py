@@ -128,6 +128,15 @@ class Translation:
         """0 (each token attends alike: the links mean nothing) to 1; None without attention or for a single token."""
         return None if self.attention is None else information(self.attention)
 
+    @property
+    def rationale(self) -> tuple[str, ...] | None:
+        """The source words that have any weight: what an encoder that chooses its words has read, and of most other
+        models all. None without attention."""
+        if self.word_attention is None:
+            return None
+        seen = np.flatnonzero(self.word_attention.any(axis=0))
+        return tuple(self.source_words[word] for word in seen)
+
     def plain(self, *names: str) -> dict[str, Any]:
         """These attributes as plain values for JSON, numbers of one symbol or cell rounded."""
         return {name: _rounded(getattr(self, name), _DIGITS.get(name)) for name in names}

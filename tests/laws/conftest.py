@@ -55,6 +55,7 @@ ENCODER_OPTIONS: dict[str, list[Any]] = {
     "filters": [2],
     "stride": [2],
     "highway": [1],
+    "chooser": [3],
 }
 DECODER_OPTIONS = {"maxout": 6, "readout": 6, "layers": 2, "transitions": 1, "slots": 3, "slot_size": 4}
 ATTENTION_OPTIONS = {
@@ -181,7 +182,10 @@ def tables(whole: Combination) -> dict[str, Any]:
     return {
         "data": {"source": "en", "target": "de", "corpus": "x"},
         "model": model,
-        "objective": {"reinforce": {"baseline": "learned"}} if hard else {},
+        "objective": {
+            **({"reinforce": {"baseline": "learned"}} if hard else {}),
+            **({"rationale": {"sparsity": 0.1}} if encoder["type"] == "rationale" else {}),
+        },
         "training": {"max_epochs": 1, "max_length": 15, "optimiser": {"learning_rate": 0.001}},
     }
 

@@ -16,7 +16,7 @@ SIZE, DIRECTION = 5, 4
 class FixedContext(Attention):
     """Attention that looks at nothing: c_i = [forward h_Tx; 0], in the annotations' size."""
 
-    def step(self, query, state, memory):
+    def step(self, query, state, memory, word=None):
         last = memory.mask.sum(1) - 1
         forward = memory.annotations[torch.arange(len(last)), last, :DIRECTION]
         context = torch.cat([forward, torch.zeros_like(forward)], 1)

@@ -70,7 +70,7 @@ def test_bf16_products_change_the_loss_and_gradients_by_rounding_alone(smoothing
         if not same_sides(*sides_of.values()):
             continue
         _, of_rounded_operands = loss_and_gradient(rounded(make(system, seed), to_bf16), torch.float32)
-        assert rounded_total == pytest.approx(total, rel=0.02)
+        assert rounded_total == pytest.approx(total, rel=0.03)
         assert (found - gradient).norm() < OFTEN * (of_rounded_operands - gradient).norm()
         if (held := held + 1) == 2:
             return

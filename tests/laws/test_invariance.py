@@ -12,6 +12,7 @@ from rnnsearch.data.sides import Side
 from rnnsearch.models.attention.normalisers import NORMALISERS, Exponential, Monotonic, Softmax
 from rnnsearch.models.attention.windows import WINDOWS, Global, Mixture
 from rnnsearch.models.draws import Draws
+from rnnsearch.models.encoders import ENCODERS
 from rnnsearch.models.translation_model import only
 from rnnsearch.objectives.likelihood import likelihood
 from rnnsearch.tensors import leaves, select, stack
@@ -41,6 +42,8 @@ def wider(batch, symbol):
 def learns(config, name):
     """Whether a parameter has a gradient without REINFORCE: no draw gives one to what it was drawn by."""
     attention = config.model.attention
+    if name.startswith(("encoder.choice.", "encoder.chooser.")):
+        return False
     return attention is None or not NORMALISERS[attention.normaliser].draws_noise or ".attention." not in name
 
 
@@ -138,8 +141,10 @@ def test_unroll_is_the_step_repeated(system, make, batch):
     cornered = attention is not None and attention.normaliser == "sparsemax"
     # Reading may stop nowhere, and of positions that are all alike the first one is the best.
     blind = attention is not None and (attention.normaliser == "monotonic" or attention.score.type == "even")
-    # What coverage remembers counts from the third position on, where a window may hold one annotation alone.
+    # What coverage remembers counts from the third position on, where a window may hold one annotation alone; of an
+    # encoder that merges positions it may be the last one everywhere.
     narrow = attention is not None and attention.window.type in ("local-m", "local-p")
+    blind = blind or (narrow and ENCODERS[system.model.encoder.type].merges)
     for name, gradient in gradients.items():
         close(gradients_again[name], gradient)
         # Weights of 0 and 1 alone, which sparsemax gives, have no gradient.

@@ -9,6 +9,7 @@ from rnnsearch.backend.twins import choose
 from rnnsearch.kernels import recurrence
 from rnnsearch.kernels.native import library
 from rnnsearch.models.attention.features import FEATURES
+from rnnsearch.models.attention.normalisers import Exponential
 from rnnsearch.models.cells import RNMTLSTM
 from rnnsearch.models.decoders.readouts import DeepOutput
 from rnnsearch.models.decoders.stack_decoders import Luong
@@ -91,7 +92,7 @@ def test_in_sizes_that_bf16_takes(decoder, feature, plainest, make, batch, kind,
     compare(model, batch, kind, read, gradients)
 
 
-UNSTEADY = {RNMTLSTM: 16.0, Convolutional: 32.0}
+UNSTEADY = {RNMTLSTM: 16.0, Exponential: 16.0, Convolutional: 32.0}
 """How far rounding may go with parts whose output has no bounds, or that take the most of some numbers, which rounding
 makes another one: in differences that it makes in the definition."""
 

@@ -25,9 +25,10 @@ IS = [
     (r"\.gain$", 1.0),
     (r"\.norm\w*\.(\d\.)?bias$", 0.0),
     (r"^auxiliary\.fertility\.moments\.weight$|^auxiliary\.baseline\.linear\.weight$", 0.0),
-    (r"^auxiliary\.baseline\.(linear\.bias|value)$", -math.log(12)),
+    (r"^auxiliary\.(baseline\.(linear\.bias|value)|rationale\.value)$", -math.log(12)),
     (r"\.normaliser\.transitions$", 0.0),
     (r"\.normaliser\.offset$", -1.0),
+    (r"^encoder\.choice\.bias$", 2.0),
     (r"bias$", "bias"),
 ]
 """What a parameter is, by its name; all others are weights."""

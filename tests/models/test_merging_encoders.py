@@ -1,10 +1,12 @@
-"""Encoders that merge positions against loops of the papers, and their attention put back onto source positions."""
+"""Encoders that merge or leave out positions against loops of the papers, and their attention put back onto source
+positions."""
 
 import numpy as np
 import pytest
 import torch
 
-from rnnsearch.config.encoders import ConvolutionalOptions, PyramidOptions
+from rnnsearch.config.encoders import ConvolutionalOptions, PyramidOptions, RationaleOptions
+from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoders import ENCODERS, origin
 from rnnsearch.models.memory import Memory
 from rnnsearch.tensors import lengths_mask
@@ -71,6 +73,49 @@ def test_a_convolutional_encoder_is_the_papers(stride, drawn, numbers):
         close(encoded.finals[0].h[b], final[0])
         assert encoded.mask[b].tolist() == [k < len(rows) for k in range(encoded.mask.shape[1])]
         assert encoded.origin.position[b].tolist() == [j // stride for j in range(7)]
+
+
+@pytest.mark.parametrize("draws", [None, Draws(5)])
+def test_a_rationale_is_the_papers(draws, drawn, numbers):
+    """Lei et al. 2016, section 3: words chosen by a reader of all, then the chosen ones read by themselves."""
+    encoder, p = drawn(ENCODERS["rationale"](RationaleOptions(cell="gru", size=4, chooser=3), 3))
+    x = numbers(4, 7, 3)
+    encoded = encoder(x, MASK, draws)
+    chosen, several = encoded.chosen, set()
+    for b, length in enumerate(LENGTHS):
+        words = list(x[b, :length].numpy())
+        seen, *_ = paper.encode("gru", within(p, "chooser"), words, 3, True)
+        log_p, kept = 0.0, []
+        for j in range(length - 1):
+            p_j = paper.sigma(p["choice.weight"][0] @ seen[j] + p["choice.bias"][0])
+            read = bool(chosen.read[b, j])
+            assert draws is not None or read == (p_j > 0.5)
+            log_p += np.log(p_j if read else 1 - p_j)
+            kept += [j] * read
+        several.add(len(kept) < length - 1)
+        kept.append(length - 1)  # the end symbol
+        assert not chosen.read[b, length - 1 :].any()
+        close(chosen.log_p[b], log_p)
+        annotations, summary, _ = paper.encode("gru", within(p, "reader"), [words[j] for j in kept], 4, True)
+        close(encoded.annotations[b, : len(kept)], annotations)
+        close(encoded.summary[b], summary)
+        assert encoded.mask[b].sum() == len(kept)
+        assert [encoded.origin.position[b, j].item() for j in kept] == list(range(len(kept)))
+        assert encoded.origin.share[b].tolist() == [float(j in kept) for j in range(7)]
+    assert several == {False, True}
+
+
+def test_a_word_that_is_not_read_has_no_part(drawn, numbers):
+    """But in the choice: another word in its place changes nothing where the choice stays the same."""
+    encoder, _ = drawn(ENCODERS["rationale"](RationaleOptions(cell="gru", size=4, chooser=3), 3))
+    encoder.choice.weight.data.zero_()
+    encoder.choice.bias.data.fill_(-1.0)
+    x, other = numbers(4, 7, 3), numbers(4, 7, 3)
+    read = MASK & ~torch.nn.functional.pad(MASK[:, 1:], (0, 1))
+    one, two = (encoder(given, MASK) for given in (x, torch.where(read[:, :, None], x, other)))
+    assert one.mask.sum(1).tolist() == [1] * 4
+    torch.testing.assert_close(one.annotations, two.annotations)
+    assert one.origin.on_source(one.mask.double()).tolist() == read.double().tolist()
 
 
 @pytest.mark.parametrize("each", [2, 4])

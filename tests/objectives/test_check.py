@@ -11,6 +11,7 @@ BASE = {
     "data": {"source": "aa", "target": "bb", "train": ["a|b"], "alignments": ["a"]},
 }
 NO_ATTENTION = {"preset": "rnnencdec-small"}
+CHOOSES = {"model": {"encoder": {"type": "rationale", "cell": "gru", "size": 8, "chooser": 4}}}
 HARD = {"model": {"attention": {"normaliser": "hard"}}}
 NOT_ALIGNED = {"source": "aa", "target": "bb", "train": ["a|b"]}
 NCE = {"type": "nce"}
@@ -46,6 +47,23 @@ BLIND = "which does not attend; remove it"
             "objective.coverage: has no effect without a feature that says what is left; use one of coverage-embedding",
         ),
         ({"coverage": 0.1}, NO_ATTENTION, f"objective.coverage: has no effect .* {BLIND}"),
+        ({}, CHOOSES, "objective.rationale: must be given for the rationale encoder, whose choices have no gradient"),
+        (
+            {"rationale": {"sparsity": 0.1}},
+            {},
+            'objective.rationale: has no effect with the bidirectional encoder, .*; use model.encoder.type = "rational',
+        ),
+        ({"rationale": {}}, CHOOSES, "objective.rationale.sparsity: must be given"),
+        (
+            {"rationale": {"sparsity": 0.1}},
+            {"model": {"encoder": CHOOSES["model"]["encoder"] | {"reads_end": False}}},
+            "model.encoder.reads_end: must be true for rationale, which may choose nothing else",
+        ),
+        (
+            {"rationale": {"sparsity": 0.1}},
+            {"model": CHOOSES["model"] | {"pointer": {"size": 3}}},
+            'model.pointer: does not go with model.encoder.type = "rationale"; remove one',
+        ),
         (CROSS_ENTROPY, {"data": NOT_ALIGNED}, "objective.supervision: needs word alignments of the training text"),
         (
             CROSS_ENTROPY,

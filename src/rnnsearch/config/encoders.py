@@ -152,6 +152,26 @@ class ConvolutionalOptions(EncoderConfig):
         return (2 * self.size,)
 
 
+class RationaleOptions(EncoderConfig):
+    """Two recurrent layers over the words that a network of its own chooses, and over no others (Lei et al. 2016). What
+    translates sees nothing else of the source. Trained by `[objective.rationale]`."""
+
+    type: Literal["rationale"] = "rationale"
+    chooser: Size
+    """Units a direction of the network that reads the whole source and chooses."""
+
+    @property
+    def layer_sizes(self) -> tuple[int, ...]:
+        return (2 * self.size,)
+
+    @model_validator(mode="after")
+    def _ends(self) -> RationaleOptions:
+        if not self.reads_end:
+            raise_faults([fault(("reads_end",), "must be true for rationale, which may choose nothing else")])
+        return self
+
+
 ENCODERS: dict[str, type[EncoderConfig]] = by_name(
-    BidirectionalOptions, UnidirectionalOptions, StackedOptions, PyramidOptions, ConvolutionalOptions
+    *(BidirectionalOptions, UnidirectionalOptions, StackedOptions),
+    *(PyramidOptions, ConvolutionalOptions, RationaleOptions),
 )

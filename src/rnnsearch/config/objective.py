@@ -10,6 +10,8 @@ from rnnsearch.config.choice import OneOf, Options, by_name
 from rnnsearch.config.names import AlignmentLoss
 from rnnsearch.config.table import Positive, Share, Size, Table
 
+NotNegative = Annotated[float, Field(ge=0.0)]
+
 
 class FertilityConfig(Table):
     """`[objective.fertility]`: the global fertility penalty (Cohn et al. 2016).
@@ -85,7 +87,7 @@ class ReinforceConfig(Options):
     """A baseline: see below."""
     weight: Positive = 1.0
     """Weight."""
-    entropy: Annotated[float, Field(ge=0.0)] = 0.0
+    entropy: NotNegative = 0.0
     """Weight of the entropy of the attention weights, which keeps them from settling too early."""
 
 
@@ -106,6 +108,20 @@ class LearnedBaselineOptions(ReinforceConfig):
 BASELINES: dict[str, type[ReinforceConfig]] = by_name(AverageBaselineOptions, LearnedBaselineOptions)
 
 
+class RationaleConfig(Table):
+    """`[objective.rationale]`: how the encoder `rationale` learns which words to read (Lei et al. 2016).
+
+    Must be given for `model.encoder.type = "rationale"`, and must not for another. The log's training NLL is of what is
+    translated from the words that were drawn."""
+
+    sparsity: NotNegative
+    """Weight of the number of words that are read (lambda_1)."""
+    coherence: NotNegative = 0.0
+    """Weight of the number of places where reading begins or stops (lambda_2)."""
+    decay: Share = 0.9
+    """How much of the moving average of the cost, with which a draw's is compared, stays at each update."""
+
+
 class TeacherConfig(Table):
     """`[objective.teacher]`: a trained model, whose distribution over the symbols at each position is learned, too
     (Kim & Rush 2016). See [Distillation](distillation.md#word-by-word)."""
@@ -120,8 +136,8 @@ class TeacherConfig(Table):
 class ObjectiveConfig(Table):
     """`[objective]`: what training minimises besides the negative log-likelihood.
 
-    Weights are those of sums over a sentence. All but `partition`, `contrast`, `spelling` and `teacher` are only for a
-    decoder with attention."""
+    Weights are those of sums over a sentence. All but `partition`, `contrast`, `spelling`, `rationale` and `teacher`
+    are only for a decoder with attention."""
 
     doubly_stochastic: Positive | None = None
     """Weight of the sum over source positions of (1 - sum of its weights)^2 (Xu et al. 2015)."""
@@ -138,6 +154,7 @@ class ObjectiveConfig(Table):
     """alpha of J_w + alpha J_c, the weight of the spelling of unknown words (Luong & Manning 2016). Without it 1. Only
     with `[model.target_characters]`."""
     reinforce: Annotated[ReinforceConfig, OneOf("baseline", BASELINES, key="baseline")] | None = None
+    rationale: RationaleConfig | None = None
     teacher: TeacherConfig | None = None
     symmetry: Positive | None = None
     """Weight of the agreement of two models, one a direction, that are trained together (Cohn et al. 2016). The reverse

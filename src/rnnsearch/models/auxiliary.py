@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from rnnsearch.config import ObjectiveConfig
-from rnnsearch.config.objective import AverageBaselineOptions
+from rnnsearch.config.objective import AverageBaselineOptions, RationaleConfig
 from rnnsearch.models.initialise import give_role, parameter
 from rnnsearch.models.linear import Linear
 from rnnsearch.tensors import at_least_fp32
@@ -71,7 +71,7 @@ class AverageBaseline(Baseline):
 
     name = "average"
 
-    def __init__(self, options: AverageBaselineOptions, readout: int, vocabulary: int) -> None:
+    def __init__(self, options: AverageBaselineOptions | RationaleConfig, readout: int, vocabulary: int) -> None:
         super().__init__(options, readout, vocabulary)
         self.decay = options.decay
         self.value = parameter(-math.log(vocabulary)).requires_grad_(False)
@@ -117,3 +117,7 @@ class Auxiliary(nn.Module):
         self.baseline: Baseline | None = None
         if reinforce is not None:
             self.baseline = BASELINES[reinforce.baseline](reinforce, readout, vocabulary)
+        self.rationale: Baseline | None = None
+        """Of the words that an encoder chooses."""
+        if config.rationale is not None:
+            self.rationale = AverageBaseline(config.rationale, readout, vocabulary)

@@ -1,7 +1,7 @@
 """Encoders: embedded source words to annotations, and to the states that a bridge reads.
 
 Of one layer (`Unidirectional`, `Bidirectional`), and of several: `Stacked`, of any depth, and `Pyramid` and
-`Convolutional`, for long or character sources.
+`Convolutional`, for long or character sources. `Rationale` reads some of the words alone.
 """
 
 from __future__ import annotations
@@ -18,13 +18,17 @@ from rnnsearch.config.encoders import (
     BidirectionalOptions,
     ConvolutionalOptions,
     PyramidOptions,
+    RationaleOptions,
     StackedOptions,
     UnidirectionalOptions,
 )
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.convolutions import Filters, highways
 from rnnsearch.models.draws import Draws, dropout, sequence_mask
-from rnnsearch.models.memory import CellState, Encoded, Origin, StateShape
+from rnnsearch.models.initialise import give_role
+from rnnsearch.models.linear import Linear
+from rnnsearch.models.memory import CellState, Chosen, Encoded, Origin, StateShape
+from rnnsearch.tensors import at_least_fp32
 
 
 class Encoder(nn.Module, ABC):
@@ -202,6 +206,48 @@ class Convolutional(Encoder):
         return encoded._replace(origin=origin(mask, self.stride))
 
 
+class Rationale(Encoder):
+    """Lei, Barzilay & Jaakkola 2016, "Rationalizing neural predictions", section 3: the words that a translation may
+    rest on are chosen first, each by itself, by a network that reads the whole source,
+
+    p(z_j = 1 | x) = sigma(w^T [forward h_j; backward h_j] + b),
+
+    and the annotations are those of a bidirectional layer over the chosen words, side by side, which sees no other. In
+    training z is drawn; else a word is chosen where p > 1/2. The end symbol is always read. Here b begins at 2, so that
+    most words are read at first. `Encoded.origin` says where the chosen words stood.
+    """
+
+    name = "rationale"
+    merges = True
+
+    def __init__(self, options: RationaleOptions, embedding: int, dropout: DropoutConfig | None = None) -> None:
+        super().__init__(options, embedding, dropout)
+        chooser = BidirectionalOptions(cell=options.cell, size=options.chooser)
+        self.chooser = Bidirectional(chooser, embedding, dropout)
+        self.choice = Linear(2 * options.chooser, 1)
+        """w and b."""
+        give_role(self.choice.bias, 2.0)
+        self.reader = Bidirectional(BidirectionalOptions(cell=options.cell, size=options.size), embedding, dropout)
+
+    def read(self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Encoded:
+        chosen = self.choose(x, mask, draws)
+        kept = chosen.read | (mask & ~chosen.words)
+        order = (~kept).to(torch.uint8).argsort(stable=True, dim=1)
+        beside = torch.arange(x.shape[1], device=x.device) < kept.sum(1, keepdim=True)
+        encoded: Encoded = self.reader(x.gather(1, order[:, :, None].expand_as(x)), beside, draws)
+        origin = Origin((kept.cumsum(1) - 1).clamp_min(0), kept.double())
+        return encoded._replace(origin=origin, chosen=chosen)
+
+    def choose(self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], draws: Draws | None) -> Chosen:
+        """z, drawn or the likelier choice of each word, and its probability."""
+        logit = at_least_fp32(self.choice(self.chooser(x, mask, draws).annotations)).squeeze(-1)
+        level = logit.new_full((), 0.5) if draws is None else draws.uniform(tuple(logit.shape), logit)
+        words = without_last(mask)
+        read = (torch.sigmoid(logit) > level) & words
+        log_p = nn.functional.logsigmoid(torch.where(read, logit, -logit)).masked_fill(~words, 0.0).sum(1)
+        return Chosen(words, read, log_p)
+
+
 def merged(
     x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"]
 ) -> tuple[Float[Tensor, "B half E2"], Bool[Tensor, "B half"]]:
@@ -220,8 +266,13 @@ def origin(mask: Bool[Tensor, "B J"], stride: int) -> Origin:
     return Origin(position, mask.double() / count.gather(1, position).clamp_min(1))
 
 
+def without_last(mask: Bool[Tensor, "B J"]) -> Bool[Tensor, "B J"]:
+    """A mask without each sentence's last position, its end symbol."""
+    return nn.functional.pad(mask[:, 1:], (0, 1))
+
+
 def without_end(mask: Bool[Tensor, "B J"]) -> Bool[Tensor, "B J"]:
-    """A mask without each sentence's last position, its end symbol; one that has no other keeps it."""
+    """The same, but that a sentence that has no other position keeps it."""
     last = mask.sum(1, keepdim=True) - 1
     return mask & (torch.arange(mask.shape[1], device=mask.device) < last.clamp_min(1))
 
@@ -241,5 +292,5 @@ def turned(x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"]) -> Float[Tensor
 
 
 ENCODERS: dict[str, type[Encoder]] = {
-    c.name: c for c in (Bidirectional, Unidirectional, Stacked, Pyramid, Convolutional)
+    c.name: c for c in (Bidirectional, Unidirectional, Stacked, Pyramid, Convolutional, Rationale)
 }

@@ -63,6 +63,17 @@ class Origin(NamedTuple):
         return spread.reshape(*alpha.shape[:-1], -1)
 
 
+class Chosen(NamedTuple):
+    """Which source words an encoder that chooses read, its end symbol not counted.
+
+    words: [B, J], True where one may be chosen. read: [B, J], True where it was. log_p: [B], log p(read | x).
+    """
+
+    words: Tensor
+    read: Tensor
+    log_p: Tensor
+
+
 class Encoded(NamedTuple):
     """What an encoder gives.
 
@@ -74,6 +85,7 @@ class Encoded(NamedTuple):
         what a bridge makes a stacked decoder's first states from.
     origin: the source positions behind the annotations, where these are fewer; None where they are one to one.
     words: [B, J, E], the embedded source words, where something after the encoder reads them.
+    chosen: of an encoder that chooses what it reads.
     """
 
     annotations: Tensor
@@ -82,6 +94,7 @@ class Encoded(NamedTuple):
     finals: tuple[CellState, ...]
     origin: Origin | None = None
     words: Tensor | None = None
+    chosen: Chosen | None = None
 
 
 NOWHERE = -1
@@ -111,6 +124,7 @@ class Memory(NamedTuple):
     finals: tuple[CellState, ...]
     origin: Origin | None = None
     words: Tensor | None = None
+    chosen: Chosen | None = None
     keys: Tensor | None = None
     features: tuple[Tensor | None, ...] = ()
     values: Tensor | None = None

@@ -96,7 +96,7 @@ class TranslationModel(nn.Module):
         self.dropout = config.dropout
         self.auxiliary: Auxiliary | None = None
         """What only training uses."""
-        if objective is not None and (objective.fertility or objective.reinforce):
+        if objective is not None and (objective.fertility or objective.reinforce or objective.rationale):
             annotation, readout = config.decoder.attended_size(self.encoder.annotation_size), self.decoder.readout_size
             self.auxiliary = Auxiliary(objective, annotation, readout + beside, target_vocabulary)
         self.lexical = Lexical(config.embedding) if config.lexical else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rnnsearch.config import ObjectiveConfig
 from rnnsearch.objectives.attention_priors import CoverageLeft, DoublyStochastic, GlobalFertility
 from rnnsearch.objectives.penalty import Penalty
+from rnnsearch.objectives.rationale import Rationales
 from rnnsearch.objectives.reinforce import Reinforce
 from rnnsearch.objectives.supervised_attention import SupervisedAttention
 
@@ -22,4 +23,6 @@ def penalties(config: ObjectiveConfig) -> list[tuple[float, Penalty]]:
         found.append((config.supervision.weight, SupervisedAttention(config.supervision)))
     if config.reinforce is not None:
         found.append((config.reinforce.weight, Reinforce(config.reinforce.entropy)))
+    if config.rationale is not None:
+        found.append((1.0, Rationales(config.rationale)))
     return found

@@ -1,4 +1,4 @@
-"""Whether the pieces of `[model.attention]` go together, and with what is learned of them."""
+"""Whether the pieces of `[model.attention]` go together, and what is attended to goes with how it is learned."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from rnnsearch.models.attention.features import FEATURES
 from rnnsearch.models.attention.normalisers import NORMALISERS
 from rnnsearch.models.attention.scores import SCORES
 from rnnsearch.models.attention.windows import WINDOWS
+from rnnsearch.models.encoders import Rationale
 from rnnsearch.systems.shared_checks import idle
+
+CHOOSES = f'model.encoder.type = "{Rationale.name}"'
 
 
 def check_attention(model: ModelConfig, attention: AttentionConfig) -> list[str]:
@@ -66,3 +69,19 @@ def check_coverage(config: RunConfig) -> list[str]:
         return []
     able = ", ".join(name for name, kind in FEATURES.items() if kind.says_what_is_left)
     return [f"objective.coverage: has no effect without a feature that says what is left; use one of {able}"]
+
+
+def chooses(model: ModelConfig) -> bool:
+    """Whether the encoder chooses the words that it reads."""
+    return model.encoder.type == Rationale.name
+
+
+def check_rationale(config: RunConfig) -> list[str]:
+    """An encoder that chooses words and how it learns to need each other."""
+    path, learns = "objective.rationale", config.objective.rationale is not None
+    if chooses(config.translation) and not learns:
+        return [f"{path}: must be given for the {Rationale.name} encoder, whose choices have no gradient"]
+    if learns and not chooses(config.translation):
+        what = f"the {config.translation.encoder.type} encoder, which reads every word"
+        return [f"{path}: has no effect with {what}; use {CHOOSES}"]
+    return []

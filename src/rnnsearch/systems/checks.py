@@ -18,7 +18,14 @@ from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders.table import DECODERS
 from rnnsearch.models.encoders import shapes
 from rnnsearch.models.memory import StateShape
-from rnnsearch.systems.attention_checks import check_attention, check_coverage, check_drawn
+from rnnsearch.systems.attention_checks import (
+    CHOOSES,
+    check_attention,
+    check_coverage,
+    check_drawn,
+    check_rationale,
+    chooses,
+)
 from rnnsearch.systems.fusion_checks import check_begun, check_inside, check_teacher
 from rnnsearch.systems.language_checks import check_language
 from rnnsearch.systems.shared_checks import (
@@ -48,6 +55,7 @@ def check(config: RunConfig) -> list[str]:
         *_blind(config),
         *check_drawn(config),
         *check_coverage(config),
+        *check_rationale(config),
         *_aligned(config),
         *dev_set(config),
         *target_only(config),
@@ -82,7 +90,7 @@ def _unseeing(model: ModelConfig, used: Mapping[str, bool]) -> list[str]:
 
 def _blind(config: RunConfig) -> list[str]:
     """What has no effect on a model that does not attend, outside `[model]`."""
-    own = {"partition", "contrast", "spelling", "teacher"}  # of the likelihood itself
+    own = {"partition", "contrast", "spelling", "rationale", "teacher"}  # of the likelihood itself
     used = {f"objective.{name}": value is not None for name, value in config.objective if name not in own}
     return _unseeing(config.translation, used | {"search.coverage_penalty": config.search.coverage_penalty > 0})
 
@@ -339,7 +347,7 @@ def _points(config: RunConfig) -> list[str]:
         faults += idle("model.target_characters, which spells what it would copy", pointer)
     if model.attention is not None and NORMALISERS[model.attention.normaliser].draws_noise:
         faults += idle(f"the {model.attention.normaliser} normaliser, which is no distribution over places", pointer)
-    return faults
+    return faults + against("model.pointer:", {CHOOSES: chooses(model)})
 
 
 def _copies(config: RunConfig) -> list[str]:
@@ -350,5 +358,6 @@ def _copies(config: RunConfig) -> list[str]:
         "model.target_characters": model.target_characters is not None,
         'model.attention.window = "wait-k"': model.attention is not None and model.attention.window.type == "wait-k",
         "objective.symmetry": config.objective.symmetry is not None,
+        CHOOSES: chooses(model),
     }
     return against(f"{_COPYNET}:", given)

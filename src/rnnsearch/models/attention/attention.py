@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from rnnsearch.config import AttentionConfig
-from rnnsearch.models.attention.features import FEATURES, NO_WORDS, Feature, WordSizes
+from rnnsearch.models.attention.features import FEATURES, NO_WORDS, Feature, Sizes, WordSizes
 from rnnsearch.models.attention.normalisers import NORMALISERS
 from rnnsearch.models.attention.scores import SCORES
 from rnnsearch.models.attention.windows import WINDOWS, Placement
@@ -97,7 +97,8 @@ class Attention(nn.Module):
         self.score = SCORES[config.score.type](config.score, query_size, annotation_size)
         self.window = WINDOWS[config.window.type](config.window, query_size)
         self.normaliser = NORMALISERS[config.normaliser]()
-        features = [FEATURES[own.type](own, query_size, annotation_size, words) for own in config.features]
+        sizes = Sizes(query_size, annotation_size, words)
+        features = [FEATURES[own.type](own, sizes) for own in config.features]
         self.features = nn.ModuleList(features)
         self.feature_weights = nn.ModuleList(
             Linear(feature.width, self.score.hidden_size, bias=False, role="alignment") for feature in features

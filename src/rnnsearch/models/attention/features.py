@@ -46,6 +46,14 @@ class WordSizes(NamedTuple):
 NO_WORDS = WordSizes()
 
 
+class Sizes(NamedTuple):
+    """Numbers of a query (D), of an annotation (H), and of words."""
+
+    query: int
+    annotation: int
+    words: WordSizes = NO_WORDS
+
+
 class Feature(nn.Module, ABC):
     """A feature of `width` numbers (F) a source position, made of its own options and sizes.
 
@@ -61,7 +69,7 @@ class Feature(nn.Module, ABC):
     """Whether `left` is given."""
     width: int
 
-    def __init__(self, options: Any, query_size: int, annotation_size: int, words: WordSizes = NO_WORDS) -> None:
+    def __init__(self, options: Any, sizes: Sizes) -> None:
         super().__init__()
 
     def on(self, encoded: Encoded) -> Tensor | None:
@@ -96,13 +104,11 @@ class LinguisticCoverage(Feature):
     name = "coverage-linguistic"
     width = 1
 
-    def __init__(
-        self, options: LinguisticCoverageOptions, query_size: int, annotation_size: int, words: WordSizes = NO_WORDS
-    ) -> None:
-        super().__init__(options, query_size, annotation_size, words)
+    def __init__(self, options: LinguisticCoverageOptions, sizes: Sizes) -> None:
+        super().__init__(options, sizes)
         self.most = options.fertility
         """N."""
-        self.fertility = Linear(annotation_size, 1, bias=False)
+        self.fertility = Linear(sizes.annotation, 1, bias=False)
         """U_f."""
 
     def on(self, encoded: Encoded) -> Tensor:
@@ -123,13 +129,11 @@ class NeuralCoverage(Feature):
 
     name = "coverage-neural"
 
-    def __init__(
-        self, options: NeuralCoverageOptions, query_size: int, annotation_size: int, words: WordSizes = NO_WORDS
-    ) -> None:
-        super().__init__(options, query_size, annotation_size, words)
+    def __init__(self, options: NeuralCoverageOptions, sizes: Sizes) -> None:
+        super().__init__(options, sizes)
         self.width = options.coverage_size
-        self.annotation_size = annotation_size
-        self.cell = GRU(1 + annotation_size + query_size, self.width)
+        self.annotation_size = sizes.annotation
+        self.cell = GRU(1 + sizes.annotation + sizes.query, self.width)
         """f; its inputs are alpha_ij, h_j and s_{i-1}, in this order."""
 
     def on(self, encoded: Encoded) -> Tensor:
@@ -174,18 +178,12 @@ class CoverageEmbedding(Feature):
     name = "coverage-embedding"
     reads_words = says_what_is_left = True
 
-    def __init__(
-        self,
-        options: CoverageEmbeddingOptions,
-        query_size: int,
-        annotation_size: int,
-        words: WordSizes = NO_WORDS,
-    ) -> None:
-        super().__init__(options, query_size, annotation_size, words)
+    def __init__(self, options: CoverageEmbeddingOptions, sizes: Sizes) -> None:
+        super().__init__(options, sizes)
         self.width = options.coverage_size
-        self.full = Linear(words.source, self.width, bias=False)
+        self.full = Linear(sizes.words.source, self.width, bias=False)
         """W_0."""
-        self.cell = GRU(1 + words.target, self.width)
+        self.cell = GRU(1 + sizes.words.target, self.width)
         """f; its inputs are alpha_tj and y_t's share, in this order."""
 
     def start(self, memory: Memory) -> CoverageState:
@@ -243,14 +241,8 @@ class Position(Feature):
 class _Neighbours(Feature):
     """A window [j - k, j + k] over numbers remembered of every source position, zero outside the sentence."""
 
-    def __init__(
-        self,
-        options: MarkovOptions | LocalFertilityOptions,
-        query_size: int,
-        annotation_size: int,
-        words: WordSizes = NO_WORDS,
-    ) -> None:
-        super().__init__(options, query_size, annotation_size, words)
+    def __init__(self, options: MarkovOptions | LocalFertilityOptions, sizes: Sizes) -> None:
+        super().__init__(options, sizes)
         self.neighbours = options.neighbours
         """k."""
         self.width = 2 * self.neighbours + 1
@@ -286,10 +278,8 @@ class Recurrent(Feature):
 
     name = "recurrent"
 
-    def __init__(
-        self, options: RecurrentOptions, query_size: int, annotation_size: int, words: WordSizes = NO_WORDS
-    ) -> None:
-        super().__init__(options, query_size, annotation_size, words)
+    def __init__(self, options: RecurrentOptions, sizes: Sizes) -> None:
+        super().__init__(options, sizes)
         self.neighbours = options.neighbours
         """k."""
         self.width = options.recurrent_size
