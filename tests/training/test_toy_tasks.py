@@ -1,7 +1,11 @@
-"""A small RNNsearch learns to copy and to reverse, from raw text to raw text."""
+"""A small RNNsearch learns to copy and to reverse, and which words tell nothing, from raw text to raw text."""
+
+import random
+from collections import Counter
 
 import pytest
 
+from rnnsearch.config import merge
 from rnnsearch.data.prepare import prepare
 from rnnsearch.loading import load
 from rnnsearch.training.run import train
@@ -46,3 +50,27 @@ def test_learned_on_sentences_it_has_not_seen(task, tmp_path):
         for i, j in ((k, k if task == "copy" else n - 1 - k) for k in range(n))
     ]
     assert sum(linked) / len(linked) > 0.6, "and it knows where it looked"
+
+
+FILLERS = ("um", "eh", "er")
+
+
+def test_a_rationale_leaves_out_the_words_that_tell_nothing(tmp_path):
+    """Lei et al. 2016: every word that the translation needs is read, and no filler."""
+    drawn, dice = sentences(4, 1800, 3, 6), random.Random(1)
+    for part, rows in (("train", drawn[:1500]), ("dev", drawn[1500:1600]), ("test", drawn[1600:1800])):
+        filled = [[w for word in row for w in (*dice.sample(FILLERS, dice.randrange(2)), word)] for row in rows]
+        for side, texts in (("aa", filled), ("bb", rows)):
+            lines = "".join(f"{' '.join(words)}\n" for words in texts)
+            (tmp_path / f"{part}.{side}").write_text(lines, encoding="utf-8")
+    chooses = {"encoder": {"type": "rationale", "cell": "gru", "size": 32, "chooser": 16}}
+    learns = {"objective": {"rationale": {"sparsity": 0.3}}, "training": {"max_epochs": 10}}
+    config = toy_config(tmp_path, merge(TABLES, {"model": chooses, **learns}))
+    prepared = prepare(config, tmp_path / "data")
+    train(config, prepared, tmp_path / "run", Recorder())
+    translations = load(tmp_path / "run").translate([pair.source for pair in prepared.test])
+    right = sum(t.text == pair.target for t, pair in zip(translations, prepared.test, strict=True))
+    assert right / len(translations) > 0.95
+    read = Counter((word in FILLERS, word in t.rationale) for t in translations for word in t.source_words)
+    assert read[False, True] > 0.95 * (read[False, True] + read[False, False])
+    assert read[True, True] < 0.1 * (read[True, True] + read[True, False])
