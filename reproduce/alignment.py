@@ -69,6 +69,10 @@ def features(*names: str, **options: Any) -> dict[str, Any]:
     return attention(size=256, features=list(names), **options)
 
 
+FALLING = {
+    "schedule": {"type": "linear", "warmup": 50, "patience": "unset", "factor": "unset"},
+    "patience": "unset",
+}
 SUPERVISED = {"type": "cross-entropy", "weight": 2.0}
 READ = {**SUPERVISED, "word": "read"}
 CONDITIONAL = {"model": {"decoder": {"type": "cgru", "cell": "gru", "size": 256, "readout": 128}}}
@@ -90,6 +94,7 @@ SYSTEMS: dict[str, list[dict[str, Any]]] = {
     "hard": [attention(size=256, normaliser="hard"), objective(**HARD)],
     "coverage-linguistic": [features("coverage-linguistic", fertility=2.0)],
     "coverage-neural": [features("coverage-neural", coverage_size=10)],
+    "coverage-embedding": [features("coverage-embedding", coverage_size=30), objective(coverage=0.1)],
     "position": [features("position")],
     "markov": [features("markov", neighbours=1)],
     "fertility-local": [features("fertility-local", neighbours=1)],
@@ -155,19 +160,18 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def system_config(args: argparse.Namespace, system: str) -> RunConfig:
-    """One system's resolved config: the small RNNsearch on subwords, with what the system changes."""
+def system_config(args: argparse.Namespace, system: str, ends: dict[str, Any] | None = None) -> RunConfig:
+    """One system's resolved config: the small RNNsearch on subwords, with what the system changes. ends: how its
+    training ends, if not after --epochs, the rate falling to 0."""
     data = {**listed(args.corpus), "cleaning": {"max_ratio": 9.0}}
     training = {
         "batch": {"tokens": 1200},
         "optimiser": {"type": "adam", "learning_rate": 2e-3},
-        "schedule": {"type": "linear", "warmup": 50, "patience": "unset", "factor": "unset"},
         # A penalty's gradient beside the likelihood's: a low limit on the norm of both would slow down both.
         "clip_norm": 5.0,
-        "max_epochs": args.epochs,
-        "patience": "unset",
         "max_length": 80,
         "dev_bleu": False,
+        **(FALLING | {"max_epochs": args.epochs} if ends is None else ends),
     }
     base = {
         "data": data,

@@ -137,6 +137,26 @@ def test_alignment(script: Script, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "attention.png").is_file()
 
 
+@pytest.mark.usefixtures("greek")
+def test_priors_and_penalties(script, tmp_path):
+    systems = ["additive", "coverage-embedding"]
+    small = ["model.attention.size=4", "text.vocabulary=300"]
+    script("priors", "--systems", *systems, "--set", *TINY, *small)
+    results = json.loads((tmp_path / "out" / "priors.json").read_text())
+    assert [row["system"] for row in results] == systems
+    for row in results:
+        assert len(row["argmax"]) == len(row["posterior"]) == len(row["translations"]) == 12
+        assert all(of_sure <= of_possible <= proposed for proposed, _, of_sure, of_possible in row["argmax"])
+    table = (tmp_path / "out" / "table.md").read_text()
+    module = runpy.run_path(str(SCRIPTS / "priors.py"))
+    counts = [[(3, 2, 2, 3)] * 20, [(3, 2, 1, 1)] * 20]
+    better, worse = (module["np"].array(own) for own in counts)
+    assert module["error"](better) == pytest.approx(1 - 5 / 5)
+    assert module["error"](worse) == pytest.approx(1 - 2 / 5)
+    assert module["chance"](better, worse) < 0.01 < module["chance"](better, better) == 1.0
+    assert "coverage-embedding" in table
+
+
 def test_systems_side_by_side(script, tmp_path):
     own = [f"own/{part}.en|own/{part}.de" for part in ("train", "dev", "test")]
     files = ["--train", own[0], "--dev", own[1], "--test", own[2], "--source", "en", "--target", "de", "--pairs", "50"]
