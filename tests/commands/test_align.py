@@ -1,0 +1,160 @@
+"""`rnnsearch score`, `align` and `plot`."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rnnsearch.errors import RnnsearchError
+from rnnsearch.loading import load
+from tests.untrained import BAHDANAU, write_model
+
+CAT = "the small cat sees the dog."
+BIRD = "the old bird finds the tree."
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> tuple[Path, Path]:
+    source, target = tmp_path / "s.txt", tmp_path / "t.txt"
+    source.write_text(f"{CAT}\n{CAT}\n\n\n{CAT}\n")
+    target.write_text("der kleine Katze sieht der Hund.\nHund Hund Hund.\n\nder\n\n")
+    return source, target
+
+
+def test_score_tells_a_good_translation_from_a_bad_one(cli, model, texts, tmp_path):
+    result = cli("score", model, *texts)
+    assert (result.code, result.err) == (0, "")
+    scores = [float(line) for line in result.lines]
+    assert len(scores) == 5
+    assert scores[0] > scores[1] + 5
+    assert scores[2] == 0.0
+    assert max(scores[3], scores[4]) < 0
+    [best] = cli("translate", model, "--format", "json", stdin=f"{CAT}\n").rows
+    texts[1].write_text(f"{best['text']}\n" * 5)
+    again = cli("score", model, *texts, "--format", "json", "-o", tmp_path / "out.jsonl")
+    assert again.out == ""
+    row = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[0])
+    assert row["log_prob"] == pytest.approx(best["log_prob"], abs=1e-4)
+    assert row["tokens"] == best["tokens"]
+    assert row["alignment"] == best["alignment"]
+
+
+def test_align_links_every_target_word(cli, model, texts, tmp_path):
+    result = cli("align", model, *texts)
+    assert (result.code, result.err) == (0, "")
+    assert len(result.lines) == 5
+    assert result.lines[2:] == ["", "", ""], "nothing to link on an empty side"
+    assert {int(link.split("-")[1]) for link in result.lines[0].split(" ")} == set(range(6))
+    assert cli("align", model, *texts, "-o", tmp_path / "out").out == ""
+    assert (tmp_path / "out").read_text() == result.out
+    symbols = cli("align", model, *texts, "--unit", "symbols")
+    assert len(symbols.lines[0].split(" ")) == 7
+
+
+def test_links_that_mean_nothing_are_said_to(cli, corpus, tmp_path):
+    untrained = write_model(tmp_path / "untrained", BAHDANAU, "words")
+    pair = [corpus / "test.en", corpus / "test.de"]
+    result = cli("align", untrained, *pair)
+    assert len(result.lines) == len(pair[0].read_text().splitlines())
+    assert re.fullmatch(
+        rf"{untrained}: its attention is nearly the same at every word \(\d% of what it could tell of them\), "
+        r"so these links mean nothing; has it been trained long enough\?\n",
+        result.err,
+    )
+    beside = cli("translate", untrained, "-i", pair[0], "-o", tmp_path / "out", "--alignments", tmp_path / "links")
+    assert "so these links mean nothing" in beside.err
+
+
+@pytest.mark.parametrize("command", ["score", "align", "evaluate"])
+def test_different_line_counts(fault, model, texts, command):
+    texts[1].write_text("one\ntwo\n")
+    assert fault(command, model, *texts) == (
+        f"{texts[0]} and {texts[1]} must have the same number of lines; got 5 and 2"
+    )
+
+
+def test_posterior_weights_align_given_the_word(cli, model, corpus):
+    """As good as or better than attention's guesses, on a language whose words go one by one."""
+    both = (model, corpus / "test.en", corpus / "test.de")
+    plain, posterior = (cli("align", *both, "--by", by) for by in ("attention", "posterior"))
+    assert (posterior.code, posterior.err) == (0, "")
+    assert len(posterior.lines) == len(plain.lines)
+
+    def monotone(lines: list[str]) -> int:
+        return sum(link.split("-")[0] == link.split("-")[1] for line in lines for link in line.split())
+
+    assert monotone(posterior.lines) >= monotone(plain.lines) > 0
+
+
+def monotone(lines: list[str]) -> float:
+    """Of all links, the share that goes straight."""
+    links = [link.split("-") for line in lines for link in line.split()]
+    return sum(i == j for i, j in links) / len(links)
+
+
+def test_alignments_come_from_the_aligner(cli, model, corpus, tmp_path):
+    """Where the model folder has one, unless something else is asked for; on a language whose words go one by one."""
+    both = (model, corpus / "test.en", corpus / "test.de")
+    best, asked, attended = (cli("align", *both, *by) for by in ((), ("--by", "aligner"), ("--by", "attention")))
+    assert best.lines == asked.lines != attended.lines
+    assert monotone(best.lines) > max(0.95, monotone(attended.lines))
+    links = tmp_path / "links"
+    translations = cli("translate", model, "-i", corpus / "test.en", "--alignments", links)
+    assert len(translations.lines) == len(links.read_text().splitlines())
+    looked = cli("translate", model, "-i", corpus / "test.en", "--alignments", tmp_path / "looked", "--by", "attention")
+    assert looked.out == translations.out and (tmp_path / "looked").read_text() != links.read_text()
+    assert "--by has no effect" in cli("translate", model, "--by", "attention", stdin=CAT).err
+    (tmp_path / "out.de").write_text(translations.out)
+    assert cli("align", model, corpus / "test.en", tmp_path / "out.de").out == links.read_text()
+    [row] = cli("translate", model, "--format", "json", stdin=f"{CAT}\n").rows
+    assert all(len(link) == 2 for link in row["alignment"]) and row["token_alignment"]
+    symbols = cli("align", *both, "--unit", "symbols")
+    assert symbols.code == 0 and len(symbols.lines) == len(best.lines)
+
+
+def test_an_aligner_for_a_model_that_has_none(cli, fault, one_vector, corpus, tmp_path):
+    """Attention or not."""
+    own = tmp_path / "own"
+    shutil.copytree(one_vector, own, ignore=shutil.ignore_patterns("checkpoints", "data"))
+    both = (corpus / "test.en", corpus / "test.de")
+    assert fault("align", own, *both, "--by", "aligner") == (
+        "this needs an aligner, which the model has not; make it one with `rnnsearch aligner MODEL SRC TGT`"
+    )
+    learned = cli("aligner", own, corpus / "train.en", corpus / "train.de")
+    assert (learned.code, learned.out) == (0, "")
+    assert "learned from" in learned.err and "sentence pairs" in learned.err
+    assert monotone(cli("align", own, *both).lines) > 0.95
+    [row] = cli("translate", own, "--format", "json", stdin=f"{CAT}\n").rows
+    assert row["attention"] is None and row["alignment"]
+    with pytest.raises(RnnsearchError, match='by must be one of aligner, attention, posterior; got "alinger"'):
+        load(own).require_alignments("alinger")
+    (own / "aligner").rename(own / f".aligner.{2**22 + 1}.old")  # as a killed process leaves it
+    assert monotone(cli("align", own, *both).lines) > 0.95
+    (own / "aligner" / "tables.safetensors").write_bytes(b"broken")
+    assert "tables.safetensors: is truncated or damaged" in fault("align", own, *both)
+
+
+def test_an_aligner_is_learned_from_lines_that_go_together(fault, own, texts):
+    texts[1].write_text("one\n")
+    assert "must have the same number of lines" in fault("aligner", own, *texts)
+
+
+def test_plot_draws_one_sentence(cli, model, tmp_path):
+    drawn = cli("plot", model, CAT)
+    assert (drawn.code, drawn.err) == (0, "")
+    assert drawn.lines[0] == cli("translate", model, stdin=f"{CAT}\n").lines[0]
+    assert any("sees" in line for line in drawn.lines)
+    given = cli("plot", model, CAT, "--target", "der Hund", "--unit", "symbols")
+    assert "</s>" in given.out, "the end symbol has its row and column"
+    assert any(line.startswith("▁Hund") for line in given.lines)
+    picture = cli("plot", model, CAT, "-o", tmp_path / "a.svg")
+    assert picture == (0, "", f"{tmp_path / 'a.svg'}\n")
+    assert (tmp_path / "a.svg").read_text().count("<svg") == 1
+
+
+def test_plot_says_what_it_cannot_draw(fault, model, one_vector, tmp_path):
+    assert "attention" in fault("plot", one_vector, CAT)
+    assert fault("plot", model, " ") == "there is nothing to plot: the source or the translation has no words"
+    assert ".txt" in fault("plot", model, CAT, "-o", tmp_path / "a.txt")
