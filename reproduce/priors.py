@@ -6,7 +6,8 @@
 
 The systems are those of alignment.py, but each is trained until its dev NLL no longer falls. Alignments are of the test
 verses' references, argmax of attention (Posterior: given the target word), against the links made by hand. Differences
-are from the first system, with p of a paired bootstrap over verses. --output gets table.md and priors.json.
+are from the first system, with p of a paired bootstrap over verses. Symmetry's dev NLL is the mean of both directions'.
+--output gets table.md and priors.json.
 Interrupted, it goes on where it stopped; a system with a result is not trained again.
 """
 
@@ -38,7 +39,7 @@ PRIORS = (
     *("fertility-local", "cohn", "doubly-stochastic", "symmetry", "supervised-squared-error"),
 )
 TO_THE_END = {"max_epochs": 60}
-"""And as `rnnsearch-small` has it: the rate is halved where the dev NLL does not fall, four times without a better one
+"""And as `rnnsearch-small` has it: the rate is halved where the dev NLL does not fall, three times without a better one
 are the end."""
 SAMPLES, SEED = 1000, 1
 

@@ -135,7 +135,7 @@ def warnings(t: Translation) -> tuple[str, ...]:
         found.append("long")
     if repeats(t.words) > repeats(t.source_words):
         found.append("repeated")
-    if t.word_attention is not None and t.words and len(t.source_words) > 2:
+    if t.word_attention is not None and t.rationale is None and t.words and len(t.source_words) > 2:
         read = t.word_attention.sum(0) >= UNREAD
         if read.mean() < READ:
             found.append("detached" if len(t.words) >= len(t.source_words) // 2 else "dropped")

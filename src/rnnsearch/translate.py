@@ -37,7 +37,7 @@ from rnnsearch.text.marks import PROTECTED, MarkedText, Protected
 from rnnsearch.text.spans import ALIGNED_BY, AlignedBy, Unit
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.text.vocabulary import UNK
-from rnnsearch.translation import Matrix, Translation, in_words
+from rnnsearch.translation import Matrix, Translation, in_words, reasoned
 
 NO_ALIGNER = "this needs an aligner, which the model has not; make it one with `rnnsearch aligner MODEL SRC TGT`"
 
@@ -389,6 +389,9 @@ class Translator:
             in_words(source, target, hypothesis, read, own)
             for source, target, hypothesis, own in zip(sources, targets, hypotheses, links, strict=True)
         ]
+        if self.system.can("choose"):
+            chosen = self.system.chosen([source.spelled for source in sources])
+            found = [reasoned(*each) for each in zip(found, sources, chosen, strict=True)]
         return found if calibration is None else [sure(translation, calibration) for translation in found]
 
     def has_unknown(self, sources: Sequence[str], targets: Sequence[str]) -> list[bool]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -52,6 +52,8 @@ class Translation:
     replaced: what took the place of unknown words, and from where.
     word_confidence: how sure to be of each of `words`, the probability that a reference has it in its place, by what
     `rnnsearch calibrate` has learned; None of a model that it was not run for.
+    rationale: the places among `source_words` of those that were read, of which any symbol was, by an encoder that
+    chooses; None of another.
     """
 
     source: str
@@ -72,6 +74,7 @@ class Translation:
     aligned: Aligned | None = field(default=None, repr=False, compare=False)
     replaced: tuple[Replacement, ...] = ()
     word_confidence: tuple[float, ...] | None = None
+    rationale: tuple[int, ...] | None = None
 
     @property
     def confidence(self) -> float | None:
@@ -127,15 +130,6 @@ class Translation:
     def attention_information(self) -> float | None:
         """0 (each token attends alike: the links mean nothing) to 1; None without attention or for a single token."""
         return None if self.attention is None else information(self.attention)
-
-    @property
-    def rationale(self) -> tuple[str, ...] | None:
-        """The source words that have any weight: what an encoder that chooses its words has read, and of most other
-        models all. None without attention."""
-        if self.word_attention is None:
-            return None
-        seen = np.flatnonzero(self.word_attention.any(axis=0))
-        return tuple(self.source_words[word] for word in seen)
 
     def plain(self, *names: str) -> dict[str, Any]:
         """These attributes as plain values for JSON, numbers of one symbol or cell rounded."""
@@ -225,3 +219,10 @@ def _pieces(target: Segmented, words: list[int]) -> tuple[list[int], list[int]]:
         pieces += [n] * (1 + len(several))
         found += [word, *several]
     return pieces, found
+
+
+def reasoned(translation: Translation, source: Segmented, chosen: npt.NDArray[np.bool_]) -> Translation:
+    """A translation that says which words it rests on; chosen: which symbols of the source were read."""
+    words = word_of_symbol(source.text, source.offsets)
+    read = {word for word, one in zip(words, chosen, strict=True) if one and word != NO_WORD}
+    return replace(translation, rationale=tuple(sorted(read)))

@@ -64,6 +64,12 @@ BLIND = "which does not attend; remove it"
             {"model": CHOOSES["model"] | {"pointer": {"size": 3}}},
             'model.pointer: does not go with model.encoder.type = "rationale"; remove one',
         ),
+        (
+            {"rationale": {"sparsity": 0.1}, **CROSS_ENTROPY},
+            CHOOSES,
+            'model.encoder.type = "rationale": does not go with objective.supervision; remove one',
+        ),
+        ({"rationale": {"sparsity": 0.1}, "contrast": NCE}, CHOOSES, "objective.contrast: .* objective.rationale"),
         (CROSS_ENTROPY, {"data": NOT_ALIGNED}, "objective.supervision: needs word alignments of the training text"),
         (
             CROSS_ENTROPY,

@@ -250,7 +250,11 @@ def row(translation: Translation) -> dict[str, Any]:
     return translation.plain(
         *("source", "text", "score", "log_prob", "finished", "tokens", "token_scores", "source_tokens"),
         *("alignment", "token_alignment", "attention", "confidence", "word_confidence"),
-    ) | {"replaced": [asdict(one) for one in translation.replaced], "warnings": warnings(translation)}
+    ) | {
+        "replaced": [asdict(one) for one in translation.replaced],
+        "warnings": warnings(translation),
+        **({} if translation.rationale is None else {"rationale": translation.rationale}),
+    }
 
 
 def as_json(row: dict[str, Any]) -> str:

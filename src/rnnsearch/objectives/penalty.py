@@ -42,8 +42,12 @@ class Pass(NamedTuple):
         return at_least_fp32(alpha) * real
 
     def words(self) -> Tensor:
-        """[B, J], the annotations of the source's symbols but the last, which is EOS's."""
-        return pad(self.memory.mask[:, 1:], (0, 1))
+        """[B, J], the annotations of any source symbol but the last, which is EOS."""
+        memory, words = self.memory, pad(self.batch.source.mask[:, 1:], (0, 1))
+        if memory.origin is None:
+            return words
+        behind = memory.origin.on_annotations(words[:, :, None].double(), memory.mask.shape[1])
+        return behind[:, :, 0] > 0
 
     def source_weights(self) -> Tensor:
         """The same over source symbols, where an encoder has fewer annotations than symbols."""

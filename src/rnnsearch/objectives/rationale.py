@@ -47,12 +47,13 @@ class Rationales(Penalty):
         return rewards - self.config.coherence * changes
 
     def parts(self, made: Pass) -> dict[str, Tensor]:
-        """The mean reward of a target symbol of each sentence, summed; and the number of sentences."""
+        """The mean reward of a target symbol of each sentence that has words to choose, summed; and their number."""
+        choice = _chosen(made).words.any(1)
         means = self._rewards(made) / made.batch.target.mask.sum(1)
-        return {MEANS: means.sum(), SENTENCES: means.new_full((), len(means))}
+        return {MEANS: (means * choice).sum(), SENTENCES: choice.sum()}
 
     def after_update(self, model: TranslationModel, parts: Mapping[str, Tensor]) -> None:
-        _baseline(model).after_update(parts[MEANS] / parts[SENTENCES])
+        _baseline(model).after_update(parts[MEANS] / parts[SENTENCES].clamp_min(1))
 
 
 def _chosen(made: Pass) -> Chosen:

@@ -59,7 +59,8 @@ def _of_pair(model: TranslationModel, source: Sources, target: Sequence[int]) ->
             )
         ]
     )
-    posterior = torch.softmax(alpha.clamp_min(LEAST).log() + of_word, dim=-1)
+    scores = (alpha.clamp_min(LEAST).log() + of_word).masked_fill(~memory.mask, -torch.inf)
+    posterior = torch.softmax(scores, dim=-1)
     return {name: memory.on_source(posterior[None])[0].cpu().numpy()}
 
 

@@ -8,7 +8,8 @@ from rnnsearch.models.attention.normalisers import NORMALISERS
 from rnnsearch.models.attention.scores import SCORES
 from rnnsearch.models.attention.windows import WINDOWS
 from rnnsearch.models.encoders import Rationale
-from rnnsearch.systems.shared_checks import idle
+from rnnsearch.models.fusion import FUSIONS
+from rnnsearch.systems.shared_checks import against, idle
 
 CHOOSES = f'model.encoder.type = "{Rationale.name}"'
 
@@ -77,11 +78,18 @@ def chooses(model: ModelConfig) -> bool:
 
 
 def check_rationale(config: RunConfig) -> list[str]:
-    """An encoder that chooses words and how it learns to need each other."""
-    path, learns = "objective.rationale", config.objective.rationale is not None
-    if chooses(config.translation) and not learns:
+    """An encoder that chooses words and how it learns to need each other; what does not go with words left unread."""
+    model, objective, path = config.translation, config.objective, "objective.rationale"
+    learns, told = objective.rationale is not None, model.language_model
+    if not chooses(model):
+        what = f"the {model.encoder.type} encoder, which reads every word"
+        return [f"{path}: has no effect with {what}; use {CHOOSES}"] if learns else []
+    if not learns and not (told is not None and FUSIONS[told.type].output_alone):
         return [f"{path}: must be given for the {Rationale.name} encoder, whose choices have no gradient"]
-    if learns and not chooses(config.translation):
-        what = f"the {config.translation.encoder.type} encoder, which reads every word"
-        return [f"{path}: has no effect with {what}; use {CHOOSES}"]
-    return []
+    waits = model.attention is not None and model.attention.window.type == "wait-k"
+    unread = {
+        'model.attention.window = "wait-k"': waits,
+        "objective.supervision": objective.supervision is not None,
+        "search.coverage_penalty": config.search.coverage_penalty > 0,
+    }
+    return against(f"{CHOOSES}:", unread)

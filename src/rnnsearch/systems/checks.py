@@ -158,6 +158,7 @@ def _contrast(config: RunConfig) -> list[str]:
         "objective.partition": objective.partition is not None,
         "objective.symmetry": objective.symmetry is not None,
         "objective.reinforce": objective.reinforce is not None,
+        "objective.rationale": objective.rationale is not None,
         "training.label_smoothing": config.training.label_smoothing > 0,
     }
     if model.output.type != "softmax":

@@ -83,6 +83,7 @@ class EnsembleSystem(System[Any]):
         lacks: dict[Ability, str] = {
             "posterior": "posterior attention is of one model; this is an ensemble",
             "states": "an encoder's states are of one model; this is an ensemble",
+            "choose": "the words that are read are of one model; this is an ensemble",
         }
         for ability in ("translate", "attend", "spell"):
             if not self._able(ability):

@@ -13,7 +13,7 @@ from rnnsearch.search.combined import Combined, Weighted
 from rnnsearch.search.model_scorer import Fastest
 from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.systems.language import LanguageSystem
-from rnnsearch.systems.system import Ability, Matrix, System
+from rnnsearch.systems.system import Ability, Chosen, Matrix, System
 from rnnsearch.text.tokenizer import Segmented
 
 
@@ -68,6 +68,9 @@ class FusedSystem(System[Any]):
 
     def posterior(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[dict[str, Matrix]]:
         return self.translation.posterior(sources, targets)
+
+    def chosen(self, sentences: Sequence[Sequence[int]]) -> list[Chosen]:
+        return self.translation.chosen(sentences)
 
     def states(self, sentences: Sequence[Sequence[int]]) -> Matrix:
         return self.translation.states(sentences)

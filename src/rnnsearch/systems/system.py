@@ -33,9 +33,11 @@ from rnnsearch.text.inline_terms import restored
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 
 Matrix = NDArray[np.float32]
-Ability = Literal["translate", "attend", "posterior", "states", "spell"]
+Chosen = NDArray[np.bool_]
+"""[symbols]"""
+Ability = Literal["translate", "attend", "posterior", "states", "spell", "choose"]
 """To translate at all; to align by attention; to align by posterior weights (`search.posterior`); to say what state a
-source sentence leaves the encoder in; to spell the words that its vocabulary lacks."""
+source sentence leaves the encoder in; to spell the words that its vocabulary lacks; to choose the words it reads."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,10 @@ class System(ABC, Generic[Model]):
     def states(self, sentences: Sequence[Sequence[int]]) -> Matrix:
         """[sentences, S], the state that each leaves the encoder in. Errors: ModelError where it has none."""
         raise ModelError(self.cannot["states"])
+
+    def chosen(self, sentences: Sequence[Sequence[int]]) -> list[Chosen]:
+        """Which symbols of each sentence it reads. Errors: ModelError where it reads all."""
+        raise ModelError(self.cannot["choose"])
 
     def spell(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], beam: int

@@ -14,6 +14,7 @@ from rnnsearch.data.corpus import Row
 from rnnsearch.data.parallel import ParallelIds
 from rnnsearch.errors import ConfigError
 from rnnsearch.models.composition import ComposedEmbedding
+from rnnsearch.models.encoders import Rationale
 from rnnsearch.models.translation_model import CharacterCounts, TranslationModel
 from rnnsearch.objectives.build import penalties
 from rnnsearch.objectives.contrast import CONTRASTS
@@ -28,7 +29,7 @@ from rnnsearch.systems.build import build
 from rnnsearch.systems.dev_set import AlignmentErrorRate, Bleu, DevSet
 from rnnsearch.systems.parameters import ParameterGroup
 from rnnsearch.systems.spellings import same_words, spellings
-from rnnsearch.systems.system import Ability, Matrix, Trainable
+from rnnsearch.systems.system import Ability, Chosen, Matrix, Trainable
 from rnnsearch.systems.validation import Measure, Validation
 from rnnsearch.systems.word_classes import arrange
 from rnnsearch.text.alignments import Links
@@ -61,6 +62,8 @@ class TranslationSystem(Trainable[TranslationModel]):
             lacks["posterior"] = (
                 "posterior attention is of a readout without a language model; this model has one inside"
             )
+        if not isinstance(self.model.encoder, Rationale):
+            lacks["choose"] = f"this needs the {Rationale.name} encoder; this model's reads every word"
         if self.model.speller is None:
             lacks["spell"] = "this needs a model with model.target_characters; it has none"
         if not decoder.attends:
@@ -147,6 +150,13 @@ class TranslationSystem(Trainable[TranslationModel]):
         inventory = self.spellings.characters[self.config.data.target]
         size = self.config.search.batch_sentences
         return spell(self.model, inventory, sources, targets, self.sources, beam, size)
+
+    def chosen(self, sentences: Sequence[Sequence[int]]) -> list[Chosen]:
+        self.require("choose")
+        with torch.inference_mode():
+            memory = self.model.encode(self.sources(sentences, self.device))[self.config.data.one_source]
+        assert memory.chosen is not None
+        return [row[: len(ids)] for row, ids in zip(memory.chosen.read.cpu().numpy(), sentences, strict=True)]
 
     def states(self, sentences: Sequence[Sequence[int]]) -> Matrix:
         if not sentences:
