@@ -7,8 +7,8 @@
 and the other options of luong.py. Every system has the source reversed, dropout and input feeding; only its attention
 changes. table-4.md gets perplexity and BLEU of the test set, before and after unknown words are replaced by those that
 they attend to, each system's difference from the first with a paired bootstrap, and the paper's BLEU. Of a corpus with
-word alignments it also gets the error rate of each system's, as the paper's table 6 has it: content-based scores align
-the word just read, the location score the predicted one (footnote 14).
+word alignments it also gets the error rate of each system's (table 6), of attention at the position that predicts a
+word and at the one after it, which has read it: the paper takes the first with the location score alone (footnote 14).
 In the folder of luong.py's results the two systems that are steps of the ladder are not trained again. Interrupted, it
 goes on where it stopped.
 """
@@ -29,8 +29,8 @@ from rnnsearch.loading import load
 from rnnsearch.metrics.alignment_error import alignment_error
 from rnnsearch.metrics.bleu_chrf_ter import corpus_bleu
 from rnnsearch.metrics.significance import paired_bootstrap
-from rnnsearch.text.alignments import links_from_attention
 from rnnsearch.text.columns import as_markdown
+from rnnsearch.text.spans import AlignedBy
 
 
 def _system(name: str, folder: str, attention: dict[str, Any], paper: float | None) -> Rung:
@@ -51,6 +51,10 @@ SYSTEMS = (
 )
 
 
+WAYS: tuple[AlignedBy, ...] = ("attention", "read")
+"""Attention at the position that predicts a word, and at the one that has read it."""
+
+
 @dataclass(frozen=True)
 class Result:
     """What one architecture scores on the test set."""
@@ -61,8 +65,9 @@ class Result:
     """BLEU."""
     after: float
     """BLEU with unknown words replaced."""
-    aer: float | None
-    """Of its attention, given the references; None where the corpus has no links."""
+    aer: list[float] | None
+    """Of its attention, given the references: where a word is predicted, and where it was read; None where the corpus
+    has no links."""
     paper: float | None
     translations: tuple[str, ...]
     """With <unk>."""
@@ -94,9 +99,8 @@ def _scored(args: argparse.Namespace, system: Rung) -> Result:
     replaced = load(folder, replace_unknown="copy").translate(sources)
     aer = None
     if links is not None:
-        forced = load(folder).score(sources, references, "attention")
-        found = [links_from_attention(t.word_attention) for t in forced if t.word_attention is not None]
-        aer = alignment_error(found, links).aer
+        found = [load(folder).align(sources, references, by=by) for by in WAYS]
+        aer = [alignment_error([set(own) for own in of_way], links).aer for of_way in found]
     after = corpus_bleu([t.text for t in replaced], references, config.data.target)
     return Result(system.name, trained.perplexity, trained.bleu, after, aer, system.paper, tuple(trained.translations))
 
@@ -105,7 +109,7 @@ def table(results: Sequence[Result], references: Sequence[str], language: str) -
     """One row a system."""
     aligned = any(r.aer is not None for r in results)
     head = ["System", "Test perplexity", "BLEU", "With UNK replaced", "Difference in BLEU", "p", "BLEU in the paper"]
-    rows = [[*head, *(["AER"] if aligned else [])]]
+    rows = [[*head, *(["AER, predicted word", "AER, word read"] if aligned else [])]]
     for r in results:
         difference = chance = ""
         if r is not results[0]:
@@ -113,7 +117,7 @@ def table(results: Sequence[Result], references: Sequence[str], language: str) -
             difference, chance = f"{r.before - results[0].before:+.1f}", f"{verdict.p_value:.3f}"
         own = [f"{r.perplexity:.2f}", f"{r.before:.1f}", f"{r.after:.1f}", difference, chance]
         paper = "did not learn" if r.paper is None else f"{r.paper:.1f}"
-        rows.append([r.name, *own, paper, *([f"{100 * r.aer:.1f}"] if r.aer is not None else [])])
+        rows.append([r.name, *own, paper, *(f"{100 * aer:.1f}" for aer in r.aer or ())])
     return rows
 
 

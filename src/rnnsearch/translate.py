@@ -109,10 +109,8 @@ class Translator:
         by = by or ("attention" if self.aligner is None else "aligner")
         if by == "aligner" and self.aligner is None:
             raise ModelError(NO_ALIGNER)
-        if by == "posterior":
-            self.system.require("posterior")
-        if by == "attention":
-            self.system.require("attend")
+        if by != "aligner":
+            self.system.require("attend" if by == "attention" else by)
         return by
 
     def options(
@@ -331,7 +329,8 @@ class Translator:
         """Given translations, scored by the plain model in fp32 (forced decoding).
 
         `by`: what aligns them, if not the best there is. By "posterior" the weights are of the source positions given
-        the target word itself (`search.posterior`), which align better than attention's guess before the word.
+        the target word itself (`search.posterior`), which align better than attention's guess before the word; by
+        "read" each word's are those of the position after it (Luong et al. 2015, footnote 14).
         Errors: ModelError where that cannot be had.
         """
         if by is not None:
@@ -340,7 +339,7 @@ class Translator:
         if by == "posterior":
             weights = self.system.posterior([s.spelled for s in source_side], [t.ids for t in target_side])
             hypotheses = [replace(h, attention=w) for h, w in zip(hypotheses, weights, strict=True)]
-        return self._translations(source_side, target_side, hypotheses, by in (None, "aligner"))
+        return self._translations(source_side, target_side, hypotheses, by in (None, "aligner"), read=by == "read")
 
     def cross_entropies(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
         """-log p(target | source) of given translations, in nats a symbol, with the one that ends them: by what
@@ -378,13 +377,14 @@ class Translator:
         hypotheses: Sequence[Hypothesis],
         aligned: bool = True,
         ranks: Sequence[int] | None = None,
+        read: bool = False,
     ) -> list[Translation]:
         """Hypotheses in words; their links by the aligner, where there is one and it is wanted: those of one rank, all
-        if none are given, are found together."""
+        if none are given, are found together. read: a word's attention is that of the position after it."""
         links: list[OneAligned | None] = [None] * len(sources)
         if self.aligner is not None and aligned:
             links = linked(self.aligner, list(zip(sources, targets, strict=True)), ranks or [0] * len(sources))
-        read, calibration = self.config.objective.aligns_read_words, self.calibration
+        read, calibration = read or self.config.objective.aligns_read_words, self.calibration
         found = [
             in_words(source, target, hypothesis, read, own)
             for source, target, hypothesis, own in zip(sources, targets, hypotheses, links, strict=True)

@@ -9,6 +9,7 @@ import pytest
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.loading import load
+from rnnsearch.text.alignments import attention_of_symbols, format_pharaoh, links_from_attention
 from tests.untrained import BAHDANAU, write_model
 
 CAT = "the small cat sees the dog."
@@ -75,6 +76,28 @@ def test_different_line_counts(fault, model, texts, command):
     )
 
 
+def test_attention_of_the_word_read_is_that_of_the_position_after_it(cli, fault, model, tmp_path):
+    """Luong et al. 2015, footnote 14; of a decoder that attends after it has read, and the last word has EOS's row."""
+    late = {
+        "embedding": 8,
+        "encoder": {"type": "stacked", "direction": "forward", "cell": "lstm", "size": 8, "layers": 1},
+        "attention": {"score": "general"},
+        "decoder": {"type": "luong", "cell": "lstm", "size": 8, "layers": 1, "bridge": "copy", "readout": 8},
+    }
+    own = load(write_model(tmp_path / "late", late))
+    sources, targets = ["the cat sees a dog"], ["die Katze sieht einen Hund"]
+    [guessed], [read] = (own.score(sources, targets, by) for by in ("attention", "read"))
+    assert read.attention.tolist() == guessed.attention.tolist() and len(guessed.tokens) == len(guessed.words) + 1
+    after = links_from_attention(attention_of_symbols(guessed.attention, len(guessed.words), read=True)[:, :-1])
+    assert set(read.alignment) == after
+    assert after != set(guessed.alignment)
+    (tmp_path / "s").write_text(f"{sources[0]}\n")
+    (tmp_path / "t").write_text(f"{targets[0]}\n")
+    asked = ("align", tmp_path / "late", tmp_path / "s", tmp_path / "t", "--by", "read")
+    assert cli(*asked).out == format_pharaoh(after) + "\n"
+    assert "bahdanau attends before it reads" in fault("align", model, *asked[2:])
+
+
 def test_posterior_weights_align_given_the_word(cli, model, corpus):
     """As good as or better than attention's guesses, on a language whose words go one by one."""
     both = (model, corpus / "test.en", corpus / "test.de")
@@ -128,7 +151,7 @@ def test_an_aligner_for_a_model_that_has_none(cli, fault, one_vector, corpus, tm
     assert monotone(cli("align", own, *both).lines) > 0.95
     [row] = cli("translate", own, "--format", "json", stdin=f"{CAT}\n").rows
     assert row["attention"] is None and row["alignment"]
-    with pytest.raises(RnnsearchError, match='by must be one of aligner, attention, posterior; got "alinger"'):
+    with pytest.raises(RnnsearchError, match='by must be one of aligner, attention, read, posterior; got "alinger"'):
         load(own).require_alignments("alinger")
     (own / "aligner").rename(own / f".aligner.{2**22 + 1}.old")  # as a killed process leaves it
     assert monotone(cli("align", own, *both).lines) > 0.95

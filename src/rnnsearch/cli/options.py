@@ -22,8 +22,8 @@ Beam = Annotated[
 By = Annotated[
     AlignedBy | None,
     typer.Option(
-        help="What aligns: the model's aligner, its attention, or its attention given the target word too (posterior; "
-        "slow).  [default: aligner, if it has one]"
+        help="What aligns: the model's aligner, its attention, that of the position after a word, which has read it "
+        "(read), or attention given the target word too (posterior; slow).  [default: aligner, if it has one]"
     ),
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")]

@@ -82,6 +82,7 @@ class EnsembleSystem(System[Any]):
     def cannot(self) -> Mapping[Ability, str]:
         lacks: dict[Ability, str] = {
             "posterior": "posterior attention is of one model; this is an ensemble",
+            "read": "attention of words that were read is of one model; this is an ensemble",
             "states": "an encoder's states are of one model; this is an ensemble",
             "choose": "the words that are read are of one model; this is an ensemble",
         }

@@ -58,6 +58,7 @@ class LanguageSystem(Trainable[LanguageModel]):
         what: dict[Ability, str] = {
             "translate": "translating",
             "attend": "attention",
+            "read": "attention",
             "posterior": "posterior attention",
             "states": "an encoder's state",
             "spell": "spelling unknown words",

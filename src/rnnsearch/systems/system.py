@@ -35,8 +35,9 @@ from rnnsearch.text.tokenizer import Segmented, Tokenizer
 Matrix = NDArray[np.float32]
 Chosen = NDArray[np.bool_]
 """[symbols]"""
-Ability = Literal["translate", "attend", "posterior", "states", "spell", "choose"]
-"""To translate at all; to align by attention; to align by posterior weights (`search.posterior`); to say what state a
+Ability = Literal["translate", "attend", "read", "posterior", "states", "spell", "choose"]
+"""To translate at all; to align by attention, or by that of the position after a word, which has read it; by posterior
+weights (`search.posterior`); to say what state a
 source sentence leaves the encoder in; to spell the words that its vocabulary lacks; to choose the words it reads."""
 
 

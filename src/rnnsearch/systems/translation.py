@@ -68,6 +68,7 @@ class TranslationSystem(Trainable[TranslationModel]):
             lacks["spell"] = "this needs a model with model.target_characters; it has none"
         if not decoder.attends:
             lacks["attend"] = lacks["posterior"] = f"this needs a model with attention; its decoder ({kind}) has none"
+            lacks["read"] = lacks["attend"]
         elif self.config.translation.copies:
             by = "the copynet decoder" if self.config.translation.decoder.copies else "model.pointer"
             lacks["posterior"] = f"posterior attention is of words that are generated; this model also copies ({by})"
@@ -76,6 +77,8 @@ class TranslationSystem(Trainable[TranslationModel]):
                 "posterior attention has no use for this model: its attention was trained to align the word just read "
                 '(objective.supervision.word = "read")'
             )
+        if decoder.attends and decoder.attends_before_reading:
+            lacks["read"] = f"attention of words that were read needs another decoder: {kind} attends before it reads"
         return lacks
 
     def groups(self) -> list[ParameterGroup]:

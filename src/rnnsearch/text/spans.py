@@ -10,7 +10,7 @@ from typing import Literal, get_args
 _WORD = re.compile(r"[^ \t\n\r\f\v]+")
 Unit = Literal["words", "symbols"]
 """What alignments count."""
-AlignedBy = Literal["aligner", "attention", "posterior"]
+AlignedBy = Literal["aligner", "attention", "read", "posterior"]
 ALIGNED_BY: tuple[AlignedBy, ...] = get_args(AlignedBy)
 """What makes alignments: the model folder's aligner, attention, or attention given the target word itself."""
 NO_WORD = -1
