@@ -35,7 +35,7 @@ test: .venv/.installed-dev
 	@echo "== pytest"
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -rs --durations 30 --ignore tests/page
 	@echo "== pytest, in a browser"
-	@$(BIN)/python -m pytest -rs tests/page
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -rs tests/page
 
 torture: .venv/.installed-dev
 	@$(BIN)/python -m tests.torture.kills

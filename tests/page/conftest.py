@@ -1,4 +1,4 @@
-"""One real browser and one real `rnnsearch serve` of a small trained model, for all tests of the page."""
+"""A real browser and a real `rnnsearch serve` of a small trained model, for all tests of the page in a process."""
 
 from __future__ import annotations
 
@@ -60,10 +60,11 @@ schedule = { warmup = 10 }
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One worker runs them all, so that there is one browser and one server (before xdist reads the marks)."""
+    """One worker runs all of a file, whose tests may share a server; each worker has a browser (before xdist reads the
+    marks)."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("page"))
+            item.add_marker(pytest.mark.xdist_group(item.path.name))
 
 
 @pytest.fixture(scope="session")
