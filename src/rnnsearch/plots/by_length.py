@@ -21,7 +21,8 @@ def plot(systems: Mapping[str, Sequence[Bucket]], theme: Theme = LIGHT, title: s
         above.plot(lengths, bleu, color=colour, marker=marker, markersize=5, linewidth=2)
     buckets = next(iter(systems.values()), ())
     bars(below, theme, [b.low - 0.5 for b in buckets], [b.sentences for b in buckets], _widths(buckets))
-    above.set_ylim(bottom=0)
+    # Room above the lines for a legend of several.
+    above.set_ylim(0, above.get_ylim()[1] * (1 + 0.1 * len(systems) * (len(systems) > 1)))
     below.set_xlabel("source length (words)")
     below.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     legend(above, theme, list(systems))
