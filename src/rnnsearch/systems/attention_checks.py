@@ -86,9 +86,7 @@ def check_rationale(config: RunConfig) -> list[str]:
         return [f"{path}: has no effect with {what}; use {CHOOSES}"] if learns else []
     if not learns and not (told is not None and FUSIONS[told.type].output_alone):
         return [f"{path}: must be given for the {Rationale.name} encoder, whose choices have no gradient"]
-    waits = model.attention is not None and model.attention.window.type == "wait-k"
     unread = {
-        'model.attention.window = "wait-k"': waits,
         "objective.supervision": objective.supervision is not None,
         "search.coverage_penalty": config.search.coverage_penalty > 0,
     }
