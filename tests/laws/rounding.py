@@ -9,6 +9,7 @@ from torch import nn
 
 from rnnsearch.backend.twins import choose
 from rnnsearch.models.attention.normalisers import Sparsemax
+from rnnsearch.models.attention.windows import LocalPredictive
 from rnnsearch.models.decoders.readouts import DeepOutput
 from rnnsearch.models.outputs import Output
 
@@ -50,8 +51,10 @@ def rounded(model, rounding):
     return twin
 
 
-KINKED = (DeepOutput, Sparsemax)
+CORNERS = (DeepOutput, Sparsemax)
 """Parts whose gradient jumps where the greater of two numbers, or what has any weight, becomes another."""
+KINKED = (*CORNERS, LocalPredictive)
+"""And whose output does, where an annotation enters a window or leaves it: a native recurrence does not tell when."""
 SEEDS = range(1, 13)
 """Of models with a kink, in which one is looked for that rounding leaves on its sides."""
 
@@ -74,14 +77,27 @@ def sides(model, kinds=KINKED):
     def sparsemax(_, __, weights):
         found.append(weights.alpha > 0)
 
+    def windows(part, centre):
+        def ends(*given):
+            p = centre(*given)
+            found.append(torch.stack([(p - part.reach).ceil(), (p + part.reach).floor()]))
+            return p
+
+        return ends
+
+    local = [part for part in model.modules() if isinstance(part, kinds) and isinstance(part, LocalPredictive)]
+    for part in local:
+        part.centre = windows(part, part.centre)
     for part in model.modules():
-        if isinstance(part, kinds):
+        if isinstance(part, kinds) and part not in local:
             hooks.append(part.register_forward_hook(maxout if isinstance(part, DeepOutput) else sparsemax))
     try:
         yield found
     finally:
         for hook in hooks:
             hook.remove()
+        for part in local:
+            del part.centre
 
 
 def same_sides(one, other):

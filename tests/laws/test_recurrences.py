@@ -94,7 +94,8 @@ def test_in_sizes_that_bf16_takes(decoder, feature, plainest, make, batch, kind,
 
 UNSTEADY = {RNMTLSTM: 16.0, Exponential: 16.0, Convolutional: 32.0}
 """How far rounding may go with parts whose output has no bounds, or that take the most of some numbers, which rounding
-makes another one: in differences that it makes in the definition."""
+makes another one: in differences that it makes in the definition. (With the exponential normaliser the two were alike
+in the median of 40 models, and up to 17 times apart in either way.)"""
 
 
 def compare(model, batch, kind, read, gradients):
