@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import add_run, eflomal, kept, lines, listed, prepared_once, resolved, trained, write_json
+from common import add_aligned, add_run, eflomal, kept, lines, listed, prepared_once, resolved, trained, write_json
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -140,8 +140,7 @@ class Result:
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    aligned = sorted(name for name, corpus in CORPORA.items() if corpus.aligned)
-    parser.add_argument("--corpus", default="bible-grc-en", choices=aligned)
+    add_aligned(parser)
     parser.add_argument(
         "--systems", nargs="+", default=[ALIGNER, *SYSTEMS], choices=[ALIGNER, *SYSTEMS], metavar="NAME"
     )

@@ -41,6 +41,12 @@ def add_data(parser: argparse.ArgumentParser, corpus: str) -> None:
     parser.add_argument("--target")
 
 
+def add_aligned(parser: argparse.ArgumentParser) -> None:
+    """`--corpus`, of those with word alignments."""
+    aligned = sorted(name for name, corpus in CORPORA.items() if corpus.aligned)
+    parser.add_argument("--corpus", default="bible-grc-en", choices=aligned)
+
+
 def add_run(parser: argparse.ArgumentParser, output: str) -> None:
     """`--set` and `--output`."""
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="as in `rnnsearch train`")

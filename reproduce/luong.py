@@ -35,7 +35,7 @@ from rnnsearch.metrics.bleu_chrf_ter import corpus_bleu
 from rnnsearch.metrics.by_length import bleu_by_length
 from rnnsearch.metrics.significance import paired_bootstrap
 from rnnsearch.plots.by_length import write_plot
-from rnnsearch.plots.figures import LIGHT, legend, paint, save
+from rnnsearch.plots.figures import LIGHT, legend, line, paint, save
 from rnnsearch.plots.learning import points
 from rnnsearch.systems.card import training_facts
 from rnnsearch.text.columns import as_markdown
@@ -186,7 +186,7 @@ def learning_curves(results: Sequence[Result]) -> Figure:
     axes = figure.subplots()
     trained = [r for r in results if r.curve[0]]
     for number, r in enumerate(trained):
-        axes.plot(*r.curve, color=LIGHT.series[number % len(LIGHT.series)], linewidth=2)
+        axes.plot(*r.curve, **line(LIGHT, number) | {"marker": ""})
     paint(figure, axes, LIGHT)
     axes.set_yscale("log")
     axes.set_xlabel("minutes of training", color=LIGHT.text)

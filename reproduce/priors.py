@@ -22,10 +22,9 @@ from pathlib import Path
 
 import numpy as np
 from alignment import SYSTEMS, system_config, word_weights
-from common import add_run, kept, prepared_once, require_known, sides, trained, write_json
+from common import add_aligned, add_run, kept, prepared_once, require_known, sides, trained, write_json
 
 from rnnsearch.config import RunConfig
-from rnnsearch.data.catalog import CORPORA
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.files import write_text
 from rnnsearch.loading import load
@@ -64,8 +63,7 @@ class Result:
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    aligned = sorted(name for name, corpus in CORPORA.items() if corpus.aligned)
-    parser.add_argument("--corpus", default="bible-grc-en", choices=aligned)
+    add_aligned(parser)
     parser.add_argument("--systems", nargs="+", default=list(PRIORS), metavar="NAME", help=", ".join(PRIORS))
     add_run(parser, output="runs/reproduce-priors")
     args = parser.parse_args()

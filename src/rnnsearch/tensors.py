@@ -65,3 +65,8 @@ def product_type(x: Tensor) -> torch.dtype:
 def lengths_mask(lengths: Tensor, width: int) -> Tensor:
     """Mask [B, width], True at the first `lengths` [B] positions of each row."""
     return torch.arange(width, device=lengths.device)[None, :] < lengths[:, None]
+
+
+def without_last(mask: Tensor) -> Tensor:
+    """A mask [B, J] of sentences from the left without each one's last position: its end symbol."""
+    return torch.nn.functional.pad(mask[:, 1:], (0, 1))

@@ -8,9 +8,7 @@ from pydantic import Field
 
 from rnnsearch.config.choice import OneOf, Options, by_name
 from rnnsearch.config.names import AlignmentLoss
-from rnnsearch.config.table import Positive, Share, Size, Table
-
-NotNegative = Annotated[float, Field(ge=0.0)]
+from rnnsearch.config.table import NotNegative, Positive, Share, Size, Table
 
 
 class FertilityConfig(Table):

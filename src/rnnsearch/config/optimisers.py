@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from rnnsearch.config.choice import Options, by_name
-from rnnsearch.config.table import Positive, Share
+from rnnsearch.config.table import NotNegative, Positive, Share
 
 
 class OptimiserConfig(Options):
@@ -56,7 +54,7 @@ class AdamWOptions(OptimiserConfig):
     beta1: Share = 0.9
     beta2: Share = 0.999
     epsilon: Positive = 1e-8
-    weight_decay: Annotated[float, Field(ge=0.0)]
+    weight_decay: NotNegative
     """Decoupled weight decay."""
 
 

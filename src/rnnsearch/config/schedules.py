@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from rnnsearch.config.choice import Options, by_name, raise_faults
 from rnnsearch.config.faults import fault
-from rnnsearch.config.table import Count, Positive, Size
+from rnnsearch.config.table import Count, NotNegative, Positive, Size
 
 
 class ScheduleConfig(Options):
@@ -32,7 +32,7 @@ class HalvingOptions(ScheduleConfig):
     """Halved at `start` epochs, and every `every` epochs after."""
 
     type: Literal["halving"] = "halving"
-    start: Annotated[float, Field(ge=0.0)]
+    start: NotNegative
     """Epochs before the first halving."""
     every: Positive
     """Epochs from one halving to the next."""

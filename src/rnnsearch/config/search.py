@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from rnnsearch.config.choice import raise_faults
 from rnnsearch.config.faults import fault
 from rnnsearch.config.names import LengthNorm, Stop
-from rnnsearch.config.table import Count, Positive, Size, Table
+from rnnsearch.config.table import Count, NotNegative, Positive, Size, Table
 
 SearchPrecision = Literal["auto", "fp32", "bf16", "int8"]
 
@@ -37,13 +37,13 @@ class SearchConfig(Table):
 
     beam: Annotated[int, Field(ge=1, le=1000)] = 5
     """Beam width; 1 is greedy search."""
-    length_penalty: Annotated[float, Field(ge=0.0)] = 1.0
+    length_penalty: NotNegative = 1.0
     """Score = log-probability / length to this power. 0: the plain sum; 1: the mean a symbol."""
     length_norm: LengthNorm = "power"
     """What `length_penalty` is the exponent of: see below."""
     stop: Stop = "bound"
     """When a beam search of a sentence ends: see below."""
-    coverage_penalty: Annotated[float, Field(ge=0.0)] = 0.0
+    coverage_penalty: NotNegative = 0.0
     """beta of beta * sum over j of log(min(sum over i of the weights, 1)), added to the score (Wu et al. 2016)."""
     max_ratio: Positive = 2.0
     """A translation has at most this many symbols a source symbol ..."""
@@ -60,7 +60,7 @@ class SearchConfig(Table):
     """A language model's folder, beside the translation model in search ([shallow
     fusion](language-models.md#beside-a-translation-model)), over the same target symbols. Not in a run file: `rnnsearch
     tune` puts one into the model folder."""
-    language_model_weight: Annotated[float, Field(ge=0.0)] = 0.1
+    language_model_weight: NotNegative = 0.1
     """beta of log p(y | x) + beta log p(y)."""
     ensemble: EnsembleConfig | None = None
     """More models that search at once."""

@@ -15,6 +15,7 @@ Few = Annotated[int, Field(ge=1, le=100)]
 """Of layers and the like: each is built."""
 Count = Annotated[int, Field(ge=0, le=MOST)]
 Share = Annotated[float, Field(ge=0.0, lt=1.0)]
+NotNegative = Annotated[float, Field(ge=0.0)]
 Positive = Annotated[float, Field(gt=0.0)]
 
 LANGUAGE = r"[a-z]{2,3}([-_][A-Za-z0-9]+)*"

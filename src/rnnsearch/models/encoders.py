@@ -28,7 +28,7 @@ from rnnsearch.models.draws import Draws, dropout, sequence_mask
 from rnnsearch.models.initialise import give_role
 from rnnsearch.models.linear import Linear
 from rnnsearch.models.memory import CellState, Chosen, Encoded, Origin, StateShape
-from rnnsearch.tensors import at_least_fp32
+from rnnsearch.tensors import at_least_fp32, without_last
 
 
 class Encoder(nn.Module, ABC):
@@ -266,13 +266,8 @@ def origin(mask: Bool[Tensor, "B J"], stride: int) -> Origin:
     return Origin(position, mask.double() / count.gather(1, position).clamp_min(1))
 
 
-def without_last(mask: Bool[Tensor, "B J"]) -> Bool[Tensor, "B J"]:
-    """A mask without each sentence's last position, its end symbol."""
-    return nn.functional.pad(mask[:, 1:], (0, 1))
-
-
 def without_end(mask: Bool[Tensor, "B J"]) -> Bool[Tensor, "B J"]:
-    """The same, but that a sentence that has no other position keeps it."""
+    """A mask without each sentence's last position, but that a sentence that has no other position keeps it."""
     last = mask.sum(1, keepdim=True) - 1
     return mask & (torch.arange(mask.shape[1], device=mask.device) < last.clamp_min(1))
 

@@ -101,6 +101,9 @@ class TranslationModel(nn.Module):
             self.auxiliary = Auxiliary(objective, annotation, readout + beside, target_vocabulary)
         self.lexical = Lexical(config.embedding) if config.lexical else None
         context = config.decoder.attended_size(self.encoder.annotation_size)
+        attends = (part for part in self.decoder.modules() if isinstance(part, Attention))
+        self.reads_source_words = self.lexical is not None or any(attention.reads_words for attention in attends)
+        """Whether something after the encoder reads the source's words."""
         self.switch: Switch | None = None
         """Between saying a word and pointing at one of the source."""
         if config.pointer is not None:
@@ -124,12 +127,6 @@ class TranslationModel(nn.Module):
     def device(self) -> torch.device:
         """Where its parameters are."""
         return next(self.parameters()).device
-
-    @property
-    def reads_source_words(self) -> bool:
-        """Whether something after the encoder reads the source's words."""
-        attends = (part for part in self.decoder.modules() if isinstance(part, Attention))
-        return self.lexical is not None or any(attention.reads_words for attention in attends)
 
     def with_source_embedding(self, embedding: Embedding) -> TranslationModel:
         """A model of the same parts but that one."""

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from torch import Tensor
-from torch.nn.functional import pad
 
 from rnnsearch.data.batches import Batch
 from rnnsearch.models.memory import Memory
 from rnnsearch.models.translation_model import Memories, TranslationModel, Unrolled, only
-from rnnsearch.tensors import at_least_fp32
+from rnnsearch.tensors import at_least_fp32, without_last
 
 
 class Pass(NamedTuple):
@@ -43,7 +42,7 @@ class Pass(NamedTuple):
 
     def words(self) -> Tensor:
         """[B, J], the annotations of any source symbol but the last, which is EOS."""
-        memory, words = self.memory, pad(self.batch.source.mask[:, 1:], (0, 1))
+        memory, words = self.memory, without_last(self.batch.source.mask)
         if memory.origin is None:
             return words
         behind = memory.origin.on_annotations(words[:, :, None].double(), memory.mask.shape[1])

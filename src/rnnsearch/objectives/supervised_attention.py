@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import pad
 
 from rnnsearch.config import SupervisionConfig
 from rnnsearch.data.batches import Batch
 from rnnsearch.objectives.penalty import Pass, Penalty
+from rnnsearch.tensors import without_last
 
 Weights = Float[Tensor, "B I J"]
 EachSymbol = Float[Tensor, "B I"]
@@ -60,8 +60,7 @@ def gold_weights(batch: Batch, unaligned_to_end: bool, of_read: bool = False, sp
     if spread is not None:
         place = torch.arange(links.shape[2], device=links.device, dtype=links.dtype)
         bells = torch.exp((place[:, None] - place).square() / (-2 * spread**2))
-        words = pad(batch.source.mask[:, 1:], (0, 1))  # all but the source's EOS
-        links = (links @ bells) * words[:, None, :]
+        links = (links @ bells) * without_last(batch.source.mask)[:, None, :]
     if unaligned_to_end:
         end = batch.source.mask.sum(1) - 1
         alone = batch.target.mask & ~batch.links.any(-1)

@@ -9,20 +9,19 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from rnnsearch.metrics.by_length import Bucket
-from rnnsearch.plots.figures import LIGHT, MARKERS, Theme, bars, fonts, legend, panels, save
+from rnnsearch.plots.figures import FEW, LIGHT, Theme, bars, fonts, legend, line, panels, save
 
 
 def plot(systems: Mapping[str, Sequence[Bucket]], theme: Theme = LIGHT, title: str | None = None) -> Figure:
     """BLEU against source length, one line a system, over bars of how many sentences each bucket holds."""
     figure, (above, below) = panels(theme, ("BLEU", "sentences"), (4, 1))
     for n, buckets in enumerate(systems.values()):
-        colour, marker = theme.series[n % len(theme.series)], MARKERS[n % len(MARKERS)]
         lengths, bleu = [b.mean_length for b in buckets], [b.bleu for b in buckets]
-        above.plot(lengths, bleu, color=colour, marker=marker, markersize=5, linewidth=2)
+        above.plot(lengths, bleu, markersize=5, **line(theme, n))
     buckets = next(iter(systems.values()), ())
     bars(below, theme, [b.low - 0.5 for b in buckets], [b.sentences for b in buckets], _widths(buckets))
-    # Room above the lines for a legend of several.
-    above.set_ylim(0, above.get_ylim()[1] * (1 + 0.1 * len(systems) * (len(systems) > 1)))
+    # Room above the lines for a legend there.
+    above.set_ylim(0, above.get_ylim()[1] * (1 + 0.1 * len(systems) * (1 < len(systems) <= FEW)))
     below.set_xlabel("source length (words)")
     below.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     legend(above, theme, list(systems))

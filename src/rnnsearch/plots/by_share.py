@@ -8,7 +8,7 @@ from typing import NamedTuple
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from rnnsearch.plots.figures import LIGHT, MARKERS, Theme, legend, panels
+from rnnsearch.plots.figures import LIGHT, Theme, legend, line, panels
 
 
 class Point(NamedTuple):
@@ -24,9 +24,8 @@ def plot(ways: Mapping[str, Sequence[Point]], theme: Theme = LIGHT) -> Figure:
     figure, both = panels(theme, ("BLEU, as pruned", "BLEU, trained on"), (1, 1), 5.0)
     for axes, value in zip(both, ("before", "after"), strict=True):
         for n, points in enumerate(ways.values()):
-            colour, marker = theme.series[n % len(theme.series)], MARKERS[n % len(MARKERS)]
             known = [(point.share, bleu) for point in points if (bleu := getattr(point, value)) is not None]
-            axes.plot(*zip(*known, strict=True), color=colour, marker=marker, markersize=4, linewidth=2)
+            axes.plot(*zip(*known, strict=True), markersize=4, **line(theme, n))
         axes.set_ylim(bottom=0)
     both[-1].set_xlabel("share of the weights that is pruned")
     both[-1].xaxis.set_major_formatter(PercentFormatter(1.0))

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib import font_manager
@@ -131,13 +132,29 @@ def bars(axes: Axes, theme: Theme, places: Sequence[float], counts: Sequence[int
     axes.yaxis.set_major_locator(MaxNLocator(nbins=2, integer=True))
 
 
+def line(theme: Theme, n: int) -> dict[str, Any]:
+    """How the n-th of several lines is drawn: after all colours they come again, dashed."""
+    again, of = divmod(n, len(theme.series))
+    style = "--" if again % 2 else "-"
+    return {"color": theme.series[of], "marker": MARKERS[of], "linestyle": style, "linewidth": 2}
+
+
+FEW = 4
+"""Lines whose legend has room among them; that of more goes below the figure."""
+
+
 def legend(axes: Axes, theme: Theme, names: list[str]) -> None:
     """A frameless legend of the axes' lines, where there is more than one."""
-    if len(names) > 1:
-        entries = axes.legend(axes.get_lines(), names, frameon=False, fontsize=9, labelcolor=theme.text)
-        for text in entries.get_texts():
-            text.set_fontfamily(fonts())
-            text.set_parse_math(False)
+    if len(names) < 2:
+        return
+    lines = axes.get_lines()
+    if len(names) > FEW:
+        assert isinstance(axes.figure, Figure)
+        entries = axes.figure.legend(lines, names, loc="outside lower left", ncols=2, handlelength=3, frameon=False)
+    else:
+        entries = axes.legend(lines, names, frameon=False)
+    for text in entries.get_texts():
+        text.set(fontsize=9, fontfamily=fonts(), color=theme.text, parse_math=False)
 
 
 def render(figure: Figure, kind: str) -> bytes:

@@ -104,6 +104,10 @@ class Attention(nn.Module):
             Linear(feature.width, self.score.hidden_size, bias=False, role="alignment") for feature in features
         )
         """W_f of each feature."""
+        self.reads_words = any(feature.reads_words for feature in features)
+        """Whether a feature does."""
+        self._tells = next((n for n, feature in enumerate(features) if feature.says_what_is_left), None)
+        """Which feature, if one does, says what it holds untranslated."""
 
     def _features(self) -> list[tuple[Feature, nn.Linear]]:
         """The features, each with its W_f."""
@@ -115,16 +119,6 @@ class Attention(nn.Module):
         """Whether a position's weights need no other position's, so that all can be attended from at once."""
         pieces = (self.window, self.normaliser, *(feature for feature, _ in self._features()))
         return not any(piece.remembers for piece in pieces)
-
-    def _left(self, state: AttentionState) -> Tensor | None:
-        """What a feature that says so holds untranslated."""
-        pairs = zip(self._features(), state.features, strict=True)
-        return next((own.left(before) for (own, _), before in pairs if own.says_what_is_left), None)
-
-    @property
-    def reads_words(self) -> bool:
-        """Whether a feature does."""
-        return any(feature.reads_words for feature, _ in self._features())
 
     def on(self, encoded: Encoded) -> Memory:
         """The memory of B sentences: keys are projected here, once a sentence."""
@@ -238,7 +232,9 @@ class Attention(nn.Module):
         position = None if state.position is None else state.position.view(B, -1)
         asked = Asked(query.unflatten(0, (B, -1)), position, state.features, _drawn_now(state, B), state.last)
         attended = map_tree(lambda part: part.flatten(0, 1), self.attend(asked, memory))
-        attended = attended._replace(left=self._left(state))
+        if self._tells is not None:
+            telling, _ = self._features()[self._tells]
+            attended = attended._replace(left=telling.left(state.features[self._tells]))
         if state.position is not None:
             features = tuple(
                 feature.after(s, prepared, query, attended.alpha)
