@@ -29,6 +29,7 @@ from matplotlib.figure import Figure
 
 from rnnsearch import config as run_config
 from rnnsearch.config import RunConfig
+from rnnsearch.data.prepared import Prepared
 from rnnsearch.files import write_text
 from rnnsearch.loading import load
 from rnnsearch.metrics.bleu_chrf_ter import corpus_bleu
@@ -39,6 +40,7 @@ from rnnsearch.plots.figures import LIGHT, legend, line, paint, save
 from rnnsearch.plots.learning import points
 from rnnsearch.systems.card import training_facts
 from rnnsearch.text.columns import as_markdown
+from rnnsearch.translate import Translator
 
 PRESETS = {"small": "luong-base-small", "paper": "luong-base"}
 LOCATION = {"score": "location", "max_source": 200}
@@ -139,11 +141,8 @@ def _scored(args: argparse.Namespace, rung: Rung, model: Path) -> Result:
         run_rung(args, before)
     else:
         trained(config, prepared, model, rung.name)
-    translator = load(model, replace_unknown="copy" if rung.replace_unknown else None)
-    sources, references = sides(prepared.test)
-    found = tuple(t.text for t in translator.translate(sources))
-    forced = translator.score(sources, references)
-    per_symbol = -sum(t.log_prob for t in forced) / sum(len(t.token_scores) for t in forced)
+    found, perplexity = translated(load(model, replace_unknown="copy" if rung.replace_unknown else None), prepared)
+    _, references = sides(prepared.test)
     facts = training_facts(model)
     history = [] if rung.replace_unknown else facts["history"]
     return Result(
@@ -151,11 +150,19 @@ def _scored(args: argparse.Namespace, rung: Rung, model: Path) -> Result:
         parameters=facts["parameters"],
         updates=facts["updates"],
         minutes=60 * facts["hours"],
-        perplexity=math.exp(per_symbol),
+        perplexity=perplexity,
         bleu=corpus_bleu(list(found), references, config.data.target),
         translations=found,
         curve=(tuple(row["seconds"] / 60 for row in history), tuple(points(history, "dev_perplexity")[1])),
     )
+
+
+def translated(translator: Translator, prepared: Prepared) -> tuple[tuple[str, ...], float]:
+    """The test set's translations, and the perplexity a symbol of its references."""
+    sources, references = sides(prepared.test)
+    found = tuple(t.text for t in translator.translate(sources))
+    forced = translator.score(sources, references)
+    return found, math.exp(-sum(t.log_prob for t in forced) / sum(len(t.token_scores) for t in forced))
 
 
 def table(results: Sequence[Result], references: Sequence[str], language: str) -> list[list[str]]:

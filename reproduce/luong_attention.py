@@ -9,6 +9,7 @@ changes. table-4.md gets perplexity and BLEU of the test set, before and after u
 they attend to, each system's difference from the first with a paired bootstrap, and the paper's BLEU. Of a corpus with
 word alignments it also gets the error rate of each system's (table 6), of attention at the position that predicts a
 word and at the one after it, which has read it: the paper takes the first with the location score alone (footnote 14).
+The last row is their ensemble (the paper's, of eight, is in table 1: 23.0 with unknown words replaced).
 In the folder of luong.py's results the two systems that are steps of the ladder are not trained again. Interrupted, it
 goes on where it stopped.
 """
@@ -19,11 +20,14 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from common import add_data, add_run, kept, prepared_once, require_known, sides, write_json
-from luong import LOCAL, LOCATION, PRESETS, Rung, run_rung, rung_config
+from luong import LOCAL, LOCATION, PRESETS, Rung, run_rung, rung_config, translated
 
+from rnnsearch.data.prepared import Prepared
 from rnnsearch.files import write_text
 from rnnsearch.loading import load
 from rnnsearch.metrics.alignment_error import alignment_error
@@ -66,9 +70,10 @@ class Result:
     after: float
     """BLEU with unknown words replaced."""
     aer: list[float] | None
-    """Of its attention, given the references: where a word is predicted, and where it was read; None where the corpus
-    has no links."""
-    paper: float | None
+    """Of its attention, given the references: where a word is predicted, and where it was read (which an ensemble does
+    not tell); None where the corpus has no links."""
+    paper: str
+    """BLEU there."""
     translations: tuple[str, ...]
     """With <unk>."""
 
@@ -93,16 +98,33 @@ def run_system(args: argparse.Namespace, system: Rung) -> Result:
 
 
 def _scored(args: argparse.Namespace, system: Rung) -> Result:
-    trained, config = run_rung(args, system), rung_config(args, system)
-    prepared, folder = prepared_once(config, args.output), args.output / system.folder
+    trained, prepared = run_rung(args, system), prepared_once(rung_config(args, system), args.output)
+    after, aer = _with_words_replaced(prepared, args.output / system.folder, WAYS)
+    paper = "did not learn" if system.paper is None else f"{system.paper:.1f}"
+    return Result(system.name, trained.perplexity, trained.bleu, after, aer, paper, tuple(trained.translations))
+
+
+def together(args: argparse.Namespace, systems: Sequence[Rung]) -> Result:
+    """What these trained systems score as an ensemble."""
+    folders = [args.output / system.folder for system in systems]
+    prepared = prepared_once(rung_config(args, systems[0]), args.output)
+    after, aer = _with_words_replaced(prepared, folders, WAYS[:1])
+    found, perplexity = translated(load(folders), prepared)
+    before = corpus_bleu(list(found), sides(prepared.test)[1], prepared.direction.target)
+    return Result(f"ensemble of these {len(systems)}", perplexity, before, after, aer, "", found)
+
+
+def _with_words_replaced(
+    prepared: Prepared, model: Path | Sequence[Path], ways: Sequence[AlignedBy]
+) -> tuple[float, list[float] | None]:
+    """BLEU with unknown words replaced, and the alignment error rate of each way."""
     (sources, references), links = sides(prepared.test), prepared.links("test")
-    replaced = load(folder, replace_unknown="copy").translate(sources)
+    replaced = load(model, replace_unknown="copy").translate(sources)
     aer = None
     if links is not None:
-        found = [load(folder).align(sources, references, by=by) for by in WAYS]
+        found = [load(model).align(sources, references, by=by) for by in ways]
         aer = [alignment_error([set(own) for own in of_way], links).aer for of_way in found]
-    after = corpus_bleu([t.text for t in replaced], references, config.data.target)
-    return Result(system.name, trained.perplexity, trained.bleu, after, aer, system.paper, tuple(trained.translations))
+    return corpus_bleu([t.text for t in replaced], references, prepared.direction.target), aer
 
 
 def table(results: Sequence[Result], references: Sequence[str], language: str) -> list[list[str]]:
@@ -116,21 +138,23 @@ def table(results: Sequence[Result], references: Sequence[str], language: str) -
             verdict = paired_bootstrap(r.translations, results[0].translations, references, language=language)["BLEU"]
             difference, chance = f"{r.before - results[0].before:+.1f}", f"{verdict.p_value:.3f}"
         own = [f"{r.perplexity:.2f}", f"{r.before:.1f}", f"{r.after:.1f}", difference, chance]
-        paper = "did not learn" if r.paper is None else f"{r.paper:.1f}"
-        rows.append([r.name, *own, paper, *(f"{100 * aer:.1f}" for aer in r.aer or ())])
+        errors = [f"{100 * aer:.1f}" for aer in r.aer or ()]
+        rows.append([r.name, *own, r.paper, *errors, *[""] * (len(rows[0]) - len(own) - len(errors) - 2)])
     return rows
 
 
 def main() -> None:
     """Train, score and write; the table is written anew after each system."""
     args = arguments()
-    config, results, text = rung_config(args, SYSTEMS[0]), list[Result](), ""
-    for system in SYSTEMS:
-        if system.name in args.systems:
-            results.append(run_system(args, system))
-            _, references = sides(prepared_once(config, args.output).test)
-            text = as_markdown(table(results, references, config.data.target))
-            write_text(args.output / "table-4.md", text)
+    systems, results, text = [system for system in SYSTEMS if system.name in args.systems], list[Result](), ""
+    rows = [partial(run_system, args, system) for system in systems]
+    if len(systems) > 1:
+        rows.append(partial(together, args, systems))
+    prepared = prepared_once(rung_config(args, systems[0]), args.output)
+    for row in rows:
+        results.append(row())
+        text = as_markdown(table(results, sides(prepared.test)[1], prepared.direction.target))
+        write_text(args.output / "table-4.md", text)
     numbers = [{k: v for k, v in asdict(r).items() if k != "translations"} for r in results]
     write_json(args.output / "luong-attention.json", numbers)
     sys.stdout.write(f"{text}\n")

@@ -95,9 +95,10 @@ def test_luongs_attention_architectures(script, tmp_path):
     before = model.stat().st_mtime_ns
     script("luong_attention", *OWN, "--systems", "global (dot)", "local-p (general)", "--set", *settings)
     assert model.stat().st_mtime_ns == before
-    dot, local = json.loads((tmp_path / "out" / "luong-attention.json").read_text())
-    assert (dot["name"], local["name"], dot["aer"], dot["paper"]) == ("global (dot)", "local-p (general)", None, 18.6)
-    assert len((tmp_path / "out" / "table-4.md").read_text().splitlines()) == 4
+    dot, local, both = json.loads((tmp_path / "out" / "luong-attention.json").read_text())
+    assert (dot["name"], local["name"], dot["aer"], dot["paper"]) == ("global (dot)", "local-p (general)", None, "18.6")
+    assert both["name"] == "ensemble of these 2" and both["perplexity"] not in (dot["perplexity"], local["perplexity"])
+    assert len((tmp_path / "out" / "table-4.md").read_text().splitlines()) == 5
     with pytest.raises(SystemExit):
         script("luong_attention", *OWN, "--systems", "global (dots)")
 
@@ -105,9 +106,10 @@ def test_luongs_attention_architectures(script, tmp_path):
 @pytest.mark.usefixtures("greek")
 def test_luongs_attention_is_held_to_links(script, tmp_path):
     settings = [*TINY, "model.encoder.size=8", "text.vocabulary=300"]
-    script("luong_attention", "--corpus", "bible-grc-en", "--systems", "local-m (general)", "--set", *settings)
-    [row] = json.loads((tmp_path / "out" / "luong-attention.json").read_text())
-    assert [0.0 <= aer <= 1.0 for aer in row["aer"]] == [True, True]
+    systems = ["global (dot)", "local-m (general)"]
+    script("luong_attention", "--corpus", "bible-grc-en", "--systems", *systems, "--set", *settings)
+    rows = json.loads((tmp_path / "out" / "luong-attention.json").read_text())
+    assert [[0.0 <= aer <= 1.0 for aer in row["aer"]] for row in rows] == [[True] * 2, [True] * 2, [True]]
     assert "AER, word read" in (tmp_path / "out" / "table-4.md").read_text()
 
 
