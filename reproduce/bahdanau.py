@@ -3,12 +3,16 @@
     python reproduce/bahdanau.py                        Hebrew-English Bible, laptop sizes
     python reproduce/bahdanau.py --corpus tatoeba-en-fr another corpus of `rnnsearch data list`
     python reproduce/bahdanau.py --train a.en|a.fr --dev ... --test ... --source en --target fr
+    python reproduce/bahdanau.py --train ... --join 8    and paragraphs of up to eight neighbouring lines of them
     python reproduce/bahdanau.py --size paper           the papers' exact settings (a GPU and large data)
 
 For every length limit L it trains RNNencdec-L and RNNsearch-L on the same data, translates the test set (all
 sentences, whatever their length) and writes into --output: table.md (all / no UNK, as table 1), statistics.md
 (table 2), bleu-by-length.png (figure 2), an attention heat map (figure 3) and scores.json. Interrupted, it goes
 on where it stopped.
+
+Corpora of short sentences have too few long ones for figure 2. With --join N all parts of the corpus stand in it N
+times: by lines, and as paragraphs of 2, 3, ..., N lines. What is translated at any length is then the same text.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from common import add_data, add_run, data_tables, prepared_once, resolved, sides, trained, write_json
+from common import add_data, add_run, data_tables, lines, prepared_once, resolved, sides, trained, write_json
 
 from rnnsearch.config import RunConfig
 from rnnsearch.evaluate.assess import Assessment, assess
@@ -39,8 +43,33 @@ def arguments() -> argparse.Namespace:
     add_data(parser, corpus="bible-hbo-en")
     parser.add_argument("--size", choices=("small", "paper"), default="small")
     parser.add_argument("--lengths", nargs="+", type=int, default=[30, 50])
+    parser.add_argument("--join", type=int, metavar="N", help="lines of the longest paragraphs, of files of your own")
     add_run(parser, output="runs/reproduce-bahdanau")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.join is not None and args.join < 2:
+        parser.error(f"--join must be at least 2; got {args.join}")
+    if args.join is not None and None in (args.train, args.dev, args.test):
+        parser.error("--join needs --train, --dev and --test: the files whose lines are joined")
+    return args
+
+
+def by_paragraphs(args: argparse.Namespace) -> argparse.Namespace:
+    """The same of the files whose lines are joined."""
+    made = {part: paragraphs(getattr(args, part), args.join, args.output / part) for part in ("dev", "test")}
+    train = [paragraphs(spec, args.join, args.output / f"train-{n}") for n, spec in enumerate(args.train)]
+    return argparse.Namespace(**vars(args) | made | {"train": train})
+
+
+def paragraphs(spec: str, most: int, to: Path) -> str:
+    """The lines of the files `a|b`, and paragraphs of 2, 3, ..., `most` of them, as files that have `to` in their
+    names; returns these as a spec."""
+    names = list[str]()
+    for n, file in enumerate(spec.split("|")):
+        text = lines(Path(file.strip()))
+        joined = (" ".join(text[at : at + size]) for size in range(1, most + 1) for at in range(0, len(text), size))
+        names.append(f"{to}.{n}.txt")
+        write_text(Path(names[-1]), "".join(f"{paragraph}\n" for paragraph in joined))
+    return "|".join(names)
 
 
 def system_config(args: argparse.Namespace, system: str, length: int) -> RunConfig:
@@ -85,6 +114,8 @@ def write_results(output: Path, results: list[tuple[str, Assessment, Path]]) -> 
 def main() -> None:
     """Train, score and write."""
     args = arguments()
+    if args.join is not None:
+        args = by_paragraphs(args)
     results = [run_system(args, system, length) for length in args.lengths for system in SYSTEMS]
     write_results(args.output, results)
 

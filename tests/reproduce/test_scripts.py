@@ -73,6 +73,19 @@ def test_bahdanau(script: Script, tmp_path: Path) -> None:
     assert (out / "RNNsearch-5" / "evaluation" / "report.html").is_file()
 
 
+def test_bahdanau_by_paragraphs(script, tmp_path, capsys):
+    """12 lines of the test set, 6 paragraphs of two and 4 of three."""
+    tiny = ["--lengths", "9", "--set", *TINY, "model.decoder.maxout=4"]
+    script("bahdanau", *OWN, "--join", "3", *tiny)
+    english, german = ((tmp_path / "out" / f"test.{n}.txt").read_text().splitlines() for n in (0, 1))
+    lines = (tmp_path / "own" / "test.en").read_text().splitlines()
+    assert english[:12] == lines and english[12] == f"{lines[0]} {lines[1]}" and len(english) == len(german) == 22
+    assert english[-1] == " ".join(lines[-3:])
+    with pytest.raises(SystemExit):
+        script("bahdanau", "--join", "3", *tiny)
+    assert "--join needs --train, --dev and --test" in capsys.readouterr().err
+
+
 def test_luong_goes_on_where_it_stopped(script: Script, tmp_path: Path) -> None:
     steps = ("base", "+ local-p attention (general)", "+ UNK replacement")
     settings = [*TINY, "model.encoder.size=8", "text.vocabulary=20"]
