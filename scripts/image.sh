@@ -6,15 +6,26 @@
 #     docker run --rm --network none -i en-de translate /model.rnn < text.en
 #     docker run --rm -p 5000:5000 en-de serve /model.rnn --host 0.0.0.0
 #
-# On Debian or Ubuntu, whose packages it takes; it says what each part weighs.
+# On Debian or Ubuntu, whose packages it takes; it says what each part weighs. With arm64 as a third word (or amd64) it is
+# for such a machine, whatever this one is. Once before: dpkg --add-architecture arm64 && apt-get update
 set -euo pipefail
-if [ $# -ne 2 ]; then
-    echo "usage: scripts/image.sh MODEL.rnn IMAGE.tar" >&2
+if [ $# -ne 2 ] && [ $# -ne 3 ]; then
+    echo "usage: scripts/image.sh MODEL.rnn IMAGE.tar [arm64|amd64]" >&2
     exit 2
 fi
-model=$(realpath "$1") image=$(realpath -m "$2")
+model=$(realpath "$1") image=$(realpath -m "$2") architecture=${3:-$(dpkg --print-architecture)}
+case $architecture in
+    arm64) machine=aarch64 ;;
+    amd64) machine=x86_64 ;;
+    *) echo "scripts/image.sh: the architecture must be arm64 or amd64; got $architecture" >&2 && exit 2 ;;
+esac
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-python=${PYTHON:-.venv/bin/python}
+python=$(realpath -s "${PYTHON:-.venv/bin/python}")
+if [ "$architecture" != "$(dpkg --print-architecture)" ]; then
+    # Without the path that pip sets for a build, in which there is no Zig.
+    export _PYTHON_HOST_PLATFORM=linux-$machine CXX="env -u PYTHONPATH $python -m ziglang c++"
+    "$python" -c "import ziglang" || { echo "to build for $architecture: pip install ziglang" >&2 && exit 1; }
+fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 root=$work/root
@@ -24,7 +35,7 @@ mkdir -p "$root" "$work/debs" "$root/tmp" "$root/usr/lib/runtime"
 version=$(apt-cache depends python3-minimal | sed -n 's/.*Depends: \(python3\.[0-9]*\)-minimal.*/\1/p' | head -1)
 own=("$version-minimal" "lib$version-minimal" "lib$version-stdlib")
 system=(libc6 libgcc-s1 libstdc++6 zlib1g libexpat1 libffi8 libbz2-1.0 liblzma5 libcrypt1)
-(cd "$work/debs" && apt-get download -qq "${own[@]}" "${system[@]}")
+(cd "$work/debs" && printf "%s:$architecture\n" "${own[@]}" "${system[@]}" | xargs apt-get download -qq)
 for package in "$work"/debs/*.deb; do
     dpkg -x "$package" "$root"
 done
@@ -34,13 +45,19 @@ rm -rf "$root"/usr/share/{doc,man,lintian,bug,binfmts,gcc,gdb,pixmaps,applicatio
 
 # The runtime, NumPy and tokenizers for that Python.
 "$python" scripts/runtime_wheel.py "$work/wheels" >/dev/null
+unset _PYTHON_HOST_PLATFORM CXX
+platforms=()
+for kind in linux manylinux_2_17 manylinux_2_28 manylinux_2_27 manylinux2014; do
+    platforms+=(--platform "${kind}_$machine")
+done
 "$python" -m pip --disable-pip-version-check install --quiet --no-deps --no-compile --only-binary=:all: \
-    --python-version "${version#python}" --target "$root/usr/lib/runtime" "$work"/wheels/*.whl numpy tokenizers
+    --python-version "${version#python}" "${platforms[@]}" --target "$root/usr/lib/runtime" "$work"/wheels/*.whl numpy tokenizers
 packages=$root/usr/lib/runtime
 rm -rf "$packages"/bin "$packages"/numpy/{f2py,_pyinstaller,doc,distutils} "$packages"/numpy/*/include
 find "$packages" -type d \( -name tests -o -name __pycache__ \) -prune -exec rm -rf {} +
 find "$packages"/{numpy,tokenizers} \( -name '*.pyi' -o -name '*.a' -o -name '*.c' -o -name '*.h' -o -name '*.cpp' \) -delete
-strip --strip-unneeded "$packages"/numpy/*/*.so 2>/dev/null || true  # a few MB, where binutils are there
+tool=$(command -v "$machine-linux-gnu-strip" || true)  # a few MB, where binutils are there
+[ -z "$tool" ] || "$tool" --strip-unneeded "$packages"/numpy/*/*.so
 
 cp "$model" "$root/model.rnn"
 cat >"$root/usr/bin/rnnsearch-runtime" <<END

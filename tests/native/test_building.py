@@ -87,6 +87,21 @@ def test_a_system_without_such_a_pool_of_threads_has_one_thread(error, monkeypat
     assert isinstance(library.load(Path("native")), Library)
 
 
+@pytest.mark.parametrize("kind", sorted(building.VARIANTS))
+def test_zig_builds_for_another_processor(kind, monkeypatch, tmp_path):
+    """ELF's number of the machine, at byte 18."""
+    if building.zig() is None or sys.platform != "linux":
+        pytest.skip("there is no ziglang, or what it builds is not ELF")
+    monkeypatch.setenv("_PYTHON_HOST_PLATFORM", f"linux-{kind}")
+    monkeypatch.setenv("CXX", f"{sys.executable} -m ziglang c++")
+    variant = building.of_wheel()[-1]
+    assert variant is building.VARIANTS[kind][-1]
+    building.build(variant, building.compiler(), tmp_path / "made")
+    made = (tmp_path / "made").read_bytes()
+    assert made[:4] == b"\x7fELF" and made[18] == {"x86_64": 62, "aarch64": 183}[kind]
+    assert len(made) < 1_000_000
+
+
 def test_a_wheel_has_what_can_be_built(empty_path, monkeypatch, caplog):
     monkeypatch.setattr(building.platform, "machine", lambda: "arm64")
     monkeypatch.setattr(building.importlib.util, "find_spec", lambda _: None)

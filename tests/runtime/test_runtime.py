@@ -413,6 +413,10 @@ def test_libretranslate(model, address):
     assert asked(q=["the dog.", "", "Is it red?"], source="auto").json() == {"translatedText": [best[0], "", best[1]]}
     form = httpx.post(f"{address}/translate", data={"q": "the dog.", "source": "en", "target": "de"}, timeout=60)
     assert form.json() == {"translatedText": best[0]}
+    curl = {"Content-Type": "application/x-www-form-urlencoded"}  # of any body
+    assert (
+        httpx.post(f"{address}/translate", content='{"q": "the dog."}', headers=curl, timeout=60).json() == form.json()
+    )
     assert httpx.get(f"{address}/languages").json() == [{"code": "en", "name": "en", "targets": ["de"]}]
     assert httpx.get(f"{address}/health").json() == {"status": "ok"}
     assert httpx.get(f"{address}/nothing").status_code == 404

@@ -7,6 +7,8 @@ import pytest
 import rnnsearch
 
 TEXT = "the dog sees a big bird. The small cat sees the dog!\n\n  the cat\n"
+FORM = "application/x-www-form-urlencoded"
+"""What `curl -d` says of any body."""
 EN_DE = {"source": "en", "target": "de"}
 
 
@@ -14,7 +16,8 @@ def test_a_text_keeps_its_layout(http, folders):
     translator = rnnsearch.load(folders[0])
     sentences = ["the dog sees a big bird.", "The small cat sees the dog!", "the cat"]
     a, b, c = (t.text for t in translator.translate(sentences))
-    for body in ({"json": {"q": TEXT, **EN_DE}}, {"data": {"q": TEXT, "target": "de"}}):
+    curl = {"content": json.dumps({"q": TEXT, "target": "de"}), "headers": {"Content-Type": FORM}}
+    for body in ({"json": {"q": TEXT, **EN_DE}}, {"data": {"q": TEXT, "target": "de"}}, curl):
         response = http.post("/translate", **body)
         assert response.status_code == 200
         assert response.json()["translatedText"] == f"{a} {b}\n\n  {c}\n"

@@ -151,7 +151,8 @@ class Handler(BaseHTTPRequestHandler):
             raise RequestError(413, f"a request must have at most {MOST_BODY} bytes")
         body = self.rfile.read(int(length))
         try:
-            if self.headers.get_content_type() == "application/x-www-form-urlencoded":
+            form = self.headers.get_content_type() == "application/x-www-form-urlencoded"
+            if form and not body.lstrip().startswith(b"{"):  # what curl -d says of JSON, too
                 return {name: values[0] for name, values in parse_qs(body.decode(), max_num_fields=20).items()}
             asked = json.loads(body)
         except (ValueError, RecursionError):

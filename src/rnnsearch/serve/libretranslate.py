@@ -68,7 +68,10 @@ _JSON, _FORM = "application/json", "application/x-www-form-urlencoded"
 
 async def read(request: Request, kind: type[Body]) -> Body:
     """A request's body as `kind`. Errors: ServeError 400; pydantic's ValidationError."""
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() in (_FORM, "multipart/form-data"):
+    sent_as = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if sent_as == _FORM and (await request.body()).lstrip().startswith(b"{"):
+        sent_as = _JSON  # curl -d says of it that it is a form
+    if sent_as in (_FORM, "multipart/form-data"):
         form = await request.form()
         values: Any = {}
         for name in form:

@@ -104,6 +104,12 @@ def processor() -> str:
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
 
 
+def built_for() -> str:
+    """The kind of processor that libraries are built for: this one, or that of the platform which Python's own variable
+    for builds for another names, as `linux-aarch64`."""
+    return os.environ.get("_PYTHON_HOST_PLATFORM", processor()).rpartition("-")[2]
+
+
 def compiler() -> Command | None:
     """CXX, or the first of the usual ones that is on the path, or Zig's, where the Python package `ziglang` is."""
     own = shlex.split(os.environ.get("CXX", ""), posix=platform.system() != "Windows")
@@ -130,7 +136,8 @@ def build(variant: Variant, command: Command, target: Path, flags: tuple[str, ..
 
         with ThreadPoolExecutor(os.cpu_count()) as workers:
             objects = list(workers.map(compiled, sorted(HERE.glob("*.cpp"))))
-        unneeded = ("-Wl,--as-needed",) if platform.system() == "Linux" else ()  # the C++ library
+        # The C++ library; and what Zig tells a debugger, six times the code.
+        unneeded = ("-Wl,--as-needed", "-Wl,--strip-debug") if platform.system() == "Linux" else ()
         linked = f"{folder}/{target.name}"  # some linkers leave more beside it
         _run(*command, *for_all, "-shared", *objects, *unneeded, "-o", linked)
         shutil.copyfile(linked, target)
@@ -146,10 +153,10 @@ def build_web(command: Command, target: Path) -> None:
 
 
 def of_wheel() -> list[Variant]:
-    """What a wheel that is made here is to have: all variants of this kind of processor, or the one that the switch
+    """What a wheel that is made here is to have: all variants of a kind of processor, or the one that the switch
     names; none where there is no compiler."""
     wanted = os.environ.get(SWITCH) or "1"
-    every = VARIANTS.get(processor(), ()) if compiler() else ()
+    every = VARIANTS.get(built_for(), ()) if compiler() else ()
     return [variant for variant in every if wanted in ("1", variant.name)]
 
 
@@ -201,7 +208,7 @@ def _words(variant: Variant, command: Command) -> tuple[tuple[str, ...], tuple[s
     # A named target has Zig's own C library, whatever stands on this machine. Without -nostdlib++ Zig builds its C++
     # library first, which takes minutes.
     system = {"Windows": "windows-gnu", "Darwin": "macos"}.get(platform.system(), "linux-gnu")
-    return ("-target", f"{processor()}-{system}", "-nostdlib++", "-fPIC"), (f"-mcpu={variant.zig}",)
+    return ("-target", f"{built_for()}-{system}", "-nostdlib++", "-fPIC"), (f"-mcpu={variant.zig}",)
 
 
 def _run(*command: str) -> None:
