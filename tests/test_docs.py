@@ -34,6 +34,7 @@ import tomli_w
 from rnnsearch import config as run_config
 from scripts.configuration_page import made_anew
 from tests.command_line import run
+from tests.importing import joeynmt
 from tests.importing.opennmt_py import Model
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -202,6 +203,7 @@ def test_page_as_written(name, place, monkeypatch):
         shutil.rmtree(place / "runs")
     if name == "importing":
         Model.drawn().save(place / "model_step_5000.pt")
+        joeynmt.Model.drawn().save(place / "joey").rename(place / "joey" / "best.ckpt")
     namespace: dict[str, Any] = {"__name__": name}
     port = free_port()
     with contextlib.chdir(place), stopped_after(place):

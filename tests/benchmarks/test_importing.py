@@ -1,10 +1,13 @@
-"""The comparison with OpenNMT-py at toy size: a script that knows the answers stands in for it."""
+"""The comparison with OpenNMT-py and JoeyNMT at toy size: a script that knows the answers stands in for it."""
 
 import json
 import runpy
 import sys
 from pathlib import Path
 
+from rnnsearch.importing import import_joeynmt
+from rnnsearch.loading import load
+from tests.importing import joeynmt
 from tests.importing.opennmt_py import Model
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "importing.py"
@@ -30,3 +33,23 @@ def test_every_checkpoint_has_its_rows(tmp_path, monkeypatch, capsys):
     rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| toy")]
     assert [row[1:4] for row in rows] == [["5", "1/2", "1/2"], ["1", "1/2", "1/2"]]
     assert all(float(row[4].rstrip(" |")) < 1e-5 for row in rows)
+
+
+def test_joeynmts_checkpoints_have_theirs(tmp_path, monkeypatch, capsys):
+    model, lines = joeynmt.Model.drawn(), ["a b@@ c", "d f"]
+    checkpoint, text = model.save(tmp_path / "toy"), tmp_path / "text"
+    text.write_text("\n".join(lines))
+    import_joeynmt(checkpoint, tmp_path / "model", "en", "de")
+    translator = load(tmp_path / "model")
+    for beam in (5, 1):
+        found = [one.text for one in translator.translate(lines, translator.options(beam))]
+        (tmp_path / f"beam_size: {beam}").write_text(f"{found[0]}\nanother\n")
+    rival = tmp_path / "python"
+    rival.write_text(f'#!/bin/sh\ncat "{tmp_path}/$(grep -o "beam_size: [0-9]*" "$4")"\n')
+    rival.chmod(0o755)
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    given = ["--from", "joeynmt", "--source", text, "--rival", rival, "--threads", 1, checkpoint]
+    monkeypatch.setattr(sys, "argv", ["importing", *map(str, given)])
+    runpy.run_path(str(SCRIPT), run_name="__main__")
+    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| toy")]
+    assert [row[1:3] for row in rows] == [["5", "1/2"], ["1", "1/2"]]

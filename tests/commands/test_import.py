@@ -3,6 +3,7 @@
 import tomli_w
 
 from rnnsearch.systems.folder import load_system
+from tests.importing import joeynmt
 from tests.importing.opennmt_py import Model
 
 
@@ -46,3 +47,12 @@ def test_the_folder_is_an_ordinary_one(tmp_path, cli):
     trained = cli("train", run)
     assert trained.code == 0, trained.err
     assert "begins from" in trained.err
+
+
+def test_a_model_of_joeynmt(tmp_path, cli):
+    path = joeynmt.Model.drawn().save(tmp_path / "joey")
+    made = cli("import", path, "--from", "joeynmt", "-o", tmp_path / "m", "--source", "en", "--target", "de")
+    assert (made.code, made.out) == (0, "")
+    assert "(stacked torch-gru, luong-input-feeding), 10 source and 10 target symbols" in made.err
+    assert cli("translate", tmp_path / "m", stdin="a b@@ c\n").code == 0
+    assert "tanh-bias" in cli("inspect", tmp_path / "m").out

@@ -5,6 +5,7 @@ import contextlib
 import pickle
 import zipfile
 from collections import Counter
+from functools import reduce
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from rnnsearch.importing import import_opennmt_py
 from rnnsearch.loading import load
 from tests.importing.opennmt_py import OPTIONS, SPECIALS, Model
 
+ENDLESS = reduce(lambda held, _: [held, held], range(60), [])
+"""Sixty lists, whose text would fill all machines."""
 LINES = ["a b@@ c d ▁e f a b@@", "c", "f  what a d", "</s> ▁e e d a", "d d d a f"]
 """With words that are unknown, one that is nothing, and one that is spelled like the end of a sentence."""
 KINDS = {
@@ -80,7 +83,7 @@ def test_its_probabilities_and_attention_are_of_the_words_alone(tmp_path):
         ({"position_encoding": True}, "position_encoding = true has no counterpart here"),
         ({"generator_function": "sparsemax"}, 'generator_function = "sparsemax" has no counterpart here'),
         ({"model_task": "lm"}, 'model_task = "lm" has no counterpart here'),
-        ({"lora_layers": ["linear_values"]}, "lora_layers = ['linear_values'] has no counterpart here"),
+        ({"lora_layers": ["linear_values"]}, 'lora_layers = ["linear_values"] has no counterpart here'),
         ({"global_attention": "none"}, "input_feed without global_attention has no counterpart here"),
     ],
 )
@@ -199,7 +202,7 @@ def test_few_numbers_do_not_become_many(tmp_path):
         import_opennmt_py(tmp_path / "small.pt", tmp_path / "model", "en", "de")
 
 
-@pytest.mark.parametrize("value", [None, -1.0, [[]], torch.zeros(2), 2**70])
+@pytest.mark.parametrize("value", [None, -1.0, [[]], torch.zeros(2), 2**70, ENDLESS])
 def test_options_of_any_kind_are_taken_or_told(value, tmp_path):
     for name in (*OPTIONS, "n_src_feats", "quant_layers", "src_word_vec_size"):
         model = Model.drawn()

@@ -92,6 +92,18 @@ def test_in_sizes_that_bf16_takes(decoder, feature, plainest, make, batch, kind,
     compare(model, batch, kind, read, gradients)
 
 
+def test_an_attentional_layer_with_a_bias(plainest, make, batch, kind, ran):
+    """h~ is fed back, so that its bias has a gradient of every position."""
+    plain = plainest("luong-input-feeding", None)
+    decoder = plain.model.decoder.model_copy(update={"attentional": "tanh-bias"})
+    model = make(plain.model_copy(update={"model": plain.model.model_copy(update={"decoder": decoder})}))
+    model.decoder.attentional.combine.bias.data.normal_(generator=torch.Generator().manual_seed(2))
+    read, gradients = outcome(model, batch, kind, fast=True)
+    assert len([step for step in ran if step.source]) == 1
+    assert gradients["decoder.attentional.combine.bias"] is not None
+    compare(model, batch, kind, read, gradients)
+
+
 UNSTEADY = {RNMTLSTM: 16.0, Exponential: 16.0, Convolutional: 32.0}
 """How far rounding may go with parts whose output has no bounds, or that take the most of some numbers, which rounding
 makes another one: in differences that it makes in the definition. (With the exponential normaliser the two were alike

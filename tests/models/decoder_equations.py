@@ -193,29 +193,34 @@ def sutskever(p: Parameters, sentence: Sentence, residual_from: int | None) -> I
         yield Position(h, h, np.zeros(0))
 
 
-def h_tilde(p: Parameters, c: Array, h: Array) -> Array:
-    """h~_t = tanh(W_c [c_t; h_t]) (Luong et al. 2015, eq. 5), or W_c [c_t; h_t] + b (OpenNMT-py, `mlp`)."""
+def h_tilde(p: Parameters, c: Array, h: Array, kind: str) -> Array:
+    """h~_t = tanh(W_c [c_t; h_t]) (Luong et al. 2015, eq. 5), tanh(W_c [c_t; h_t] + b) (JoeyNMT), or W_c [c_t; h_t] + b
+    (OpenNMT-py, `mlp`)."""
     sums = product(p["attentional.combine.weight"], np.concatenate([c, h]))
-    return sums + p["attentional.combine.bias"] if "attentional.combine.bias" in p else np.tanh(sums)
+    assert (kind == "tanh") == ("attentional.combine.bias" not in p)
+    sums = sums if kind == "tanh" else sums + p["attentional.combine.bias"]
+    return sums if kind == "linear" else np.tanh(sums)
 
 
-def luong(p: Parameters, sentence: Sentence, residual_from: int | None) -> Iterator[Position]:
+def luong(p: Parameters, sentence: Sentence, residual_from: int | None, kind: str = "tanh") -> Iterator[Position]:
     """Luong et al. 2015, section 3: attention after the top layer."""
     states = list(sentence.finals)
     for y in sentence.words:
         h = paper.stack("lstm", within(p, "stack"), states, y, residual_from)
         alpha, c = attend(p, h, sentence.annotations)
-        yield Position(h_tilde(p, c, h), h, c, alpha)
+        yield Position(h_tilde(p, c, h, kind), h, c, alpha)
 
 
-def luong_input_feeding(p: Parameters, sentence: Sentence, residual_from: int | None) -> Iterator[Position]:
+def luong_input_feeding(
+    p: Parameters, sentence: Sentence, residual_from: int | None, kind: str = "tanh"
+) -> Iterator[Position]:
     """Luong et al. 2015, section 3.3: the last h~ beside the word."""
     states, fed = list(sentence.finals), np.zeros(len(p["attentional.combine.weight"]))
     for y in sentence.words:
         more = product(p["feeding.weight"], fed)
         h = paper.stack("lstm", within(p, "stack"), states, y, residual_from, more)
         alpha, c = attend(p, h, sentence.annotations)
-        fed = h_tilde(p, c, h)
+        fed = h_tilde(p, c, h, kind)
         yield Position(fed, fed, c, alpha)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from rnnsearch.models.bridges import BRIDGES, Copy, Learned, Rectified
+from rnnsearch.models.bridges import BRIDGES, Copy, Learned, LearnedTop, Rectified
 from rnnsearch.models.memory import Hidden, HiddenAndCell, Memory, StateShape
 from tests.models.reference import close, product
 
@@ -78,6 +78,17 @@ def test_learned_is_the_equation_layer_by_layer(encoder, decoder, reads, drawn, 
         for n in range(2):
             f = np.concatenate([part[n].numpy() for part in memory.finals[e]])
             close(torch.cat(tuple(states[l]), -1)[n], np.tanh(product(W, f) + b))
+
+
+def test_learned_top_reads_the_top_layer_for_all(drawn, numbers):
+    """s^l_0 = tanh(W_l [h^L; c^L] + b_l)."""
+    bridge, p = drawn(LearnedTop((LSTM(4), LSTM(2)), (GRU(3), GRU(3))))
+    memory = memory_of((LSTM(4), LSTM(2)), numbers)
+    for l, state in enumerate(bridge(memory)):
+        W, b = p[f"layers.{l}.weight"], p[f"layers.{l}.bias"]
+        for n in range(2):
+            top = np.concatenate([part[n].numpy() for part in memory.finals[1]])
+            close(state.h[n], np.tanh(product(W, top) + b))
 
 
 @pytest.mark.parametrize("encoder", [(LSTM(4), LSTM(2)), (GRU(5),)], ids=["lstm", "gru"])

@@ -83,7 +83,8 @@ def cases():
         for name in ("sutskever", "luong", "luong-input-feeding", "neubig", "rnmt-plus"):
             yield name, make(name, residual_from=first), (first,)
     for name in ("luong", "luong-input-feeding"):
-        yield name, make(name, attentional="linear"), (None,)
+        for kind in ("linear", "tanh-bias"):
+            yield name, make(name, attentional=kind), (None, kind)
     for cell in ("gru", "lstm"):
         yield "memdec", make("memdec", cell=cell), (cell, N)
         yield "memory", make("memory", cell=cell), (cell, N, True)

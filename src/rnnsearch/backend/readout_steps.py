@@ -9,7 +9,14 @@ from rnnsearch.backend.steps import Read, attentional
 from rnnsearch.kernels.step import Step, Value
 from rnnsearch.models.attention.attention import Attention
 from rnnsearch.models.decoders.decoder import Decoder
-from rnnsearch.models.decoders.readouts import Attentional, DeepOutput, Readout, StateOutput, TanhOutput
+from rnnsearch.models.decoders.readouts import (
+    Attentional,
+    BiasedAttentional,
+    DeepOutput,
+    Readout,
+    StateOutput,
+    TanhOutput,
+)
 from rnnsearch.models.decoders.stack_decoders import Luong, Neubig, RNMTPlus
 from rnnsearch.models.lexical import Lexical
 from rnnsearch.models.translation_model import TranslationModel
@@ -63,7 +70,7 @@ def readout_lacks(decoder: Decoder) -> str | None:
     return None if layer is None or type(layer) in LAYERS else f"its readout is {type(layer).__name__}"
 
 
-LAYERS = (DeepOutput, TanhOutput, StateOutput, Attentional)
+LAYERS = (DeepOutput, TanhOutput, StateOutput, Attentional, BiasedAttentional)
 
 
 def readout(step: Step, decoder: Decoder, word: int, read: Read) -> tuple[Value, ...]:

@@ -51,7 +51,7 @@ from rnnsearch.models.decoders.conditional import (
     Upper,
 )
 from rnnsearch.models.decoders.decoder import Decoder
-from rnnsearch.models.decoders.readouts import Attentional, LinearAttentional
+from rnnsearch.models.decoders.readouts import Attentional, BiasedAttentional, LinearAttentional
 from rnnsearch.models.decoders.stack_decoders import (
     LayersState,
     Luong,
@@ -215,6 +215,8 @@ def attentional(step: Step, part: Attentional, context: Value, h: Value, to: Val
     """`Attentional`: h~ of a context and a state."""
     combined = step.sums(to.size)
     step.product(part.combine.weight, step.read((context, None), (h, None)), combined)
+    if part.biased:
+        step.bias(part.combine.bias, combined)
     step.tanh(combined, to)
 
 
@@ -339,6 +341,7 @@ WRITTEN: dict[type[nn.Module], str] = {
     Attention: "attention",
     Stack: "stack",
     Attentional: "attentional layer",
+    BiasedAttentional: "attentional layer",
     Conditional: "conditional recurrence",
     Transitions: "chain of transitions",
     Upper: "upper layer",
@@ -349,7 +352,7 @@ WRITTEN: dict[type[nn.Module], str] = {
 
 def is_derived(module: nn.Module, part: type[nn.Module]) -> bool:
     """Whether a module is of a class derived from a part's, which may have changed its equations."""
-    return isinstance(module, part) and type(module) is not part
+    return isinstance(module, part) and type(module) not in WRITTEN
 
 
 def lacks(decoder: nn.Module) -> str | None:

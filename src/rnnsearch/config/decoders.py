@@ -135,8 +135,9 @@ class SutskeverOptions(StackOptions):
 
 
 class _Attentional(StackOptions, _Tanh):
-    attentional: Literal["tanh", "linear"] = "tanh"
-    """What h~ is of the context and the state: tanh(W [c; h]), or W [c; h] + b (OpenNMT-py's with `mlp` attention)."""
+    attentional: Literal["tanh", "tanh-bias", "linear"] = "tanh"
+    """What h~ is of the context and the state: tanh(W [c; h]); tanh(W [c; h] + b) (JoeyNMT's); or W [c; h] + b
+    (OpenNMT-py's with `mlp` attention)."""
 
 
 class LuongOptions(_Attentional):

@@ -22,6 +22,7 @@ BRIDGES = {
     "zero": "First states of zeros.",
     "copy": "The encoder's last states, layer by layer, of equal sizes and kinds.",
     "learned": "A tanh layer over them, for any sizes.",
+    "learned-top": "A tanh layer over the top one's for each layer of the decoder (JoeyNMT's `bridge`).",
     "rectified": "A layer of max(0, x) over those of all layers together, h and memory cells each by their own, "
     "for any sizes (OpenNMT-py's `bridge`).",
 }

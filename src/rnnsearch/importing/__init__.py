@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from rnnsearch.importing.folder import import_opennmt_py
+from rnnsearch.importing.joeynmt import import_joeynmt
+from rnnsearch.importing.opennmt_py import import_opennmt_py
 
-__all__ = ["import_opennmt_py"]
+__all__ = ["import_joeynmt", "import_opennmt_py"]

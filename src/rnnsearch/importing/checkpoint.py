@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import pickle
-import warnings
-import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from rnnsearch.errors import ModelError
+from rnnsearch.importing.pickles import distinct, is_whole, mapping_of, plain
 
 PARTS = {
     "model": "the weights (save_format must be pytorch, and lora_layers none)",
@@ -41,7 +38,7 @@ class Checkpoint(NamedTuple):
 def read(path: Path) -> Checkpoint:
     """A checkpoint. The file is a pickle of Python's, of which no more than tensors, plain values and an
     `argparse.Namespace` are made. Errors: ModelError for one that holds anything else, or is none of OpenNMT-py 3."""
-    whole = _plain(path)
+    whole = plain(path, "OpenNMT-py 3")
     for name, what in PARTS.items():
         if whole.get(name) is None:
             raise ModelError(f"{path}: must be a checkpoint of OpenNMT-py 3; it lacks {name!r}, {what}")
@@ -49,12 +46,12 @@ def read(path: Path) -> Checkpoint:
     vocab = whole["vocab"]
     found: dict[str, Tensor] = {}
     for prefix, part in (("", whole["model"]), ("generator.", whole["generator"])):
-        if not _mapping_of(part, _is_whole):
+        if not mapping_of(part, is_whole):
             raise ModelError(
                 f"{path}: must be a checkpoint of OpenNMT-py 3; its weights are no matrices and vectors by name"
             )
         found |= {f"{prefix}{name}": tensor for name, tensor in part.items()}
-    if not _mapping_of(options) or not _mapping_of(vocab):
+    if not mapping_of(options) or not mapping_of(vocab):
         raise ModelError(f"{path}: must be a checkpoint of OpenNMT-py 3; its options or vocabularies have another form")
     if vocab.get("src_feats"):
         raise ModelError(f"{path}: source features (n_src_feats) have no counterpart here")
@@ -67,69 +64,12 @@ def read(path: Path) -> Checkpoint:
     )
 
 
-def _require_stored(path: Path) -> None:
-    """Errors: ModelError for what is no archive as PyTorch writes them: nothing in it is compressed, so that no more is
-    in it than the file is long."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            parts = archive.infolist()
-    except FileNotFoundError:
-        raise ModelError(f"{path}: there is no such checkpoint") from None
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise ModelError(f"{path}: must be a whole checkpoint of OpenNMT-py 3: {_why(error)}") from None
-    if any(part.compress_type for part in parts) or sum(part.file_size for part in parts) > path.stat().st_size:
-        raise ModelError(f"{path}: must be a checkpoint as PyTorch writes it, which compresses nothing")
-
-
-def _is_whole(tensor: Any) -> bool:
-    """Whether it is a matrix or vector of floats that holds all the numbers that it has."""
-    if not isinstance(tensor, Tensor) or not tensor.is_floating_point() or tensor.dim() not in (1, 2):
-        return False
-    return tensor.layout == torch.strided and tensor.nbytes <= tensor.untyped_storage().nbytes()
-
-
-def _plain(path: Path) -> dict[str, Any]:
-    """What is in the file. PyTorch's reader of weights alone refuses every other class, whatever the file asks for."""
-    _require_stored(path)
-    try:
-        with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what is read is looked at below
-            whole = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise ModelError(
-            f"{path}: holds more than weights, options and words, and is not read: {_why(error)}"
-        ) from None
-    except (OSError, RuntimeError, ValueError, EOFError, KeyError, TypeError, AttributeError, IndexError) as error:
-        raise ModelError(f"{path}: must be a whole checkpoint of OpenNMT-py 3: {_why(error)}") from None
-    if not _mapping_of(whole):
-        raise ModelError(f"{path}: must be a checkpoint of OpenNMT-py 3; got another file of PyTorch's")
-    return dict(whole)
-
-
-def _why(error: Exception) -> str:
-    """The library's own words where they name what was asked for, in one line; else the kind of the error."""
-    for line in str(error).splitlines():
-        if "Unsupported" in line or "GLOBAL" in line:
-            return line.strip().removeprefix("WeightsUnpickler error: ").split(" was not")[0]
-    return "it is damaged" if zipfile.BadZipFile is type(error) else type(error).__name__
-
-
-def _mapping_of(value: Any, fits: Callable[[Any], bool] = lambda _: True) -> bool:
-    return isinstance(value, Mapping) and all(isinstance(name, str) and fits(own) for name, own in value.items())
-
-
 def _symbols(path: Path, vocab: Mapping[str, Any], side: str) -> list[str]:
     """A side's symbols. Errors: ModelError where they are none of version 3's, or one stands there twice."""
     symbols = vocab.get(side)
     if not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
         raise ModelError(f"{path}: must be a checkpoint of OpenNMT-py 3; its vocabulary {side!r} is no list of symbols")
-    seen: set[str] = set()
-    for symbol in symbols:
-        if symbol in seen or " " in symbol:
-            fault = "has a space in it" if " " in symbol else "stands there twice"
-            raise ModelError(f"{path}: its vocabulary {side!r} must have different symbols; {symbol!r} {fault}")
-        seen.add(symbol)
-    return symbols
+    return distinct(path, side, symbols)
 
 
 def _updates(optimiser: Any) -> int | None:

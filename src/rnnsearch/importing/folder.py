@@ -1,8 +1,8 @@
-"""A checkpoint of OpenNMT-py 3 as a model folder."""
+"""What was found in another toolkit's checkpoint as a model folder."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,11 +12,7 @@ from torch import Tensor, nn
 from rnnsearch.config import resolve
 from rnnsearch.errors import ConfigError, ModelError
 from rnnsearch.files import atomic_folder, write_text
-from rnnsearch.importing import checkpoint as checkpoints
-from rnnsearch.importing import options, weights
-from rnnsearch.importing.checkpoint import Checkpoint
-from rnnsearch.importing.options import Parts
-from rnnsearch.importing.weights import Taken
+from rnnsearch.importing.renaming import Taken
 from rnnsearch.systems.card import sha256_of
 from rnnsearch.systems.checks import check_model
 from rnnsearch.systems.folder import WEIGHTS, save_system
@@ -25,6 +21,20 @@ from rnnsearch.text.columns import as_markdown
 from rnnsearch.text.words import given_words
 from rnnsearch.weights import fill
 from rnnsearch.weights import weights as parameters
+
+
+class Found(NamedTuple):
+    """toolkit: its name; weights: by our names; symbols: of both sides, without the special ones; model, training,
+    search: these tables; train: files, as in `[data]`; updates: of training, None where it is not said."""
+
+    toolkit: str
+    weights: dict[str, Tensor]
+    symbols: tuple[list[str], list[str]]
+    model: dict[str, Any]
+    training: dict[str, Any]
+    search: dict[str, Any]
+    train: list[str]
+    updates: int | None
 
 
 class Imported(NamedTuple):
@@ -36,104 +46,58 @@ class Imported(NamedTuple):
     decoder: str
 
 
-def import_opennmt_py(checkpoint: Path, output: Path, source: str, target: str) -> Imported:
-    """Write the recurrent model of an OpenNMT-py 3 checkpoint as a model folder, which translates as `onmt_translate`.
+def import_from(read: Callable[[Path], Found], checkpoint: Path, output: Path, source: str, target: str) -> Imported:
+    """Write what `read` finds in a checkpoint as a model folder. source, target: the languages' codes.
 
-    source, target: the languages' codes, which a checkpoint does not say. Errors: ModelError for a file that is none,
-    for an option without a counterpart, by its name, and where something stands at `output`; ConfigError for codes that
-    are none.
+    Errors: ModelError, as `read`'s, and where something stands at `output`; ConfigError for codes that are none.
     """
     if output.exists():
         raise ModelError(f"{output}: there is something already; name another folder")
-    given = checkpoints.read(checkpoint)
-    system = _system(str(checkpoint), given, source, target)
+    found = read(checkpoint)
+    system = _system(str(checkpoint), found, source, target)
     with atomic_folder(output) as folder:
         save_system(folder, system)
-        write_text(folder / "card.md", _card(checkpoint, given, system, sha256_of(folder / WEIGHTS)))
+        write_text(folder / "card.md", _card(checkpoint, found, system, sha256_of(folder / WEIGHTS)))
     model = system.config.translation
     sizes = len(system.source), len(system.target)
     return Imported(system.parameters, sizes, f"{model.encoder.type} {model.encoder.cell}", model.decoder.type)
 
 
-def _system(where: str, given: Checkpoint, source: str, target: str) -> TranslationSystem:
-    """The system that a checkpoint holds."""
-    parts = options.parts(where, given.options, given.start)
-    orders = [weights.order(where, symbols) for symbols in given.vocabularies]
-    found = _weights(where, given, parts, orders)
-    embedding = found["target_embedding.weight"].shape[1]
-    tables = {
-        "data": {"source": source, "target": target, "train": options.files(given.options), "aligner": False},
-        "text": {"type": "words"},
-        "model": _model(parts, found, embedding),
-        "training": options.training(given.options, given.updates),
-        "search": options.search(),
-    }
-    config = resolve(tables)
-    if faults := check_model(config):
-        raise ConfigError(faults)
-    each = zip((source, target), given.vocabularies, orders, strict=True)
-    tokenizers = {side: given_words([symbols[id] for id in order[4:]]) for side, symbols, order in each}
-    if parts.tied:
-        del found["output.weight"]
-    with torch.device("meta"):  # without memory: a few numbers may say that there are many
-        _require_shapes(where, TranslationSystem.make(config, tokenizers, seed=None).model, found)
-    system = TranslationSystem.make(config, tokenizers, seed=None)
-    fill(system.model, found)
-    system.model.eval()
-    return system
-
-
-def _weights(where: str, given: Checkpoint, parts: Parts, orders: Sequence[list[int]]) -> dict[str, Tensor]:
+def all_of(taken: Taken, renamed: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
     """All weights by our names. Errors: ModelError where one is missing, of other sizes than the rest, or left over."""
-    taken = Taken(where, given.tensors)
-    found = weights.embeddings(taken, orders)
     try:
-        found |= dict(weights.encoder(taken, parts))
-        found |= dict(weights.decoder(taken, parts, found["target_embedding.weight"].shape[1]))
+        found = dict(renamed)
     except RuntimeError as error:  # of two sizes that PyTorch was to add or join
-        raise ModelError(f"{where}: its weights do not fit together: {str(error).splitlines()[0]}") from None
-    found |= dict(weights.output(taken, orders[1]))
+        raise ModelError(f"{taken.where}: its weights do not fit together: {str(error).splitlines()[0]}") from None
     taken.require_empty()
     return found
 
 
-def _model(parts: Parts, found: Mapping[str, Tensor], embedding: int) -> dict[str, Any]:
-    """`[model]`, in the sizes that the weights have."""
-    unit = found["encoder.layers.0.forward_cell.recurrent.weight"].shape[1]
-    size = found["decoder.stack.cells.0.recurrent.weight"].shape[1]
-    depths = [_depth(found, "encoder.layers."), _depth(found, "decoder.stack.cells.")]
-    encoder = {
-        "type": "stacked",
-        "cell": parts.cell,
-        "size": unit,
-        "layers": depths[0],
-        "direction": "both" if parts.both_ways else "forward",
-        "reads_end": False,
+def _system(where: str, found: Found, source: str, target: str) -> TranslationSystem:
+    """The system that a checkpoint holds."""
+    tables = {
+        "data": {"source": source, "target": target, "train": found.train, "aligner": False},
+        "text": {"type": "words"},
+        "model": found.model,
+        "training": found.training,
+        "search": found.search,
     }
-    bridge = "rectified" if parts.bridge else "copy"
-    decoder: dict[str, Any] = {"cell": parts.cell, "size": size, "layers": depths[1], "bridge": bridge}
-    if parts.score is None:
-        decoder["type"] = "sutskever"
-    else:
-        decoder |= {"type": "luong-input-feeding" if parts.feeds else "luong", "readout": size}
-        decoder["attentional"] = "linear" if parts.score == "additive-bias" else "tanh"
-    dropout = {"embedding": parts.dropout, "readout": parts.dropout}
-    if max(depths) > 1:
-        dropout["layers"] = parts.dropout
-    made = {"embedding": embedding, "encoder": encoder, "decoder": decoder, "dropout": dropout}
-    if parts.tied:
-        made["tie"] = "target"
-    if parts.score is not None:
-        attention: dict[str, Any] = {"score": parts.score, "normaliser": "sparsemax" if parts.sparse else "softmax"}
-        if parts.score == "additive-bias":
-            attention["size"] = len(found["decoder.attention.score.vector"])
-        made["attention"] = attention
-    return made
+    config = resolve(tables)
+    if faults := check_model(config):
+        raise ConfigError(faults)
+    tokenizers = {side: given_words(own) for side, own in zip((source, target), found.symbols, strict=True)}
+    weights = {name: weight for name, weight in found.weights.items() if name != "output.weight" or not _tied(found)}
+    with torch.device("meta"):  # without memory: a few numbers may say that there are many
+        _require_shapes(where, TranslationSystem.make(config, tokenizers, seed=None).model, weights)
+    system = TranslationSystem.make(config, tokenizers, seed=None)
+    fill(system.model, weights)
+    system.model.eval()
+    return system
 
 
-def _depth(found: Mapping[str, Tensor], prefix: str) -> int:
-    """How many layers' names begin so."""
-    return len({name.removeprefix(prefix).partition(".")[0] for name in found if name.startswith(prefix)})
+def _tied(found: Found) -> bool:
+    """Whether the output layer's rows are the target's embeddings."""
+    return found.model.get("tie") == "target"
 
 
 def _require_shapes(where: str, model: nn.Module, found: Mapping[str, Tensor]) -> None:
@@ -145,7 +109,7 @@ def _require_shapes(where: str, model: nn.Module, found: Mapping[str, Tensor]) -
             raise ModelError(f"{where}: its weights do not fit together: {name} would be {shapes[1]}, not {shapes[0]}")
 
 
-def _card(checkpoint: Path, given: Checkpoint, system: TranslationSystem, sha256: str) -> str:
+def _card(checkpoint: Path, found: Found, system: TranslationSystem, sha256: str) -> str:
     """The card: what it is, and where it is from."""
     sides, data = system.config.data.sides, system.config.data.train or []
     rows: Sequence[tuple[str, str]] = (
@@ -153,9 +117,9 @@ def _card(checkpoint: Path, given: Checkpoint, system: TranslationSystem, sha256
         ("Parameters", f"{system.parameters:,}"),
         ("Vocabulary", f"{len(system.source):,} source, {len(system.target):,} target symbols"),
         ("Weights' SHA-256", f"`{sha256}`"),
-        ("Imported from", f"OpenNMT-py, {checkpoint.name}"),
+        ("Imported from", f"{found.toolkit}, {checkpoint.name}"),
         ("Its SHA-256", f"`{sha256_of(checkpoint)}`"),
-        ("Updates", "not said" if given.updates is None else f"{given.updates:,}"),
+        ("Updates", "not said" if found.updates is None else f"{found.updates:,}"),
         ("Trained on", ", ".join(data) or "not said"),
     )
     table = as_markdown([["", ""], *(list(row) for row in rows)], left=(0, 1))

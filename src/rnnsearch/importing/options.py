@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from rnnsearch.config.table import MOST
 from rnnsearch.errors import ModelError
+from rnnsearch.importing.pickles import shown
 
 CELLS = {"LSTM": "lstm", "GRU": "torch-gru"}
 SCORES = {"general": "general", "dot": "dot", "mlp": "additive-bias"}
@@ -53,10 +54,10 @@ def parts(where: str, options: Mapping[str, Any], start: str) -> Parts:
     given = {name: options.get(name, known[0]) for name, known in ONLY.items()}
     for name, known in ONLY.items():
         if given[name] not in known:
-            fits = ", ".join(_shown(value) for value in known if value is not None)
-            raise ModelError(f"{where}: {name} = {_shown(given[name])} has no counterpart here; it may be {fits}")
+            fits = ", ".join(shown(value) for value in known if value is not None)
+            raise ModelError(f"{where}: {name} = {shown(given[name])} has no counterpart here; it may be {fits}")
     if start != "<s>":
-        raise ModelError(f'{where}: decoder_start_token = "{start}" has no counterpart here; it may be "<s>"')
+        raise ModelError(f'{where}: decoder_start_token = {shown(start)} has no counterpart here; it may be "<s>"')
     feeds = bool(options.get("input_feed", 1))
     score = SCORES.get(given["global_attention"])
     if score is None and feeds:
@@ -73,10 +74,6 @@ def parts(where: str, options: Mapping[str, Any], start: str) -> Parts:
         bool(options.get("share_decoder_embeddings", False)),
         float(dropout) if isinstance(dropout, int | float) else 0.0,
     )
-
-
-def _shown(value: Any) -> str:
-    return f'"{value}"' if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def files(options: Mapping[str, Any]) -> list[str]:

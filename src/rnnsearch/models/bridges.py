@@ -86,12 +86,16 @@ class Learned(Bridge):
 
     def __init__(self, encoder: Shapes, decoder: Shapes) -> None:
         super().__init__(encoder, decoder)
-        self.reads = tuple(max(0, len(encoder) - len(decoder) + l) for l in range(len(decoder)))
-        """The encoder layer (from 0) that each decoder layer reads."""
+        self.reads = self.read(len(encoder), len(decoder))
         self.layers = nn.ModuleList(
             Linear(encoder[e].numbers, shape.numbers) for e, shape in zip(self.reads, decoder, strict=True)
         )
         """W_l and b_l."""
+
+    @staticmethod
+    def read(encoder: int, decoder: int) -> tuple[int, ...]:
+        """The encoder layer (from 0) that each decoder layer reads."""
+        return tuple(max(0, encoder - decoder + l) for l in range(decoder))
 
     def forward(self, memory: Memory) -> tuple[CellState, ...]:
         first: list[CellState] = []
@@ -99,6 +103,17 @@ class Learned(Bridge):
             parts: Tensor = torch.tanh(layer(torch.cat(tuple(memory.finals[e]), dim=-1)))
             first.append(kind(*parts.chunk(len(kind._fields), dim=-1)))
         return tuple(first)
+
+
+class LearnedTop(Learned):
+    """s^l_0 = tanh(W_l f + b_l), f the last state of the encoder's top layer for all l (JoeyNMT's `bridge`, where W_l
+    and b_l are the same for all)."""
+
+    name = "learned-top"
+
+    @staticmethod
+    def read(encoder: int, decoder: int) -> tuple[int, ...]:
+        return (encoder - 1,) * decoder
 
 
 class Rectified(Bridge):
@@ -122,4 +137,4 @@ class Rectified(Bridge):
         return tuple(kind(*own) for (kind, _), own in zip(self.decoder, zip(*made, strict=True), strict=True))
 
 
-BRIDGES: dict[str, type[Bridge]] = {c.name: c for c in (Zero, Copy, Learned, Rectified)}
+BRIDGES: dict[str, type[Bridge]] = {c.name: c for c in (Zero, Copy, Learned, LearnedTop, Rectified)}

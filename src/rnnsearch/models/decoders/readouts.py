@@ -142,6 +142,12 @@ class Attentional(ReadoutLayer):
         return torch.tanh(hidden)
 
 
+class BiasedAttentional(Attentional):
+    """h~_t = tanh(W_c [c_t; h_t] + b) (JoeyNMT's)."""
+
+    biased = True
+
+
 class LinearAttentional(Attentional):
     """h~_t = W_c [c_t; h_t] + b, without the tanh (OpenNMT-py's, with its `mlp` attention)."""
 
@@ -151,4 +157,8 @@ class LinearAttentional(Attentional):
         return hidden
 
 
-ATTENTIONALS: dict[str, type[Attentional]] = {"tanh": Attentional, "linear": LinearAttentional}
+ATTENTIONALS: dict[str, type[Attentional]] = {
+    "tanh": Attentional,
+    "tanh-bias": BiasedAttentional,
+    "linear": LinearAttentional,
+}

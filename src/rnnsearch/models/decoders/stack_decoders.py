@@ -100,7 +100,7 @@ def reading_of(h: Tensor) -> Reading:
 class Luong(StackDecoder):
     """h_t = stack(E y_{t-1}, h_{t-1}), then a_t from the NEW h_t of the top layer, c_t = sum_s a_t(s) h-_s,
     h~_t = tanh(W_c [c_t; h_t]), p(y_t) = softmax(W_s h~_t) (Luong et al. 2015, section 3, eq. 5-7). With
-    `attentional = "linear"` h~_t is W_c [c_t; h_t] + b.
+    `attentional = "linear"` h~_t is W_c [c_t; h_t] + b, with `"tanh-bias"` its tanh.
 
     Nothing that attention makes re-enters the recurrence.
     """
