@@ -102,6 +102,20 @@ def test_zig_builds_for_another_processor(kind, monkeypatch, tmp_path):
     assert len(made) < 1_000_000
 
 
+def test_what_is_built_for_has_one_name_in_all_systems(monkeypatch):
+    monkeypatch.setattr(building.platform, "machine", lambda: "AMD64")
+    for platform, kind in (
+        (None, "x86_64"),
+        ("macosx-10.9-universal2", "x86_64"),
+        ("macosx-11.0-arm64", "aarch64"),
+        ("linux-aarch64", "aarch64"),
+        ("win-amd64", "x86_64"),
+    ):
+        if platform is not None:
+            monkeypatch.setenv("_PYTHON_HOST_PLATFORM", platform)
+        assert building.built_for() == kind
+
+
 def test_a_wheel_has_what_can_be_built(empty_path, monkeypatch, caplog):
     monkeypatch.setattr(building.platform, "machine", lambda: "arm64")
     monkeypatch.setattr(building.importlib.util, "find_spec", lambda _: None)

@@ -100,14 +100,20 @@ WEB_FLAGS = (
 
 def processor() -> str:
     """The kind of processor that this is, by the name that `VARIANTS` has for it."""
-    name = platform.machine().lower()
+    return _kind(platform.machine())
+
+
+def _kind(machine: str) -> str:
+    """By its names in several systems."""
+    name = machine.lower()
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
 
 
 def built_for() -> str:
     """The kind of processor that libraries are built for: this one, or that of the platform which Python's own variable
-    for builds for another names, as `linux-aarch64`."""
-    return os.environ.get("_PYTHON_HOST_PLATFORM", processor()).rpartition("-")[2]
+    for builds for another names, as `linux-aarch64` (but for macOS's `universal2`, which is any)."""
+    named = os.environ.get("_PYTHON_HOST_PLATFORM", "").rpartition("-")[2]
+    return processor() if named in ("", "universal2") else _kind(named)
 
 
 def compiler() -> Command | None:
