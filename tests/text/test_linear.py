@@ -1,6 +1,6 @@
-"""What reads text from outside takes time linear in it: on texts made to be hard, the time for twice the text is nearer
-to twice than to four times, what a square would take. (More than twice it may be: caches hold only the shorter text.)
-Measured on four times the text, of processor time alone, and again where another process may have had the caches."""
+"""What reads text from outside takes time linear in it: on texts made to be hard, twice the text takes at most 2.3
+times the time. Measured on four times the text, of processor time alone, and again where another process may have had
+the caches."""
 
 import gc
 import time
@@ -46,10 +46,9 @@ READERS = {
     "length": lambda text: length(text, "zh"),
     "counts": lambda text: count_words([text]),
 }
-HALFWAY = 8**0.5
-"""Times the time for twice the text: half-way from 2 to 4, as ratios go."""
-MOST = {"counts": 3.2}
-"""Where it is more: `tokenizers` holds some bytes for each character, soon more than the caches do."""
+MOST = {"words": 8**0.5, "counts": 3.2}
+"""Where it is more than 2.3: an object for each piece, and in `tokenizers` some bytes for each character, soon more
+than the caches hold. A square would be 4; the first is half-way, as ratios go."""
 LEAST = 0.004
 """Seconds of the shorter text: less is not measured well."""
 
@@ -75,8 +74,8 @@ def ratio(read, piece):
 
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("piece", HARD)
-def test_twice_the_text_takes_about_twice_the_time(reader, piece):
-    found, most = [ratio(READERS[reader], HARD[piece])], MOST.get(reader, HALFWAY)
+def test_twice_the_text_takes_twice_the_time(reader, piece):
+    found, most = [ratio(READERS[reader], HARD[piece])], MOST.get(reader, 2.3)
     while found[-1] > most and len(found) < 8:
         found.append(ratio(READERS[reader], HARD[piece]))
     assert found[-1] <= most, found
