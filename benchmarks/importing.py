@@ -24,6 +24,7 @@ import yaml
 from harness import machine_line, parsed, parser, publish, run, say, table
 
 from rnnsearch.importing import import_joeynmt, import_opennmt_py
+from rnnsearch.importing.joeynmt import CONFIG, VOCABULARIES
 from rnnsearch.loading import load
 
 RIVAL = """
@@ -44,8 +45,6 @@ open(made, "w").write(json.dumps(found))
 """What `onmt_translate` does; its own output has four digits of a score."""
 
 Found = list[list[tuple[str, float]]]
-JOEY = ("config.yaml", "src_vocab.txt", "trg_vocab.txt")
-"""What stands beside a checkpoint of JoeyNMT's."""
 
 
 def rival(python: Path, checkpoint: Path, source: Path, beam: int, n_best: int, folder: Path) -> Found:
@@ -63,17 +62,16 @@ def joeynmt(python: Path, checkpoint: Path, source: Path, beam: int, n_best: int
     del n_best
     own = folder / "joey"
     own.mkdir(exist_ok=True)
-    config, *vocabularies = (checkpoint.parent / name for name in JOEY)
-    for file in vocabularies:
-        shutil.copyfile(file, own / file.name)
     shutil.copyfile(checkpoint, own / "best.ckpt")
-    settings = yaml.safe_load(config.read_text(encoding="utf-8")) | {"model_dir": str(own), "use_cuda": False}
+    told = yaml.safe_load((checkpoint.parent / CONFIG).read_text(encoding="utf-8"))
+    settings = told | {"model_dir": str(own), "use_cuda": False}
     settings["testing"] |= {"beam_size": beam, "n_best": 1, "batch_size": 64, "batch_type": "sentence"}
-    for side, file in zip(("src", "trg"), vocabularies, strict=True):
-        settings["data"][side]["voc_file"] = str(own / file.name)
-    (own / config.name).write_text(yaml.safe_dump(settings), encoding="utf-8")
+    for side, name in VOCABULARIES.items():
+        shutil.copyfile(checkpoint.parent / name, own / name)
+        settings["data"][side]["voc_file"] = str(own / name)
+    (own / CONFIG).write_text(yaml.safe_dump(settings), encoding="utf-8")
     threads = {"OMP_NUM_THREADS": str(torch.get_num_threads())}
-    script = f"{shlex.quote(str(python))} -m joeynmt translate {own / config.name} < {source} > {own / 'out'}"
+    script = f"{shlex.quote(str(python))} -m joeynmt translate {own / CONFIG} < {source} > {own / 'out'}"
     run(["sh", "-c", script], folder / "log", os.environ | threads)
     return [[(line, math.nan)] for line in (own / "out").read_text(encoding="utf-8").splitlines()]
 

@@ -122,7 +122,8 @@ def _with_words_replaced(
     replaced = load(model, replace_unknown="copy").translate(sources)
     aer = None
     if links is not None:
-        found = [load(model).align(sources, references, by=by) for by in ways]
+        translator = load(model)
+        found = [translator.align(sources, references, by=by) for by in ways]
         aer = [alignment_error([set(own) for own in of_way], links).aer for of_way in found]
     return corpus_bleu([t.text for t in replaced], references, prepared.direction.target), aer
 

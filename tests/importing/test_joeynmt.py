@@ -1,7 +1,6 @@
 """Imported models against plain loops of JoeyNMT's equations; what has no counterpart; files that are none."""
 
 import contextlib
-from functools import reduce
 
 import pytest
 import torch
@@ -11,10 +10,9 @@ from rnnsearch.errors import ConfigError, ModelError
 from rnnsearch.importing import import_joeynmt
 from rnnsearch.loading import load
 from rnnsearch.systems.folder import load_system
+from tests.importing.endless import ENDLESS
 from tests.importing.joeynmt import CONFIG, SPECIALS, Model, config
 
-ENDLESS = reduce(lambda held, _: [held, held], range(60), [])
-"""Sixty lists, whose text would fill all machines."""
 LINES = {"a b@@ c d": "u w@@ x", "c": "y", "f  what a": "v u z z", "▁e e d": "x"}
 """Sources, with words that are unknown and one that is nothing, and targets."""
 KINDS = {

@@ -5,7 +5,6 @@ import contextlib
 import pickle
 import zipfile
 from collections import Counter
-from functools import reduce
 from pathlib import Path
 
 import pytest
@@ -14,10 +13,9 @@ import torch
 from rnnsearch.errors import ConfigError, ModelError
 from rnnsearch.importing import import_opennmt_py
 from rnnsearch.loading import load
+from tests.importing.endless import ENDLESS
 from tests.importing.opennmt_py import OPTIONS, SPECIALS, Model
 
-ENDLESS = reduce(lambda held, _: [held, held], range(60), [])
-"""Sixty lists, whose text would fill all machines."""
 LINES = ["a b@@ c d ▁e f a b@@", "c", "f  what a d", "</s> ▁e e d a", "d d d a f"]
 """With words that are unknown, one that is nothing, and one that is spelled like the end of a sentence."""
 KINDS = {
@@ -130,6 +128,7 @@ def test_weights_that_do_not_fit_are_refused(tmp_path):
         ({"vocab": {"src": ["a"], "tgt": ["b"]}}, "one lacks <blank>"),
         ({"vocab": {"src": [], "tgt": [], "src_feats": [["x"]]}}, "source features (n_src_feats)"),
         ({"vocab": {"src": SPECIALS, "tgt": SPECIALS, "decoder_start_token": "</s>"}}, 'decoder_start_token = "</s>"'),
+        ({"vocab": {"src": SPECIALS, "tgt": SPECIALS, "decoder_start_token": ENDLESS}}, "decoder_start_token = a list"),
         ({"model": {"x": 1}}, "its weights are no matrices and vectors by name"),
         ({"opt": 3}, "its options or vocabularies have another form"),
         ({"opt": Counter("ab"), "more": Path("x")}, "holds more than weights, options and words"),

@@ -351,7 +351,7 @@ WRITTEN: dict[type[nn.Module], str] = {
 
 
 def is_derived(module: nn.Module, part: type[nn.Module]) -> bool:
-    """Whether a module is of a class derived from a part's, which may have changed its equations."""
+    """Whether a module is of a class derived from a part's, which may have changed its equations and is not written."""
     return isinstance(module, part) and type(module) not in WRITTEN
 
 

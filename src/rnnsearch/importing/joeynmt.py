@@ -18,13 +18,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rnnsearch.config.table import MOST
 from rnnsearch.errors import ModelError
 from rnnsearch.importing import renaming
 from rnnsearch.importing.folder import Found, Imported, all_of, import_from
 from rnnsearch.importing.joeynmt_options import CELLS, Options, text_of
-from rnnsearch.importing.pickles import distinct, is_whole, mapping_of, plain
-from rnnsearch.importing.renaming import Taken, depth, order
+from rnnsearch.importing.options import optimiser
+from rnnsearch.importing.pickles import is_whole, mapping_of, plain
+from rnnsearch.importing.renaming import Taken, depth, distinct, order
 
 CONFIG = "config.yaml"
 VOCABULARIES = {"src": "src_vocab.txt", "trg": "trg_vocab.txt"}
@@ -51,12 +51,11 @@ def _found(path: Path) -> Found:
     tensors = whole.get("model_state")
     if not mapping_of(tensors, is_whole):
         raise ModelError(f"{path}: must be a checkpoint of JoeyNMT; it has no weights by the name of 'model_state'")
-    assert tensors is not None
     specials = [options.text(f"data.special_symbols.{name}", usual) for name, usual in SPECIALS.items()]
     symbols, orders = list[list[str]](), list[list[int]]()
     for side, name in VOCABULARIES.items():
         file = path.parent / name
-        every = distinct(file, side, text_of(file).removesuffix("\n").split("\n"))
+        every = distinct(str(file), side, text_of(file).removesuffix("\n").split("\n"))
         orders.append(order(str(file), every, specials))
         symbols.append([every[id] for id in orders[-1][4:]])
     taken = Taken(str(path), tensors)
@@ -134,10 +133,8 @@ def _model(options: Options, found: Mapping[str, Tensor]) -> dict[str, Any]:
 
 def _training(options: Options) -> dict[str, Any]:
     """`[training]`: the optimiser where it is one of ours in the same words; how long it was is not said."""
-    name, rate = options.of("training.optimizer", None), options.of("training.learning_rate", None)
-    known = name in ("adam", "sgd") and isinstance(rate, float) and 0 < rate < MOST
-    optimiser = {"type": name, "learning_rate": rate} if known else {"type": "adam", "learning_rate": 0.001}
-    return {"max_updates": 1, "optimiser": optimiser}
+    own = optimiser(options.of("training.optimizer", None), options.of("training.learning_rate", None))
+    return {"max_updates": 1, "optimiser": own}
 
 
 def _search(options: Options) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from rnnsearch.errors import ModelError
-from rnnsearch.importing.pickles import shown
+from rnnsearch.importing.options import no_counterpart
 
 LONGEST = 1_000_000
 """Bytes of a configuration."""
@@ -49,9 +49,9 @@ class Options:
         for name, known in ONLY.items():
             value = self.of(name, known[0])
             if not any(type(value) is type(one) and value == one for one in known):
-                fits = ", ".join(map(shown, known))
-                raise ModelError(f"{path}: {name} = {shown(value)} has no counterpart here; it may be {fits}")
-        self.encoder_cell, self.decoder_cell = (CELLS[self._one(f"model.{part}.rnn_type")] for part in PARTS)
+                raise no_counterpart(str(path), name, value, known)
+        self.encoder_cell = CELLS[self._one("model.encoder.rnn_type")]
+        self.decoder_cell = CELLS[self._one("model.decoder.rnn_type")]
         self.attention, self.bridge = self._one("model.decoder.attention"), self._one("model.decoder.init_hidden")
         self.feeds = bool(self.of("model.decoder.input_feeding", True))
 
@@ -75,9 +75,6 @@ class Options:
         """Of what is dropped out; 0 for what is no share."""
         found = self.of(name, 0.0)
         return float(found) if isinstance(found, int | float) and 0 <= found < 1 else 0.0
-
-
-PARTS = ("encoder", "decoder")
 
 
 def text_of(path: Path, most: int = LARGEST) -> str:

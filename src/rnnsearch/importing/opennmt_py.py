@@ -8,10 +8,11 @@ from typing import Any
 
 from torch import Tensor
 
-from rnnsearch.importing import checkpoint as checkpoints
-from rnnsearch.importing import options, weights
+from rnnsearch.importing import opennmt_py_file as file
+from rnnsearch.importing import opennmt_py_options as options
+from rnnsearch.importing import opennmt_py_weights as weights
 from rnnsearch.importing.folder import Found, Imported, all_of, import_from
-from rnnsearch.importing.options import Parts
+from rnnsearch.importing.opennmt_py_options import Parts
 from rnnsearch.importing.renaming import Taken, depth, order
 
 
@@ -27,7 +28,7 @@ def import_opennmt_py(checkpoint: Path, output: Path, source: str, target: str) 
 
 def _found(path: Path) -> Found:
     """What is in the file."""
-    where, given = str(path), checkpoints.read(path)
+    where, given = str(path), file.read(path)
     parts = options.parts(where, given.options, given.start)
     orders = [order(where, symbols, weights.SPECIALS) for symbols in given.vocabularies]
     taken = Taken(where, given.tensors)

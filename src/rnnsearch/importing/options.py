@@ -1,110 +1,33 @@
-"""Options of OpenNMT-py 3: what is the same here under another name, and what is refused by its own."""
+"""Options of another toolkit, whatever its files say of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any
 
 from rnnsearch.config.table import MOST
 from rnnsearch.errors import ModelError
-from rnnsearch.importing.pickles import shown
-
-CELLS = {"LSTM": "lstm", "GRU": "torch-gru"}
-SCORES = {"general": "general", "dot": "dot", "mlp": "additive-bias"}
-NO_ATTENTION = (None, "none")
-ONLY: dict[str, tuple[Any, ...]] = {
-    "model_task": ("seq2seq",),
-    "model_type": ("text",),
-    "encoder_type": ("rnn", "brnn"),
-    "decoder_type": ("rnn",),
-    "rnn_type": tuple(CELLS),
-    "global_attention": (*SCORES, *NO_ATTENTION),
-    "global_attention_function": ("softmax", "sparsemax"),
-    "generator_function": ("softmax",),
-    "copy_attn": (False, None),
-    "coverage_attn": (False, None),
-    "context_gate": (None,),
-    "position_encoding": (False, None),
-    "n_src_feats": (0, None),
-    "lora_layers": ([], None),
-    "lora_embedding": (False, None),
-    "quant_layers": ([], None),
-}
-"""Of the options that change the equations those values that have a counterpart here; the first is that of a checkpoint
-which does not say."""
-BRNN = "brnn"
 
 
-class Parts(NamedTuple):
-    """What a checkpoint's model is made of."""
-
-    both_ways: bool
-    cell: str
-    score: str | None
-    sparse: bool
-    feeds: bool
-    bridge: bool
-    tied: bool
-    """The output layer's rows are the target's embeddings."""
-    dropout: float
+def no_counterpart(where: str, name: str, value: Any, known: Iterable[Any]) -> ModelError:
+    """The refusal of an option's value, which may be any of the known ones."""
+    fits = ", ".join(shown(one) for one in known if one is not None)
+    return ModelError(f"{where}: {name} = {shown(value)} has no counterpart here; it may be {fits}")
 
 
-def parts(where: str, options: Mapping[str, Any], start: str) -> Parts:
-    """Errors: ModelError for the first option that has no counterpart, by its name."""
-    given = {name: options.get(name, known[0]) for name, known in ONLY.items()}
-    for name, known in ONLY.items():
-        if given[name] not in known:
-            fits = ", ".join(shown(value) for value in known if value is not None)
-            raise ModelError(f"{where}: {name} = {shown(given[name])} has no counterpart here; it may be {fits}")
-    if start != "<s>":
-        raise ModelError(f'{where}: decoder_start_token = {shown(start)} has no counterpart here; it may be "<s>"')
-    feeds = bool(options.get("input_feed", 1))
-    score = SCORES.get(given["global_attention"])
-    if score is None and feeds:
-        raise ModelError(f"{where}: input_feed without global_attention has no counterpart here")
-    dropout = options.get("dropout", 0.0)
-    dropout = dropout[0] if isinstance(dropout, list) and dropout else dropout
-    return Parts(
-        given["encoder_type"] == BRNN,
-        CELLS[given["rnn_type"]],
-        score,
-        given["global_attention_function"] == "sparsemax",
-        feeds,
-        bool(options.get("bridge", False)),
-        bool(options.get("share_decoder_embeddings", False)),
-        float(dropout) if isinstance(dropout, int | float) else 0.0,
-    )
+def shown(value: Any) -> str:
+    """A value in few characters, whatever it is: of lists that hold one another, their text has no end."""
+    if isinstance(value, str):
+        return f'"{value:.50}"'
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    if isinstance(value, list) and len(value) < 5 and not any(isinstance(one, list | dict) for one in value):
+        return f"[{', '.join(map(shown, value))}]"
+    return str(value) if isinstance(value, int | float) and abs(value) < MOST else f"a {type(value).__name__}"
 
 
-def files(options: Mapping[str, Any]) -> list[str]:
-    """The training text that the options name, as `[data] train` does."""
-    corpora = options.get("data")
-    found = []
-    for corpus in corpora.values() if isinstance(corpora, Mapping) else ():
-        named = [corpus.get(f"path_{side}") for side in ("src", "tgt")] if isinstance(corpus, Mapping) else []
-        sides = [side for side in named if isinstance(side, str) and "|" not in side]
-        if len(sides) == 2:
-            found.append("|".join(sides))
-    return found
-
-
-def training(options: Mapping[str, Any], updates: int | None) -> dict[str, Any]:
-    """`[training]`: as many updates as there were, and the optimiser where it is one of ours in the same words."""
-    name, rate, optimiser = options.get("optim"), options.get("learning_rate"), {"type": "adam", "learning_rate": 0.001}
+def optimiser(name: Any, rate: Any) -> dict[str, Any]:
+    """`[training.optimiser]`: theirs, where it is one of ours in the same words."""
     if name in ("adam", "sgd") and isinstance(rate, float) and 0 < rate < 1e6:
-        optimiser = {"type": name, "learning_rate": rate}
-    return {"max_updates": min(max(1, updates or 1), MOST), "optimiser": optimiser}
-
-
-def search() -> dict[str, Any]:
-    """`[search]`: what `onmt_translate` does where nothing is said (beam_size 5, length_penalty avg with alpha 1,
-    max_length_ratio 1.25), in the precision that it has."""
-    return {
-        "beam": 5,
-        "length_penalty": 1.0,
-        "length_norm": "power-with-bos",
-        "stop": "top",
-        "max_ratio": 1.25,
-        "max_extra": 5,
-        "precision": "fp32",
-    }
+        return {"type": name, "learning_rate": rate}
+    return {"type": "adam", "learning_rate": 0.001}

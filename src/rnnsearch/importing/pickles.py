@@ -8,12 +8,11 @@ import warnings
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
 
-from rnnsearch.config.table import MOST
 from rnnsearch.errors import ModelError
 
 
@@ -65,27 +64,6 @@ def _why(error: Exception) -> str:
     return "it is damaged" if zipfile.BadZipFile is type(error) else type(error).__name__
 
 
-def mapping_of(value: Any, fits: Callable[[Any], bool] = lambda _: True) -> bool:
+def mapping_of(value: Any, fits: Callable[[Any], bool] = lambda _: True) -> TypeGuard[Mapping[str, Any]]:
+    """Whether it has values that fit by their names."""
     return isinstance(value, Mapping) and all(isinstance(name, str) and fits(own) for name, own in value.items())
-
-
-def shown(value: Any) -> str:
-    """An option's value in few characters, whatever it is: of lists that hold one another, their text has no end."""
-    if isinstance(value, str):
-        return f'"{value:.50}"'
-    if isinstance(value, bool) or value is None:
-        return str(value).lower()
-    if isinstance(value, list) and len(value) < 5 and not any(isinstance(one, list | dict) for one in value):
-        return f"[{', '.join(map(shown, value))}]"
-    return str(value) if isinstance(value, int | float) and abs(value) < MOST else f"a {type(value).__name__}"
-
-
-def distinct(path: Path, side: str, symbols: list[str]) -> list[str]:
-    """A side's symbols. Errors: ModelError where one stands there twice, or has a space in it."""
-    seen: set[str] = set()
-    for symbol in symbols:
-        if symbol in seen or " " in symbol:
-            fault = "has a space in it" if " " in symbol else "stands there twice"
-            raise ModelError(f"{path}: its vocabulary {side!r} must have different symbols; {symbol!r} {fault}")
-        seen.add(symbol)
-    return symbols

@@ -38,6 +38,17 @@ class Taken:
             raise ModelError(f"{self.where}: {name} has no counterpart here")
 
 
+def distinct(where: str, side: str, symbols: list[str]) -> list[str]:
+    """A side's symbols. Errors: ModelError where one stands there twice, or has a space in it."""
+    seen: set[str] = set()
+    for symbol in symbols:
+        if symbol in seen or " " in symbol:
+            fault = "has a space in it" if " " in symbol else "stands there twice"
+            raise ModelError(f"{where}: its vocabulary {side!r} must have different symbols; {symbol!r} {fault}")
+        seen.add(symbol)
+    return symbols
+
+
 def order(where: str, symbols: Sequence[str], specials: Sequence[str]) -> list[int]:
     """The ids of a vocabulary in the order that they have here: the special ones first, which are named in our order.
     Errors: ModelError for one without these."""

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from rnnsearch.errors import ModelError
-from rnnsearch.importing.pickles import distinct, is_whole, mapping_of, plain
+from rnnsearch.importing.pickles import is_whole, mapping_of, plain
+from rnnsearch.importing.renaming import distinct
 
 PARTS = {
     "model": "the weights (save_format must be pytorch, and lora_layers none)",
@@ -31,7 +32,7 @@ class Checkpoint(NamedTuple):
     tensors: dict[str, Tensor]
     vocabularies: tuple[list[str], list[str]]
     options: Mapping[str, Any]
-    start: str
+    start: Any
     updates: int | None
 
 
@@ -59,7 +60,7 @@ def read(path: Path) -> Checkpoint:
         found,
         (_symbols(path, vocab, "src"), _symbols(path, vocab, "tgt")),
         {name: value for name, value in options.items() if isinstance(value, PLAIN)},
-        str(vocab.get("decoder_start_token", "<s>")),
+        vocab.get("decoder_start_token", "<s>"),
         _updates(whole.get("optim")),
     )
 
@@ -69,7 +70,7 @@ def _symbols(path: Path, vocab: Mapping[str, Any], side: str) -> list[str]:
     symbols = vocab.get(side)
     if not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
         raise ModelError(f"{path}: must be a checkpoint of OpenNMT-py 3; its vocabulary {side!r} is no list of symbols")
-    return distinct(path, side, symbols)
+    return distinct(str(path), side, symbols)
 
 
 def _updates(optimiser: Any) -> int | None:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from rnnsearch.importing import renaming
-from rnnsearch.importing.options import Parts
+from rnnsearch.importing.opennmt_py_options import Parts
 from rnnsearch.importing.renaming import Taken
 
 SPECIALS = ("<blank>", "<unk>", "<s>", "</s>")
