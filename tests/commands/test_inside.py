@@ -79,7 +79,7 @@ def test_the_folder_is_read_as_it_was_written(run, tmp_path):
 
 
 def test_cold_fusion_learns_from_the_beginning(cli, run, tmp_path):
-    result = run(tmp_path / "cold", "training.evaluate_every=50", fusion="cold", begin=False, updates=100)
+    result = run(tmp_path / "cold", "training.evaluate_every=50", fusion="cold", begin=False, updates=200)
     assert result.code == 0, result.err
     assert cli("translate", tmp_path / "cold", stdin="".join(f"{line}\n" for line in LINES)).lines == EXPECTED
 

@@ -27,7 +27,7 @@ from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.unigram import train_unigram
 from rnnsearch.text.words import train_words
 from rnnsearch.web.folder import write_module
-from tests.runtime.test_runtime import HOSTILE, TIED, rewritten
+from tests.runtime.test_runtime import HOSTILE, TIED, damages, rewritten
 from tests.servers import running
 from tests.untrained import BAHDANAU, TEXT, write_model
 
@@ -261,12 +261,8 @@ READ = """const refused = [];
 
 def test_damaged_files_are_told_of(page, folder):
     export(folder / "bpe", folder / "m.rnn")
-    whole, draw = (folder / "m.rnn").read_bytes(), random.Random(3)
-    header = 24 + int.from_bytes(whole[8:16], "little")
-    damaged = {f"cut at {n}": whole[:n] for n in (0, 5, 23, 24, 100, header, header + 64, len(whole) - 1)}
-    for _ in range(150):
-        at = draw.randrange(header if draw.random() < 0.7 else len(whole))
-        damaged[f"byte {at}"] = whole[:at] + bytes([whole[at] ^ (1 << draw.randrange(8))]) + whole[at + 1 :]
+    whole = (folder / "m.rnn").read_bytes()
+    damaged = damages(whole, random.Random(3))
     hostile = {name: change for name, change in HOSTILE.items() if name not in ("calibration", "later")}
     hostile |= {
         "later": lambda h: h.update(format=99),
