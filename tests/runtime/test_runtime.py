@@ -241,16 +241,19 @@ def damages(whole: bytes, draw: random.Random) -> dict[str, bytes]:
     for _ in range(150):
         at = draw.randrange(header if draw.random() < 0.7 else len(whole))
         changed = whole[:at] + bytes([whole[at] ^ (1 << draw.randrange(8))]) + whole[at + 1 :]
-        if not 24 <= at < header or inflated(changed[24:header]) != inflated(whole[24:header]):
-            damaged[f"byte {at}"] = changed  # deflated, other bits may spell the same
+        if says(changed, header) != says(whole, header):
+            damaged[f"byte {at}"] = changed
     return damaged
 
 
-def inflated(packed: bytes) -> bytes | None:
+def says(whole: bytes, header: int) -> tuple[bytes, bytes, bytes]:
+    """What is read of a file: deflated, other bits may spell the same header, and none are looked at between it and the
+    arrays."""
     try:
-        return zlib.decompress(packed)
+        text = zlib.decompress(whole[24:header])
     except zlib.error:
-        return None
+        text = whole[24:header]
+    return whole[:24], text, whole[header + -header % 64 :]
 
 
 def rewritten(whole: bytes, change) -> bytes:
