@@ -76,7 +76,7 @@ inline void tiled(const Matrix& W, const Word* x, Index by_x, Index rows, Base b
     typename SumOf<KIND>::type sums[HIGH * TILE][P];
     const float* panels = (const float*)W.panels + p * W.panel_size();
     const Index tiles = W.depth() / TILE, done = tiles * TILE;
-    multiply_tiles<KIND, HIGH, P>({x, by_x, TILE, TILE * by_x}, panels, W.panel_size(), tiles, sums);
+    multiply_tiles<KIND, HIGH, P>({x, by_x, TILE, TILE * by_x}, panels, W.panel_size(), tiles, nullptr, sums);
     for (Index r = 0; r < rows; r++)
         for (int c = 0; c < P; c++) {
             const Index column = (p + c) * LANES;

@@ -34,6 +34,44 @@ struct Matrix {
     }
 };
 
+#ifdef __AVX512F__
+// to[l][k] = from[k][l], 16 by 16 numbers of 4 bytes; `by_k` bytes from one k to the next.
+static inline void transpose(const void* from, Index by_k, void* to) {
+    __m512i a[16], b[16];
+    for (int k = 0; k < 16; k++) a[k] = _mm512_loadu_si512((const char*)from + k * by_k);
+#pragma GCC unroll 16
+    for (int k = 0; k < 16; k += 2) {
+        b[k] = _mm512_unpacklo_epi32(a[k], a[k + 1]);
+        b[k + 1] = _mm512_unpackhi_epi32(a[k], a[k + 1]);
+    }
+#pragma GCC unroll 16
+    for (int k = 0; k < 16; k += 4)
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; i++) {
+            a[k + 2 * i] = _mm512_unpacklo_epi64(b[k + i], b[k + 2 + i]);
+            a[k + 2 * i + 1] = _mm512_unpackhi_epi64(b[k + i], b[k + 2 + i]);
+        }
+    // a[4 q + i] holds of lines i, 4 + i, 8 + i and 12 + i the numbers 4 q to 4 q + 3.
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        const __m512i low = _mm512_shuffle_i32x4(a[i], a[4 + i], 0x88), high = _mm512_shuffle_i32x4(a[i], a[4 + i], 0xdd);
+        const __m512i low_2 = _mm512_shuffle_i32x4(a[8 + i], a[12 + i], 0x88);
+        const __m512i high_2 = _mm512_shuffle_i32x4(a[8 + i], a[12 + i], 0xdd);
+        float* line = (float*)to + i * 16;
+        _mm512_storeu_si512(line, _mm512_shuffle_i32x4(low, low_2, 0x88));
+        _mm512_storeu_si512(line + 4 * 16, _mm512_shuffle_i32x4(high, high_2, 0x88));
+        _mm512_storeu_si512(line + 8 * 16, _mm512_shuffle_i32x4(low, low_2, 0xdd));
+        _mm512_storeu_si512(line + 12 * 16, _mm512_shuffle_i32x4(high, high_2, 0xdd));
+    }
+}
+#endif
+
+// A step of LANES lines which lie side by side, in G rows of numbers `by_k` apart.
+static inline void store_step(const float* from, Index, float* to) { store(to, load(from)); }
+static inline void store_step(const bfloat16* from, Index by_k, bfloat16* to) {
+    store((float*)to, (Vec)((Words)load(from) >> 16 | (Words)load(from + by_k)));
+}
+
 // Lays LINES lines of `depth` numbers side by side, a step's worth of each after the other; missing ones are 0.
 // Number k of line l is at from[k * by_k + l * by_line].
 template <class T, Index LINES>
@@ -41,14 +79,23 @@ static void lay(const T* from, Index by_k, Index by_line, Index depth, Index lin
     constexpr Index G = each_step(KIND_OF<T>);
     Index k = 0;
     if (lines == LINES && by_k == 1) {
+#ifdef __AVX512F__
+        if constexpr (LINES == 16)
+            for (; k + 16 * G <= depth; k += 16 * G, to += 16 * LINES * G) transpose(from + k, by_line * sizeof(T), to);
+#endif
         for (; k + G <= depth; k += G, to += LINES * G)
 #pragma GCC unroll 16
             for (Index l = 0; l < LINES; l++) memcpy(to + l * G, from + k + l * by_line, G * sizeof(T));
     } else if (lines == LINES && by_line == 1) {
-        for (; k + G <= depth; k += G, to += LINES * G)
+        for (; k + G <= depth; k += G, to += LINES * G) {
+            if constexpr (LINES == LANES) {
+                store_step(from + k * by_k, by_k, to);
+                continue;
+            }
 #pragma GCC unroll 16
             for (Index l = 0; l < LINES; l++)
                 for (Index g = 0; g < G; g++) to[l * G + g] = from[(k + g) * by_k + l];
+        }
     }
     for (; k < depth; k += G, to += LINES * G)
         for (Index l = 0; l < LINES; l++)

@@ -24,23 +24,19 @@ struct Wide {
     static constexpr int WIDTH = N;
 };
 
-// Where the sums of some rows with WIDTH panels go. Between passes over k they wait; the last pass has no `after` and
-// writes `out`.
+// Where the sums of some rows with WIDTH panels go. Between passes over k they wait, row after row; the last pass has no
+// `after` and writes `out`.
 template <class O>
 struct Sums {
     const float* before;
     float* after;
-    Index by_sum;
     O* out;
     Index by_out, rows, columns;
 
     template <int WIDTH>
-    void end(int r, const Vec (&sums)[WIDTH]) const {
+    void write(int r, const Vec (&sums)[WIDTH]) const {
 #pragma GCC unroll 8
-        for (int p = 0; p < WIDTH; p++) {
-            if (after) store(after + r * by_sum + p * LANES, sums[p]);
-            else if (r < rows) store(out + r * by_out + p * LANES, sums[p], columns - p * LANES);
-        }
+        for (int p = 0; p < WIDTH && r < rows; p++) store(out + r * by_out + p * LANES, sums[p], columns - p * LANES);
     }
 };
 
@@ -68,10 +64,13 @@ struct InRegisters {
         for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 8
             for (int p = 0; p < WIDTH; p++)
-                sums[r][p] = of.before ? load(of.before + r * of.by_sum + p * LANES) : Vec{};
+                sums[r][p] = of.before ? load(of.before + (r * WIDTH + p) * LANES) : Vec{};
         add_block<KIND_OF<T>, ROWS, WIDTH>((const Word*)x, 1, ROWS, (const float*)panels, panel_size, steps, sums);
 #pragma GCC unroll 8
-        for (int r = 0; r < ROWS; r++) of.end(r, sums[r]);
+        for (int r = 0; r < ROWS; r++)
+            if (of.after)
+                for (int p = 0; p < WIDTH; p++) store(of.after + (r * WIDTH + p) * LANES, sums[r][p]);
+            else of.write(r, sums[r]);
     }
 };
 
@@ -100,18 +99,17 @@ struct InTiles {
                 }
                 T steps[2 * SIZE] = {};
                 lay<T, TILE>(x + k * by_k, by_k, by_row, left, lines, steps);
-                transpose(steps, to);
+                transpose(steps, TILE * 4, to);
             }
     }
 
     template <class O, int WIDTH>
     static void multiply(const T* x, const T* panels, Index panel_size, Index steps, Sums<O> of) {
-        Vec sums[ROWS][WIDTH];
-        multiply_tiles<BF16, 2, WIDTH>({x, TILE, SIZE, steps * TILE}, (const float*)panels, panel_size, steps / TILE, sums);
-        for (int r = 0; r < ROWS; r++) {
-            for (int p = 0; p < WIDTH && of.before; p++) sums[r][p] += load(of.before + r * of.by_sum + p * LANES);
-            of.end(r, sums[r]);
-        }
+        typedef Vec Row[WIDTH];
+        Row own[ROWS], *sums = of.after ? (Row*)of.after : own;
+        multiply_tiles<BF16, 2, WIDTH>({x, TILE, SIZE, steps * TILE}, (const float*)panels, panel_size, steps / TILE,
+                                       (const Row*)of.before, sums);
+        for (int r = 0; r < ROWS && !of.after; r++) of.write(r, sums[r]);
     }
 };
 
@@ -129,7 +127,7 @@ void product_of(Index threads, Index M, Index N, Index K, Strided<T> x, Strided<
     auto whole = [](Index depth) { return (depth + In::EACH - 1) / In::EACH * In::EACH; };
     const Index passes = (K + DEPTH - 1) / DEPTH;
     const Index deep = whole((K + passes - 1) / passes);  // of k in each pass but the last
-    const Index panels = (N + LANES - 1) / LANES, panel_size = deep / G * LANES, by_sum = panels * LANES;
+    const Index panels = (N + LANES - 1) / LANES, panel_size = deep / G * LANES;
     const Index together = (panels + In::PANELS - 1) / In::PANELS;  // groups of panels, which are laid out by one thread
     const Index each = (M / (PARTS * threads) + In::ROWS) / In::ROWS * In::ROWS;
     const Index at_once = smaller(each, ROWS_AT_ONCE / In::ROWS * In::ROWS);
@@ -144,7 +142,7 @@ void product_of(Index threads, Index M, Index N, Index K, Strided<T> x, Strided<
                 memset(panel + laid * LANES, 0, (whole(depth) / G - laid) * LANES * sizeof(float));
             }
         });
-        Buffer<float> laid_x(at_once * (deep / G)), sums(passes > 1 ? at_once * by_sum : 0);
+        Buffer<float> laid_x(at_once * (deep / G)), sums(passes > 1 ? at_once * panels * LANES : 0);
         In::begin();
         me.share((M + at_once - 1) / at_once, [&](Index group) {
             const Index m = group * at_once, rows = smaller(at_once, M - m);
@@ -155,11 +153,11 @@ void product_of(Index threads, Index M, Index N, Index K, Strided<T> x, Strided<
                                  (T*)&laid_x[r * steps]);
                 auto all_rows = [&](auto width, Index p) {
                     for (Index r = 0; r < rows; r += In::ROWS) {
-                        float* waiting = passes > 1 ? &sums[r * by_sum + p * LANES] : nullptr;
+                        float* waiting = passes > 1 ? &sums[(r * panels + p * In::ROWS) * LANES] : nullptr;
                         In::template multiply<O, decltype(width)::WIDTH>(
                             (const T*)&laid_x[r * steps], (const T*)&laid_w[(pass * panels + p) * panel_size], panel_size,
                             steps,
-                            {pass > 0 ? waiting : nullptr, pass + 1 < passes ? waiting : nullptr, by_sum,
+                            {pass > 0 ? waiting : nullptr, pass + 1 < passes ? waiting : nullptr,
                              out + (m + r) * N + p * LANES, N, smaller(In::ROWS, rows - r), N - p * LANES});
                     }
                 };

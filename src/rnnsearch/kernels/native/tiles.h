@@ -42,17 +42,29 @@ struct TiledRows {
     Index by_row, by_tile, lower;
 };
 
-// sums[row][panel] = HIGH times 16 rows of x times P panels, of `tiles` times 16 steps.
+// sums[row][panel] = HIGH times 16 rows of x times P panels, of `tiles` times 16 steps, and the sums `before`, where given.
 template <int KIND, int HIGH, int P>
 static inline void multiply_tiles(TiledRows rows, const float* panels, Index panel_size, Index tiles,
-                                  typename SumOf<KIND>::type (&sums)[HIGH * TILE][P]) {
+                                  const typename SumOf<KIND>::type (*before)[P], typename SumOf<KIND>::type (*sums)[P]) {
     static_assert(HIGH * P <= 4 && (HIGH == 1 || P <= 2), "tiles 0 to 3");
     const float *upper = (const float*)rows.x, *lower = upper + rows.lower;
     const Index by_row = rows.by_row, by_tile = rows.by_tile;
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
+    __asm__ volatile("" ::: "memory");  // see shape_tiles
+    if (before) {
+        _tile_loadd(0, &before[0][0], P * 64);
+        if constexpr (HIGH == 2) _tile_loadd(1, &before[TILE][0], P * 64);
+        if constexpr (P >= 2) _tile_loadd(2, &before[0][1], P * 64);
+        if constexpr (HIGH == 2 && P == 2) _tile_loadd(3, &before[TILE][1], P * 64);
+        if constexpr (P == 4) {
+            _tile_loadd(1, &before[0][2], P * 64);
+            _tile_loadd(3, &before[0][3], P * 64);
+        }
+    } else {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+    }
     for (Index k = 0; k < tiles; k++, upper += by_tile, lower += by_tile, panels += TILE * LANES) {
         _tile_loadd(4, upper, by_row * 4);
         _tile_loadd(6, panels, 64);
@@ -83,34 +95,4 @@ static inline void multiply_tiles(TiledRows rows, const float* panels, Index pan
     }
 }
 #undef MULTIPLY_ADD
-
-// to[l][k] = from[k][l], 16 by 16 numbers of 4 bytes.
-static inline void transpose(const void* from, void* to) {
-    __m512i a[16], b[16];
-    for (int k = 0; k < 16; k++) a[k] = _mm512_loadu_si512((const float*)from + k * 16);
-#pragma GCC unroll 16
-    for (int k = 0; k < 16; k += 2) {
-        b[k] = _mm512_unpacklo_epi32(a[k], a[k + 1]);
-        b[k + 1] = _mm512_unpackhi_epi32(a[k], a[k + 1]);
-    }
-#pragma GCC unroll 16
-    for (int k = 0; k < 16; k += 4)
-#pragma GCC unroll 2
-        for (int i = 0; i < 2; i++) {
-            a[k + 2 * i] = _mm512_unpacklo_epi64(b[k + i], b[k + 2 + i]);
-            a[k + 2 * i + 1] = _mm512_unpackhi_epi64(b[k + i], b[k + 2 + i]);
-        }
-    // a[4 q + i] holds of lines i, 4 + i, 8 + i and 12 + i the numbers 4 q to 4 q + 3.
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-        const __m512i low = _mm512_shuffle_i32x4(a[i], a[4 + i], 0x88), high = _mm512_shuffle_i32x4(a[i], a[4 + i], 0xdd);
-        const __m512i low_2 = _mm512_shuffle_i32x4(a[8 + i], a[12 + i], 0x88);
-        const __m512i high_2 = _mm512_shuffle_i32x4(a[8 + i], a[12 + i], 0xdd);
-        float* line = (float*)to + i * 16;
-        _mm512_storeu_si512(line, _mm512_shuffle_i32x4(low, low_2, 0x88));
-        _mm512_storeu_si512(line + 4 * 16, _mm512_shuffle_i32x4(high, high_2, 0x88));
-        _mm512_storeu_si512(line + 8 * 16, _mm512_shuffle_i32x4(low, low_2, 0xdd));
-        _mm512_storeu_si512(line + 12 * 16, _mm512_shuffle_i32x4(high, high_2, 0xdd));
-    }
-}
 #endif
