@@ -88,13 +88,11 @@ static void lay(const T* from, Index by_k, Index by_line, Index depth, Index lin
             for (Index l = 0; l < LINES; l++) memcpy(to + l * G, from + k + l * by_line, G * sizeof(T));
     } else if (lines == LINES && by_line == 1) {
         for (; k + G <= depth; k += G, to += LINES * G) {
-            if constexpr (LINES == LANES) {
-                store_step(from + k * by_k, by_k, to);
-                continue;
-            }
+            if constexpr (LINES == LANES) store_step(from + k * by_k, by_k, to);
+            else
 #pragma GCC unroll 16
-            for (Index l = 0; l < LINES; l++)
-                for (Index g = 0; g < G; g++) to[l * G + g] = from[(k + g) * by_k + l];
+                for (Index l = 0; l < LINES; l++)
+                    for (Index g = 0; g < G; g++) to[l * G + g] = from[(k + g) * by_k + l];
         }
     }
     for (; k < depth; k += G, to += LINES * G)

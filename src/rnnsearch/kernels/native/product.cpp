@@ -34,9 +34,12 @@ struct Sums {
     Index by_out, rows, columns;
 
     template <int WIDTH>
-    void write(int r, const Vec (&sums)[WIDTH]) const {
+    void end(int r, const Vec (&sums)[WIDTH]) const {
 #pragma GCC unroll 8
-        for (int p = 0; p < WIDTH && r < rows; p++) store(out + r * by_out + p * LANES, sums[p], columns - p * LANES);
+        for (int p = 0; p < WIDTH; p++) {
+            if (after) store(after + (r * WIDTH + p) * LANES, sums[p]);
+            else if (r < rows) store(out + r * by_out + p * LANES, sums[p], columns - p * LANES);
+        }
     }
 };
 
@@ -67,10 +70,7 @@ struct InRegisters {
                 sums[r][p] = of.before ? load(of.before + (r * WIDTH + p) * LANES) : Vec{};
         add_block<KIND_OF<T>, ROWS, WIDTH>((const Word*)x, 1, ROWS, (const float*)panels, panel_size, steps, sums);
 #pragma GCC unroll 8
-        for (int r = 0; r < ROWS; r++)
-            if (of.after)
-                for (int p = 0; p < WIDTH; p++) store(of.after + (r * WIDTH + p) * LANES, sums[r][p]);
-            else of.write(r, sums[r]);
+        for (int r = 0; r < ROWS; r++) of.end(r, sums[r]);
     }
 };
 
@@ -109,7 +109,7 @@ struct InTiles {
         Row own[ROWS], *sums = of.after ? (Row*)of.after : own;
         multiply_tiles<BF16, 2, WIDTH>({x, TILE, SIZE, steps * TILE}, (const float*)panels, panel_size, steps / TILE,
                                        (const Row*)of.before, sums);
-        for (int r = 0; r < ROWS && !of.after; r++) of.write(r, sums[r]);
+        for (int r = 0; r < ROWS && !of.after; r++) of.end(r, sums[r]);  // which wait where the tiles put them
     }
 };
 

@@ -35,6 +35,17 @@ static inline void forget_tiles() { _tile_release(); }
     if constexpr (KIND == BF16) _tile_dpbf16ps(SUM, X, W); \
     else _tile_dpbusd(SUM, X, W)
 
+// Loads or stores the sums of multiply_tiles: which tile holds which.
+#define MOVE_SUMS(MOVE, SUMS)                                                        \
+    MOVE(0, &SUMS[0][0], P * 64);                                                    \
+    if constexpr (HIGH == 2) MOVE(1, &SUMS[TILE][0], P * 64);                        \
+    if constexpr (P >= 2) MOVE(2, &SUMS[0][1], P * 64);                              \
+    if constexpr (HIGH == 2 && P == 2) MOVE(3, &SUMS[TILE][1], P * 64);              \
+    if constexpr (P == 4) {                                                          \
+        MOVE(1, &SUMS[0][2], P * 64);                                                \
+        MOVE(3, &SUMS[0][3], P * 64);                                                \
+    }
+
 // Where rows of x lie, in units of 4 bytes: each by_row from the one before, 16 steps by_tile from those before, and the
 // lower 16 rows `lower` from the upper ones.
 struct TiledRows {
@@ -51,14 +62,7 @@ static inline void multiply_tiles(TiledRows rows, const float* panels, Index pan
     const Index by_row = rows.by_row, by_tile = rows.by_tile;
     __asm__ volatile("" ::: "memory");  // see shape_tiles
     if (before) {
-        _tile_loadd(0, &before[0][0], P * 64);
-        if constexpr (HIGH == 2) _tile_loadd(1, &before[TILE][0], P * 64);
-        if constexpr (P >= 2) _tile_loadd(2, &before[0][1], P * 64);
-        if constexpr (HIGH == 2 && P == 2) _tile_loadd(3, &before[TILE][1], P * 64);
-        if constexpr (P == 4) {
-            _tile_loadd(1, &before[0][2], P * 64);
-            _tile_loadd(3, &before[0][3], P * 64);
-        }
+        MOVE_SUMS(_tile_loadd, before)
     } else {
         _tile_zero(0);
         _tile_zero(1);
@@ -85,14 +89,8 @@ static inline void multiply_tiles(TiledRows rows, const float* panels, Index pan
             MULTIPLY_ADD(3, 4, 7);
         }
     }
-    _tile_stored(0, &sums[0][0], P * 64);
-    if constexpr (HIGH == 2) _tile_stored(1, &sums[TILE][0], P * 64);
-    if constexpr (P >= 2) _tile_stored(2, &sums[0][1], P * 64);
-    if constexpr (HIGH == 2 && P == 2) _tile_stored(3, &sums[TILE][1], P * 64);
-    if constexpr (P == 4) {
-        _tile_stored(1, &sums[0][2], P * 64);
-        _tile_stored(3, &sums[0][3], P * 64);
-    }
+    MOVE_SUMS(_tile_stored, sums)
 }
+#undef MOVE_SUMS
 #undef MULTIPLY_ADD
 #endif
