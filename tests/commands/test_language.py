@@ -40,10 +40,16 @@ FEED_FORWARD = 'model.network={type="feed-forward", order=6, size=24, direct=tru
 
 
 @pytest.fixture(scope="module")
-def lm(cli, corpus, tmp_path_factory):
+def run_file(corpus):
+    path = corpus / "lm.toml"
+    path.write_text(RUN)
+    return path
+
+
+@pytest.fixture(scope="module")
+def lm(cli, run_file, tmp_path_factory):
     folder = tmp_path_factory.mktemp("lm")
-    (corpus / "lm.toml").write_text(RUN)
-    result = cli("lm", "train", corpus / "lm.toml", "--set", f'folder="{folder / "tiny"}"')
+    result = cli("lm", "train", run_file, "--set", f'folder="{folder / "tiny"}"')
     assert result.code == 0, result.err
     assert "rnnsearch lm sample" in result.err
     return folder / "tiny"
@@ -99,10 +105,10 @@ def test_texts_are_gone_on_with_letter_for_letter(cli, lm):
     assert drawn[0][0].startswith("der kleine Katze ")
 
 
-def test_the_feed_forward_model_learns_too_and_goes_on(cli, corpus, lm, tmp_path):
+def test_the_feed_forward_model_learns_too_and_goes_on(cli, corpus, run_file, lm, tmp_path):
     settings = ["--set", f'folder="{tmp_path / "ff"}"', FEED_FORWARD, "model.tie=none"]
-    assert cli("lm", "train", corpus / "lm.toml", *settings, "training.max_updates=150").code == 0
-    result = cli("lm", "train", corpus / "lm.toml", "--resume", *settings)
+    assert cli("lm", "train", run_file, *settings, "training.max_updates=150").code == 0
+    result = cli("lm", "train", run_file, "--resume", *settings)
     assert result.code == 0, result.err
     assert "going on from update 150" in result.err
     perplexities = [load_text_model(folder) for folder in (lm, tmp_path / "ff")]
@@ -111,7 +117,7 @@ def test_the_feed_forward_model_learns_too_and_goes_on(cli, corpus, lm, tmp_path
     assert 1 < recurrent < 4 and 1 < other < 4
 
 
-def test_other_outputs_and_objectives_learn_too(cli, corpus, tmp_path):
+def test_other_outputs_and_objectives_learn_too(cli, corpus, run_file, tmp_path):
     for number, way in enumerate(
         (
             ['model.output={type="hierarchical", classes=5}', "model.tie=none"],
@@ -121,15 +127,15 @@ def test_other_outputs_and_objectives_learn_too(cli, corpus, tmp_path):
         )
     ):
         folder = tmp_path / str(number)
-        result = cli("lm", "train", corpus / "lm.toml", "--set", f'folder="{folder}"', *way)
+        result = cli("lm", "train", run_file, "--set", f'folder="{folder}"', *way)
         assert result.code == 0, result.err
         model = load_text_model(folder)
         lines = (corpus / "test.de").read_text().splitlines()
         assert model.perplexity(model.score(lines)).per_symbol < 6, way
 
 
-def test_it_can_have_the_symbols_of_a_translation_model(cli, corpus, model, fault, tmp_path):
-    own, (other, plain) = ["lm", "train", corpus / "lm.toml", "--set"], (tmp_path / "lm", tmp_path / "plain")
+def test_it_can_have_the_symbols_of_a_translation_model(cli, run_file, model, fault, tmp_path):
+    own, (other, plain) = ["lm", "train", run_file, "--set"], (tmp_path / "lm", tmp_path / "plain")
     few = ["training.max_updates=1", f'data.prepared="{tmp_path / "data"}"']
     assert cli(*own, f'folder="{other}"', *few, f'text.tokenizers="{model}"').code == 0
     of = load_system(model).target
