@@ -33,7 +33,9 @@ from rnnsearch.models.attention.windows import WINDOWS
 from rnnsearch.models.bridges import BRIDGES, Copy
 from rnnsearch.models.cells import CELLS
 from rnnsearch.models.decoders.table import DECODERS
+from rnnsearch.models.draws import Draws
 from rnnsearch.models.translation_model import TranslationModel
+from rnnsearch.objectives.loss import Objective
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all
 from rnnsearch.search.hypothesis import Hypothesis
@@ -343,6 +345,25 @@ def pairs() -> list[tuple[list[int], list[int]]]:
 def batch() -> Batch:
     """All pairs as one batch."""
     return make_batch(PAIRS, range(len(PAIRS)))
+
+
+def others(batch: Batch) -> list[Batch]:
+    """A batch, and one of the same shape whose rows stand in another order and have other symbols."""
+    rows = [
+        tuple([5 + (symbol - 4) % (SYMBOLS - 5) for symbol in side] for side in pair)
+        for pair in [PAIRS[-1], *PAIRS[:-1]]
+    ]
+    return [batch, make_batch(rows, range(len(rows)))]
+
+
+def pass_with_gradients(
+    objective: Objective[TranslationModel], model: TranslationModel, batch: Batch, draws: Draws | None
+) -> tuple[float, dict[str, Tensor | None]]:
+    """The loss of a batch, and all parameters' gradients."""
+    model.zero_grad()
+    loss = objective(model, batch, draws)
+    loss.total.backward()
+    return loss.total.item(), {name: parameter.grad for name, parameter in model.named_parameters()}
 
 
 @pytest.fixture

@@ -6,12 +6,16 @@ import pytest
 import torch
 
 from rnnsearch.device import precision
-from rnnsearch.kernels.recorded import OCCURRENCES
 from rnnsearch.models.draws import Draws
+from rnnsearch.objectives import recorded
+from rnnsearch.objectives.build import penalties
 from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.objectives.recorded import OCCURRENCES, OFF
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all
 from rnnsearch.search.model_scorer import ModelScorer
+from rnnsearch.systems.build import build
+from tests.laws.conftest import SYMBOLS, others, pass_with_gradients
 
 pytestmark = pytest.mark.cuda
 
@@ -34,13 +38,31 @@ def loss_and_gradients(model, batch, device, kind="fp32"):
 
 
 def test_loss_and_gradients(system, make, batch):
-    model = make(system)
-    here, gradient = loss_and_gradients(model, batch, "cpu")
+    model, batches = make(system), others(batch)
+    here = [loss_and_gradients(model, each, "cpu") for each in batches]
     model.cuda()
-    for _ in range(OCCURRENCES + 2):  # the later ones are replays of recorded kernels, where there are recordings
-        there, other = loss_and_gradients(model, batch, "cuda")
-        assert there == pytest.approx(here, rel=1e-4)
+    for number in range(OCCURRENCES + 4):  # the later ones are replays of recorded kernels
+        loss, gradient = here[number % 2]
+        there, other = loss_and_gradients(model, batches[number % 2], "cuda")
+        assert there == pytest.approx(loss, rel=1e-4)
         assert (gradient - other).norm() < 1e-3 * gradient.norm()
+    assert len(recorded._RECORDERS[model]) == 1
+
+
+def test_what_is_drawn_is_the_same_in_a_replay(system, batch, monkeypatch):
+    objective, batches = likelihood(0.1, penalties(system.objective)), [one.to("cuda") for one in others(batch)]
+    found = []
+    for switch in "01":
+        monkeypatch.setenv(OFF, switch)
+        model = build(system.model, SYMBOLS, SYMBOLS, seed=1, objective=system.objective).cuda()
+        passes = [(batches[seed % 2], Draws(seed, "cuda")) for seed in range(OCCURRENCES + 4)]
+        found.append([pass_with_gradients(objective, model, *each) for each in passes])
+    for (loss, gradients), (other, theirs) in zip(*found, strict=True):
+        assert other == pytest.approx(loss, rel=1e-4)
+        for name, gradient in gradients.items():
+            assert (gradient is None) == (theirs[name] is None), name
+            if gradient is not None:
+                assert (gradient - theirs[name]).norm() <= 1e-3 * gradient.norm() + 1e-5, name
 
 
 def test_bf16_is_near(system, make, batch):

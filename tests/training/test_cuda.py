@@ -7,21 +7,25 @@ import pytest
 import torch
 
 from rnnsearch.errors import Interrupted
-from rnnsearch.kernels import recorded
+from rnnsearch.objectives import recorded
+from rnnsearch.objectives.recorded import PassRecorder
 from tests.training.toys import PLAIN
 
 pytestmark = pytest.mark.cuda
 
 
 def test_a_gpu_learns_what_a_cpu_learns(learn, monkeypatch):
-    monkeypatch.setattr(recorded, "_RECORDERS", {})
+    recorders = []
+    monkeypatch.setattr(
+        recorded, "PassRecorder", lambda *given: recorders.append(PassRecorder(*given)) or recorders[-1]
+    )
     training = {"max_updates": 30, "evaluate_every": 10, "clip_norm": 1.0}
     told = {device: learn(device, PLAIN, device=device, **training) for device in ("cpu", "cuda")}
     for here, there in zip(told["cpu"].updates, told["cuda"].updates, strict=True):
         assert there["nll_per_word"] == pytest.approx(here["nll_per_word"], rel=1e-2)
     for here, there in zip(told["cpu"].evaluations, told["cuda"].evaluations, strict=True):
         assert there["dev_nll"] == pytest.approx(here["dev_nll"], rel=1e-2)
-    assert any(len(each) for each in recorded._RECORDERS.values()), "nothing was recorded"
+    assert any(len(each) for each in recorders), "nothing was recorded"
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -45,10 +49,11 @@ def test_a_batch_too_large_for_the_memory_is_split(learn, monkeypatch):
 
     encode = TranslationModel.encode
 
-    def cramped(self: TranslationModel, source: Any, *rest: Any) -> Any:
-        if torch.is_grad_enabled() and len(source) > 4:
-            torch.empty(1 << 60, dtype=torch.uint8, device=source.device)
-        return encode(self, source, *rest)
+    def cramped(self: TranslationModel, sources: Any, *rest: Any) -> Any:
+        (source,) = sources.values()
+        if torch.is_grad_enabled() and len(source.ids) > 4:
+            torch.empty(1 << 46, dtype=torch.uint8, device=source.ids.device)
+        return encode(self, sources, *rest)
 
     monkeypatch.setattr(TranslationModel, "encode", cramped)
     told = learn(device="cuda", max_updates=2)

@@ -31,6 +31,11 @@ class Side:
         mask = ids != PAD
         return cls(ids, mask, mask.flatten().nonzero()[:, 0], spelling)
 
+    @classmethod
+    def unplaced(cls, ids: Int[Tensor, "B J"]) -> Side:
+        """As `of`, for those who need not know the places: they are none."""
+        return cls(ids, ids != PAD, ids.new_empty(0))
+
     @property
     def symbols(self) -> Symbols:
         """What an embedding takes."""

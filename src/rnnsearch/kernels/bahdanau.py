@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from rnnsearch.kernels.products import gru_backward, gru_weight_gradients, weight_gradient
-from rnnsearch.kernels.recorded import replayed
 from rnnsearch.tensors import product_type
 
 
@@ -47,8 +46,7 @@ def unroll(
     x: [B, I, 3 D], the previous words' share of the gates. keys: [B, J, A], U_a h_j. mask: [B, J].
     """
     apply: Callable[..., tuple[Tensor, Tensor, Tensor]] = _Recurrence.apply
-    training = torch.is_grad_enabled()  # within `forward` it never is
-    return apply(training, x, s_0, annotations, keys, mask, *weights)
+    return apply(x, s_0, annotations, keys, mask, *weights)
 
 
 class _Found(NamedTuple):
@@ -72,15 +70,13 @@ class _Recurrence(torch.autograd.Function):
     layer tanh(W_a s + U_a h) computed again, and all weights' gradients formed once after the loop."""
 
     @staticmethod
-    def forward(
-        ctx: Any, training: bool, x: Tensor, s_0: Tensor, h: Tensor, k: Tensor, mask: Tensor, *w: Tensor
-    ) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, x: Tensor, s_0: Tensor, h: Tensor, k: Tensor, mask: Tensor, *w: Tensor) -> tuple[Tensor, ...]:
         kind = product_type(x)
         W_a, _, C, U_gates, U = (weight.to(kind) for weight in w)
         fed_back = torch.cat([W_a, U_gates])  # both read s: one product
         given = x, s_0, h.to(kind), k.to(kind), mask, w[1], fed_back, C, U
         with torch.autocast(x.device.type, enabled=False):
-            outputs, saved = _onward(training, *given)
+            outputs, saved = _onward(*given)
         ctx.save_for_backward(*saved)
         return outputs
 
@@ -92,11 +88,10 @@ class _Recurrence(torch.autograd.Function):
             d_C = weight_gradient(found.d_gates, found.contexts)
             d_U_gates, d_U = gru_weight_gradients(found.d_gates, found.before, found.reset)
         weights = d_W_a, found.d_v, d_C, d_U_gates, d_U
-        return None, found.d_x, found.d_s_0, found.d_h, found.d_keys, None, *weights
+        return found.d_x, found.d_s_0, found.d_h, found.d_keys, None, *weights
 
 
 def _onward(
-    training: bool,
     x: Tensor,
     s_0: Tensor,
     h: Tensor,
@@ -111,7 +106,7 @@ def _onward(
     full, v_a = v_a.dtype, v_a.to(U.dtype)
     outside = torch.zeros(mask.shape, dtype=full, device=x.device).masked_fill_(~mask, -torch.inf)
     inputs = (x.transpose(0, 1).to(full), s_0, h, k, outside, v_a, C, fed_back, U)
-    run = Trace(*(replayed(_positions, inputs) if training else _positions(*inputs)))
+    run = _positions(*inputs)
     outputs = run.states[:-1].transpose(0, 1), run.contexts.transpose(0, 1), run.alphas.transpose(0, 1)
     return outputs, (*run, h, k, v_a, C, fed_back, U)
 
@@ -119,7 +114,7 @@ def _onward(
 def _back(grads: tuple[Tensor, ...], saved: tuple[Tensor, ...]) -> _Found:
     run = Trace(*saved[: len(Trace._fields)])
     states, kind, D = run.states[:-1], run.contexts.dtype, run.states.shape[2]
-    made = replayed(_positions_back, (*(g.transpose(0, 1) for g in grads), *saved))
+    made = _positions_back(*(g.transpose(0, 1) for g in grads), *saved)
     d_s, d_gates, d_queries, d_c, d_keys, d_v = made
     before, reset = states.to(kind), (run.zr[..., D:] * states).to(kind)
     d_h = torch.bmm(run.alphas.permute(1, 2, 0).to(kind), d_c.transpose(0, 1))

@@ -11,7 +11,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from rnnsearch.kernels.products import gru_backward, gru_weight_gradients
-from rnnsearch.kernels.recorded import replayed
 from rnnsearch.tensors import product_type
 
 
@@ -32,8 +31,7 @@ def gru_sequence(
     if start is None:
         start = candidate.new_zeros(x.shape[0], candidate.shape[0])
     apply: Callable[..., Tensor] = _GRUSequence.apply
-    training = torch.is_grad_enabled()  # within `forward` it never is
-    outputs = apply(training, backward, x, mask, start, gates, candidate)
+    outputs = apply(backward, x, mask, start, gates, candidate)
     return outputs, outputs[:, 0] if backward else outputs[:, -1]
 
 
@@ -54,7 +52,6 @@ class _GRUSequence(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        training: bool,
         backward: bool,
         x: Tensor,
         mask: Tensor,
@@ -66,7 +63,7 @@ class _GRUSequence(torch.autograd.Function):
         ctx.backward, ctx.start_type = backward, start.dtype
         given = backward, x, mask, start.to(U.dtype), U_gates.to(kind), U.to(kind)
         with torch.autocast(x.device.type, enabled=False):
-            outputs, saved = _onward(training, *given)
+            outputs, saved = _onward(*given)
         ctx.save_for_backward(*saved)
         return outputs
 
@@ -75,18 +72,18 @@ class _GRUSequence(torch.autograd.Function):
         with torch.autocast(grads[0].device.type, enabled=False):
             found = _back(ctx.backward, grads[0], ctx.saved_tensors)
             weights = gru_weight_gradients(found.d_gates, found.before, found.reset)
-        return None, None, found.d_x, None, found.d_start.to(ctx.start_type), *weights
+        return None, found.d_x, None, found.d_start.to(ctx.start_type), *weights
 
 
 def _onward(
-    training: bool, backward: bool, x: Tensor, mask: Tensor, start: Tensor, W_gates: Tensor, W: Tensor
+    backward: bool, x: Tensor, mask: Tensor, start: Tensor, W_gates: Tensor, W: Tensor
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """The outputs, and what `_back` needs."""
     xs, keep = x.transpose(0, 1).to(start.dtype), mask.t().unsqueeze(-1).to(start.dtype)
     if backward:  # in the order of reading
         xs, keep = xs.flip(0), keep.flip(0)
     inputs = xs, keep, W_gates, W, start
-    made = replayed(_positions, inputs) if training else _positions(*inputs)
+    made = _positions(*inputs)
     outputs = made[0][1:].flip(0) if backward else made[0][1:]
     return outputs.transpose(0, 1), (*made, keep, W_gates, W)
 
@@ -95,7 +92,7 @@ def _back(backward: bool, d_outputs: Tensor, saved: tuple[Tensor, ...]) -> _Foun
     states, zr, _, _, _, W = saved
     D, before = W.shape[0], states[:-1]
     d_outputs = d_outputs.transpose(0, 1)
-    d_start, d_gates = replayed(_positions_back, (d_outputs.flip(0) if backward else d_outputs, *saved))
+    d_start, d_gates = _positions_back(d_outputs.flip(0) if backward else d_outputs, *saved)
     d_x = (d_gates.flip(0) if backward else d_gates).transpose(0, 1)
     return _Found(d_gates, before.to(W.dtype), (zr[..., D:] * before).to(W.dtype), d_x, d_start)
 

@@ -19,14 +19,21 @@ class Draws:
 
     def __init__(self, seed: int, device: torch.device | str = "cpu") -> None:
         self.generator = torch.Generator(device).manual_seed(seed)
-        self._rows: Tensor | None = None
-        self._of = 0
+        self.rows: Tensor | None = None
+        """Of a batch of `of` sentences; None: all."""
+        self.of = 0
 
     def take(self, rows: Sequence[int], of: int) -> None:
         """What is drawn from now on is for these rows of a batch of `of` sentences."""
         device, own = self.generator.device, torch.tensor(rows)
-        self._rows = own.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else own
-        self._of = of
+        self.rows = own.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else own
+        self.of = of
+
+    def twin(self, rows: Tensor | None) -> Draws:
+        """Draws as this does, from a generator of its own; `rows`: which ones, in the place of this one's."""
+        other = Draws(0, self.generator.device)
+        other.rows, other.of = rows, self.of
+        return other
 
     def mask(self, shape: tuple[int, ...], share: float, like: Tensor) -> Tensor:
         """1 / (1 - share) where a unit is kept, 0 where it is dropped (`share` to the nearest of 65,536 parts)."""
@@ -44,11 +51,11 @@ class Draws:
         return self._own(numbers.clamp_min_(torch.finfo(torch.float32).tiny))
 
     def _whole(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        assert self._rows is None or shape[0] == len(self._rows), "random numbers are drawn a sentence"
-        return shape if self._rows is None else (self._of, *shape[1:])
+        assert self.rows is None or shape[0] == len(self.rows), "random numbers are drawn a sentence"
+        return shape if self.rows is None else (self.of, *shape[1:])
 
     def _own(self, drawn: Tensor) -> Tensor:
-        return drawn if self._rows is None else drawn.index_select(0, self._rows)
+        return drawn if self.rows is None else drawn.index_select(0, self.rows)
 
 
 def dropout(x: Tensor, share: float, draws: Draws | None) -> Tensor:

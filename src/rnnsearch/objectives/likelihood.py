@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -18,11 +19,12 @@ from rnnsearch.models.draws import Draws
 from rnnsearch.models.outputs import Losses, Output, PlainLoss
 from rnnsearch.models.pointer import LEAST, PointerOutput
 from rnnsearch.models.speller import Speller
-from rnnsearch.models.translation_model import Memories, TranslationModel, only
+from rnnsearch.models.translation_model import Memories, TranslationModel, Unrolled, only
 from rnnsearch.objectives.contrast import Contrast
 from rnnsearch.objectives.distillation import Teacher
 from rnnsearch.objectives.loss import Loss, Objective
 from rnnsearch.objectives.penalty import Pass, Penalty
+from rnnsearch.objectives.recorded import recorded
 from rnnsearch.tensors import at_least_fp32, map_tree
 
 Weighted = Sequence[tuple[float, Penalty]]
@@ -55,10 +57,7 @@ class Likelihood(Objective[TranslationModel]):
     def passed(self, model: TranslationModel, batch: Batch, draws: Draws | None) -> tuple[Loss, Pass]:
         """The loss of one teacher-forced pass, its penalties among it, and the pass."""
         target = batch.target
-        memories: Memories = model.encode(batch.sources, draws)
-        if self.frozen_null:
-            memories = frozen(memories, batch.source.mask.sum(1) == 1)
-        unrolled = model.unroll(target.previous(), memories, draws)
+        memories, unrolled = forced(model, batch, draws, self.frozen_null)
         real = target.places
         readout, ids = (tensor.flatten(0, 1).index_select(0, real) for tensor in (unrolled.readout, target.ids))
         if isinstance(model.output, PointerOutput):
@@ -88,6 +87,43 @@ class Likelihood(Objective[TranslationModel]):
     def after_update(self, model: TranslationModel, parts: Mapping[str, Tensor]) -> None:
         for _, penalty in self.penalties:
             penalty.after_update(model, parts)
+
+
+class Forced(NamedTuple):
+    """What a model makes of translations that it is given (`Unrolled`), and the memories of their sources."""
+
+    memories: Memories
+    unrolled: Unrolled
+
+
+@dataclass(frozen=True)
+class TeacherForcing:
+    """Of each source's ids, in the order of their names, and y_{i-1}; as `recorded` wants it."""
+
+    sources: tuple[str, ...]
+    frozen_null: bool
+
+    def __call__(self, model: TranslationModel, tensors: Sequence[Tensor], draws: Draws | None) -> Forced:
+        *sources, previous = tensors
+        sides = {name: Side.unplaced(ids) for name, ids in zip(self.sources, sources, strict=True)}
+        return self.of(model, sides, previous, draws)
+
+    def of(self, model: TranslationModel, sources: Mapping[str, Side], previous: Tensor, draws: Draws | None) -> Forced:
+        """Of sources that may be spelled."""
+        memories: Memories = model.encode(sources, draws)
+        if self.frozen_null:
+            (source,) = sources.values()
+            memories = frozen(memories, source.mask.sum(1) == 1)
+        return Forced(memories, model.unroll(previous, memories, draws))
+
+
+def forced(model: TranslationModel, batch: Batch, draws: Draws | None, frozen_null: bool = False) -> Forced:
+    """One teacher-forced pass. Spelled words have no two batches of one shape: only others are recorded."""
+    sources, previous = batch.sources, batch.target.previous()
+    forcing = TeacherForcing(tuple(sources), frozen_null)
+    if any(side.spelling is not None for side in sources.values()):
+        return forcing.of(model, sources, previous, draws)
+    return recorded(forcing, model, [*(side.ids for side in sources.values()), previous], draws)
 
 
 def frozen(memories: Memories, rows: Bool[Tensor, "B"]) -> Memories:

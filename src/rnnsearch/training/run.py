@@ -17,7 +17,7 @@ from rnnsearch.data.spellings import Spellings
 from rnnsearch.device import choose_device
 from rnnsearch.errors import ConfigError, DataError, TrainingError
 from rnnsearch.files import locked, write_text
-from rnnsearch.kernels.recorded import WIDTH_MULTIPLE
+from rnnsearch.objectives.recorded import WIDTH_MULTIPLE
 from rnnsearch.processes import Processes, restarted
 from rnnsearch.search.unknown_words import read_entries
 from rnnsearch.systems.beginning import begin

@@ -1,0 +1,230 @@
+"""Recordings of passes: a replay with other numbers equals the pass and its way back, and what is kept is bounded.
+
+A GPU records its kernels. Elsewhere a recording is the Python that asks for them, under the same terms otherwise: it
+reads and writes the same memory at each turn. That all systems' passes may be recorded, the laws say.
+"""
+
+import gc
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+from rnnsearch.models.draws import Draws
+from rnnsearch.objectives import recorded
+from rnnsearch.objectives.recorded import OCCURRENCES, PassRecorder, Workspace
+
+
+def again(work, _):
+    work()
+    return work
+
+
+@pytest.fixture
+def recorder():
+    return PassRecorder(again)
+
+
+class Net(nn.Module):
+    """Two outputs, one of which reads a parameter that the other does not."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.own = nn.Embedding(7, 4), nn.Linear(4, 3)
+        self.never = nn.Parameter(torch.ones(2))
+
+
+def forward(model, tensors, draws):
+    x = model.table(tensors[0])
+    if draws is not None:
+        x = x * draws.mask(x.shape, 0.5, x)
+    return {"x": x, "y": (model.own(x).tanh(), None), "ids": tensors[0] + 1}
+
+
+def ids(seed, *shape):
+    return torch.randint(0, 7, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def results(run, model, seed, which=("x", "y"), shape=(3, 5), draws=None):
+    """Outputs, the gradients of a sum of some of them, and the next number drawn."""
+    model.zero_grad()
+    made = run(forward, model, [ids(seed, *shape)], draws)
+    asked = {"x": made["x"], "y": made["y"][0]}
+    sum(((1 + n) * asked[name].pow(2)).sum() for n, name in enumerate(which)).backward()
+    gradients = [parameter.grad for parameter in model.parameters()]
+    rest = [] if draws is None else [draws.uniform((3,), torch.zeros(1))]
+    return [made["x"].detach(), made["y"][0].detach(), made["ids"], *gradients, *rest]
+
+
+def plainly(forward, model, tensors, draws):
+    return forward(model, tensors, draws)
+
+
+def assert_same(found, expected):
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        assert (one is None) == (other is None)
+        assert one is None or torch.equal(one, other)
+
+
+@pytest.mark.parametrize("which", [("x", "y"), ("y",), ("x",)])
+@pytest.mark.parametrize("drawn", [True, False])
+def test_a_replay_with_other_numbers_is_the_pass(recorder, which, drawn):
+    model, kept = Net(), []
+    for seed in range(OCCURRENCES + 3):
+        draws = [Draws(seed) if drawn else None for _ in range(2)]
+        expected = results(plainly, model, seed, which, draws=draws[0])
+        assert_same(results(recorder.run, model, seed, which, draws=draws[1]), expected)
+        kept.append(len(recorder))
+    assert kept == [0] * OCCURRENCES + [1] * 3
+    assert model.never.grad is None and (model.own.weight.grad is None) == (which == ("x",))
+
+
+def test_some_rows_of_a_batch_draw_what_all_of_them_would(recorder):
+    model = Net()
+    for seed in range(OCCURRENCES + 3):
+        rows, draws = [seed % 3, 4, 5], [Draws(seed), Draws(seed)]
+        for each in draws:
+            each.take(rows, of=6)
+        expected = results(plainly, model, seed, draws=draws[0])
+        assert_same(results(recorder.run, model, seed, draws=draws[1]), expected)
+    assert len(recorder) == 1
+
+
+def test_a_way_back_from_other_outputs_than_was_recorded(recorder):
+    model, pattern = Net(), [("y",)] * (OCCURRENCES + 2) + [("x",), ("x", "y"), ("y",)]
+    for seed, which in enumerate(pattern):
+        expected = results(plainly, model, seed, which, draws=Draws(seed))
+        assert_same(results(recorder.run, model, seed, which, draws=Draws(seed)), expected)
+
+
+def test_two_passes_before_either_s_way_back(recorder):
+    """Recordings share memory, so what lies between a pass and its way back may not be written over."""
+    model = Net()
+    for seed in range(OCCURRENCES + 3):
+        expected = [results(plainly, model, seed + n) for n in range(2)]
+        model.zero_grad()
+        made = [recorder.run(forward, model, [ids(seed + n, 3, 5)], None) for n in range(2)]
+        for n in (0, 1):
+            model.zero_grad()
+            (made[n]["x"].pow(2).sum() + 2 * made[n]["y"][0].pow(2).sum()).backward()
+            gradients = [parameter.grad for parameter in model.parameters()]
+            assert_same(gradients, expected[n][3:])
+    assert len(recorder) == 1
+
+
+def test_a_pass_that_never_goes_back_stands_in_no_other_s_way(recorder):
+    model = Net()
+    for seed in range(OCCURRENCES):
+        results(recorder.run, model, seed)
+    left = recorder.run(forward, model, [ids(0, 3, 5)], None)
+    assert recorder._open() is not None
+    del left
+    gc.collect()
+    assert recorder._open() is None
+    assert_same(results(recorder.run, model, 9), results(plainly, model, 9))
+
+
+def test_weights_elsewhere_are_another_shape(recorder):
+    model = Net()
+    for seed in range(OCCURRENCES + 1):
+        results(recorder.run, model, seed)
+    model.table.weight.data = model.table.weight.data + 1.0
+    assert_same(results(recorder.run, model, 1), results(plainly, model, 1))
+
+
+def test_frozen_weights_get_no_gradient(recorder):
+    model = Net()
+    model.table.weight.requires_grad_(False)
+    for seed in range(OCCURRENCES + 2):
+        assert_same(results(recorder.run, model, seed, ("y",)), results(plainly, model, seed, ("y",)))
+    assert len(recorder) == 1
+
+
+def test_under_autocast_products_are_as_without_a_recording(recorder):
+    model = Net()
+    for seed in range(OCCURRENCES + 2):
+        with torch.autocast("cpu", torch.bfloat16):
+            expected = results(plainly, model, seed)
+            found = results(recorder.run, model, seed)
+        assert_same(found, expected)
+    assert found[1].dtype == torch.bfloat16
+    assert_same(results(recorder.run, model, 1), results(plainly, model, 1))  # fp32 is another shape
+
+
+def test_the_least_recently_used_are_forgotten(recorder, monkeypatch):
+    monkeypatch.setattr(recorded, "MOST_RECORDINGS", 2)
+    model, often = Net(), OCCURRENCES + 1
+    for size in [1] * often + [2] * often + [1] + [3] * often:
+        results(recorder.run, model, 1, shape=(size, 2))
+    assert [key[1][0][0] for key in recorder._recordings] == [(1, 2), (3, 2)]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("operation not permitted when stream is capturing"), None])
+def test_where_nothing_can_be_recorded_the_pass_runs(error, caplog):
+    tries = []
+
+    def fails(*_):
+        tries.append(1)
+        raise torch.OutOfMemoryError("no room") if error is None else error
+
+    recorder, model = PassRecorder(fails), Net()
+    for seed in range(2 * OCCURRENCES + 2):
+        assert_same(results(recorder.run, model, seed), results(plainly, model, seed))
+    assert len(recorder) == 0
+    # Too little memory may be enough later; what cannot be recorded once never can.
+    assert len(tries) == (2 if error is None else 1)
+    assert [record.levelname for record in caplog.records] == ([] if error is None else ["WARNING"])
+
+
+def test_counting_shapes_is_bounded(recorder, monkeypatch):
+    monkeypatch.setattr(recorded, "MOST_COUNTED", 4)
+    model = Net()
+    for size in range(1, 50):
+        results(recorder.run, model, 1, shape=(size, 2))
+    assert len(recorder._occurred) <= 4
+
+
+def test_a_workspace_lies_in_one_place_until_more_is_asked_for():
+    space, asked = Workspace(), [torch.ones(3, 5), torch.ones(2, dtype=torch.bool), torch.ones(4, dtype=torch.int64)]
+    first, second = space.like(asked), space.like(asked[:1])
+    assert [(one.shape, one.dtype) for one in first] == [(one.shape, one.dtype) for one in asked]
+    assert first[0].data_ptr() == second[0].data_ptr()
+    for number, one in enumerate(first):
+        one.fill_(number)
+    assert [one.unique().tolist() for one in first] == [[0.0], [True], [2]]
+    assert space.like([torch.ones(9_000)])[0].data_ptr() != first[0].data_ptr()
+
+
+def test_nothing_is_recorded_without_a_gpu_and_models_are_let_go():
+    model = Net()
+    for seed in range(OCCURRENCES + 2):
+        results(recorded.recorded, model, seed)
+    assert model not in recorded._RECORDERS
+    recorded._RECORDERS[model] = PassRecorder(again)
+    left = weakref.ref(model)
+    del model
+    gc.collect()
+    assert left() is None and not recorded._RECORDERS
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("switch", ["1", "0"])
+@pytest.mark.parametrize("which", [("x", "y"), ("y",)])
+def test_a_cuda_graph_is_the_pass(switch, which, monkeypatch):
+    monkeypatch.setenv(recorded.OFF, switch)
+    model = Net().cuda()
+
+    def on_gpu(forward, model, tensors, draws):
+        return recorded.recorded(forward, model, [tensor.cuda() for tensor in tensors], draws)
+
+    def by_kernel(forward, model, tensors, draws):
+        return forward(model, [tensor.cuda() for tensor in tensors], draws)
+
+    for seed in range(OCCURRENCES + 3):
+        expected = results(by_kernel, model, seed, which)
+        found = results(on_gpu, model, seed, which)
+        for one, other in zip(found, expected, strict=True):
+            assert one is None if other is None else torch.allclose(one, other, rtol=1e-5)
+    assert (len(recorded._RECORDERS[model]) if model in recorded._RECORDERS else 0) == int(switch)
