@@ -26,6 +26,7 @@ from torch import Tensor
 from rnnsearch.config import RunConfig, attention, decoders, encoders, resolve
 from rnnsearch.data.batches import Batch, make_batch
 from rnnsearch.errors import ConfigError
+from rnnsearch.kernels import cross_entropy, products, recurrence
 from rnnsearch.models.attention.features import FEATURES
 from rnnsearch.models.attention.normalisers import NORMALISERS
 from rnnsearch.models.attention.scores import SCORES
@@ -364,6 +365,14 @@ def pass_with_gradients(
     loss = objective(model, batch, draws)
     loss.total.backward()
     return loss.total.item(), {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Native code stands aside."""
+    monkeypatch.setattr(products, "way", lambda *_: products.TORCH)
+    for module in (recurrence, cross_entropy.native):
+        monkeypatch.setattr(module, "can_run", lambda *_: False)
 
 
 @pytest.fixture

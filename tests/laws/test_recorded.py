@@ -16,24 +16,28 @@ from rnnsearch.objectives.recorded import OCCURRENCES, PassRecorder
 from rnnsearch.systems.build import build
 from tests.laws.conftest import SYMBOLS, others, pass_with_gradients
 
+SEEDS = range(OCCURRENCES + 3)
+
 
 def again(work, _):
     work()
     return work
 
 
-def test_a_replay_is_the_pass(system, batch, monkeypatch):
+@pytest.mark.usefixtures("as_on_a_gpu")
+@pytest.mark.parametrize("draws", [Draws, lambda _: None], ids=["drawn", "not drawn"])
+def test_a_replay_is_the_pass(system, batch, draws, monkeypatch):
     model = build(system.model, SYMBOLS, SYMBOLS, seed=1, objective=system.objective)
-    objective, batches = module.likelihood(0.1, penalties(system.objective)), others(batch)
-    passes = [(batches[seed % 2], Draws(seed)) for seed in range(OCCURRENCES + 3)]
-    expected = [pass_with_gradients(objective, model, *each) for each in passes]
+    weighted = penalties(system.objective) if draws is Draws else ()
+    objective, batches = module.likelihood(0.1, weighted), others(batch)
+    expected = [pass_with_gradients(objective, model, batches[seed % 2], draws(seed)) for seed in SEEDS]
     recorder = PassRecorder(again)
     monkeypatch.setattr(module, "recorded", recorder.run)
-    for (each, draws), (loss, gradients) in zip(passes, expected, strict=True):
-        found, others_found = pass_with_gradients(objective, model, each, Draws(draws.generator.initial_seed()))
+    for seed, (loss, gradients) in zip(SEEDS, expected, strict=True):
+        found, theirs = pass_with_gradients(objective, model, batches[seed % 2], draws(seed))
         assert found == pytest.approx(loss, rel=1e-5)
         for name, gradient in gradients.items():
-            assert (gradient is None) == (others_found[name] is None), name
+            assert (gradient is None) == (theirs[name] is None), name
             if gradient is not None:
-                torch.testing.assert_close(others_found[name], gradient, rtol=1e-4, atol=1e-6)
+                torch.testing.assert_close(theirs[name], gradient, rtol=1e-4, atol=1e-6)
     assert len(recorder) == 1

@@ -14,9 +14,10 @@ import logging
 import os
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, TypeVar
 
 import torch
@@ -141,16 +142,17 @@ class Recording:
     """A pass of one shape: `onward` leaves in `outputs` what it gives for `inputs`, `back` in `found` the parameters'
     gradients for `asked`, those of the outputs that `wanted` says; None for parameters that those do not depend on."""
 
-    def __init__(self, call: Call, wanted: Sequence[bool], spaces: Spaces, record: Record) -> None:
-        self.wanted, given = wanted, call.inputs
+    def __init__(self, call: Call, wanted: Container[int], spaces: Spaces, record: Record) -> None:
+        given = call.inputs
         template = call.outputs(given, call.twin(given))
         made = leaves(template)
+        self.wanted = [number in wanted for number in range(len(made))]
         self.learned = [leaf.requires_grad for leaf in made]
         self._inputs, self._outputs = spaces.inputs.like(given), spaces.outputs.like(made)
         self._draws = call.twin(self._inputs)
         places = iter(self._outputs)
         self._tree = map_tree(lambda _: next(places), template)
-        wished = [leaf for leaf, want in zip(made, wanted, strict=True) if want]
+        wished = [leaf for leaf, want in zip(made, self.wanted, strict=True) if want]
         own = spaces.gradients.like([*wished, *call.parameters])
         self._asked, self._found = own[: len(wished)], own[len(wished) :]
         self._reached = [True] * len(call.parameters)
@@ -241,7 +243,7 @@ class PassRecorder:
     def _recorded(self, key: object, call: Call) -> Recording | None:
         """A new one, where it is due and can be made."""
         occurred = self._occurred.get(key)
-        if not self._works or occurred is None or occurred.times < OCCURRENCES or occurred.wanted is None:
+        if not self._works or occurred is None or occurred.times < OCCURRENCES or not occurred.wanted:
             return None
         del self._occurred[key]  # whatever comes of it: it is not tried at every turn
         try:
@@ -266,9 +268,14 @@ class PassRecorder:
             self._occurred.clear()
         occurred = self._occurred.setdefault(key, _Occurred())
         occurred.times += 1
-        watched = iter(_Watched.apply(occurred, *leaves(tree)))  # type: ignore[no-untyped-call]
-        made: Found = map_tree(lambda _: next(watched), tree)
-        return made
+        occurred.wanted, numbers = set(), count()
+        wanted = occurred.wanted
+
+        def watched(leaf: Tensor) -> Tensor:
+            number = next(numbers)
+            return _Watched.apply(wanted, number, leaf) if leaf.requires_grad else leaf  # type: ignore[no-any-return, no-untyped-call]
+
+        return map_tree(watched, tree)
 
 
 class _Open:
@@ -277,29 +284,25 @@ class _Open:
 
 @dataclass
 class _Occurred:
-    """How often a shape has; and which of the pass's outputs had a gradient last."""
+    """How often a shape has; and the numbers of the pass's outputs that had a gradient the last time."""
 
     times: int = 0
-    wanted: tuple[bool, ...] | None = None
+    wanted: set[int] = field(default_factory=set)
 
 
 class _Watched(torch.autograd.Function):
-    """Tensors as they are; which of them get a gradient is noted."""
+    """One output as it is; that it gets a gradient is noted. Not all of them at once: what only outputs without one
+    depend on has none either, and not a gradient of zeros."""
 
     @staticmethod
-    def forward(ctx: Any, occurred: _Occurred, *outputs: Tensor) -> tuple[Tensor, ...]:
-        ctx.occurred = occurred
-        ctx.set_materialize_grads(False)
-        same = tuple(output.view_as(output) for output in outputs)
-        ctx.mark_non_differentiable(
-            *(view for view, output in zip(same, outputs, strict=True) if not output.requires_grad)
-        )
-        return same
+    def forward(ctx: Any, wanted: set[int], number: int, output: Tensor) -> Tensor:
+        ctx.wanted, ctx.number = wanted, number
+        return output.view_as(output)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        ctx.occurred.wanted = tuple(gradient is not None for gradient in gradients)
-        return None, *gradients
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        ctx.wanted.add(ctx.number)
+        return None, None, *gradients
 
 
 class _Replay(torch.autograd.Function):
@@ -318,7 +321,7 @@ class _Replay(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        if [gradient is not None for gradient in gradients] == list(ctx.recording.wanted):
+        if [gradient is not None for gradient in gradients] == ctx.recording.wanted:
             found: Sequence[Tensor | None] = ctx.recording.back(gradients)
         else:
             found = _again(ctx.call, ctx.drawn, gradients)
