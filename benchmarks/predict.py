@@ -190,7 +190,7 @@ def main() -> None:
     facts = {**data_facts(run, prepared), **model_facts(run, config, count)}
     lines = ["| | |", "|---|---|", *(f"| {what} | {value} |" for what, value in facts.items()), ""]
     lines += reckoned_table(run, count, shares(measured))
-    publish([*lines, *training_table(run, measured.get("full_size", []))], given.output)
+    publish([*lines, *training_table(run, measured.get("gpu", []))], given.output)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
+import torch
+
 from benchmarks.harness import publish
 from benchmarks.speed import rivals as others
 from benchmarks.speed.ours import TRAININGS, WAYS, Setting, Way
@@ -38,7 +40,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     add("--model", type=Path, help="a model that this benchmark trained before: decode with it, train none to BLEU")
     add("--quality", action="store_true", help="also what the fast paths cost in quality")
     add("--curves", action="store_true", help="also cost curves, as figures")
-    add("--device", default="cpu", help="cuda: also RNNsearch-50 at its full size on the GPU")
+    add("--device", default="cpu", help="cuda: training on the GPU alone, at the rivals' size and the paper's")
     add("--smoke", action="store_true", help="everything of ours at toy size, in seconds")
     add("--fresh", action="store_true", help="measure rows anew that an earlier call has finished")
     return parser.parse_args(given)
@@ -71,6 +73,8 @@ def _plan(options: argparse.Namespace) -> Plan:
     scratch = options.scratch.resolve()
     if options.smoke:
         return smoke(scratch, options.threads, options.quality)
+    if options.device != "cpu" and not torch.cuda.is_available():
+        raise ValueError(f"--device {options.device} needs a CUDA device; torch finds none here")
     chosen = others.chosen(options.rivals)
     scripts = others.scripts(options.peers) if chosen else None
     own = None if chosen else scratch / "tokens"

@@ -18,7 +18,7 @@ from benchmarks.speed.tokens import write_lines
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def environment(threads: int, native: bool = True) -> dict[str, str]:
+def environment(threads: int, native: bool = True, recorded: bool = True) -> dict[str, str]:
     """Of children and commands: the code of this checkout, and what the command line sets before torch is imported."""
     from rnnsearch.cli import PRIMITIVES
 
@@ -26,6 +26,8 @@ def environment(threads: int, native: bool = True) -> dict[str, str]:
     caches = dict.fromkeys(("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"), PRIMITIVES)
     limits = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
     more = {} if native else {"RNNSEARCH_NATIVE": "0"}
+    if not recorded:
+        more["RNNSEARCH_GRAPHS"] = "0"
     return {**os.environ, **limits, **caches, **more, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
 
 
@@ -37,7 +39,7 @@ def start(kind: str, name: str, spec: Row, folder: Path) -> Row:
     path = folder / f"{kind}-{name}.json"
     path.write_text(json.dumps(spec, indent=1), encoding="utf-8")
     command = [sys.executable, "-m", "benchmarks.speed.child", kind, str(path)]
-    variables = environment(spec["threads"], spec.get("native", True))
+    variables = environment(spec["threads"], spec.get("native", True), spec.get("recorded", True))
     ended = run(command, path.with_suffix(".log"), variables, cwd=ROOT)
     return {**json.loads(ended.output), "peak_mib": ended.peak_mib}
 

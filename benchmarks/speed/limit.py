@@ -57,9 +57,7 @@ class Product:
 def products(sizes: Sizes, vocabulary: int, n: Counts) -> list[Product]:
     """Those of RNNsearch (`decoders/bahdanau.py`); matrices that read the same are one."""
     E, H, D, A, R = sizes.embedding, sizes.encoder, sizes.decoder, sizes.attention, sizes.readout
-    # Target and source symbols of a mean sentence: their product is the mean of the pairs'.
-    I = max(1, round(n.target / n.sentences))
-    J = max(1, round(n.pairs / n.sentences / I))
+    I, J = _sentence(n)
     return [
         Product("encoder: words", n.source, E, 6 * H),
         Product("encoder: gates, each direction", n.source, H, 2 * H, times=2),

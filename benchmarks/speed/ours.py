@@ -29,6 +29,8 @@ class Setting:
     updates: int = 504
     skip: int = 50
     native: bool = True
+    recorded: bool = True
+    """On a GPU: not kernel by kernel."""
     plain: bool = False
     """Every recurrence by its definition, the step repeated, instead of a faster twin."""
     settings: tuple[str, ...] = ()
@@ -119,7 +121,7 @@ class Ours:
         """A measurement of one way of training."""
         options = {"threads": self.threads, "device": self.device, "precision": setting.precision}
         settings = [*(f"training.{name}={value}" for name, value in options.items()), *setting.settings, *more]
-        spec |= {"settings": settings, "plain": setting.plain, "native": setting.native}
+        spec |= {"settings": settings, "plain": setting.plain, "native": setting.native, "recorded": setting.recorded}
         return self._child(kind, name, spec)
 
     def learn_candidates(self, folder: Path) -> None:

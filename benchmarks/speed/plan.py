@@ -9,15 +9,15 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from itertools import product
 from pathlib import Path
-
-import torch
 
 from benchmarks.harness import Row, busy_seconds, machine, own_seconds, say
 from benchmarks.speed import rivals as others
 from benchmarks.speed import tokens as texts
 from benchmarks.speed.child import ROOT
-from benchmarks.speed.model import PAPER, Sizes
+from benchmarks.speed.gpu import SCALES, Scale, on_a_gpu
+from benchmarks.speed.model import Sizes
 from benchmarks.speed.ours import TRAININGS, WAYS, Ours, Setting, Way
 from benchmarks.speed.rivals import Rival
 from benchmarks.speed.table import Found
@@ -42,19 +42,6 @@ SEEDS = (1, 2, 3)
 
 
 @dataclass(frozen=True)
-class Scale:
-    """RNNsearch-50 on a GPU, trained on random sentences. `batches`: sentences a batch, a row each."""
-
-    sizes: Sizes = PAPER
-    words: int = 29_996
-    pairs: int = 40_000
-    length: int = 25
-    batches: tuple[int, ...] = (80, 512)
-    updates: int = 70
-    skip: int = 20
-
-
-@dataclass(frozen=True)
 class Plan:
     """One run. `between`: updates between the checkpoints that are tried for the goal."""
 
@@ -73,7 +60,6 @@ class Plan:
     model: Path | None = None
     quality: bool = False
     device: str = "cpu"
-    scale: Scale = field(default_factory=Scale)
     goal: float = GOAL
     batches: Sequence[int] = (64, 128, 256, 512, 1000)
     phase_updates: int = 40
@@ -163,7 +149,26 @@ class Measurement:
         self.found = Found({**machine(), "threads": plan.threads})
 
     def all(self) -> Found:
-        """Measure."""
+        """Measure; on a GPU, what there is to say of one."""
+        if self.plan.device == "cpu":
+            self._everything()
+        else:
+            self.on_a_gpu(SCALES)
+        self.found.machine["foreign_cpu"] = max(row["foreign_cpu"] for row in self.rows.all.values())
+        return self.found
+
+    def on_a_gpu(self, scales: Sequence[Scale]) -> None:
+        """Training at some scales: a row for each size of batch, recorded and kernel by kernel."""
+        for scale in scales:
+            tokens, ours = scale.tokens(self.plan.tokens, self.plan.scratch), list[Ours]()
+            for batch in scale.batches:
+                folder, sizes = self.plan.scratch / scale.name / str(batch), replace(scale.sizes, batch=batch)
+                ours.append(Ours(folder, tokens, self.plan.threads, sizes, self.plan.device, self.plan.at_home))
+            for one, recorded in product(ours, (True, False)):
+                name = f"gpu-{scale.name}-{one.sizes.batch}{'' if recorded else '-kernels'}"
+                self.found.gpu.append(self._row(name, on_a_gpu, one, scale, recorded))
+
+    def _everything(self) -> None:
         plan, found, ours = self.plan, self.found, self.ours
         prepared = self.rows.get("prepare", self.setting, ours.prepare)
         found.machine["data"] = (
@@ -183,10 +188,6 @@ class Measurement:
             found.phases.append((setting.title, row))
         if plan.quality:
             found.quality.update({"updates": plan.quality_updates, "training": self._quality_of_training()})
-        if plan.device != "cpu":
-            self.full_size()
-        found.machine["foreign_cpu"] = max(row["foreign_cpu"] for row in self.rows.all.values())
-        return found
 
     def _row(self, name: str, measure: Callable[..., Row], *arguments: object) -> Row:
         """One that other code would change."""
@@ -274,26 +275,3 @@ class Measurement:
                 values = [row["dev_nll_per_word"] for row in rows]
                 found[setting.title] = {"nll": values, "mean": statistics.fmean(values)}
         return found
-
-    def full_size(self) -> None:
-        """Training of RNNsearch-50 at the paper's size and its share of the plain products' limit, a row for each batch
-        size; none, and a sentence on stderr, where the device is not there."""
-        if self.plan.device.startswith("cuda") and not torch.cuda.is_available():
-            say("RNNsearch-50 at its full size was skipped: torch finds no CUDA device here")
-            return
-        for batch in self.plan.scale.batches:
-            row = self._row(f"full-size-{batch}", self._at_full_size, self.plan.scale, batch, self.plan.device)
-            self.found.full_size.append(row)
-
-    def _at_full_size(self, scale: Scale, batch: int, device: str) -> Row:
-        """One of them."""
-        folder, sizes = self.plan.scratch / "full-size", replace(scale.sizes, batch=batch)
-        words = [f"w{number}" for number in range(scale.words)]
-        length = 4 * scale.length // 5, 6 * scale.length // 5
-        tokens = texts.made_up(folder / "tokens", words, length, scale.pairs)
-        ours = Ours(folder / f"batch-{batch}", tokens, self.plan.threads, sizes, device, self.plan.at_home)
-        vocabulary = ours.prepare()["vocabulary"]["target"]
-        row = ours.train(Setting(f"gpu-{batch}", "bf16", "bf16", scale.updates, scale.skip), f"gpu-{batch}")
-        limit = ours.limit(vocabulary, ("bf16",))["bf16"]["tokens_per_second"]
-        where = torch.cuda.get_device_name() if device.startswith("cuda") else device
-        return {**row, "batch": batch, "limit_tokens_per_second": limit, "device": where}

@@ -27,7 +27,7 @@ class Found:
     to_bleu: Row = field(default_factory=dict)
     phases: list[tuple[str, Row]] = field(default_factory=list)
     quality: Row = field(default_factory=dict)
-    full_size: list[Row] = field(default_factory=list)
+    gpu: list[Row] = field(default_factory=list)
 
     def fastest(self, key: str, context_fed: bool = False) -> float | None:
         """The highest figure of the rivals (of those that feed the context back)."""
@@ -56,7 +56,7 @@ def ratio(figure: float | None, other: float | None) -> float | None:
 def report(found: Found) -> list[str]:
     """All of it, line by line."""
     parts: list[Callable[[Found], list[str]]] = [
-        *(_head, _targets, _training, _limit, _decoding, _latency, _bleu, _start, _phases, _quality, _full_size)
+        *(_head, _targets, _training, _limit, _decoding, _latency, _bleu, _start, _phases, _quality, _gpu)
     ]
     return [line for part in parts for line in part(found)]
 
@@ -206,13 +206,19 @@ def _quality(found: Found) -> list[str]:
     return section("Quality", *parts)
 
 
-def _full_size(found: Found) -> list[str]:
+def _gpu(found: Found) -> list[str]:
     rows = []
-    for row in found.full_size:
+    for row in found.gpu:
         speed, limit = row["tokens_per_second"], row["limit_tokens_per_second"]
-        rows.append([str(row["batch"]), row["parameters"], speed, limit, speed / limit])
-    head = "sentences a batch | parameters {:,} | target tokens/s {:,.0f} | limit {:,.0f} | share of it {:.0%}"
-    return section(f"RNNsearch-50, bf16, on {found.full_size[0]['device']}", table(head, rows)) if rows else []
+        milliseconds = 1000 * row["seconds"] / row["measured_updates"]
+        how = "recorded" if row["recorded"] else "kernel by kernel"
+        what = [row["scale"], str(row["batch"]), row["parameters"], how, row["precision"]]
+        rows.append([*what, milliseconds, speed, limit, speed / limit])
+    head = (
+        "size | sentences a batch | parameters {:,} | passes | precision | ms an update {:.1f} | "
+        "target tokens/s {:,.0f} | limit {:,.0f} | share of it {:.0%}"
+    )
+    return section(f"Training RNNsearch on {found.gpu[0]['device']}", table(head, rows)) if rows else []
 
 
 @dataclass(frozen=True)

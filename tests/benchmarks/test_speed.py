@@ -13,6 +13,7 @@ import torch
 from benchmarks import harness
 from benchmarks.speed import child, curves, model, plan, rivals
 from benchmarks.speed.__main__ import main
+from benchmarks.speed.gpu import Scale
 from benchmarks.speed.limit import Counts, flops, products
 from benchmarks.speed.model import RIVALS_SIZE, Sizes
 from benchmarks.speed.phases import PHASES, Marks
@@ -113,11 +114,14 @@ def test_unknown_rivals_and_missing_folders_are_told_in_a_sentence(tmp_path, mon
     assert main(["--rivals", "moses", "--scratch", str(tmp_path / "s")]) == 1
     assert main(["--rivals", "onmt", "--peers", str(tmp_path), "--scratch", str(tmp_path / "s")]) == 1
     assert main(["--rivals", "none", "--data", str(tmp_path), "--scratch", str(tmp_path / "s")]) == 1
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert main(["--rivals", "none", "--device", "cuda", "--scratch", str(tmp_path / "s")]) == 1
     said = capsys.readouterr().err.splitlines()
     assert "--rivals must be some of onmt, joeynmt, eole, or none; got moses" in said[0]
     assert "--peers must be the folder of the rivals' scripts (onmt.sh, " in said[1]
     assert f"got {tmp_path};" in said[1]
     assert said[2].endswith(f"got {tmp_path}")
+    assert said[3].endswith("--device cuda needs a CUDA device; torch finds none here")
 
 
 def case(batch, beam, tokens):
@@ -318,21 +322,24 @@ def test_a_whole_run_at_toy_size_is_resumed_row_by_row(tmp_path, peers, monkeypa
     assert markdown(again) == text
 
 
-def test_the_full_size_is_measured_on_a_device_and_skipped_without_it(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+def test_on_a_gpu_passes_are_measured_recorded_and_kernel_by_kernel(tmp_path, monkeypatch):
+    """Here on a CPU, which records nothing."""
     sizes = Sizes(embedding=6, encoder=4, decoder=6, attention=4, readout=5, batch=4, pool=2)
-    scale = plan.Scale(sizes, words=36, pairs=40, length=6, batches=(4,), updates=3, skip=1)
-    small = replace(plan.smoke(tmp_path, torch.get_num_threads(), quality=False), scale=scale, device="cuda")
-    without = Measurement(small)
-    without.full_size()
-    assert without.found.full_size == []
-    assert "skipped: torch finds no CUDA device here" in capsys.readouterr().err
-    measured = Measurement(replace(small, device="cpu"))
-    measured.full_size()
-    (row,) = measured.found.full_size
-    assert (row["batch"], row["measured_updates"]) == (4, 2)
-    assert row["parameters"] == sum(p.numel() for p in network(sizes, (40, 40)).parameters())
-    assert row["limit_tokens_per_second"] > 0
+    scales = [Scale("toy", sizes, (4,), 3, 1), Scale("drawn", sizes, (8,), 3, 1, words=36, pairs=40, length=6)]
+    measured = Measurement(plan.smoke(tmp_path, torch.get_num_threads(), quality=False))
+    measured.on_a_gpu(scales)
+    rows = measured.found.gpu
+    assert [(row["scale"], row["batch"], row["recorded"]) for row in rows] == [
+        *(("toy", 4, True), ("toy", 4, False), ("drawn", 8, True), ("drawn", 8, False))
+    ]
+    assert all(row["measured_updates"] == 2 and row["limit_tokens_per_second"] > 0 for row in rows)
+    assert rows[2]["parameters"] == sum(p.numel() for p in network(sizes, (40, 40)).parameters())
+    text = markdown(measured.found)
+    assert "## Training RNNsearch on cpu" in text and "| drawn | 8 |" in text and "kernel by kernel" in text
+    monkeypatch.setattr(Measurement, "on_a_gpu", lambda self, _: self.rows.all.update(x={"foreign_cpu": 0.0}))
+    assert Measurement(replace(measured.plan, device="cuda")).all().trainings == []
+    assert child.environment(1)["OMP_NUM_THREADS"] == "1" and "RNNSEARCH_GRAPHS" not in child.environment(1)
+    assert child.environment(1, recorded=False)["RNNSEARCH_GRAPHS"] == "0"
 
 
 def test_curves_are_figures_with_a_section(tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ import torch
 
 from rnnsearch.device import precision
 from rnnsearch.models.draws import Draws
+from rnnsearch.objectives.recorded import OCCURRENCES
 from rnnsearch.training.loop import Trainer
 from rnnsearch.training.progress import minutes
 
@@ -21,17 +22,20 @@ MOMENTS = 8
 
 
 def estimate(trainer: Trainer[Any]) -> str | None:
-    """Time and memory in words, by the passes over the first epoch's first batches. Their gradients are thrown away:
-    nothing that is trained or drawn changes. None where a batch does not fit into memory and is to be halved."""
+    """Time and memory in words, by passes over the first epoch's first batches, on a GPU as often as it takes until
+    they are replayed. Their gradients are thrown away: nothing that is trained or drawn changes. None where a batch
+    does not fit into memory and is to be halved."""
     taken: list[float] = []
+    times = OCCURRENCES + 2 if trainer.device.type == "cuda" else 1
     try:
         for batch in islice(trainer.batches.epoch(0), TRIED):
-            begin = time.monotonic()
-            own = batch.to(trainer.device)
-            with precision(trainer.device, trainer.training.precision):
-                loss = trainer.task.objective(trainer.model, own, Draws(trainer.training.seed, trainer.device))
-            loss.total.backward()  # type: ignore[no-untyped-call]
-            float(loss.nll)  # which waits for the device
+            for _ in range(times):
+                begin = time.monotonic()
+                own = batch.to(trainer.device)
+                with precision(trainer.device, trainer.training.precision):
+                    loss = trainer.task.objective(trainer.model, own, Draws(trainer.training.seed, trainer.device))
+                loss.total.backward()  # type: ignore[no-untyped-call]
+                float(loss.nll)  # which waits for the device
             taken.append(time.monotonic() - begin)
     except torch.OutOfMemoryError:
         return None
