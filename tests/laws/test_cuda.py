@@ -65,12 +65,16 @@ def test_what_is_drawn_is_the_same_in_a_replay(system, batch, monkeypatch):
                 assert (gradient - theirs[name]).norm() <= 1e-3 * gradient.norm() + 1e-5, name
 
 
-def test_bf16_is_near(system, make, batch):
-    model = make(system).cuda()
-    exact, _ = loss_and_gradients(model, batch, "cuda")
-    near, gradient = loss_and_gradients(model, batch, "cuda", "bf16")
-    assert near == pytest.approx(exact, rel=0.1)
-    assert gradient.isfinite().all()
+def test_bf16_is_near(system, make, batch, monkeypatch):
+    model, batches, near = make(system).cuda(), others(batch), []
+    exact = [loss_and_gradients(model, each, "cuda") for each in batches]
+    for switch in "01":
+        monkeypatch.setenv(OFF, switch)
+        near.append([loss_and_gradients(model, batches[n % 2], "cuda", "bf16") for n in range(OCCURRENCES + 3)])
+    for number, ((loss, gradient), (replayed, other)) in enumerate(zip(*near, strict=True)):
+        assert loss == pytest.approx(exact[number % 2][0], rel=0.1)
+        assert replayed == pytest.approx(loss, rel=1e-2)
+        assert gradient.isfinite().all() and gradient.shape == other.shape
 
 
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")

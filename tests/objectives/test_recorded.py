@@ -130,8 +130,10 @@ def test_weights_elsewhere_are_another_shape(recorder):
     model = Net()
     for seed in range(OCCURRENCES + 1):
         results(recorder.run, model, seed)
+    assert len(recorder) == 1 and not recorder._occurred
     model.table.weight.data = model.table.weight.data + 1.0
     assert_same(results(recorder.run, model, 1), results(plainly, model, 1))
+    assert len(recorder._occurred) == 1
 
 
 def test_frozen_weights_get_no_gradient(recorder):
@@ -186,6 +188,35 @@ def test_counting_shapes_is_bounded(recorder, monkeypatch):
     assert len(recorder._occurred) <= 4
 
 
+def test_a_second_way_back_is_the_pass_itself(recorder):
+    model = Net()
+    for seed in range(OCCURRENCES + 1):
+        results(recorder.run, model, seed)
+    made = recorder.run(forward, model, [ids(1, 3, 5)], None)
+    loss = made["x"].pow(2).sum() + 2 * made["y"][0].pow(2).sum()
+    for _ in range(2):
+        model.zero_grad()
+        loss.backward(retain_graph=True)
+        found = [parameter.grad for parameter in model.parameters()]
+        results(recorder.run, model, 2)  # which writes over what the first way back has read
+        assert_same(found, results(plainly, model, 1)[3:])
+
+
+def test_models_are_forgotten_with_their_recordings():
+    model = Net()
+    recorded._RECORDERS[model] = PassRecorder(again)
+    recorded.forget(model)
+    assert model not in recorded._RECORDERS
+    recorded.forget(model)
+
+
+def test_workspaces_grow_to_twice_their_size():
+    space, pieces = Workspace(), set()
+    for size in range(1, 2_000):
+        pieces.add(space.like([torch.ones(128 * size)])[0].untyped_storage().data_ptr())
+    assert len(pieces) <= 12
+
+
 def test_a_workspace_lies_in_one_place_until_more_is_asked_for():
     space, asked = Workspace(), [torch.ones(3, 5), torch.ones(2, dtype=torch.bool), torch.ones(4, dtype=torch.int64)]
     first, second = space.like(asked), space.like(asked[:1])
@@ -202,7 +233,11 @@ def test_nothing_is_recorded_without_a_gpu_and_models_are_let_go():
     for seed in range(OCCURRENCES + 2):
         results(recorded.recorded, model, seed)
     assert model not in recorded._RECORDERS
-    recorded._RECORDERS[model] = PassRecorder(again)
+    # A graph keeps nothing of the Python that asked for its kernels.
+    recorder = recorded._RECORDERS[model] = PassRecorder(lambda work, _: work() or (lambda: None))
+    for seed in range(OCCURRENCES + 2):
+        results(recorder.run, model, seed)
+    assert len(recorder) == 1
     left = weakref.ref(model)
     del model
     gc.collect()

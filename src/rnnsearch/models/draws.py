@@ -20,19 +20,19 @@ class Draws:
     def __init__(self, seed: int, device: torch.device | str = "cpu") -> None:
         self.generator = torch.Generator(device).manual_seed(seed)
         self.rows: Tensor | None = None
-        """Of a batch of `of` sentences; None: all."""
-        self.of = 0
+        """Of a batch of `out_of` sentences; None: all."""
+        self.out_of = 0
 
     def take(self, rows: Sequence[int], of: int) -> None:
         """What is drawn from now on is for these rows of a batch of `of` sentences."""
         device, own = self.generator.device, torch.tensor(rows)
         self.rows = own.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else own
-        self.of = of
+        self.out_of = of
 
     def twin(self, rows: Tensor | None) -> Draws:
         """Draws as this does, from a generator of its own; `rows`: which ones, in the place of this one's."""
         other = Draws(0, self.generator.device)
-        other.rows, other.of = rows, self.of
+        other.rows, other.out_of = rows, self.out_of
         return other
 
     def mask(self, shape: tuple[int, ...], share: float, like: Tensor) -> Tensor:
@@ -52,7 +52,7 @@ class Draws:
 
     def _whole(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         assert self.rows is None or shape[0] == len(self.rows), "random numbers are drawn a sentence"
-        return shape if self.rows is None else (self.of, *shape[1:])
+        return shape if self.rows is None else (self.out_of, *shape[1:])
 
     def _own(self, drawn: Tensor) -> Tensor:
         return drawn if self.rows is None else drawn.index_select(0, self.rows)

@@ -60,8 +60,14 @@ def recorded(forward: Forward[Found], model: nn.Module, tensors: Sequence[Tensor
     return _RECORDERS[model].run(forward, model, tensors, draws)
 
 
+def forget(model: nn.Module) -> None:
+    """Give back the memory of a model's recordings."""
+    _RECORDERS.pop(model, None)
+
+
 class Workspace:
-    """One piece of a device's memory, as large as the largest recording's tensors together."""
+    """A piece of a device's memory in which the tensors of the largest recording so far have room. It is twice as large
+    as the one before it, which earlier recordings keep."""
 
     def __init__(self) -> None:
         self._bytes: Tensor | None = None
@@ -69,9 +75,10 @@ class Workspace:
     def like(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Tensors of the same shapes beside one another. What is asked for next lies in the same place."""
         sizes = [-(-t.numel() * t.element_size() // ALIGNMENT) * ALIGNMENT for t in tensors]
-        if self._bytes is None or len(self._bytes) < sum(sizes):
-            # Earlier recordings keep the piece that they were made with.
-            self._bytes = torch.empty(sum(sizes), dtype=torch.uint8, device=tensors[0].device)
+        before = 0 if self._bytes is None else len(self._bytes)
+        if self._bytes is None or before < sum(sizes):
+            room = max(sum(sizes), 2 * before)
+            self._bytes = torch.empty(room, dtype=torch.uint8, device=tensors[0].device)
         found, begin = [], 0
         for tensor, size in zip(tensors, sizes, strict=True):
             part = self._bytes[begin : begin + tensor.numel() * tensor.element_size()]
@@ -86,7 +93,8 @@ class Spaces:
 
     inputs: Workspace = field(default_factory=Workspace)
     outputs: Workspace = field(default_factory=Workspace)
-    gradients: Workspace = field(default_factory=Workspace)
+    asked: Workspace = field(default_factory=Workspace)
+    found: Workspace = field(default_factory=Workspace)
 
 
 @dataclass(frozen=True)
@@ -111,9 +119,10 @@ class Call:
     @property
     def key(self) -> object:
         """What its kernels depend on."""
-        shapes = tuple((t.shape, t.dtype) for t in self.inputs)
-        places = tuple(parameter.data_ptr() for parameter in self.parameters)
-        return self.forward, shapes, None if self.draws is None else self.draws.of, self.casting, places
+        shapes = tuple((t.shape, t.dtype, t.device) for t in self.inputs)
+        kept = (*self.model.parameters(), *self.model.buffers())
+        places = tuple((tensor.data_ptr(), tensor.requires_grad) for tensor in kept)
+        return self.forward, shapes, None if self.draws is None else self.draws.out_of, self.casting, places
 
     @property
     def inputs(self) -> list[Tensor]:
@@ -147,16 +156,15 @@ class Recording:
         template = call.outputs(given, call.twin(given))
         made = leaves(template)
         self.wanted = [number in wanted for number in range(len(made))]
-        self.learned = [leaf.requires_grad for leaf in made]
+        self.differentiable = [leaf.requires_grad for leaf in made]
         self._inputs, self._outputs = spaces.inputs.like(given), spaces.outputs.like(made)
         self._draws = call.twin(self._inputs)
         places = iter(self._outputs)
         self._tree = map_tree(lambda _: next(places), template)
-        wished = [leaf for leaf, want in zip(made, self.wanted, strict=True) if want]
-        own = spaces.gradients.like([*wished, *call.parameters])
-        self._asked, self._found = own[: len(wished)], own[len(wished) :]
+        self._asked = spaces.asked.like([leaf for leaf, want in zip(made, self.wanted, strict=True) if want])
+        self._found = spaces.found.like(call.parameters)
         self._reached = [True] * len(call.parameters)
-        del template, made, wished
+        del template, made
         self._record(call, record)
 
     def _record(self, call: Call, record: Record) -> None:
@@ -314,14 +322,14 @@ class _Replay(torch.autograd.Function):
         ctx.drawn = None if call.draws is None else call.draws.generator.get_state()
         ctx.set_materialize_grads(False)
         outputs = recording.onward(call)
-        ctx.mark_non_differentiable(
-            *(out for out, learned in zip(outputs, recording.learned, strict=True) if not learned)
-        )
+        told = zip(outputs, recording.differentiable, strict=True)
+        ctx.mark_non_differentiable(*(output for output, differentiable in told if not differentiable))
         return tuple(outputs)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        if [gradient is not None for gradient in gradients] == ctx.recording.wanted:
+        wanted = [gradient is not None for gradient in gradients]
+        if ctx.token is not None and wanted == ctx.recording.wanted:
             found: Sequence[Tensor | None] = ctx.recording.back(gradients)
         else:
             found = _again(ctx.call, ctx.drawn, gradients)
@@ -330,7 +338,8 @@ class _Replay(torch.autograd.Function):
 
 
 def _again(call: Call, drawn: Tensor | None, gradients: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-    """The parameters' gradients by the pass itself, where the way back begins from other outputs than was recorded."""
+    """The parameters' gradients by the pass itself, where the way back begins from other outputs than was recorded, or
+    is gone a second time."""
     draws = call.twin(call.inputs)
     if draws is not None and drawn is not None:
         draws.generator.set_state(drawn)
@@ -358,11 +367,15 @@ class CudaGraphs:
             graph.register_generator_state(generator)
         with torch.cuda.device(self._device):
             torch.cuda.synchronize()
+            torch.cuda.empty_cache()  # memory that was freed outside is of no use to a recording
             # Not `torch.cuda.graph`, which stays on its stream where the recording fails.
             with torch.cuda.stream(self._stream):
                 graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
                 try:
                     work()
+                except BaseException:
+                    self._pool = torch.cuda.graph_pool_handle()  # one that nothing was recorded into cannot serve again
+                    raise
                 finally:
                     graph.capture_end()
         return graph.replay

@@ -15,6 +15,7 @@ from rnnsearch.device import precision
 from rnnsearch.errors import TrainingError
 from rnnsearch.models.draws import Draws
 from rnnsearch.objectives.loss import Model, Objective
+from rnnsearch.objectives.recorded import forget
 from rnnsearch.processes import Processes
 from rnnsearch.systems.parameters import ParameterGroup
 from rnnsearch.systems.validation import Assessor
@@ -118,6 +119,7 @@ class Gradients(Generic[Model]):
             pair = f"training pair {batch.indices[0] + 1} ({sizes} symbols)"
             advice = "lower training.max_length or the model's sizes"
             raise TrainingError(f"{pair} alone does not fit into the memory of {self.device}; {advice}")
+        forget(self.task.model)
         torch.cuda.empty_cache()
         told = f"{batch.sentences} sentences do not fit into memory; split and tried again"
         self.reporter.message(f"update {update}: {told}")
