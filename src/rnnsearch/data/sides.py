@@ -32,9 +32,9 @@ class Side:
         return cls(ids, mask, mask.flatten().nonzero()[:, 0], spelling)
 
     @classmethod
-    def unplaced(cls, ids: Int[Tensor, "B J"]) -> Side:
-        """As `of`, for those who need not know the places: they are none."""
-        return cls(ids, ids != PAD, ids.new_empty(0))
+    def unplaced(cls, ids: Int[Tensor, "B J"], mask: Bool[Tensor, "B J"]) -> Side:
+        """For those who need not know the places: there are none."""
+        return cls(ids, mask, ids.new_empty(0))
 
     @property
     def symbols(self) -> Symbols:

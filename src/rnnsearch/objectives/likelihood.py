@@ -98,14 +98,15 @@ class Forced(NamedTuple):
 
 @dataclass(frozen=True)
 class TeacherForcing:
-    """Of each source's ids, in the order of their names, and y_{i-1}; as `recorded` wants it."""
+    """Of each source's ids and mask, in the order of their names, and y_{i-1}; as `recorded` wants it."""
 
     sources: tuple[str, ...]
     frozen_null: bool
 
     def __call__(self, model: TranslationModel, tensors: Sequence[Tensor], draws: Draws | None) -> Forced:
         *sources, previous = tensors
-        sides = {name: Side.unplaced(ids) for name, ids in zip(self.sources, sources, strict=True)}
+        each = zip(self.sources, sources[::2], sources[1::2], strict=True)
+        sides = {name: Side.unplaced(ids, mask) for name, ids, mask in each}
         return self.of(model, sides, previous, draws)
 
     def of(self, model: TranslationModel, sources: Mapping[str, Side], previous: Tensor, draws: Draws | None) -> Forced:
@@ -123,7 +124,8 @@ def forced(model: TranslationModel, batch: Batch, draws: Draws | None, frozen_nu
     forcing = TeacherForcing(tuple(sources), frozen_null)
     if any(side.spelling is not None for side in sources.values()):
         return forcing.of(model, sources, previous, draws)
-    return recorded(forcing, model, [*(side.ids for side in sources.values()), previous], draws)
+    tensors = [tensor for side in sources.values() for tensor in (side.ids, side.mask)]
+    return recorded(forcing, model, [*tensors, previous], draws)
 
 
 def frozen(memories: Memories, rows: Bool[Tensor, "B"]) -> Memories:
