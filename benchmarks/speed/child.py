@@ -25,10 +25,8 @@ def environment(threads: int, native: bool = True, recorded: bool = True) -> dic
     paths = [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
     caches = dict.fromkeys(("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"), PRIMITIVES)
     limits = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
-    more = {} if native else {"RNNSEARCH_NATIVE": "0"}
-    if not recorded:
-        more["RNNSEARCH_GRAPHS"] = "0"
-    return {**os.environ, **limits, **caches, **more, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+    off = {name: "0" for name, on in (("RNNSEARCH_NATIVE", native), ("RNNSEARCH_GRAPHS", recorded)) if not on}
+    return {**os.environ, **limits, **caches, **off, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
 
 
 def start(kind: str, name: str, spec: Row, folder: Path) -> Row:

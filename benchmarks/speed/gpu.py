@@ -43,21 +43,31 @@ SCALES = (
     Scale("rivals", RIVALS_SIZE, (64, 512), updates=908, skip=454),
     Scale("paper", PAPER, (80, 512), updates=160, skip=60, words=29_996),
 )
+PRECISIONS = ("bf16", "fp32")
 BY_KERNEL = 150
 """Updates kernel by kernel, which are as fast from the first on; the first twenty do not count."""
 
 
-def on_a_gpu(ours: Ours, scale: Scale, recorded: bool) -> Row:
-    """Training of one of them in its best precision, and the plain products' limit in that."""
-    vocabulary, found = ours.prepare()["vocabulary"]["target"], list[Row]()
-    counted = (scale.updates, scale.skip)
-    updates, skip = counted if recorded else (min(scale.updates, BY_KERNEL), min(scale.skip, 20))
-    for precision in ("bf16", "fp32"):
+def on_a_gpu(ours: Ours, scale: Scale) -> Row:
+    """Training of one of them, recorded and kernel by kernel, each in its best precision beside the plain products'
+    limit in that: `ways`, a row each."""
+    vocabulary = ours.prepare()["vocabulary"]["target"]
+    limit = ours.limit(vocabulary, PRECISIONS)
+    device = torch.cuda.get_device_name() if ours.device.startswith("cuda") else ours.device
+    ways = [_best(ours, scale, recorded) for recorded in (True, False)]
+    for row in ways:
+        row |= {"scale": scale.name, "batch": ours.sizes.batch, "device": device}
+        row["limit_tokens_per_second"] = limit[row["precision"]]["tokens_per_second"]
+    return {"ways": ways}
+
+
+def _best(ours: Ours, scale: Scale, recorded: bool) -> Row:
+    """The faster of the precisions."""
+    updates, skip, found = scale.updates, scale.skip, list[Row]()
+    if not recorded:
+        updates, skip = min(updates, BY_KERNEL), min(skip, 20)
+    for precision in PRECISIONS:
         name = f"{precision}-{'recorded' if recorded else 'kernels'}"
         setting = Setting(name, name, precision, updates, skip, recorded=recorded)
-        found.append({**ours.train(setting, name), "precision": precision})
-    row = max(found, key=lambda each: each["tokens_per_second"])
-    limit = ours.limit(vocabulary, (row["precision"],))[row["precision"]]["tokens_per_second"]
-    device = torch.cuda.get_device_name() if ours.device.startswith("cuda") else ours.device
-    told = {"scale": scale.name, "batch": ours.sizes.batch, "recorded": recorded, "device": device}
-    return {**row, **told, "limit_tokens_per_second": limit}
+        found.append({**ours.train(setting, name), "precision": precision, "recorded": recorded})
+    return max(found, key=lambda each: each["tokens_per_second"])

@@ -9,7 +9,6 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
-from itertools import product
 from pathlib import Path
 
 from benchmarks.harness import Row, busy_seconds, machine, own_seconds, say
@@ -160,13 +159,11 @@ class Measurement:
     def on_a_gpu(self, scales: Sequence[Scale]) -> None:
         """Training at some scales: a row for each size of batch, recorded and kernel by kernel."""
         for scale in scales:
-            tokens, ours = scale.tokens(self.plan.tokens, self.plan.scratch), list[Ours]()
+            tokens = scale.tokens(self.plan.tokens, self.plan.scratch)
             for batch in scale.batches:
                 folder, sizes = self.plan.scratch / scale.name / str(batch), replace(scale.sizes, batch=batch)
-                ours.append(Ours(folder, tokens, self.plan.threads, sizes, self.plan.device, self.plan.at_home))
-            for one, recorded in product(ours, (True, False)):
-                name = f"gpu-{scale.name}-{one.sizes.batch}{'' if recorded else '-kernels'}"
-                self.found.gpu.append(self._row(name, on_a_gpu, one, scale, recorded))
+                ours = Ours(folder, tokens, self.plan.threads, sizes, self.plan.device, self.plan.at_home)
+                self.found.gpu.extend(self._row(f"gpu-{scale.name}-{batch}", on_a_gpu, ours, scale)["ways"])
 
     def _everything(self) -> None:
         plan, found, ours = self.plan, self.found, self.ours

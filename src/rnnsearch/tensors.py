@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -35,10 +35,16 @@ def leaves(tree: Any) -> list[Tensor]:
     return found
 
 
+def with_leaves(tree: Tree, values: Iterable[Tensor]) -> Tree:
+    """The tree with other tensors in the places of its own, in the order of `leaves`."""
+    each = iter(values)
+    return map_tree(lambda _: next(each), tree)
+
+
 def stack(trees: Sequence[Tree], dim: int) -> Tree:
     """Trees of one shape as one tree, their tensors side by side on a new axis."""
-    columns = iter(list(zip(*(leaves(tree) for tree in trees), strict=True)))
-    return map_tree(lambda _: torch.stack(next(columns), dim), trees[0])
+    columns = zip(*(leaves(tree) for tree in trees), strict=True)
+    return with_leaves(trees[0], [torch.stack(column, dim) for column in columns])
 
 
 def select(tree: Tree, index: Tensor) -> Tree:

@@ -16,14 +16,10 @@ from rnnsearch.objectives.build import penalties
 from rnnsearch.objectives.recorded import PassRecorder
 from rnnsearch.systems.build import build
 from tests.laws.conftest import SYMBOLS, others, pass_with_gradients
+from tests.objectives.passes import again
 
 SEEDS = range(3)
 """Kernel by kernel, recorded and replayed, and replayed again."""
-
-
-def again(work, _):
-    work()
-    return work
 
 
 @pytest.mark.usefixtures("as_on_a_gpu")

@@ -14,11 +14,7 @@ from torch import nn
 from rnnsearch.models.draws import Draws
 from rnnsearch.objectives import recorded
 from rnnsearch.objectives.recorded import OCCURRENCES, PassRecorder, Workspace
-
-
-def again(work, _):
-    work()
-    return work
+from tests.objectives.passes import again
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from rnnsearch.models.draws import Draws
-from rnnsearch.tensors import leaves, map_tree
+from rnnsearch.tensors import leaves, map_tree, with_leaves
 
 log = logging.getLogger(__name__)
 
@@ -99,12 +99,14 @@ class Spaces:
 
 @dataclass(frozen=True)
 class Call:
-    """One pass, as it was asked for; `casting`: the type that products run in, None where it is the weights' own."""
+    """One pass, as it was asked for; `drawn`: the state of its draws' generator before it; `casting`: the type that
+    products run in, None where it is the weights' own."""
 
     forward: Forward[Any]
     model: nn.Module
     tensors: Sequence[Tensor]
     draws: Draws | None
+    drawn: Tensor | None
     parameters: Sequence[nn.Parameter]
     casting: torch.dtype | None
 
@@ -114,7 +116,8 @@ class Call:
         kind = tensors[0].device.type
         casting = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
         learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        return cls(forward, model, tensors, draws, learned, casting)
+        drawn = None if draws is None else draws.generator.get_state()
+        return cls(forward, model, tensors, draws, drawn, learned, casting)
 
     @property
     def key(self) -> object:
@@ -131,10 +134,12 @@ class Call:
         return [*self.tensors, *([] if rows is None else [rows])]
 
     def twin(self, inputs: Sequence[Tensor]) -> Draws | None:
-        """Draws like its own, from another generator, for the rows that inputs tell."""
-        if self.draws is None:
+        """Draws like its own before it, from another generator, for the rows that inputs tell."""
+        if self.draws is None or self.drawn is None:
             return None
-        return self.draws.twin(None if self.draws.rows is None else inputs[-1])
+        twin = self.draws.twin(None if self.draws.rows is None else inputs[-1])
+        twin.generator.set_state(self.drawn)
+        return twin
 
     def outputs(self, inputs: Sequence[Tensor], draws: Draws | None) -> Any:
         """Of these inputs and draws in the place of its own, with a way back. No cast weights are taken from another
@@ -159,8 +164,7 @@ class Recording:
         self.differentiable = [leaf.requires_grad for leaf in made]
         self._inputs, self._outputs = spaces.inputs.like(given), spaces.outputs.like(made)
         self._draws = call.twin(self._inputs)
-        places = iter(self._outputs)
-        self._tree = map_tree(lambda _: next(places), template)
+        self._tree = with_leaves(template, self._outputs)
         self._asked = spaces.asked.like([leaf for leaf, want in zip(made, self.wanted, strict=True) if want])
         self._found = spaces.found.like(call.parameters)
         self._reached = [True] * len(call.parameters)
@@ -188,11 +192,10 @@ class Recording:
     def onward(self, call: Call) -> list[Tensor]:
         """The outputs of a call, whose draws are then as after it."""
         _copy(self._inputs, call.inputs)
-        if self._draws is None or call.draws is None:
-            self._onward()
-        else:
-            self._draws.generator.set_state(call.draws.generator.get_state())
-            self._onward()
+        if self._draws is not None and call.drawn is not None:
+            self._draws.generator.set_state(call.drawn)
+        self._onward()
+        if self._draws is not None and call.draws is not None:
             call.draws.generator.set_state(self._draws.generator.get_state())
         return [output.clone() for output in self._outputs]
 
@@ -204,8 +207,7 @@ class Recording:
 
     def tree(self, outputs: Sequence[Tensor]) -> Any:
         """Outputs as the pass gives them."""
-        each = iter(outputs)
-        return map_tree(lambda _: next(each), self._tree)
+        return with_leaves(self._tree, outputs)
 
 
 @torch.no_grad()
@@ -275,9 +277,8 @@ class PassRecorder:
         if len(self._occurred) >= MOST_COUNTED:
             self._occurred.clear()
         occurred = self._occurred.setdefault(key, _Occurred())
-        occurred.times += 1
-        occurred.wanted, numbers = set(), count()
-        wanted = occurred.wanted
+        wanted, numbers = set[int](), count()
+        occurred.times, occurred.wanted = occurred.times + 1, wanted
 
         def watched(leaf: Tensor) -> Tensor:
             number = next(numbers)
@@ -319,7 +320,6 @@ class _Replay(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, recording: Recording, call: Call, token: _Open, *_: Tensor) -> tuple[Tensor, ...]:
         ctx.recording, ctx.call, ctx.token = recording, call, token
-        ctx.drawn = None if call.draws is None else call.draws.generator.get_state()
         ctx.set_materialize_grads(False)
         outputs = recording.onward(call)
         told = zip(outputs, recording.differentiable, strict=True)
@@ -332,18 +332,15 @@ class _Replay(torch.autograd.Function):
         if ctx.token is not None and wanted == ctx.recording.wanted:
             found: Sequence[Tensor | None] = ctx.recording.back(gradients)
         else:
-            found = _again(ctx.call, ctx.drawn, gradients)
+            found = _again(ctx.call, gradients)
         ctx.token = None
         return None, None, None, *found
 
 
-def _again(call: Call, drawn: Tensor | None, gradients: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+def _again(call: Call, gradients: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
     """The parameters' gradients by the pass itself, where the way back begins from other outputs than was recorded, or
     is gone a second time."""
-    draws = call.twin(call.inputs)
-    if draws is not None and drawn is not None:
-        draws.generator.set_state(drawn)
-    outputs = leaves(call.outputs(call.inputs, draws))
+    outputs = leaves(call.outputs(call.inputs, call.twin(call.inputs)))
     wanted = [output for output, gradient in zip(outputs, gradients, strict=True) if gradient is not None]
     given = [gradient for gradient in gradients if gradient is not None]
     return torch.autograd.grad(wanted, call.parameters, given, allow_unused=True)

@@ -27,7 +27,7 @@ from rnnsearch.models.memory import Memory
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.onnx.cells import as_operators
 from rnnsearch.search.scorer import SOURCE
-from rnnsearch.tensors import leaves, map_tree, select
+from rnnsearch.tensors import leaves, select, with_leaves
 from rnnsearch.text.vocabulary import BOS, EOS, PAD, UNK
 
 OPSET = 17
@@ -69,8 +69,8 @@ class _StepModule(nn.Module):
         self.model, self.memory, self.state = model, memory, state
 
     def forward(self, y: Tensor, sentence: Tensor, memory: list[Tensor], state: list[Tensor]) -> tuple[Tensor, ...]:
-        own = select(_filled(self.memory, memory), sentence)
-        readout, after, attention = self.model.step(y, _filled(self.state, state), {SOURCE: own})
+        own = select(with_leaves(self.memory, memory), sentence)
+        readout, after, attention = self.model.step(y, with_leaves(self.state, state), {SOURCE: own})
         return self.model.log_probs(readout), *attention.values(), *leaves(after)
 
 
@@ -158,12 +158,6 @@ def _walk(prefix: str, tree: Any) -> Iterator[tuple[str, Tensor]]:
     elif isinstance(tree, tuple):
         for name, part in zip(getattr(tree, "_fields", range(len(tree))), tree, strict=True):
             yield from _walk(f"{prefix}.{name}", part)
-
-
-def _filled(tree: Any, tensors: Sequence[Tensor]) -> Any:
-    """The tree with other tensors in the places of its own."""
-    given = iter(tensors)
-    return map_tree(lambda _: next(given), tree)
 
 
 def _axes(model: TranslationModel) -> Axes:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from rnnsearch.data.batches import Batch
 from rnnsearch.device import precision
 from rnnsearch.models.draws import Draws
 from rnnsearch.objectives.recorded import OCCURRENCES
@@ -29,14 +30,7 @@ def estimate(trainer: Trainer[Any]) -> str | None:
     times = OCCURRENCES + 2 if trainer.device.type == "cuda" else 1
     try:
         for batch in islice(trainer.batches.epoch(0), TRIED):
-            for _ in range(times):
-                begin = time.monotonic()
-                own = batch.to(trainer.device)
-                with precision(trainer.device, trainer.training.precision):
-                    loss = trainer.task.objective(trainer.model, own, Draws(trainer.training.seed, trainer.device))
-                loss.total.backward()  # type: ignore[no-untyped-call]
-                float(loss.nll)  # which waits for the device
-            taken.append(time.monotonic() - begin)
+            taken.append([_seconds(trainer, batch) for _ in range(times)][-1])
     except torch.OutOfMemoryError:
         return None
     finally:
@@ -54,6 +48,17 @@ def estimate(trainer: Trainer[Any]) -> str | None:
     most = f", at most {minutes(min(limits))} in all" if limits else ""
     room = "" if memory is None else f"; {memory / 2**30:.1f} GiB of memory"
     return f"about {minutes(epoch)} an epoch here{most}{room}"
+
+
+def _seconds(trainer: Trainer[Any], batch: Batch) -> float:
+    """Of one pass and its way back."""
+    begin = time.monotonic()
+    own = batch.to(trainer.device)
+    with precision(trainer.device, trainer.training.precision):
+        loss = trainer.task.objective(trainer.model, own, Draws(trainer.training.seed, trainer.device))
+    loss.total.backward()  # type: ignore[no-untyped-call]
+    float(loss.nll)  # which waits for the device
+    return time.monotonic() - begin
 
 
 def _memory(trainer: Trainer[Any]) -> int | None:
