@@ -29,7 +29,7 @@ def test_time_is_that_of_the_updates_tried_out(learn, monkeypatch, limits, updat
     original, taken = running.estimate, []
 
     def timed(trainer):
-        readings = iter(range(0, 10**6, 30))
+        readings = map(float, range(0, 10**6, 30))
         with monkeypatch.context() as patch:
             patch.setattr(module.time, "monotonic", lambda: next(readings))
             taken.append(original(trainer))
