@@ -63,11 +63,11 @@ def test_the_faster_one_serves(serves, measured, monkeypatch):
     for name in ("product", "softmax_loss"):
         of = products.native if name == "product" else cross_entropy.native
         run = getattr(of, name)
-        monkeypatch.setattr(of, name, lambda *given, run=run, name=name: called.append(name) or run(*given))
+        monkeypatch.setattr(of, name, lambda *a, run=run, name=name, **b: called.append(name) or run(*a, **b))
     assert products.own_product(torch.device("cpu"), kind) == own
-    products.product(x.detach(), w.detach())
+    products.product(x.detach(), w.detach(), kind)
     assert called == (["product"] if own else [])
-    products.weight_gradient(torch.randn(300, 6), x.detach())
+    products.weight_gradient(torch.randn(300, 6), x.detach(), kind)
     assert called == ["product"] * (2 * own)
     linear(x, w).sum().backward()
     assert called == ["product"] * (5 * own)
@@ -108,7 +108,7 @@ def test_onednn_where_it_is_the_fastest(measured, monkeypatch):
     called, run = [], products.by_onednn
     monkeypatch.setattr(products, "by_onednn", lambda *given: called.append(1) or run(*given))
     x, w = torch.randn(5, 7), torch.randn(3, 7)
-    torch.testing.assert_close(products.product(x, w), x @ w.t())
+    torch.testing.assert_close(products.product(x, w, torch.float32), x @ w.t())
     assert called
 
 

@@ -22,11 +22,7 @@ def compiled():
         pytest.skip(library.why_not())
 
 
-def kinds():
-    return [pytest.param(kind, id=str(kind).removeprefix("torch.")) for kind in library.TYPES]
-
-
-@pytest.fixture(params=kinds())
+@pytest.fixture(params=library.TYPES, ids=lambda kind: str(kind).removeprefix("torch."))
 def kind(request):
     if library.function("product", request.param) is None:
         pytest.skip(f"this processor has no products in {request.param}")
@@ -40,7 +36,6 @@ def numbers(seed, *shape, scale=1.0):
 
 @pytest.mark.parametrize("eps", [0.0, 0.1])
 @pytest.mark.parametrize("V", [5, 16, 50])
-@pytest.mark.parametrize("kind", kinds())
 def test_softmax_and_its_gradient(V, eps, kind):
     M = 7
     logits, bias = numbers(1, M, V, scale=4.0).detach().to(kind), numbers(2, V).detach()
@@ -62,30 +57,55 @@ def test_products_in_any_layout(sizes, turned, kind):
     M, N, K = sizes
     x, w = (numbers(n, *shape).detach().to(kind) for n, shape in enumerate([(M, K), (N, K)]))
     laid = [each.t().contiguous().t() if turn else each for each, turn in zip((x, w), turned, strict=True)]
-    found = native_product.product(*laid)
+    found = native_product.product(*laid, kind)
     expected = x.double() @ w.double().t()
     assert found.dtype == kind
-    unrounded = native_product.product(*laid, torch.float32)
+    unrounded = native_product.product(*laid, kind, torch.float32)
     assert unrounded.dtype == torch.float32 and torch.equal(unrounded.to(kind), found)
     assert ((unrounded - expected).norm() / expected.norm()).item() < 1e-5
     assert ((found - expected).norm() / expected.norm()).item() < (5e-3 if kind == torch.bfloat16 else 1e-5)
 
 
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (5, 16, 7), (40, 70, 600), (259, 130, 33)], ids=str)
+@pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True), (True, True)], ids=str)
+@pytest.mark.parametrize("wide", [(True, False), (False, True), (True, True)], ids=str)
+def test_what_is_wider_is_rounded_on_the_way(sizes, turned, wide):
+    if not native_product.can_run(kind := torch.bfloat16):
+        pytest.skip("no products in bf16 here")
+    M, N, K = sizes
+    whole = [numbers(n, *shape).detach() for n, shape in enumerate([(M, K), (N, K)])]
+    rounded = [each.to(kind) for each in whole]
+    laid = [a if as_it_is else b for a, b, as_it_is in zip(whole, rounded, wide, strict=True)]
+    laid = [each.t().contiguous().t() if turn else each for each, turn in zip(laid, turned, strict=True)]
+    assert torch.equal(native_product.product(*laid, kind), native_product.product(*rounded, kind))
+    gaps = [torch.stack([each, each], 2)[:, :, 0] for each in laid]
+    assert torch.equal(native_product.product(*gaps, kind), native_product.product(*rounded, kind))
+
+
+@pytest.mark.parametrize("depth", [0, 40, 2100])  # none, one pass over it, two
+def test_a_bias_is_added_before_the_rounding(kind, depth):
+    x, w, bias = (numbers(n, *shape).detach() for n, shape in enumerate([(9, depth), (21, depth), (21,)]))
+    x, w = x.to(kind), w.to(kind)
+    found = native_product.product(x, w, kind, bias=bias)
+    assert torch.equal(found, (native_product.product(x, w, kind, torch.float32) + bias).to(kind))
+    assert torch.equal(native_product.product(x, w, kind, bias=bias.double()), found)
+
+
 def test_a_row_of_a_product_is_the_same_whatever_comes_with_it(kind):
     x, w = numbers(1, 40, 2100).detach().to(kind), numbers(2, 50, 2100).detach().to(kind)
-    whole = native_product.product(x, w)
+    whole = native_product.product(x, w, kind)
     before = torch.get_num_threads()
     torch.set_num_threads(before % 2 + 1)
     try:
-        assert torch.equal(native_product.product(x[7:9], w), whole[7:9])
+        assert torch.equal(native_product.product(x[7:9], w, kind), whole[7:9])
     finally:
         torch.set_num_threads(before)
 
 
 def test_an_empty_product_is_zero(kind):
     none = torch.empty(4, 0, dtype=kind)
-    assert torch.equal(native_product.product(none, none), torch.zeros(4, 4, dtype=kind))
-    assert native_product.product(torch.empty(0, 3, dtype=kind), torch.ones(2, 3, dtype=kind)).shape == (0, 2)
+    assert torch.equal(native_product.product(none, none, kind), torch.zeros(4, 4, dtype=kind))
+    assert native_product.product(torch.empty(0, 3, dtype=kind), torch.ones(2, 3, dtype=kind), kind).shape == (0, 2)
 
 
 def test_types_and_sizes_without_a_function_are_left_to_the_twin(kind):

@@ -89,7 +89,7 @@ def test_without_gradients_none_are_formed(output, numbers, target, monkeypatch)
     products = []
     for name in ("product", "weight_gradient"):
         inner = getattr(cross_entropy, name)
-        monkeypatch.setattr(cross_entropy, name, lambda x, y, inner=inner: products.append(1) or inner(x, y))
+        monkeypatch.setattr(cross_entropy, name, lambda *given, inner=inner: products.append(1) or inner(*given))
     layer.losses(x, target, 0.1)
     assert len(products) == 3  # the logits and two gradients
     with torch.no_grad():

@@ -8,11 +8,12 @@
 #include <unistd.h>
 #endif
 
-#define PRODUCT_OF(NAME, T, O)                                                                                        \
-    EXPORT void NAME(Index, Index, Index, Index, const T*, Index, Index, const T*, Index, Index, O*);
-PRODUCT_OF(product_fp32, float, float)
-PRODUCT_OF(product_bf16, bfloat16, bfloat16)
-PRODUCT_OF(product_unrounded_bf16, bfloat16, float)
+#define PRODUCT_OF(NAME, O)                                                                                           \
+    EXPORT void NAME(Index, Index, Index, Index, const void*, Index, Index, Index, const void*, Index, Index, Index,  \
+                     const float*, O*);
+PRODUCT_OF(product_fp32, float)
+PRODUCT_OF(product_bf16, bfloat16)
+PRODUCT_OF(product_unrounded_bf16, float)
 #define LOSS_OF(NAME, T)                                                                                              \
     EXPORT void NAME(Index, Index, Index, T*, const float*, const int64_t*, float, Index, float*, float*, float*);
 LOSS_OF(softmax_loss_fp32, float)
@@ -29,15 +30,23 @@ void any_shape(const char* what, F product, double tolerance) {
     const Index sizes[][3] = {{1, 1, 1}, {5, 16, 7}, {13, 70, 64}, {50, 33, 2100}, {70, 64, 96}};
     for (auto& [M, N, K] : sizes)
         for (int turned = 0; turned < 2; turned++) {
-            const Numbers x = draw<T>(M * K), w = draw<T>(N * K);
+            const Numbers x = draw<T>(M * K), w = draw<T>(N * K), bias = draw<float>(N);
             const Index row = turned ? 1 : K, column = turned ? M : 1;
             Numbers expected(M * N);
             for (Index m = 0; m < M; m++)
-                for (Index n = 0; n < N; n++)
+                for (Index n = 0; n < N; n++) {
+                    expected[m * N + n] = turned ? bias[n] : 0;
                     for (Index k = 0; k < K; k++) expected[m * N + n] += x[m * row + k * column] * w[n * K + k];
-            std::vector<O> out(M * N);
-            product(THREADS, M, N, K, as<T>(x).data(), row, column, as<T>(w).data(), K, 1, out.data());
-            check(what, of(out), expected, tolerance);
+                }
+            const std::vector<T> x_in_T = as<T>(x), w_in_T = as<T>(w);
+            const std::vector<float> wide_x = as<float>(x), wide_w = as<float>(w), b = as<float>(bias);
+            for (int wide = 0; wide < 4; wide++) {  // neither, x, w, both in fp32
+                std::vector<O> out(M * N);
+                product(THREADS, M, N, K, wide & 1 ? (const void*)wide_x.data() : x_in_T.data(), row, column, wide & 1,
+                        wide & 2 ? (const void*)wide_w.data() : w_in_T.data(), K, 1, wide & 2, turned ? b.data() : nullptr,
+                        out.data());
+                check(what, of(out), expected, tolerance);
+            }
         }
 }
 

@@ -298,14 +298,13 @@ void law(const char* what, Program p, F onward, B back, double tolerance) {
     p.d_alphas = draw<float>(N * I * p.heads * J);
     const auto bias = as<float>(p.bias), vector = as<float>(p.vector), d_alphas = as<float>(p.d_alphas);
     const auto x = as<T>(p.x), keys = as<T>(p.keys), annotations = as<T>(p.annotations);
-    std::vector<std::vector<T>> matrices(p.parts.size());
-    std::vector<std::vector<float>> others(p.parts.size()), gradients(p.parts.size()), outer(p.outputs.size());
+    std::vector<std::vector<float>> weights(p.parts.size()), gradients(p.parts.size()), outer(p.outputs.size());
     for (size_t n = 0; n < p.parts.size(); n++) {
         Part& part = p.parts[n];
-        matrices[n] = as<T>(p.weights[n]), others[n] = as<float>(p.weights[n]);
-        gradients[n].resize(others[n].size());
-        if (part.what == READ && !others[n].empty()) part.mask = others[n].data(), part.mask_row = part.size;
-        if (part.what != READ) part.weight = part.what == PRODUCT ? (void*)matrices[n].data() : others[n].data();
+        weights[n] = as<float>(p.weights[n]);
+        gradients[n].resize(weights[n].size());
+        if (part.what == READ && !weights[n].empty()) part.mask = weights[n].data(), part.mask_row = part.size;
+        if (part.what != READ) part.weight = weights[n].data();
         part.gradient = gradients[n].data();
     }
     std::vector<Outside> outside;

@@ -159,7 +159,7 @@ from rnnsearch.kernels.native import building, library, product
 print(rnnsearch.__file__)
 assert building.shutil.which("c++") is None and building.compiler() is None
 x, w = torch.randn(5, 40), torch.randn(30, 40)
-assert torch.allclose(product.product(x, w), x @ w.t(), atol=1e-4)
+assert torch.allclose(product.product(x, w, torch.float32), x @ w.t(), atol=1e-4)
 print(library.status())
 """
 

@@ -84,8 +84,9 @@ class _Recurrence(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         with torch.autocast(grads[0].device.type, enabled=False):
             found = _back(grads, ctx.saved_tensors)
-            d_W_a = weight_gradient(found.d_queries, found.before)
-            d_C = weight_gradient(found.d_gates, found.contexts)
+            kind = found.d_gates.dtype
+            d_W_a = weight_gradient(found.d_queries, found.before, kind)
+            d_C = weight_gradient(found.d_gates, found.contexts, kind)
             d_U_gates, d_U = gru_weight_gradients(found.d_gates, found.before, found.reset)
         weights = d_W_a, found.d_v, d_C, d_U_gates, d_U
         return found.d_x, found.d_s_0, found.d_h, found.d_keys, None, *weights

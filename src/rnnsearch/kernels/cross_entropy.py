@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rnnsearch.kernels.native import choice
 from rnnsearch.kernels.native import softmax_loss as native
-from rnnsearch.kernels.products import product, weight_gradient
+from rnnsearch.kernels.products import operand, product, weight_gradient
 from rnnsearch.tensors import at_least_fp32, product_type
 
 CHUNK_BYTES = 1 << 24
@@ -49,7 +49,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         ctx: Any, readout: Tensor, weight: Tensor, bias: Tensor, target: Tensor, smoothing: float
     ) -> tuple[Tensor, Tensor]:
         kind = product_type(readout)
-        x, W, b = readout.to(kind), weight.to(kind), at_least_fp32(bias)
+        x, W, b = readout.to(kind), operand(weight, kind), at_least_fp32(bias)
         needed = any(ctx.needs_input_grad[:3])
         d_x = torch.empty_like(x) if needed else None
         d_W: Tensor | None = None
@@ -61,12 +61,12 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         with torch.autocast(x.device.type, enabled=False):
             for begin in range(0, x.shape[0], rows):
                 part = x[begin : begin + rows]
-                logits = product(part, W)
+                logits = product(part, W, kind)
                 nll[begin : begin + rows], losses = chunk(logits, b, target[begin : begin + rows], smoothing, d_b)
                 total += losses.sum()
                 if d_x is not None:
-                    d_x[begin : begin + rows] = product(logits, W.t())
-                    share = weight_gradient(logits, part)
+                    d_x[begin : begin + rows] = product(logits, W.t(), kind)
+                    share = weight_gradient(logits, part, kind)
                     d_W = share if d_W is None else d_W.add_(share)
         if needed:
             ctx.save_for_backward(d_x, weight.new_zeros(weight.shape) if d_W is None else d_W, d_b)

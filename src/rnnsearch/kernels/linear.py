@@ -32,21 +32,18 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         kind = product_type(x)
-        rows, W = x.to(kind).reshape(-1, x.shape[-1]), weight.to(kind)
-        ctx.save_for_backward(rows, W)
-        ctx.x = x.shape, x.dtype
-        y = product(rows, W)
-        if bias is not None:
-            y += bias
-        return y.view(*x.shape[:-1], W.shape[0])
+        rows = x.to(kind).reshape(-1, x.shape[-1])
+        ctx.save_for_backward(rows, weight)
+        ctx.x = x.shape, x.dtype, kind
+        return product(rows, weight, kind, bias=bias).view(*x.shape[:-1], weight.shape[0])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        rows, W = ctx.saved_tensors
-        shape, kind = ctx.x
-        d_y = grads[0].to(W.dtype).reshape(-1, W.shape[0])
+        rows, weight = ctx.saved_tensors
+        shape, type_of_x, kind = ctx.x
+        d_y = grads[0].reshape(-1, weight.shape[0])
         to_x, to_weight, to_bias = ctx.needs_input_grad
-        d_x = product(d_y, W.t()).to(kind).view(shape) if to_x else None
-        d_weight = weight_gradient(d_y, rows) if to_weight else None
+        d_x = product(d_y, weight.t(), kind, type_of_x).view(shape) if to_x else None
+        d_weight = weight_gradient(d_y, rows, kind) if to_weight else None
         d_bias = d_y.sum(0, dtype=torch.float32) if to_bias else None
         return d_x, d_weight, d_bias

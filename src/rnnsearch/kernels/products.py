@@ -13,21 +13,34 @@ from rnnsearch.kernels.native.choice import NATIVE, ONEDNN, PRODUCT, TORCH, WEIG
 from rnnsearch.tensors import at_least_fp32
 
 
-def product(x: Tensor, weight: Tensor) -> Tensor:
-    """x weight^T, [M, K] and [N, K] of the same type to [M, N], without a gradient, by the way that was the fastest."""
-    return _by(way(PRODUCT, x.device, x.dtype), x, weight, x.dtype)
-
-
-def weight_gradient(d_y: Tensor, x: Tensor) -> Tensor:
-    """d W [N, K] of y = W x over all rows at once, from d y [*rows, N] and x [*rows, K]: the sum of d_y x^T, in fp32
-    at least."""
-    d, rows = d_y.flatten(0, -2).t(), x.flatten(0, -2).t()
-    return at_least_fp32(_by(way(WEIGHT_GRADIENT, d.device, d.dtype), d, rows, torch.float32))
-
-
-def _by(chosen: str, x: Tensor, weight: Tensor, out: torch.dtype) -> Tensor:
+def product(
+    x: Tensor, weight: Tensor, kind: torch.dtype, out: torch.dtype | None = None, bias: Tensor | None = None
+) -> Tensor:
+    """x weight^T + bias, [M, K], [N, K] and [N] to [M, N], without a gradient, by the way that was the fastest. Numbers
+    of `kind`, to which x and weight are rounded, are multiplied and come out, or fp32 where that is `out`."""
+    chosen = way(PRODUCT, x.device, kind)
     if chosen == NATIVE:
-        return native.product(x, weight, out)
+        return native.product(x, weight, kind, out, bias)
+    y = _of_library(chosen, x.to(kind), weight.to(kind)).to(out or kind)
+    return y if bias is None else y.add_(bias)
+
+
+def operand(weight: Tensor, kind: torch.dtype) -> Tensor:
+    """A weight for several calls of `product`: a library would round it at each."""
+    return weight if own_product(weight.device, kind) else weight.to(kind)
+
+
+def weight_gradient(d_y: Tensor, x: Tensor, kind: torch.dtype) -> Tensor:
+    """d W [N, K] of y = W x over all rows at once, from d y [*rows, N] and x [*rows, K]: the sum of d_y x^T, numbers of
+    `kind` multiplied, in fp32 at least."""
+    d, rows = d_y.flatten(0, -2).t(), x.flatten(0, -2).t()
+    chosen = way(WEIGHT_GRADIENT, d.device, kind)
+    if chosen == NATIVE:
+        return native.product(d, rows, kind, torch.float32)
+    return at_least_fp32(_of_library(chosen, d.to(kind), rows.to(kind)))
+
+
+def _of_library(chosen: str, x: Tensor, weight: Tensor) -> Tensor:
     return (by_onednn if chosen == ONEDNN else by_torch)(x, weight)
 
 
@@ -71,7 +84,8 @@ def gru_weight_gradients(d_gates: Tensor, before: Tensor, reset: Tensor) -> tupl
     """d of U_z above U_r, and of U, over all rows at once: from d of the pre-activations of z, r and the candidate, the
     states h that the gates read, and r * h."""
     D = before.shape[-1]
-    return weight_gradient(d_gates[..., : 2 * D], before), weight_gradient(d_gates[..., 2 * D :], reset)
+    kind = d_gates.dtype
+    return weight_gradient(d_gates[..., : 2 * D], before, kind), weight_gradient(d_gates[..., 2 * D :], reset, kind)
 
 
 class GateGradients(NamedTuple):

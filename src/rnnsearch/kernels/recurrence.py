@@ -127,7 +127,7 @@ class _Call:
             if part.tensor is None:
                 continue
             if part.what is What.PRODUCT:
-                to.weight = where[part.tensor] + part.rows * part.at[2] * self.kind.itemsize
+                to.weight = where[part.tensor] + part.rows * part.at[2] * weights[part.tensor].element_size()
             elif part.what in (What.NORM, What.CENTRE, What.CLOCK, What.ADDITIVE):
                 to.weight = self.at(own[part.tensor])
                 to.gradient = gradients[part.tensor].data_ptr() if gradients else None
@@ -165,7 +165,7 @@ class _Recurrence(torch.autograd.Function):
         kind = product_type(x)
         (N, I), J = x.shape[:2], keys.shape[1]
         states, weights, biases, own = _split(step, tensors)
-        weights = [weight.to(kind).contiguous() for weight in weights]
+        weights = [weight.float().contiguous() for weight in weights]
         keys, annotations = keys.to(kind).contiguous(), annotations.to(kind).contiguous()
         vector, prepared = vector.float().contiguous(), prepared.contiguous()
         call = _Call(step, real, backward, source, kind)
@@ -184,7 +184,7 @@ class _Recurrence(torch.autograd.Function):
         ctx.types = [part.dtype for part in (x, keys, annotations, vector, prepared, *tensors)]
         ctx.save_for_backward(values, reads, alphas, keys, annotations, vector, prepared, memory, *weights, *own)
         now, before = (values[:, :-1], values[:, 1:]) if backward else (values[:, 1:], values[:, :-1])
-        outputs = ((before if v.before else now)[..., v.at : v.at + v.size].clone() for v in step.outputs)
+        outputs = ((before if v.before else now)[..., v.at : v.at + v.size] for v in step.outputs)
         return alphas.mean(2), *outputs
 
     @staticmethod
@@ -244,7 +244,7 @@ def _weight_gradients(step: Step, d_sums: Tensor, reads: Tensor) -> list[Tensor]
     for index, weight in enumerate(step.weights):
         own = sorted((part.rows, part.at, part.size) for part in products if part.tensor == index)
         parts = [
-            weight_gradient(d_sums[..., to : to + size], reads[..., at : at + width])
+            weight_gradient(d_sums[..., to : to + size], reads[..., at : at + width], reads.dtype)
             for _, (to, at, width), size in own
         ]
         assert sum(len(part) for part in parts) == len(weight)

@@ -69,7 +69,7 @@ def clip(parameters: Iterable[nn.Parameter], norm: float | None, value: float | 
         for grad in grads:
             grad.clamp_(-value, value)
     total: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
-    if norm is not None:
+    if norm is not None and not (total.device.type == "cpu" and total <= norm):  # which on a GPU would be waited for
         scale = (norm / total.clamp_min(1e-12)).clamp_max(1.0)
         torch._foreach_mul_(grads, scale)
     return total

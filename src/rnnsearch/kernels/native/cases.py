@@ -64,7 +64,7 @@ def _product(kind: torch.dtype, M: int, N: int, K: int) -> Case:
     x, w = _numbers(M, K, kind=kind), _numbers(N, K, kind=kind)
     ways = _library_products(kind)
     if product.can_run(kind):
-        ways = {NATIVE: product.product, **ways}
+        ways = {NATIVE: lambda x, w: product.product(x, w, kind), **ways}
     runs: dict[str, Run] = {name: lambda n, way=way: way(x[n:], w) for name, way in ways.items()}  # type: ignore[misc]
     return Case(choice.PRODUCT, TYPES[kind], f"{M} x {N} x {K}", 2.0 * M * N * K, 1, runs)
 
@@ -73,7 +73,7 @@ def _weight_gradient(kind: torch.dtype, M: int, N: int, K: int) -> Case:
     d, x = _numbers(K, M, kind=kind), _numbers(K, N + 64, kind=kind)[:, :N]  # a part of all that was read
     runs: dict[str, Run] = {}
     if product.can_run(kind):
-        runs[NATIVE] = lambda n: product.product(d[n:].t(), x[n:].t(), torch.float32)
+        runs[NATIVE] = lambda n: product.product(d[n:].t(), x[n:].t(), kind, torch.float32)
     for name, way in _library_products(kind).items():
         runs[name] = lambda n, way=way: way(d[n:].t(), x[n:].t()).float()  # type: ignore[misc]
     return Case(choice.WEIGHT_GRADIENT, TYPES[kind], f"{M} x {N} x {K}", 2.0 * M * N * K, 1, runs)

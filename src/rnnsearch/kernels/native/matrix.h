@@ -71,14 +71,33 @@ static inline void store_step(const float* from, Index, float* to) { store(to, l
 static inline void store_step(const bfloat16* from, Index by_k, bfloat16* to) {
     store((float*)to, (Vec)((Words)load(from) >> 16 | (Words)load(from + by_k)));
 }
+static inline void store_step(const float* from, Index by_k, bfloat16* to) {
+    const Words first = __builtin_convertvector(rounded(load(from)), Words);
+    store((float*)to, (Vec)(first | __builtin_convertvector(rounded(load(from + by_k)), Words) << 16));
+}
+
+static inline void put(float x, float* to) { *to = x; }
+static inline void put(bfloat16 x, bfloat16* to) { *to = x; }
+static inline void put(float x, bfloat16* to) { to->bits = rounded(all(x))[0]; }
 
 // Lays LINES lines of `depth` numbers side by side, a step's worth of each after the other; missing ones are 0.
-// Number k of line l is at from[k * by_k + l * by_line].
-template <class T, Index LINES>
-static void lay(const T* from, Index by_k, Index by_line, Index depth, Index lines, T* to) {
-    constexpr Index G = each_step(KIND_OF<T>);
+// Number k of line l is at from[k * by_k + l * by_line], in T or, to be rounded to it, in fp32.
+template <class T, Index LINES, class S>
+static void lay(const S* from, Index by_k, Index by_line, Index depth, Index lines, T* to) {
+    constexpr Index G = each_step(KIND_OF<T>), SOME = 256;
     Index k = 0;
     if (lines == LINES && by_k == 1) {
+        if constexpr (sizeof(S) != sizeof(T)) {
+            T some[LINES * SOME];
+            for (; k < depth; k += SOME) {
+                const Index n = smaller(SOME, depth - k);
+                for (Index l = 0; l < LINES; l++)
+                    for (Index i = 0; i < n; i += LANES)
+                        store(some + l * SOME + i, load(from + k + l * by_line + i, n - i), n - i);
+                lay<T, LINES>(some, 1, SOME, n, LINES, to + k * LINES);
+            }
+            return;
+        }
 #ifdef __AVX512F__
         if constexpr (LINES == 16)
             for (; k + 16 * G <= depth; k += 16 * G, to += 16 * LINES * G) transpose(from + k, by_line * sizeof(T), to);
@@ -92,18 +111,20 @@ static void lay(const T* from, Index by_k, Index by_line, Index depth, Index lin
             else
 #pragma GCC unroll 16
                 for (Index l = 0; l < LINES; l++)
-                    for (Index g = 0; g < G; g++) to[l * G + g] = from[(k + g) * by_k + l];
+                    for (Index g = 0; g < G; g++) put(from[(k + g) * by_k + l], to + l * G + g);
         }
     }
     for (; k < depth; k += G, to += LINES * G)
         for (Index l = 0; l < LINES; l++)
-            for (Index g = 0; g < G; g++)
-                to[l * G + g] = l < lines && k + g < depth ? from[(k + g) * by_k + l * by_line] : T{};
+            for (Index g = 0; g < G; g++) {
+                if (l < lines && k + g < depth) put(from[(k + g) * by_k + l * by_line], to + l * G + g);
+                else to[l * G + g] = T{};
+            }
 }
 
 // Panels begin..end of the matrix whose element (output n, input k) is at w[n * by_n + k * by_k].
 template <class T>
-static void fill(const Matrix& W, const T* w, Index by_n, Index by_k, Index begin, Index end) {
+static void fill(const Matrix& W, const float* w, Index by_n, Index by_k, Index begin, Index end) {
     for (Index p = begin; p < end; p++)
         lay<T, LANES>(w + p * LANES * by_n, by_k, by_n, W.inputs, smaller(LANES, W.outputs - p * LANES),
                       (T*)((float*)W.panels + p * W.panel_size()));

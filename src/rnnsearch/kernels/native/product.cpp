@@ -12,11 +12,19 @@ constexpr Index DEPTH = 2048;  // of k in one pass: the panels stay in the secon
 constexpr Index ROWS_AT_ONCE = 256;  // at most, whose part of x stays there, too
 constexpr Index PARTS = 4;           // that rows are parted into for each thread
 
+// A matrix in T or, where it is `wide`, in fp32, which is rounded to T as it is laid out.
 template <class T>
 struct Strided {
-    const T* data;
-    Index by_row, by_column;
-    const T* at(Index row, Index column) const { return data + row * by_row + column * by_column; }
+    const void* data;
+    Index by_row, by_column, wide;
+
+    // with(numbers): of either type, from an element on.
+    template <class F>
+    void from(Index row, Index column, F with) const {
+        const Index at = row * by_row + column * by_column;
+        if (wide) with((const float*)data + at);
+        else with((const T*)data + at);
+    }
 };
 
 template <int N>
@@ -25,12 +33,13 @@ struct Wide {
 };
 
 // Where the sums of some rows with WIDTH panels go. Between passes over k they wait, row after row; the last pass has no
-// `after` and writes `out`.
+// `after` and writes `out`, with the bias where there is one.
 template <class O>
 struct Sums {
     const float* before;
     float* after;
     O* out;
+    const float* bias;
     Index by_out, rows, columns;
 
     template <int WIDTH>
@@ -38,7 +47,10 @@ struct Sums {
 #pragma GCC unroll 8
         for (int p = 0; p < WIDTH; p++) {
             if (after) store(after + (r * WIDTH + p) * LANES, sums[p]);
-            else if (r < rows) store(out + r * by_out + p * LANES, sums[p], columns - p * LANES);
+            else if (r < rows) {
+                const Index left = columns - p * LANES;
+                store(out + r * by_out + p * LANES, bias ? sums[p] + load(bias + p * LANES, left) : sums[p], left);
+            }
         }
     }
 };
@@ -56,7 +68,8 @@ struct InRegisters {
     static void begin() {}
     static void end() {}
 
-    static void lay_rows(const T* x, Index by_k, Index by_row, Index depth, Index rows, T* to) {
+    template <class S>
+    static void lay_rows(const S* x, Index by_k, Index by_row, Index depth, Index rows, T* to) {
         lay<T, ROWS>(x, by_k, by_row, depth, rows, to);
     }
 
@@ -89,12 +102,18 @@ struct InTiles {
     static void begin() { shape_tiles(TILE, TILE); }
     static void end() { forget_tiles(); }
 
-    static void lay_rows(const T* x, Index by_k, Index by_row, Index depth, Index rows, T* to) {
+    static void copy(const T* from, T* to) { memcpy(to, from, EACH * sizeof(T)); }
+    static void copy(const float* from, T* to) {
+        for (Index k = 0; k < EACH; k += LANES) store(to + k, load(from + k));
+    }
+
+    template <class S>
+    static void lay_rows(const S* x, Index by_k, Index by_row, Index depth, Index rows, T* to) {
         for (Index upper = 0; upper < ROWS; upper += TILE, x += TILE * by_row, rows -= TILE)
             for (Index k = 0; k < depth; k += EACH, to += 2 * SIZE) {
                 const Index lines = smaller(TILE, greater(rows, 0)), left = smaller(EACH, depth - k);
                 if (by_k == 1 && lines == TILE && left == EACH) {
-                    for (Index l = 0; l < TILE; l++) memcpy(to + l * EACH, x + k + l * by_row, EACH * sizeof(T));
+                    for (Index l = 0; l < TILE; l++) copy(x + k + l * by_row, to + l * EACH);
                     continue;
                 }
                 T steps[2 * SIZE] = {};
@@ -119,9 +138,9 @@ struct Inner<bfloat16> {
 };
 #endif
 
-// out [M, N] = x [M, K] w^T, w [N, K]. The order of an element's sum depends on K alone.
+// out [M, N] = x [M, K] w^T + bias, w [N, K]. The order of an element's sum depends on K alone.
 template <class T, class O>
-void product_of(Index threads, Index M, Index N, Index K, Strided<T> x, Strided<T> w, O* out) {
+void product_of(Index threads, Index M, Index N, Index K, Strided<T> x, Strided<T> w, const float* bias, O* out) {
     using In = typename Inner<T>::Type;
     constexpr Index G = each_step(KIND_OF<T>);
     auto whole = [](Index depth) { return (depth + In::EACH - 1) / In::EACH * In::EACH; };
@@ -138,7 +157,9 @@ void product_of(Index threads, Index M, Index N, Index K, Strided<T> x, Strided<
             const Index end = smaller(panels, (n % together + 1) * In::PANELS);
             for (Index p = n % together * In::PANELS; p < end; p++) {
                 float* panel = &laid_w[(pass * panels + p) * panel_size];
-                lay<T, LANES>(w.at(p * LANES, k), w.by_column, w.by_row, depth, smaller(LANES, N - p * LANES), (T*)panel);
+                w.from(p * LANES, k, [&](auto* from) {
+                    lay<T, LANES>(from, w.by_column, w.by_row, depth, smaller(LANES, N - p * LANES), (T*)panel);
+                });
                 memset(panel + laid * LANES, 0, (whole(depth) / G - laid) * LANES * sizeof(float));
             }
         });
@@ -149,8 +170,10 @@ void product_of(Index threads, Index M, Index N, Index K, Strided<T> x, Strided<
             for (Index pass = 0; pass < passes; pass++) {
                 const Index k = pass * deep, depth = smaller(deep, K - k), steps = whole(depth) / G;
                 for (Index r = 0; r < rows; r += In::ROWS)
-                    In::lay_rows(x.at(m + r, k), x.by_column, x.by_row, depth, smaller(In::ROWS, rows - r),
-                                 (T*)&laid_x[r * steps]);
+                    x.from(m + r, k, [&](auto* from) {
+                        In::lay_rows(from, x.by_column, x.by_row, depth, smaller(In::ROWS, rows - r),
+                                     (T*)&laid_x[r * steps]);
+                    });
                 auto all_rows = [&](auto width, Index p) {
                     for (Index r = 0; r < rows; r += In::ROWS) {
                         float* waiting = passes > 1 ? &sums[(r * panels + p * In::ROWS) * LANES] : nullptr;
@@ -158,7 +181,8 @@ void product_of(Index threads, Index M, Index N, Index K, Strided<T> x, Strided<
                             (const T*)&laid_x[r * steps], (const T*)&laid_w[(pass * panels + p) * panel_size], panel_size,
                             steps,
                             {pass > 0 ? waiting : nullptr, pass + 1 < passes ? waiting : nullptr,
-                             out + (m + r) * N + p * LANES, N, smaller(In::ROWS, rows - r), N - p * LANES});
+                             out + (m + r) * N + p * LANES, bias ? bias + p * LANES : nullptr, N,
+                             smaller(In::ROWS, rows - r), N - p * LANES});
                     }
                 };
                 Index p = 0;
@@ -173,9 +197,10 @@ void product_of(Index threads, Index M, Index N, Index K, Strided<T> x, Strided<
 }  // namespace
 
 #define PRODUCT(NAME, T, O)                                                                                           \
-    EXPORT void NAME(Index threads, Index M, Index N, Index K, const T* x, Index x_row, Index x_column,            \
-                         const T* w, Index w_row, Index w_column, O* out) {                                            \
-        product_of<T, O>(threads, M, N, K, {x, x_row, x_column}, {w, w_row, w_column}, out);                           \
+    EXPORT void NAME(Index threads, Index M, Index N, Index K, const void* x, Index x_row, Index x_column,         \
+                         Index x_wide, const void* w, Index w_row, Index w_column, Index w_wide, const float* bias,    \
+                         O* out) {                                                                                     \
+        product_of<T, O>(threads, M, N, K, {x, x_row, x_column, x_wide}, {w, w_row, w_column, w_wide}, bias, out);      \
     }
 
 PRODUCT(product_fp32, float, float)

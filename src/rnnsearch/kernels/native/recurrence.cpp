@@ -233,7 +233,7 @@ struct Matrices {
             if (of.part[n].what != PRODUCT) continue;
             const Index inputs = of.part[n].at[2];
             me.share(all[n].panel_count(), [&](Index panel) {
-                fill(all[n], (const T*)of.part[n].weight, transposed ? 1 : inputs, transposed ? inputs : 1, panel,
+                fill<T>(all[n], (const float*)of.part[n].weight, transposed ? 1 : inputs, transposed ? inputs : 1, panel,
                      panel + 1);
             });
         }

@@ -17,8 +17,8 @@ struct Part {
     int64_t size;
     int64_t at[8];  // where its ranges begin; -1: it has none. See recurrence.cpp
     int64_t before;  // bit k: the values at[k] are of the position before
-    // PRODUCT: [size, at[2]] in the products' type. fp32: NORM: gain and bias [2, size]. CENTRE, CLOCK: [size]. ADDITIVE: its
-    // features' own (source_features.h)
+    // PRODUCT: [size, at[2]]. NORM: gain and bias [2, size]. CENTRE, CLOCK: [size]. ADDITIVE: its
+    // features' own (source_features.h). All in fp32; in search, PRODUCT's is a Matrix that is laid out
     const void* weight;
     const float* mask;   // READ: a factor (dropout), [N, positions, size]; null without
     int64_t mask_row, mask_position;
