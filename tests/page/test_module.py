@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+import zlib
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +13,7 @@ from pathlib import Path
 from subprocess import SubprocessError
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rnnsearch.errors import RnnsearchError
@@ -27,12 +29,15 @@ from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.unigram import train_unigram
 from rnnsearch.text.words import train_words
 from rnnsearch.web.folder import write_module
+from tests.laws.test_written_models import MODELS as WRITTEN
 from tests.runtime.test_runtime import HOSTILE, TIED, damages, rewritten
 from tests.servers import running
-from tests.untrained import BAHDANAU, TEXT, write_model
+from tests.torture.engine_files import odd
+from tests.untrained import BAHDANAU, OTHERS, TEXT, write_model
 
 WEB = Path(__file__).parents[2] / "src/rnnsearch/web"
 TANH = {**BAHDANAU, "decoder": {"type": "bahdanau-tanh", "cell": "gru", "size": 11, "readout": 7}}
+MODELS = {"bpe": TIED, "words": TANH, **OTHERS}
 TEXTS = [
     "the small cat sees a bird.", "", "Is it red?", "the dog the dog the dog sees!", "Ünïcode ⁂ and\u00a0more", " a",
     "  ", " \t x", "\tcat", "a\u0085b", "\ufeffx y", "😀😀 dog 👩‍👩‍👧", "don't l'homme d’accord the dog's",
@@ -76,8 +81,8 @@ def folder(tmp_path_factory):
     (made / "page").mkdir()
     (made / "page/sentences.js").write_bytes((WEB / "page/sentences.js").read_bytes())
     (made / "index.html").write_text("<!doctype html><title>test</title>")
-    for kind, model in (("bpe", TIED), ("words", TANH)):
-        write_model(made / kind, model, kind)
+    for name, model in MODELS.items():
+        write_model(made / name, model, "bpe" if name in ("bpe", "luong") else "words")
     return made
 
 
@@ -107,7 +112,7 @@ TRANSLATED = "const t = await module.load(given.file); return await t.translate(
 
 
 @pytest.mark.parametrize("precision", ["int4", "int8", "bf16", "fp32"])
-@pytest.mark.parametrize("kind", ["bpe", "words"])
+@pytest.mark.parametrize("kind", MODELS)
 def test_the_same_translations(page, folder, kind, precision):
     file = folder / f"{kind}-{precision}.rnn"
     export(folder / kind, file, precision)
@@ -131,6 +136,24 @@ def test_the_same_translations(page, folder, kind, precision):
                 assert one["tokenScores"] == pytest.approx(other.token_scores, abs=ROUNDING[precision])
                 assert one["score"] == pytest.approx(other.score, abs=ROUNDING[precision])
                 assert (one["wordAttention"] is None) == (other.word_attention is None)
+                assert (one["attention"] is None) == (other.attention is None)
+                if other.attention is not None:
+                    np.testing.assert_allclose(one["attention"], other.attention, atol=ROUNDING[precision])
+
+
+@pytest.mark.parametrize("family", WRITTEN)
+def test_every_family(page, folder, family):
+    """In bytes, whose scales every array has."""
+    file = folder / f"{family}.rnn"
+    drawn = {name: BAHDANAU[name] for name in ("embedding", "init")}
+    model = write_model(folder / f"model-{family}", drawn | WRITTEN[family])
+    export(model, file, "int8")
+    texts = [text for text in TEXTS if len(text) < 60]
+    given = {"file": f"/{file.name}", "texts": texts, "options": {"nBest": 2, "beam": 3}}
+    for own, wanted in zip(called(page, TRANSLATED, given), load(file).n_best(texts, 2, 3), strict=True):
+        assert [one["text"] for one in own] == [other.text for other in wanted]
+        for one, other in zip(own, wanted, strict=True):
+            assert one["tokenScores"] == pytest.approx(other.token_scores, abs=ROUNDING["int8"])
 
 
 def test_one_text_and_the_model_are_told_of(page, folder):
@@ -277,6 +300,21 @@ def test_damaged_files_are_told_of(page, folder):
     assert called(page, READ, [["whole", base64.b64encode(whole).decode()]]) == [["whole", ""]]
     missing = called(page, "await module.load('/none.rnn'); return null;", None)
     assert "none.rnn: cannot be fetched: 404" in missing["error"]
+
+
+@pytest.mark.parametrize("family", OTHERS)
+def test_odd_programs_are_refused_or_do_no_harm(page, folder, family):
+    export(folder / family, folder / "m.rnn")
+    whole, draw = (folder / "m.rnn").read_bytes(), random.Random(4)
+    program = json.loads(zlib.decompress(whole[24 : 24 + int.from_bytes(whole[8:16], "little")]))["program"]
+    given = []
+    for n in range(80):
+        changed = odd(program, draw)
+        file = rewritten(whole, lambda header, changed=changed: header.update(program=changed))
+        given.append([n, base64.b64encode(file).decode()])
+    said = [told for _, told in called(page, READ, given)]
+    assert all("\n" not in told and "Error" not in told for told in said), said
+    assert sum(map(bool, said)) > 40
 
 
 def test_hostile_requests_to_the_engine(page):

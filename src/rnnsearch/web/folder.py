@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnsearch.engine.file import header_of
+from rnnsearch.engine.program import parsed
 from rnnsearch.engine.rnnsearch import Arrays
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.export import export
@@ -54,10 +55,6 @@ ABOUT = """  <section class="about" aria-label="About">
     <dl id="about-rows"></dl>
   </section>
 </main>"""
-TAKEN = (
-    "RNNsearch as the presets small, demo and rnnsearch-* have it (a bidirectional GRU encoder, the decoder bahdanau "
-    "or bahdanau-tanh with a GRU, additive attention, a plain output)"
-)
 WITHOUT = ("files.js", "tabs.js", "reference.html")
 """Of the server's page."""
 MANIFEST = {
@@ -113,8 +110,6 @@ def kept(folder: Path) -> list[dict[str, Any]]:
 def about(name: str, file: str, path: Path, precision: str) -> dict[str, Any]:
     """What the page says of a model. Errors: ModelError."""
     header = header_of(path)
-    if header["system"] != Arrays.system:
-        raise ModelError(f"{name}: the engine for browsers cannot run it: it must be {TAKEN}")
     source, target = map(str, header["languages"])
     scores = [
         [f"{score['name']}, {row['set']}", f"{score['value']:.1f}"]
@@ -128,7 +123,7 @@ def about(name: str, file: str, path: Path, precision: str) -> dict[str, Any]:
         "target": target,
         "source_name": language_name(source),
         "target_name": language_name(target),
-        "attention": True,
+        "attention": header["system"] == Arrays.system or parsed(header["program"]).attention is not None,
         "aligner": False,
         "score": None,
         "precision": precision,

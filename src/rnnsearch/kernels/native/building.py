@@ -89,9 +89,11 @@ VARIANTS = {
 """By kind of processor, the best first."""
 
 
-WEB = HERE / "web" / "engine.cpp"
-"""The engine for browsers: a flat interface over `WEB_CODE`."""
-WEB_CODE = ("decoding.cpp", "matrix.cpp", "pool.cpp")
+WEB_CODE = (
+    *(HERE / name for name in ("decoding.cpp", "matrix.cpp", "pool.cpp", "search.cpp")),
+    *sorted((HERE / "web").glob("*.cpp")),
+)
+"""Of the engine for browsers; `web/` is a flat interface over the rest."""
 WEB_FLAGS = (
     *("-target", "wasm32-wasi", "-mcpu=generic+simd128+bulk_memory+nontrapping_fptoint+sign_ext"),
     *("-mexec-model=reactor", "-nostdlib++", "-Wl,--strip-all"),
@@ -153,8 +155,7 @@ def build_web(command: Command, target: Path) -> None:
     """Compile and link the engine for browsers, by Zig. Errors: SubprocessError, OSError."""
     with TemporaryDirectory() as folder:  # nothing of it beside the target
         linked = f"{folder}/engine.wasm"
-        code = (*(str(HERE / name) for name in WEB_CODE), str(WEB))
-        _run(*command, *WEB_FLAGS, *FLAGS, *code, "-o", linked)
+        _run(*command, *WEB_FLAGS, *FLAGS, *map(str, WEB_CODE), "-o", linked)
         shutil.copyfile(linked, target)
 
 
@@ -175,7 +176,7 @@ def build_for_wheel(folder: Path) -> None:
             build(variant, command, folder / file_name(variant))
         except (subprocess.SubprocessError, OSError) as error:
             log.warning("native code for %s could not be built: %s", variant.name, what_went_wrong(error))
-    found = zig() if WEB.is_file() and os.environ.get(SWITCH) != "0" else None
+    found = zig() if os.environ.get(SWITCH) != "0" else None
     if found:
         folder.mkdir(parents=True, exist_ok=True)
         try:
@@ -199,11 +200,12 @@ def file_name(variant: Variant, made_with: tuple[str, ...] = ()) -> str:
 
 def web_file_name() -> str:
     """The same for browsers, whatever it is made with."""
-    return f"engine-{_key([*(HERE / name for name in WEB_CODE), WEB], (*FLAGS, *WEB_FLAGS))}.wasm"
+    return f"engine-{_key(list(WEB_CODE), (*FLAGS, *WEB_FLAGS))}.wasm"
 
 
 def _key(code: list[Path], flags: tuple[str, ...]) -> str:
-    sources = [source.read_bytes() for source in (*code, *sorted(HERE.glob("*.h")))]
+    headers = {header for folder in (HERE, *(source.parent for source in code)) for header in folder.glob("*.h")}
+    sources = [source.read_bytes() for source in (*code, *sorted(headers))]
     return hashlib.sha256(b"\0".join([*sources, " ".join(flags).encode()])).hexdigest()[:16]
 
 

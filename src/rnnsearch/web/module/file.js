@@ -7,10 +7,11 @@ const MAGIC = [...new TextEncoder().encode("RNNENGN\n")];
 const FORMATS = [1, 2]; // the first has no numbers of 4 bits and nothing sparse
 const MOST_HEADER = 64 * 2 ** 20;
 const KINDS = ["fp32", "bf16", "int8"];
+const SYSTEMS = ["rnnsearch", "recurrent"];
 export const damaged = () => new RnnsearchError("the engine file's header is damaged: export the model again");
 const foreign = () => new RnnsearchError("this is no engine file, as `rnnsearch export` writes it");
 
-/** What a file says: {header, kind, array(name)}. Errors: RnnsearchError for one that is cut, changed, of a later version,
+/** What a file says: {header, kind, array(name), weight(name), row(name)}. Errors: RnnsearchError for one that is cut, changed, of a later version,
  * or no such file. */
 export async function read(bytes) {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
@@ -26,12 +27,13 @@ export async function read(bytes) {
   if ((await digest(payload)) !== header.sha256) {
     throw new RnnsearchError("the engine file is cut or was changed: its arrays are not those that were written");
   }
-  if (header.system !== "rnnsearch") {
-    throw new RnnsearchError("the engine file must hold a system that this version knows (rnnsearch)");
+  if (!SYSTEMS.includes(header.system)) {
+    throw new RnnsearchError(`the engine file must hold a system that this version knows (${SYSTEMS.join(", ")})`);
   }
   const kind = KINDS.indexOf(header.kind);
   if (kind < 0 || !isObject(header.arrays)) throw damaged();
-  return { header, kind, array: (name) => named(payload, header.arrays, name) };
+  const array = (name) => named(payload, header.arrays, name);
+  return { header, kind, array, weight: (name) => weightOf(array, name), row: (name) => rowOf(array, name) };
 }
 
 async function headerOf(deflated, inflated) {
@@ -83,4 +85,21 @@ function named(payload, arrays, name) {
     if (error instanceof RangeError) throw damaged();
     throw error;
   }
+}
+
+/** {rows, columns, values, scale} of a matrix: bytes with a factor for each row, or numbers without. */
+function weightOf(array, name) {
+  const { values, shape } = array(name) ?? {};
+  const scale = array(`${name}.scale`)?.values;
+  const [rows, columns] = shape?.length === 2 ? shape : [];
+  const fits = values instanceof Int8Array ? scale instanceof Float32Array && scale.length === rows : !scale;
+  if (!rows || !fits) throw damaged();
+  return { rows, columns, values, scale: scale ?? null };
+}
+
+/** The numbers of an array of one axis. */
+function rowOf(array, name) {
+  const { values, shape } = array(name) ?? {};
+  if (shape?.length !== 1 || !(values instanceof Float32Array)) throw damaged();
+  return values;
 }

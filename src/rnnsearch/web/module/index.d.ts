@@ -15,7 +15,7 @@ export interface Translation {
   /** The log-probability of each. */
   tokenScores: number[];
   sourceTokens: string[];
-  /** [tokens][source tokens]; null of an empty sentence. */
+  /** [tokens][source tokens]; null of an empty sentence, and of a model that does not attend. */
   attention: Float32Array[] | null;
   sourceWords: string[];
   words: string[];

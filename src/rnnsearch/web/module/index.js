@@ -4,10 +4,11 @@
 //   const translator = await load("en-de.rnn");
 //   console.log((await translator.translate("A man sits on a bench.")).text);
 
-import { Engine } from "./engine.js";
 import { RnnsearchError } from "./errors.js";
 import { damaged, isObject, read } from "./file.js";
 import { Prefixes } from "./prefixes.js";
+import { Recurrent } from "./recurrent.js";
+import { RNNsearch } from "./rnnsearch.js";
 import { Tokenizer } from "./tokenizer.js";
 import { EOS, SPECIALS } from "./vocabulary.js";
 import { inWords, wordSpans } from "./words.js";
@@ -80,7 +81,7 @@ export class Translator {
     if (!Array.isArray(codes) || codes.length !== 2 || !codes.every((code) => typeof code === "string")) throw damaged();
     this.#source = new Tokenizer(source);
     this.#target = source === target ? this.#source : new Tokenizer(target);
-    this.#engine = new Engine(wasm, file);
+    this.#engine = new (header.system === "recurrent" ? Recurrent : RNNsearch)(wasm, file);
     if (this.#engine.words[0] !== this.#source.length || this.#engine.words[1] !== this.#target.length) throw damaged();
     this.languages = codes;
     this.about = { ...(isObject(header.about) ? header.about : {}), scores: header.scores ?? null, precision: header.kind };
@@ -184,7 +185,7 @@ export class Translator {
     if (!length) return 0;
     const { length_norm: norm, length_penalty: exponent, coverage_penalty: beta } = this.#search;
     const score = logProb / (norm === "gnmt" ? (5 + length) / 6 : length) ** exponent;
-    if (!beta) return score;
+    if (!beta || !attention) return score;
     let covered = 0;
     for (let j = 0; j + 1 < attention[0].length; j++) {
       const attended = attention.reduce((sum, row) => Math.fround(sum + row[j]), 0);
