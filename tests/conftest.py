@@ -2,13 +2,15 @@
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import is_dataclass
 from functools import partial, wraps
 from inspect import isclass
-from typing import Any
+from typing import Any, get_type_hints
 
 import jaxtyping
 import pytest
+from beartype.roar import BeartypeCallHintViolation
 
 in_context = jaxtyping.jaxtyped
 
@@ -23,20 +25,40 @@ def check(made: Any = None, *, typechecker: Callable[[Any], Any]) -> Any:
         return type(made)(check(made.__func__, typechecker=typechecker))
     if isinstance(made, property):
         return made if made.fget is None else made.getter(check(made.fget, typechecker=typechecker))
-    if isclass(made):
-        if is_dataclass(made):
-            made.__init__ = check(made.__init__, typechecker=typechecker)
-        return made
-    checked = typechecker(made)
-    if not any("'" in str(note) for note in made.__annotations__.values()):
-        return checked
+    if not isclass(made):
+        return checked_from_its_first_call(made, typechecker, partial(get_type_hints, made, include_extras=True))
+    if is_dataclass(made):
+        made.__init__ = checked_from_its_first_call(
+            made.__init__, typechecker, partial(get_type_hints, made, include_extras=True)
+        )
+    return made
 
-    @wraps(made)
-    def with_sizes(*given: Any, **named: Any) -> Any:
-        with in_context("context"):
-            return checked(*given, **named)
 
-    return with_sizes
+def checked_from_its_first_call(
+    function: Any, typechecker: Callable[[Any], Any], hints: Callable[[], dict[str, Any]]
+) -> Any:
+    """All names of types are there then, but those that only type checkers import: such a function is not checked."""
+    checked, has_shapes = None, False
+
+    @wraps(function)
+    def run(*given: Any, **named: Any) -> Any:
+        nonlocal checked, has_shapes
+        if checked is None:
+            checked = function
+            with suppress(NameError):
+                found = {name: hint for name, hint in hints().items() if name in function.__annotations__}
+                function.__annotations__ = found
+                has_shapes = any("jaxtyping." in str(hint) for hint in found.values())
+                checked = typechecker(function)
+        try:
+            if not has_shapes:
+                return checked(*given, **named)
+            with in_context("context"):
+                return checked(*given, **named)
+        except BeartypeCallHintViolation as error:
+            raise jaxtyping.TypeCheckError(str(error)) from error
+
+    return run
 
 
 # Before anything of the package is imported: beartype checks every annotation, jaxtyping the shapes in them.

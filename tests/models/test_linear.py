@@ -40,6 +40,17 @@ def test_it_is_pytorchs(kind, shape, with_bias, monkeypatch):
         assert (got - want).float().norm() < (0.02 if kind == torch.bfloat16 else 1e-5) * want.float().norm()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("wide", [torch.float64, torch.float16])
+def test_gradients_of_other_types(kind, wide):
+    if kind == torch.float32 or not own_product(torch.device("cpu"), kind):
+        pytest.skip("products are of the type that is read")
+    x, weight = numbers(300, 64).detach().to(wide).requires_grad_(), numbers(19, 64)
+    _, found, _ = outcome(linear, x, weight, None, kind)
+    _, expected, _ = outcome(functional.linear, x.detach().float().requires_grad_(), weight, None, kind)
+    assert found.dtype == wide and (found - expected).float().norm() < 0.02 * expected.norm()
+
+
 def test_only_gradients_that_are_asked_for_are_formed():
     x, weight = numbers(300, 8).detach(), numbers(4, 8)
     (only,) = torch.autograd.grad(linear(x, weight).sum(), [weight])

@@ -6,7 +6,7 @@ import base64
 import json
 import random
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -315,6 +315,47 @@ def test_odd_programs_are_refused_or_do_no_harm(page, folder, family):
     said = [told for _, told in called(page, READ, given)]
     assert all("\n" not in told and "Error" not in told for told in said), said
     assert sum(map(bool, said)) > 40
+
+
+def test_programs_that_are_none(page, folder):
+    export(folder / "bideep", folder / "m.rnn")
+    whole = (folder / "m.rnn").read_bytes()
+    changes: dict[str, Callable[[Any], Any]] = {
+        "no function": lambda p: p[2][0].__setitem__(4, "toString"),
+        "no source": lambda p: p[2][0].__setitem__(1, "constructor"),
+        "no truth": lambda p: p[0][0][0].__setitem__(1, "yes"),
+        "no layers": lambda p: p[0].__setitem__(0, []),
+        "no size": lambda p: p[2][0].__setitem__(0, 11.7),
+        "no end of parts": lambda p: p[3].__setitem__(4, p[3][4] * 4000),
+        "more states than first ones": lambda p: p[2].pop(),
+        "nothing": lambda p: p.clear(),
+    }
+    given = []
+    for name, change in changes.items():
+        file = rewritten(whole, lambda header, change=change: change(header["program"]))
+        given.append([name, base64.b64encode(file).decode()])
+    for name, said in called(page, READ, given):
+        assert "header is damaged" in said, (name, said)
+
+
+@pytest.mark.parametrize("where", ["the decoder", "the encoder", "a window that follows"])
+def test_what_is_legal_and_odd_is_translated(page, folder, where):
+    """Rows so wide that not all sentences are taken at once; places that nothing reads."""
+    export(folder / "bideep", folder / "whole.rnn", "fp32")
+
+    def change(header: dict[str, Any]) -> None:
+        encoder, attention, _, step, _ = header["program"]
+        if where == "the decoder":
+            step[2] = 200_000
+        elif where == "the encoder":
+            encoder[0][0][0][0][2] = 600_000
+        else:
+            attention[9] = True
+
+    (folder / "m.rnn").write_bytes(rewritten((folder / "whole.rnn").read_bytes(), change))
+    texts = ["the dog sees the cat.", "the small bird"] * 16
+    found = called(page, TRANSLATED, {"file": "/m.rnn", "texts": texts, "options": {"beam": 5}})
+    assert [one["text"] for one in found] == [one.text for one in load(folder / "m.rnn").translate(texts, 5)]
 
 
 def test_hostile_requests_to_the_engine(page):

@@ -67,6 +67,10 @@ class Computation:
         if any(row.ndim != 1 or row.dtype != np.float32 for row in self.rows.values()):
             raise ValueError
         Checker(self.program, shapes).check()
+        machines = [cell for layer in self.program.encoder.layers for cell in layer.cells]
+        for machine in (*machines, self.program.step):  # whose inputs are laid out as one matrix
+            if len({self.weights[layer.weight.array].scale is None for layer in machine.inputs}) != 1:
+                raise ValueError
 
 
 class Memory(NamedTuple):

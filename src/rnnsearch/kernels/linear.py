@@ -43,7 +43,8 @@ class _Linear(torch.autograd.Function):
         shape, type_of_x, kind = ctx.x
         d_y = grads[0].reshape(-1, weight.shape[0])
         to_x, to_weight, to_bias = ctx.needs_input_grad
-        d_x = product(d_y, weight.t(), kind, type_of_x).view(shape) if to_x else None
+        out = kind if type_of_x == kind else torch.float32
+        d_x = product(d_y, weight.t(), kind, out).to(type_of_x).view(shape) if to_x else None
         d_weight = weight_gradient(d_y, rows, kind) if to_weight else None
         d_bias = d_y.sum(0, dtype=torch.float32) if to_bias else None
         return d_x, d_weight, d_bias

@@ -13,6 +13,7 @@ const float* apply(Network*, int32_t, const float*, uint32_t);
 const float* sequence(Network*, int32_t, int32_t, const float*, uint32_t, const int32_t*, uint32_t);
 const float* last_states(const Network*);
 int32_t spelled(Network*, const int32_t*, uint32_t);
+int32_t asks(const Network*, const int32_t*, uint32_t);
 int32_t search(const Network*, int32_t, int32_t, double, double, const int32_t*, uint32_t, const float*, uint32_t,
                const float*, uint32_t, const uint8_t*, uint32_t, const float*, uint32_t, const float*, uint32_t,
                const float*, uint32_t);
@@ -109,6 +110,7 @@ int32_t searched(Network* net, int32_t step, bool attends, int features, int32_t
     const int32_t prepared = features == 0 ? 0 : features == 1 ? 1 : 3 * WIDE;
     auto size = [&](int32_t right) { return odd && !drawn(9) ? drawn(2 * right + 2) : right; };
     const Exact<int32_t> ints(asked);
+    if (asks(net, ints.data, ints.size) < 0 && !odd) abort();
     std::vector<uint8_t> real(size(B * J));
     for (uint8_t& place : real) place = drawn(3) > 0;
     const Exact<uint8_t> mask(real);

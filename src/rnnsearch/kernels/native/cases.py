@@ -61,10 +61,10 @@ def _library_products(kind: torch.dtype) -> dict[str, Callable[[Tensor, Tensor],
 
 
 def _product(kind: torch.dtype, M: int, N: int, K: int) -> Case:
-    x, w = _numbers(M, K, kind=kind), _numbers(N, K, kind=kind)
-    ways = _library_products(kind)
+    x, wide = _numbers(M, K, kind=kind), _numbers(N, K)  # weights are in fp32; a library is given them rounded
+    w, ways = wide.to(kind), _library_products(kind)
     if product.can_run(kind):
-        ways = {NATIVE: lambda x, w: product.product(x, w, kind), **ways}
+        ways = {NATIVE: lambda x, _: product.product(x, wide, kind), **ways}
     runs: dict[str, Run] = {name: lambda n, way=way: way(x[n:], w) for name, way in ways.items()}  # type: ignore[misc]
     return Case(choice.PRODUCT, TYPES[kind], f"{M} x {N} x {K}", 2.0 * M * N * K, 1, runs)
 

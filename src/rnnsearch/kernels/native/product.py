@@ -23,7 +23,7 @@ def product(
     """
     out = out or kind
     run = function("product" if out == kind else "product_unrounded", kind)
-    assert run is not None and {x.dtype, weight.dtype} <= {kind, torch.float32}
+    assert run is not None and {x.dtype, weight.dtype, out} <= {kind, torch.float32}
     (M, K), N = x.shape, weight.shape[0]
     given = None if bias is None else bias.float().contiguous()
     if K == 0:

@@ -33,7 +33,8 @@ export async function read(bytes) {
   const kind = KINDS.indexOf(header.kind);
   if (kind < 0 || !isObject(header.arrays)) throw damaged();
   const array = (name) => named(payload, header.arrays, name);
-  return { header, kind, array, weight: (name) => weightOf(array, name), row: (name) => rowOf(array, name) };
+  const [weight, row] = [weightOf, rowOf].map((read) => once((name) => read(array, name)));
+  return { header, kind, array, weight, row };
 }
 
 async function headerOf(deflated, inflated) {
@@ -85,6 +86,15 @@ function named(payload, arrays, name) {
     if (error instanceof RangeError) throw damaged();
     throw error;
   }
+}
+
+/** What it made of a name before, if it did. */
+function once(make) {
+  const known = new Map();
+  return (name) => {
+    if (!known.has(name)) known.set(name, make(name));
+    return known.get(name);
+  };
 }
 
 /** {rows, columns, values, scale} of a matrix: bytes with a factor for each row, or numbers without. */

@@ -143,6 +143,7 @@ export class Translator {
         MOST_ROWS / beam,
         SCORED / (beam * this.#target.length),
         ATTENDED / (beam * symbols * this.#most(symbols)),
+        this.#engine.atOnce(symbols, beam),
       );
       yield order.slice(at, (at += Math.max(1, Math.floor(room))));
     }

@@ -4,12 +4,18 @@
 import { RnnsearchError } from "./errors.js";
 import { EOS } from "./vocabulary.js";
 
+export const LONG = "a line is longer than the engine takes: give it in shorter ones";
 const FAILED = "the engine has run out of memory, or failed: load the model again";
 
 /** A model in the engine. Those of a kind have what it does with a request: asked(sentences, ints, length and coverage
  * penalty), 1, 0 (scores are no numbers) or -1 (no such request); words, [of source, of target]; and whether it attends. */
 export class Native {
   #broken = false;
+
+  /** How many sentences of so many symbols it takes at a time, with a beam. */
+  atOnce() {
+    return Infinity;
+  }
 
   constructor(wasm) {
     this.c = new WebAssembly.Instance(wasm, {}).exports;
@@ -40,7 +46,7 @@ export class Native {
     } catch (error) {
       if (error instanceof RnnsearchError) throw error;
       this.#broken = true; // what it had begun to write may be half written
-      if (error instanceof WebAssembly.RuntimeError) throw new RnnsearchError(FAILED);
+      if (error instanceof WebAssembly.RuntimeError || error instanceof RangeError) throw new RnnsearchError(FAILED);
       throw error;
     }
   }
@@ -51,7 +57,7 @@ export class Native {
     return this.run(() => {
       const said = this.asked(sentences, ints, search.length_penalty, search.coverage_penalty);
       if (said === 0) throw new RnnsearchError("the scores of a sentence must be numbers; got NaN");
-      if (said < 0) throw new RnnsearchError("a line is longer than the engine takes: give it in shorter ones");
+      if (said < 0) throw new RnnsearchError(LONG);
       return this.#found(sentences, search.nBest, Math.max(...most) + 1);
     });
   }

@@ -1,14 +1,17 @@
 // Any recurrent model whose computation is written as a program (engine/program.py): what engine/recurrent.py does around
 // layers, cells and search, which the engine does (kernels/native/web/recurrent.cpp).
 
+import { RnnsearchError } from "./errors.js";
 import { damaged } from "./file.js";
-import { Native, request } from "./native.js";
+import { LONG, Native, request } from "./native.js";
+import { isProgram } from "./program.js";
 import { EOS, UNK } from "./vocabulary.js";
 
 const [FP32, INT8] = [0, 2]; // kinds of products, by file.js's KINDS
 const [PRODUCT, ADDITIVE, DOT] = [2, 7, 8]; // `What` of engine/parts.py
 const PLACES = 8; // of a part
 const UNIT = 16; // sizes are rounded up to this (engine/packed.py)
+const NUMBERS = 2 ** 26; // that the engine has at a time (web/request.h)
 
 const fail = () => {
   throw damaged();
@@ -86,6 +89,7 @@ export class Recurrent extends Native {
   #laid = new Map();
   #source;
   #cells;
+  #largest; // numbers that a row of the encoder has, and one of the decoder
   #decoder;
   #output;
 
@@ -101,12 +105,15 @@ export class Recurrent extends Native {
 
   #take(file) {
     [this.#file, this.#kind] = [file, file.kind];
+    if (!isProgram(file.header.program)) fail();
     const [encoder, attention, first, step, readout] = file.header.program;
     const [layers, readsEnd, reverse] = encoder;
     this.#program = { readsEnd, reverse, first, attention: attention && attentionOf(attention, file.weight) };
     this.attends = attention !== null;
     const [source, target, output] = ["source_embedding", "target_embedding", "output"].map(file.weight);
     this.#source = source;
+    const rowSize = ([, sums, values, reads, , , states]) => sums + 2 * values + reads + sum(states.map(([, size]) => size)) + 1;
+    this.#largest = [Math.max(...layers.flatMap(([cells]) => cells.map(rowSize))), rowSize(step)];
     this.words = [source.rows, target.rows];
     const made = (...given) => this.c.network(...this.words, target.columns, ...given) || fail();
     this.#network = this.lent([target.values, target.scale], made);
@@ -145,6 +152,7 @@ export class Recurrent extends Native {
 
   #lay(layers, kind) {
     const blocks = layers.map(([rows]) => this.#block(rows));
+    if (blocks.some((block) => Boolean(block.scale) !== Boolean(blocks[0].scale))) fail();
     const [inputs, outputs] = [layers[0][0][4], sum(blocks.map((block) => block.rows))];
     let values = joined(blocks.map((block) => block.values));
     let scale = blocks[0].scale && joined(blocks.map((block) => block.scale));
@@ -171,16 +179,19 @@ export class Recurrent extends Native {
     const said = [sum(inputs.map(([rows]) => rows[2])), sums, values, read, key, annotation, heads, reach];
     said.push(states.length, ...states.flat(), reads, readout);
     said.push(features.length, ...features.flatMap((feature) => feature.sizes), parts.length);
-    const own = [];
+    const own = new Map(); // where each array's numbers begin
     let owns = 0;
     for (const [what, size, at, before, weight, name] of parts) {
       const layer = what === PRODUCT ? this.#layer([[weight, null]], kind).number : -1;
-      const numbers = name === null ? [] : this.#file.row(name);
-      said.push(what, size, before, layer, owns, numbers.length, ...at, ...Array(PLACES - at.length).fill(-1));
-      own.push(numbers);
-      owns += numbers.length;
+      const count = name === null ? 0 : this.#file.row(name).length;
+      if (count && !own.has(name)) {
+        own.set(name, owns);
+        owns += count;
+      }
+      said.push(what, size, before, layer, own.get(name) ?? 0, count, ...at, ...Array(PLACES - at.length).fill(-1));
     }
-    const arrays = [Int32Array.from(said), this.#file.row(bias), Float32Array.from(own.flatMap((row) => [...row]))];
+    const numbers = joined([...own.keys()].map((name) => this.#file.row(name)));
+    const arrays = [Int32Array.from(said), this.#file.row(bias), numbers];
     const given = [...arrays, vector === null ? null : this.#file.row(vector)];
     const number = this.lent(given, (...lent) => this.c.machine(this.#network, scale, spread, ...lent));
     return number < 0 ? fail() : number;
@@ -196,7 +207,19 @@ export class Recurrent extends Native {
     this.run(() => this.lent([Int32Array.from(sizes)], (...given) => this.c.spelled(this.#network, ...given)));
   }
 
+  atOnce(symbols, beam) {
+    const [cell, step] = this.#largest;
+    const remembered = symbols * this.#remembered;
+    return NUMBERS / Math.max(cell * symbols, (step + remembered) * beam);
+  }
+
+  /** Numbers that features remember of a source position. */
+  get #remembered() {
+    return sum((this.#program.attention?.features ?? []).map(({ sizes: [units] }) => whole(units) || 1));
+  }
+
   asked(sentences, ints, length, coverage) {
+    if (this.lent([ints], (...given) => this.c.asks(this.#network, ...given)) < 0) return -1;
     const arrays = [ints, ...this.#encode(sentences)];
     const call = (...given) => this.c.search(this.#network, this.#decoder, this.#output, length, coverage, ...given);
     return this.lent(arrays, call);
@@ -212,8 +235,8 @@ export class Recurrent extends Native {
     const { outputs, summary, finals } = this.#encoded(reverse ? turned(x, lengths, J) : x, lengths, J);
     const annotations = this.#affine(attention?.projection, reverse ? turned(outputs, lengths, J) : outputs);
     const found = { summary, mean: means(annotations, lengths, J) };
-    const remembered = sum((attention?.features ?? []).map(({ sizes: [units] }) => whole(units) || 1));
-    const states = [[new Float32Array(B * J * remembered), J * remembered]];
+    const remembered = J * this.#remembered;
+    const states = [[new Float32Array(B * remembered), remembered]];
     states.push(...first.map((one) => [this.#first(one, found, finals, B), one[0]]), [new Float32Array(B), 1]);
     return [...this.#seen(annotations, x, lengths, J), beside(states, B)];
   }
@@ -226,10 +249,9 @@ export class Recurrent extends Native {
 
   /** The outputs of all layers [B, J, H], the top one's own last output, and the last states of each by part. */
   #encoded(x, lengths, J) {
-    const B = lengths.length;
-    const [E, finals] = [x.length / (B * J), []];
+    const [B, finals] = [lengths.length, []];
     let read = x;
-    let summary = beside([[Float32Array.from({ length: B * E }, (_, n) => x[Math.floor(n / E) * J * E + (n % E)]), E]], B);
+    let summary;
     for (const { cells, adds } of this.#cells) {
       const both = cells.map((cell, n) => this.#sequence(cell, read, lengths, J, n));
       const outputs = beside(both.map((one, n) => [one.outputs, cells[n].sizes[0]]), B * J);
@@ -244,7 +266,7 @@ export class Recurrent extends Native {
   /** A cell's outputs [B, J, D], 0 on padding, and its last states by part. */
   #sequence({ inputs, step, sizes }, x, lengths, J, backward) {
     const [B, share] = [lengths.length, this.#linear(inputs, x)];
-    const call = (...given) => this.c.sequence(this.#network, step, backward, ...given) || fail();
+    const call = (...given) => this.c.sequence(this.#network, step, backward, ...given) || this.#refuse();
     const outputs = this.#numbers(this.lent([share, Int32Array.from(lengths)], call), B * J * sizes[0]);
     const S = sum(sizes) + 1;
     const states = this.#numbers(this.c.last_states(this.#network), B * S);
@@ -276,6 +298,7 @@ export class Recurrent extends Native {
     if (attention.place) {
       const told = Float32Array.from(places.flatMap(([b, j]) => [Math.log1p(j + 1), Math.log1p(lengths[b])]));
       const share = this.#affine(attention.place, told);
+      if (share.length !== keys.length) fail();
       keys = keys.map((value, n) => value + share[n]);
     }
     const values = this.#affine(attention.values, annotations);
@@ -306,6 +329,7 @@ export class Recurrent extends Native {
   #prepared({ sizes: [units], layer, fertility }, annotations, count) {
     if (!layer) return new Float32Array(count).fill(1);
     const made = this.#affine(layer, annotations);
+    if (made.length !== count * (3 * units || 1)) fail();
     if (!units) return made.map((value) => Math.fround(1 + Math.fround(Math.exp(-value))) / Math.fround(fertility));
     const wide = whole(units);
     const gates = new Float32Array(3 * count * wide);
@@ -319,8 +343,13 @@ export class Recurrent extends Native {
   }
 
   #linear({ number, inputs, outputs }, x) {
-    const place = this.lent([x], (...given) => this.c.apply(this.#network, number, ...given)) || fail();
+    const place = this.lent([x], (...given) => this.c.apply(this.#network, number, ...given)) || this.#refuse();
     return this.#numbers(place, (x.length / inputs) * outputs);
+  }
+
+  /** What does not fit does not before all is laid out; later a line is too long. */
+  #refuse() {
+    throw this.#file ? damaged() : new RnnsearchError(LONG);
   }
 
   #numbers(place, count) {

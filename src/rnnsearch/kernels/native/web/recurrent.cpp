@@ -281,6 +281,12 @@ FOR_SCRIPTS(spelled) int32_t spelled(Network* net, const int32_t* sizes, uint32_
   return net->spells = count == net->words[1] && read_sizes(net->sizes, sizes, count);
 }
 
+// Whether it is a request, before its sentences are encoded: 1 or -1.
+FOR_SCRIPTS(asks) int32_t asks(const Network* net, const int32_t* asked, uint32_t count) {
+  Request request;
+  return request.read(asked, count, 0, 0, net->words[0], net->words[1], net->spells) ? 1 : -1;
+}
+
 // Beam search (Request, whose ids are not read) with a step and an output layer: over keys [B, J, A], annotations [B, J, H],
 // mask [B, J], centres [B, J] or none, what features prepare [B, J, P], and states: what is remembered of each of J positions,
 // the first states, t. Returns 1; 0 where scores are no numbers; -1 for a request that is none.
@@ -301,7 +307,7 @@ FOR_SCRIPTS(search) int32_t search(const Network* net, int32_t machine, int32_t 
   if (rows * (m->row_size() + S) > MOST_NUMBERS || rows * width * greater(d.features.width, d.heads) > MOST_NUMBERS) return -1;
   if (key_numbers != places * d.key || annotation_numbers != places * d.annotation || mask_bytes != places) return -1;
   if (prepared_numbers != places * d.features.prepared || states != B * S) return -1;
-  if (centre_numbers != (m->needs_centres ? places : 0)) return -1;
+  if (centre_numbers != places && (centre_numbers || m->needs_centres)) return -1;
   Buffer<float> first;
   copied(first, state, states, states);
   for (int64_t b = 1; b <= B; b++) first[b * S - 1] = 0;  // t
