@@ -56,6 +56,10 @@ def checked_from_its_first_call(
             with in_context("context"):
                 return checked(*given, **named)
         except BeartypeCallHintViolation as error:
+            from torch.jit import is_tracing
+
+            if is_tracing():  # where sizes are tensors
+                return function(*given, **named)
             raise jaxtyping.TypeCheckError(str(error)) from error
 
     return run
