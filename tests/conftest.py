@@ -26,17 +26,13 @@ def check(made: Any = None, *, typechecker: Callable[[Any], Any]) -> Any:
     if isinstance(made, property):
         return made if made.fget is None else made.getter(check(made.fget, typechecker=typechecker))
     if not isclass(made):
-        return checked_from_its_first_call(made, typechecker, partial(get_type_hints, made, include_extras=True))
+        return checked_from_its_first_call(made, made, typechecker)
     if is_dataclass(made):
-        made.__init__ = checked_from_its_first_call(
-            made.__init__, typechecker, partial(get_type_hints, made, include_extras=True)
-        )
+        made.__init__ = checked_from_its_first_call(made.__init__, made, typechecker)
     return made
 
 
-def checked_from_its_first_call(
-    function: Any, typechecker: Callable[[Any], Any], hints: Callable[[], dict[str, Any]]
-) -> Any:
+def checked_from_its_first_call(function: Any, annotated: Any, typechecker: Callable[[Any], Any]) -> Any:
     """All names of types are there then, but those that only type checkers import: such a function is not checked."""
     checked, has_shapes = None, False
 
@@ -46,7 +42,8 @@ def checked_from_its_first_call(
         if checked is None:
             checked = function
             with suppress(NameError):
-                found = {name: hint for name, hint in hints().items() if name in function.__annotations__}
+                hints = get_type_hints(annotated, include_extras=True)
+                found = {name: hint for name, hint in hints.items() if name in function.__annotations__}
                 function.__annotations__ = found
                 has_shapes = any("jaxtyping." in str(hint) for hint in found.values())
                 checked = typechecker(function)

@@ -91,9 +91,7 @@ static void lay(const S* from, Index by_k, Index by_line, Index depth, Index lin
             T some[LINES * SOME];
             for (; k < depth; k += SOME) {
                 const Index n = smaller(SOME, depth - k);
-                for (Index l = 0; l < LINES; l++)
-                    for (Index i = 0; i < n; i += LANES)
-                        store(some + l * SOME + i, load(from + k + l * by_line + i, n - i), n - i);
+                for (Index l = 0; l < LINES; l++) copy(from + k + l * by_line, n, some + l * SOME);
                 lay<T, LINES>(some, 1, SOME, n, LINES, to + k * LINES);
             }
             return;
@@ -187,6 +185,6 @@ static inline void prepare(const Matrix& W, const float* x, float* out) {
         return;
     }
     bfloat16* halves = (bfloat16*)out;
-    for (Index i = 0; i < W.inputs; i += LANES) store(halves + i, load(x + i, W.inputs - i), W.inputs - i);
+    copy(x, W.inputs, halves);
     if (W.inputs % 2) halves[W.inputs] = {};
 }

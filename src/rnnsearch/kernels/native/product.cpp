@@ -102,10 +102,8 @@ struct InTiles {
     static void begin() { shape_tiles(TILE, TILE); }
     static void end() { forget_tiles(); }
 
-    static void copy(const T* from, T* to) { memcpy(to, from, EACH * sizeof(T)); }
-    static void copy(const float* from, T* to) {
-        for (Index k = 0; k < EACH; k += LANES) store(to + k, load(from + k));
-    }
+    static void line(const T* from, T* to) { memcpy(to, from, EACH * sizeof(T)); }
+    static void line(const float* from, T* to) { copy(from, EACH, to); }
 
     template <class S>
     static void lay_rows(const S* x, Index by_k, Index by_row, Index depth, Index rows, T* to) {
@@ -113,7 +111,7 @@ struct InTiles {
             for (Index k = 0; k < depth; k += EACH, to += 2 * SIZE) {
                 const Index lines = smaller(TILE, greater(rows, 0)), left = smaller(EACH, depth - k);
                 if (by_k == 1 && lines == TILE && left == EACH) {
-                    for (Index l = 0; l < TILE; l++) copy(x + k + l * by_row, to + l * EACH);
+                    for (Index l = 0; l < TILE; l++) line(x + k + l * by_row, to + l * EACH);
                     continue;
                 }
                 T steps[2 * SIZE] = {};

@@ -95,7 +95,7 @@ struct Worker {
         float ignored, *d_centre = p.at[3] < 0 ? &ignored : r.d_own + p.at[3];
         const float* d_c = r.d_own + p.at[0];
         T* kept = (T*)of.d_contexts + ((begin + m) * of.positions + i) * s.annotation;
-        for (Index k = 0; k < s.annotation; k += LANES) store(kept + k, load(d_c + k, s.annotation - k), s.annotation - k);
+        copy(d_c, s.annotation, kept);
         float* d_keys = of.d_keys + (begin + m) * s.source * s.key;
         const Index own = s.key / s.heads;
         for (Index head = 0; head < s.heads; head++) {

@@ -72,6 +72,12 @@ static inline void store(T* p, Vec x, Index n) {
     memcpy(p, few, n * sizeof(T));
 }
 
+// n numbers as those of another type.
+template <class T>
+static inline void copy(const float* from, Index n, T* to) {
+    for (Index i = 0; i < n; i += LANES) store(to + i, load(from + i, n - i), n - i);
+}
+
 static inline Vec all(float x) { return x - Vec{}; }
 static inline Vec least(Vec a, Vec b) { return a < b ? a : b; }
 static inline Vec most(Vec a, Vec b) { return a > b ? a : b; }

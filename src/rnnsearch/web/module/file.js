@@ -11,8 +11,8 @@ const SYSTEMS = ["rnnsearch", "recurrent"];
 export const damaged = () => new RnnsearchError("the engine file's header is damaged: export the model again");
 const foreign = () => new RnnsearchError("this is no engine file, as `rnnsearch export` writes it");
 
-/** What a file says: {header, kind, array(name), weight(name), row(name)}. Errors: RnnsearchError for one that is cut, changed, of a later version,
- * or no such file. */
+/** What a file says: {header, kind, has(name), weight(name), row(name)}. Errors: RnnsearchError for one that is cut, changed,
+ * of a later version, or no such file. */
 export async function read(bytes) {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   if (bytes.length < 24 || MAGIC.some((byte, n) => bytes[n] !== byte)) throw foreign();
@@ -34,7 +34,7 @@ export async function read(bytes) {
   if (kind < 0 || !isObject(header.arrays)) throw damaged();
   const array = (name) => named(payload, header.arrays, name);
   const [weight, row] = [weightOf, rowOf].map((read) => once((name) => read(array, name)));
-  return { header, kind, array, weight, row };
+  return { header, kind, has: (name) => Object.hasOwn(header.arrays, name), weight, row };
 }
 
 async function headerOf(deflated, inflated) {

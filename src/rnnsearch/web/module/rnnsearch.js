@@ -18,7 +18,7 @@ export class RNNsearch extends Native {
     this.run(() => this.#take(file));
   }
 
-  #take({ header, kind, array, row, weight }) {
+  #take({ header, kind, has, row, weight }) {
     const { encoder, state, pool } = Object(header.sizes);
     const fail = () => {
       throw damaged();
@@ -31,7 +31,7 @@ export class RNNsearch extends Native {
     this.#model = this.c.model(kind, ...sizes) || fail();
     [...MATRICES, ...TABLES].forEach((name, part) => {
       const { rows, columns, values, scale } = weight(name);
-      const bias = array(`${name}.bias`) && row(`${name}.bias`);
+      const bias = has(`${name}.bias`) ? row(`${name}.bias`) : null;
       const lay = (...given) => this.c.lay(this.#model, part, rows, columns, ...given) || fail();
       this.lent([values, scale, bias], lay);
     });

@@ -50,22 +50,19 @@ struct Numbered {
   int64_t count = 0;
 
   ~Numbered() {
-    for (int64_t n = 0; n < count; n++) {
-      each[n]->~T();
-      free(each[n]);
-    }
+    for (int64_t n = 0; n < count; n++) drop(each[n]);
   }
   T* of(int64_t number) const { return within(number, 0, count - 1) ? each[number] : nullptr; }
-  // A new one; null where there are too many. All parts of what stands here are well when they are zero.
+  // A new one; null where there are too many.
   T* more() {
-    T* made = count < MOST_PARTS ? (T*)calloc(1, sizeof(T)) : nullptr;
+    T* made = count < MOST_PARTS ? zeroed<T>() : nullptr;
     if (made) each[count++] = made;
     return made;
   }
   // The number of the last one; where it is no good it goes, and -1.
   int32_t kept(bool good) {
     if (good) return int32_t(count - 1);
-    if (count) each[--count]->~T(), free(each[count]);
+    drop(each[--count]);
     return -1;
   }
 };
@@ -177,8 +174,7 @@ bool read_words(const Network& net, Machine& m, Reader& said) {
   if (!words) return said.good;
   const Table& table = net.targets;
   d.from_word = &words->matrix;
-  if (table.in_bytes) d.bytes = table.bytes.data, d.scales = table.scale.data;
-  else d.embeddings = table.numbers.data;
+  d.embeddings = table.in_fp32(), d.bytes = table.rows_of_bytes(), d.scales = table.scales();
   return said.good && words->matrix.outputs == d.x_size && words->matrix.inputs == net.embedding;
 }
 
@@ -203,21 +199,16 @@ bool read_shape(Machine& m, Reader& said) {
 // A model of so many words, with the embeddings of the target's [target_words, embedding]; null where they are none.
 FOR_SCRIPTS(network) Network* network(uint32_t source_words, uint32_t target_words, uint32_t embedding, const void* values,
                                       uint32_t numbers, const float* scale, uint32_t scales) {
-  if (!within(source_words, EOS + 1, MOST_WORDS) || !within(target_words, EOS + 1, MOST_WORDS)) return nullptr;
-  if (!within(embedding, 1, MOST_INPUTS)) return nullptr;
-  Network* net = (Network*)calloc(1, sizeof(Network));
+  if (!are_vocabularies(source_words, target_words) || !within(embedding, 1, MOST_INPUTS)) return nullptr;
+  Network* net = zeroed<Network>();
   if (!net) return nullptr;
   net->words[0] = source_words, net->words[1] = target_words, net->embedding = embedding;
   if (net->targets.lay(target_words, embedding, values, numbers, scale, scales)) return net;
-  net->~Network();
-  free(net);
+  drop(net);
   return nullptr;
 }
 
-FOR_SCRIPTS(dismiss) void dismiss(Network* net) {
-  net->~Network();
-  free(net);
-}
+FOR_SCRIPTS(dismiss) void dismiss(Network* net) { drop(net); }
 
 // One more layer [outputs, inputs]: its number, or -1 where it is none.
 FOR_SCRIPTS(layer) int32_t layer(Network* net, int32_t kind, uint32_t outputs, uint32_t inputs, const void* values,

@@ -20,6 +20,20 @@ constexpr int64_t PAD = 0, UNK = 1, BOS = 2, EOS = 3;  // text/vocabulary.py
 
 static inline bool within(int64_t x, int64_t least, int64_t most) { return least <= x && x <= most; }
 
+static inline bool are_vocabularies(int64_t source, int64_t target) {
+  return within(source, EOS + 1, MOST_WORDS) && within(target, EOS + 1, MOST_WORDS);
+}
+
+// A new thing all of whose parts are well when they are zero; null where there is no room.
+template <class T>
+T* zeroed() { return (T*)calloc(1, sizeof(T)); }
+
+template <class T>
+void drop(T* thing) {
+  thing->~T();
+  free(thing);
+}
+
 // Integers, one after the other.
 struct Reader {
   const int32_t* at;
@@ -72,12 +86,16 @@ struct Table {
   Buffer<int8_t> bytes;
   Buffer<float> numbers, scale;
 
-  bool lay(int64_t words, int64_t size, const void* values, uint32_t count, const float* scales, uint32_t scale_count) {
+  const float* in_fp32() const { return in_bytes ? nullptr : numbers.data; }
+  const int8_t* rows_of_bytes() const { return in_bytes ? bytes.data : nullptr; }
+  const float* scales() const { return in_bytes ? scale.data : nullptr; }
+
+  bool lay(int64_t words, int64_t size, const void* values, uint32_t count, const float* scale_of, uint32_t scale_count) {
     if (count != words * size || (scale_count && scale_count != words)) return false;
     in_bytes = scale_count;
     if (in_bytes) memcpy(bytes.need(count), values, count);
     else memcpy(numbers.need(count), values, count * sizeof(float));
-    memcpy(scale.need(scale_count), scales, scale_count * sizeof(float));
+    memcpy(scale.need(scale_count), scale_of, scale_count * sizeof(float));
     return true;
   }
 };

@@ -99,8 +99,8 @@ FOR_SCRIPTS(model) Model* model(int32_t kind, int32_t encoder, int32_t state, in
   const int32_t sizes[] = {encoder, state, align, readout, source_embedding, target_embedding};
   for (int32_t size : sizes)
     if (!within(size, 1, MOST_UNITS)) return nullptr;
-  if (readout < pool || !within(source_words, EOS + 1, MOST_WORDS) || !within(target_words, EOS + 1, MOST_WORDS)) return nullptr;
-  Model* m = (Model*)calloc(1, sizeof(Model));  // all of whose parts are well when they are zero
+  if (readout < pool || !are_vocabularies(source_words, target_words)) return nullptr;
+  Model* m = zeroed<Model>();
   if (!m) return nullptr;
   m->kind = kind, m->pool = pool, m->A = align, m->R = readout;
   m->H = (encoder + UNIT - 1) / UNIT * UNIT, m->D = (state + UNIT - 1) / UNIT * UNIT;
@@ -109,10 +109,7 @@ FOR_SCRIPTS(model) Model* model(int32_t kind, int32_t encoder, int32_t state, in
   return m;
 }
 
-FOR_SCRIPTS(forget) void forget(Model* m) {
-  m->~Model();
-  free(m);
-}
+FOR_SCRIPTS(forget) void forget(Model* m) { drop(m); }
 
 // One weight of a model, or a table of embeddings. Returns whether it is as large as it must be.
 FOR_SCRIPTS(lay) int32_t lay(Model* m, int32_t part, uint32_t outputs, uint32_t inputs, const void* values,
@@ -137,11 +134,9 @@ FOR_SCRIPTS(finish) int32_t finish(Model* m, const float* vector, uint32_t numbe
     m->encoder.direction[d] = {m->layers[3 * d].matrix, m->layers[3 * d + 1].matrix, m->layers[3 * d + 2].matrix};
   m->encoder.size = m->H;
   const Table& target = m->tables[1];
-  const bool bytes = target.in_bytes;
   m->decoder = {m->layers[FROM_STATE].matrix, m->layers[FROM_CONTEXT].matrix, m->layers[CANDIDATE].matrix,
                 m->vector.data, m->layers[FROM_WORD].matrix, nullptr,
-                bytes ? nullptr : target.numbers.data, bytes ? target.bytes.data : nullptr,
-                bytes ? target.scale.data : nullptr, m->D, m->A, 2 * m->H, m->R, m->pool};
+                target.in_fp32(), target.rows_of_bytes(), target.scales(), m->D, m->A, 2 * m->H, m->R, m->pool};
   return 1;
 }
 
