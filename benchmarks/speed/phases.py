@@ -25,6 +25,7 @@ from rnnsearch.models.memory import Memory
 from rnnsearch.models.translation_model import TranslationModel, only
 from rnnsearch.objectives.likelihood import likelihood
 from rnnsearch.systems.build import build
+from rnnsearch.training.heap import kept_heap
 from rnnsearch.training.optimisers import OPTIMISERS, clip
 
 FORWARD = ("batch", "encode", "start", "recurrence", "readout", "softmax and its gradient")
@@ -86,6 +87,7 @@ def _read_by_attention(memory: Memory) -> Tensor:
     return memory.annotations if memory.keys is None else memory.keys
 
 
+@kept_heap()
 def measure(run: Path, settings: list[str], updates: int, warm: int = 10) -> Row:
     """Milliseconds by phase of a mean update, made as the training loop does, its target tokens (without end symbols),
     and the batches' share of padding."""

@@ -29,6 +29,7 @@ from rnnsearch.text.merge_dropout import MergeDropout
 from rnnsearch.text.unigram_sampling import UnigramSampling
 from rnnsearch.training.estimate import estimate
 from rnnsearch.training.finish import describe_all, describe_run, finish
+from rnnsearch.training.heap import kept_heap
 from rnnsearch.training.loop import Trainer
 from rnnsearch.training.progress import Reporter, RunLog, TensorBoard, Together
 from rnnsearch.training.run_folder import CHECKPOINTS, open_folder, take_zeros, with_dictionary, with_language_model
@@ -61,6 +62,7 @@ def train(
     given = config
     with ExitStack() as stack:
         processes.once(lambda: stack.enter_context(locked(folder)))
+        stack.enter_context(kept_heap())
         processes.once(lambda: open_folder(given, prepared, folder, resume))
         processes.once(lambda: take_zeros(given, folder))
         config = processes.once(lambda: with_language_model(with_dictionary(given, folder), folder))
