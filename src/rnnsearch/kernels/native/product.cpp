@@ -74,7 +74,7 @@ struct InRegisters {
     }
 
     template <class O, int WIDTH>
-    static void multiply(const T* x, const T* panels, Index panel_size, Index steps, Sums<O> of) {
+    static void multiply(const T* x, const T* panels, Index panel_size, Index steps, const Sums<O>& of) {
         Vec sums[ROWS][WIDTH];
 #pragma GCC unroll 8
         for (int r = 0; r < ROWS; r++)
@@ -121,7 +121,7 @@ struct InTiles {
     }
 
     template <class O, int WIDTH>
-    static void multiply(const T* x, const T* panels, Index panel_size, Index steps, Sums<O> of) {
+    static void multiply(const T* x, const T* panels, Index panel_size, Index steps, const Sums<O>& of) {
         typedef Vec Row[WIDTH];
         Row own[ROWS], *sums = of.after ? (Row*)of.after : own;
         multiply_tiles<BF16, 2, WIDTH>({x, TILE, SIZE, steps * TILE}, (const float*)panels, panel_size, steps / TILE,
