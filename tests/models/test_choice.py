@@ -18,7 +18,15 @@ from rnnsearch.models.cells import GRU
 from rnnsearch.search.model_scorer import fastest
 from tests.untrained import BAHDANAU, untrained
 
-KERNELS = (choice.PRODUCT, choice.WEIGHT_GRADIENT, choice.GRU, choice.RNNSEARCH, choice.SOFTMAX, choice.PACKED)
+KERNELS = (
+    choice.PRODUCT,
+    choice.WEIGHT_GRADIENT,
+    choice.GRU,
+    choice.LSTM,
+    choice.RNNSEARCH,
+    choice.SOFTMAX,
+    choice.PACKED,
+)
 
 
 def times(native=2.0, torch=1.0, **kernels):

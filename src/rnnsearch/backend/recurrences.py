@@ -13,10 +13,12 @@ from rnnsearch.kernels import recurrence
 from rnnsearch.kernels.native import choice
 from rnnsearch.kernels.step import Step
 from rnnsearch.models.attention.attention import Attention
-from rnnsearch.models.cells import Cell
+from rnnsearch.models.cells import LSTM, Cell
 from rnnsearch.models.decoders.decoder import Decoder, Reading
 from rnnsearch.models.memory import CellState, Hidden, HiddenAndCell, Memory
 from rnnsearch.tensors import product_type
+
+TIMED: dict[type[nn.Module], str] = {LSTM: choice.LSTM}
 
 
 def sequence(
@@ -45,7 +47,8 @@ def unroll(decoder: Decoder, x: Tensor, state: Any, memory: Memory) -> Reading:
 
 def runs(module: nn.Module, x: Tensor) -> bool:
     """Whether a module's step runs natively on x here: on the CPU, with even sizes in bf16, and where the recurrence
-    that was timed is faster so. Sequences of all cells go by the GRU's, all decoders by RNNsearch's."""
+    that was timed is faster so. All decoders go by RNNsearch's; sequences by the LSTM's where the library has that, of
+    other cells by the GRU's."""
     apart = {
         part
         for attention in module.modules()
@@ -55,5 +58,5 @@ def runs(module: nn.Module, x: Tensor) -> bool:
     }  # in fp32, or of the query's size
     products = (part for part in module.modules() if isinstance(part, nn.Linear) and part not in apart)
     sizes = {size for part in products for size in part.weight.shape}
-    timed = choice.GRU if isinstance(module, Cell) else choice.RNNSEARCH
+    timed = TIMED.get(type(module), choice.GRU) if isinstance(module, Cell) else choice.RNNSEARCH
     return recurrence.can_run(x, tuple(sizes)) and choice.way(timed, product_type(x)) == choice.NATIVE

@@ -9,7 +9,6 @@ have changed its equations, so it never meets its parent's twin. The laws hold e
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -104,42 +103,35 @@ def in_training(model: nn.Module) -> str:
     return "; ".join(f"{what} {parts}" for what, parts in told.items() if parts)
 
 
-def _gru(
-    cell: GRU, x: Tensor, mask: Tensor | None, backward: bool, start: CellState | None, keep: Tensor | None
+def _sequence(
+    cell: Cell, x: Tensor, mask: Tensor | None, backward: bool, start: CellState | None, keep: Tensor | None
 ) -> Sequence:
-    return _gru_run(cell, cell.inputs(x), mask, backward, start, keep)
+    return _run(cell, cell.inputs(x), mask, backward, start, keep)
 
 
-def _gru_run(
-    cell: GRU, share: Tensor, mask: Tensor | None, backward: bool, start: CellState | None, keep: Tensor | None
+def _run(
+    cell: Cell, share: Tensor, mask: Tensor | None, backward: bool, start: CellState | None, keep: Tensor | None
 ) -> Sequence:
-    """From the inputs' share; in PyTorch, with a dropout mask the loop runs."""
+    """From the inputs' share: the cell's loop in native code; where that cannot run, in PyTorch, the GRU's without a
+    dropout mask with its backward pass by hand."""
     if recurrences.runs(cell, share):
         return recurrences.sequence(cell, share, mask, backward, start, keep)
-    if keep is not None:
+    if keep is not None or type(cell) is not GRU:
         return cell.run(share, mask, backward, start, keep)
     weights = cell.recurrent_gates.weight, cell.recurrent.weight
     outputs, last = gru_sequence(share, mask, *weights, backward, None if start is None else start.h)
     return outputs, Hidden(last)
 
 
-def _native_sequence(
-    cell: Cell, x: Tensor, mask: Tensor | None, backward: bool, start: CellState | None, keep: Tensor | None
-) -> Sequence:
-    """The cell's loop in native code; where that cannot run, in PyTorch."""
-    share = cell.inputs(x)
-    run = partial(recurrences.sequence, cell) if recurrences.runs(cell, share) else cell.run
-    return run(share, mask, backward, start, keep)
-
-
-def _by_library(call: Callable[..., Sequence]) -> Callable[..., Sequence]:
-    """The library's sequence, by a function of cell, inputs, mask, backward and start; the loop where it cannot run."""
+def _or_library(call: Callable[..., Sequence]) -> Callable[..., Sequence]:
+    """Where native code cannot run, the library's sequence, by a function of cell, inputs, mask, backward and start."""
 
     def sequence(
         cell: Cell, x: Tensor, mask: Tensor | None, backward: bool, start: CellState | None, keep: Tensor | None
     ) -> Sequence:
-        if keep is not None or not library_sequences.can_run(mask, start, backward):
-            return cell.run(cell.inputs(x), mask, backward, start, keep)
+        has_library = keep is None and library_sequences.can_run(mask, start, backward)
+        if recurrences.runs(cell, x) or not has_library:
+            return _sequence(cell, x, mask, backward, start, keep)
         return call(cell, x, mask, backward, start)
 
     return sequence
@@ -168,8 +160,7 @@ def layer_by_layer(stack: Stack, x: Tensor, state: StackState) -> tuple[Tensor, 
     below = x
     for l, (cell, old) in enumerate(zip(stack.layers, state.cells, strict=True)):
         if l == 0:
-            run = partial(_gru_run, cell) if type(cell) is GRU else cell.run
-            outputs, last = run(x, None, False, old, next(keeps))
+            outputs, last = _run(cell, x, None, False, old, next(keeps))
         else:
             mask = None
             if noise is not None and noise.layers is not None:
@@ -261,14 +252,15 @@ def _losses(output: Output, readout: Tensor, target: Tensor, smoothing: float, r
     return cross_entropy(readout, part, bias, torch.searchsorted(rows, target), smoothing)
 
 
-SEQUENCE = Twin("the whole sequence, its backward pass by hand", _native_sequence, lacks)
+SEQUENCE = "the whole sequence, its backward pass by hand"
+NATIVE = Twin(SEQUENCE, _sequence, lacks)
 RNNSEARCH = _native(_bahdanau_in_pytorch)
 RECURRENCE = _native(_repeat_step)
 TWINS: dict[type[nn.Module], Twin] = {
-    GRU: Twin("the whole sequence, its backward pass by hand", _gru),
-    **dict.fromkeys((ChoGRU, Tanh, LayerNormGRU, GateNormLSTM, RNMTLSTM), SEQUENCE),
-    TorchGRU: Twin("the library's sequence", _by_library(_torch_gru)),
-    LSTM: Twin("the library's sequence", _by_library(_lstm)),
+    GRU: Twin(SEQUENCE, _sequence),
+    **dict.fromkeys((ChoGRU, Tanh, LayerNormGRU, GateNormLSTM, RNMTLSTM), NATIVE),
+    TorchGRU: Twin(SEQUENCE, _or_library(_torch_gru)),
+    LSTM: Twin(SEQUENCE, _or_library(_lstm)),
     Attention: Twin(
         "the window's positions alone",
         local_windows.attend,

@@ -13,8 +13,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from rnnsearch.engine.packed import Kind
-from rnnsearch.kernels import bahdanau, cross_entropy, products, recurrence
+from rnnsearch.kernels import bahdanau, cross_entropy, library_sequences, products, recurrence
 from rnnsearch.kernels.gru_sequence import gru_sequence
+from rnnsearch.kernels.linear import linear
 from rnnsearch.kernels.native import choice, product, softmax_loss
 from rnnsearch.kernels.native.choice import NATIVE, ONEDNN, TORCH, Case, Run
 from rnnsearch.kernels.native.library import TYPES, function
@@ -42,6 +43,7 @@ def _all() -> Iterator[Case]:
         yield _weight_gradient(kind, 3 * UNITS, UNITS, 1024)
     for kind in TYPES:
         yield _gru(kind)
+        yield _lstm(kind)
         yield _rnnsearch(kind)
         yield _softmax_loss(kind)
     for rows in (1, 64):
@@ -102,13 +104,32 @@ def _gru(kind: torch.dtype, B: int = 32, J: int = 6) -> Case:
     def twin(n: int) -> tuple[Tensor, ...]:
         return gru_sequence(x[n:], mask[n:], *weights, False, start[n:])[:1]
 
-    ways: dict[str, Onward] = {TORCH: twin}
-    if function("recurrence_onward", kind) is not None:
-        ways = {NATIVE: native, **ways}
     operations = 3 * 2.0 * B * J * 3 * D * D
-    return Case(
-        choice.GRU, TYPES[kind], f"{B} rows, {J} positions, {D} units", operations, 1, _trained(kind, ways, x, *weights)
-    )
+    runs = _trained(kind, {NATIVE: native, TORCH: twin}, x, *weights)
+    return Case(choice.GRU, TYPES[kind], f"{B} rows, {J} positions, {D} units", operations, 1, runs)
+
+
+def _lstm(kind: torch.dtype, B: int = 64, J: int = 6) -> Case:
+    """From its inputs on, as the library has it; of so many rows that their share is a product of our own."""
+    D = UNITS
+    x, W, b, U = (_numbers(*shape).requires_grad_() for shape in ((B, J, D), (4 * D, D), (4 * D,), (4 * D, D)))
+    mask, start = lengths_mask(torch.full((B,), J), J), torch.zeros(B, D)
+
+    def native(n: int) -> tuple[Tensor, ...]:
+        step = Step(linear(x[n:], W, b))
+        h, c, sums = step.state(start[n:]), step.state(start[n:], hidden=False), step.sums(4 * D)
+        step.input(0, sums)
+        step.product(U, step.read((h.last, None)), sums)
+        step.lstm(h, c, sums, h.last, c.last)
+        step.outputs = [h]
+        return tuple(recurrence.run(step, mask[n:])[0])
+
+    def twin(n: int) -> tuple[Tensor, ...]:
+        return library_sequences.lstm_sequence(x[n:], mask[n:], W, b, U)[:1]
+
+    operations = 3 * 2.0 * B * J * 8 * D * D
+    runs = _trained(kind, {NATIVE: native, TORCH: twin}, x, W, b, U)
+    return Case(choice.LSTM, TYPES[kind], f"{B} rows, {J} positions, {D} units", operations, 1, runs)
 
 
 def _rnnsearch(kind: torch.dtype, B: int = 32, I: int = 6) -> Case:
@@ -132,19 +153,18 @@ def _rnnsearch(kind: torch.dtype, B: int = 32, I: int = 6) -> Case:
     def twin(n: int) -> tuple[Tensor, ...]:
         return bahdanau.unroll(x[n:], start[n:], h[n:], k[n:], mask[n:], weights)[:2]
 
-    ways: dict[str, Onward] = {TORCH: twin}
-    if function("recurrence_onward", kind) is not None:
-        ways = {NATIVE: native, **ways}
     operations = 3 * 2.0 * B * I * (7 * D * D + 2 * I * D)
     sizes = f"{B} rows, {I} x {I} positions, {D} units"
-    return Case(choice.RNNSEARCH, TYPES[kind], sizes, operations, 1, _trained(kind, ways, x, h, k, *weights))
+    runs = _trained(kind, {NATIVE: native, TORCH: twin}, x, h, k, *weights)
+    return Case(choice.RNNSEARCH, TYPES[kind], sizes, operations, 1, runs)
 
 
 def _trained(kind: torch.dtype, ways: dict[str, Onward], *inputs: Tensor) -> dict[str, Run]:
-    """Each way onward and back."""
+    """Each way onward and back, ours where it is there."""
     return {
         name: lambda n, way=way: _there_and_back(kind, partial(way, n), list(inputs))  # type: ignore[misc]
         for name, way in ways.items()
+        if name != NATIVE or function("recurrence_onward", kind) is not None
     }
 
 

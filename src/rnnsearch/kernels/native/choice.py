@@ -33,10 +33,10 @@ log = logging.getLogger(__name__)
 
 NATIVE, TORCH, ONEDNN = "native", "torch", "onednn"
 """Ways: ours; PyTorch's own choice; oneDNN, called by us."""
-PRODUCT, WEIGHT_GRADIENT, GRU, RNNSEARCH = "product", "weight gradient", "GRU", "RNNsearch"
+PRODUCT, WEIGHT_GRADIENT, GRU, LSTM, RNNSEARCH = "product", "weight gradient", "GRU", "LSTM", "RNNsearch"
 SOFTMAX, PACKED = "softmax loss", "packed product"
 """Kernels."""
-BUDGET = {PRODUCT: 0.15, WEIGHT_GRADIENT: 0.15, GRU: 0.1, RNNSEARCH: 0.1, SOFTMAX: 0.06, PACKED: 0.02}
+BUDGET = {PRODUCT: 0.15, WEIGHT_GRADIENT: 0.15, GRU: 0.1, LSTM: 0.1, RNNSEARCH: 0.1, SOFTMAX: 0.06, PACKED: 0.02}
 """Seconds for each case of a kernel: two in all, on a machine that does nothing else."""
 LEAST, MOST = 2, 16
 """Repetitions of each way, after one to warm up; where the first has taken PATIENCE times the budget, one is enough."""

@@ -33,7 +33,8 @@ struct Wide {
 };
 
 // Where the sums of some rows with WIDTH panels go. Between passes over k they wait, row after row; the last pass has no
-// `after` and writes `out`, with the bias where there is one.
+// `after` and writes `out`, with the bias where there is one. (Told by reference: a copy is written by words and read by
+// vectors, for which a processor waits until all results written before have left for memory.)
 template <class O>
 struct Sums {
     const float* before;
