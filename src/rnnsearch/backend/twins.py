@@ -9,6 +9,7 @@ have changed its equations, so it never meets its parent's twin. The laws hold e
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -160,7 +161,8 @@ def layer_by_layer(stack: Stack, x: Tensor, state: StackState) -> tuple[Tensor, 
     below = x
     for l, (cell, old) in enumerate(zip(stack.layers, state.cells, strict=True)):
         if l == 0:
-            outputs, last = _run(cell, x, None, False, old, next(keeps))
+            run = cell.run if cell.twin is None else partial(_run, cell)
+            outputs, last = run(x, None, False, old, next(keeps))
         else:
             mask = None
             if noise is not None and noise.layers is not None:
