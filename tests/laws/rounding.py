@@ -54,7 +54,8 @@ def rounded(model, rounding):
 CORNERS = (DeepOutput, Sparsemax)
 """Parts whose gradient jumps where the greater of two numbers, or what has any weight, becomes another."""
 KINKED = (*CORNERS, LocalPredictive)
-"""And whose output does, where an annotation enters a window or leaves it: a native recurrence does not tell when."""
+"""And whose output does, where an annotation enters a window or leaves it: a native recurrence tells by weights of
+zero alone."""
 SEEDS = range(1, 13)
 """Of models with a kink, in which one is looked for that rounding leaves on its sides."""
 

@@ -13,7 +13,6 @@ GLIBC = platform.libc_ver()[0] == "glibc"
 UPDATES = """
 import resource
 import torch
-from contextlib import nullcontext
 from rnnsearch.training.heap import kept_heap
 
 def faults():

@@ -19,6 +19,7 @@ from rnnsearch.models.memory import CellState, Hidden, HiddenAndCell, Memory
 from rnnsearch.tensors import product_type
 
 TIMED: dict[type[nn.Module], str] = {LSTM: choice.LSTM}
+"""Cells whose sequence has been timed by itself, for the library has it fused."""
 
 
 def sequence(

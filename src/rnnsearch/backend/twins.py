@@ -125,15 +125,17 @@ def _run(
 
 
 def _or_library(call: Callable[..., Sequence]) -> Callable[..., Sequence]:
-    """Where native code cannot run, the library's sequence, by a function of cell, inputs, mask, backward and start."""
+    """The cell's loop in native code; else the library's sequence, by a function of cell, inputs, mask, backward and
+    start; the loop where neither can run."""
 
     def sequence(
         cell: Cell, x: Tensor, mask: Tensor | None, backward: bool, start: CellState | None, keep: Tensor | None
     ) -> Sequence:
-        has_library = keep is None and library_sequences.can_run(mask, start, backward)
-        if recurrences.runs(cell, x) or not has_library:
-            return _sequence(cell, x, mask, backward, start, keep)
-        return call(cell, x, mask, backward, start)
+        if recurrences.runs(cell, x):
+            return recurrences.sequence(cell, cell.inputs(x), mask, backward, start, keep)
+        if keep is None and library_sequences.can_run(mask, start, backward):
+            return call(cell, x, mask, backward, start)
+        return cell.run(cell.inputs(x), mask, backward, start, keep)
 
     return sequence
 

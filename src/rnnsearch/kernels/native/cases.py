@@ -117,7 +117,7 @@ def _lstm(kind: torch.dtype, B: int = 64, J: int = 6) -> Case:
 
     def native(n: int) -> tuple[Tensor, ...]:
         step = Step(linear(x[n:], W, b))
-        h, c, sums = step.state(start[n:]), step.state(start[n:], hidden=False), step.sums(4 * D)
+        h, c, sums = step.state(start[n:]), step.state(start[n:]), step.sums(4 * D)
         step.input(0, sums)
         step.product(U, step.read((h.last, None)), sums)
         step.lstm(h, c, sums, h.last, c.last)
