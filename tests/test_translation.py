@@ -12,6 +12,8 @@ from sacrebleu.metrics.chrf import CHRF
 import rnnsearch
 from rnnsearch.search.hypothesis import Hypothesis
 from rnnsearch.search.variants import Sampling
+from rnnsearch.text import attended
+from rnnsearch.text.alignments import symbols_to_words
 from rnnsearch.text.tokenizer import Segmented
 from rnnsearch.translation import in_words
 
@@ -52,6 +54,16 @@ def test_the_order_of_least_risk():
     best = translator.by_consensus(drawn, translator.options(5, variant=Sampling()))
     assert [t.text for t in best] == order(drawn, [1.0] * 5, CHRF().sentence_score)
     assert best[0].text == "Katze"
+
+
+def test_words_attend_when_they_are_asked(monkeypatch):
+    asked = []
+    monkeypatch.setattr(attended, "symbols_to_words", lambda *given: asked.append(1) or symbols_to_words(*given))
+    t = rnnsearch.load(MODEL).translate("the dog sees a cat")
+    assert t.text and not asked, "a search would take a third longer"
+    assert t.word_attention.shape == (len(t.words), len(t.source_words))
+    assert t.alignment
+    assert len(asked) == 1
 
 
 def test_a_word_without_a_symbol_has_a_row_and_a_column_of_zeros():

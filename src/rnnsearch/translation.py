@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.search.hypothesis import Hypothesis
-from rnnsearch.text.alignments import Link, attention_of_symbols, information, links_from_attention, symbols_to_words
-from rnnsearch.text.spans import NO_WORD, Unit, without_punctuation, word_of_symbol, word_spans
+from rnnsearch.text.alignments import Link, information
+from rnnsearch.text.attended import Attended
+from rnnsearch.text.spans import NO_WORD, Unit, word_of_symbol
 from rnnsearch.text.spans import words as words_of
 from rnnsearch.text.tokenizer import ReplacedBy, Replacement, Segmented
 from rnnsearch.text.vocabulary import EOS, SPECIALS
@@ -44,11 +45,7 @@ class Translation:
     tokens: target symbols (EOS last, if the search ended there). token_scores: log-probability of each.
     source_tokens: source symbols, EOS last. attention: [tokens, source_tokens]; None for a model without attention.
     Its rows sum to 1, local-p's to less. source_words, words: the whitespace-separated words of the two texts.
-    word_attention: [words, source_words].
-    attended, attended_tokens: (source, target) links of words and of tokens by attention, zero-based: each to what it
-    attends to most.
-    token_words: which of `words` each token lies in, -1 for none (EOS, a mere space).
-    aligned: what an aligner says of it; None without one.
+    by_attention: what attention says of its words. aligned: what an aligner does; None without one.
     replaced: what took the place of unknown words, and from where.
     word_confidence: how sure to be of each of `words`, the probability that a reference has it in its place, by what
     `rnnsearch calibrate` has learned; None of a model that it was not run for.
@@ -67,10 +64,7 @@ class Translation:
     attention: Matrix | None
     source_words: tuple[str, ...]
     words: tuple[str, ...]
-    word_attention: Matrix | None
-    attended: tuple[Link, ...]
-    attended_tokens: tuple[Link, ...]
-    token_words: tuple[int, ...]
+    by_attention: Attended = field(repr=False, compare=False)
     aligned: Aligned | None = field(default=None, repr=False, compare=False)
     replaced: tuple[Replacement, ...] = ()
     word_confidence: tuple[float, ...] | None = None
@@ -89,9 +83,29 @@ class Translation:
         return not self.finished and not self.tokens
 
     @property
+    def word_attention(self) -> Matrix | None:
+        """[words, source_words]; None for a model without attention."""
+        return self.by_attention.weights
+
+    @property
+    def token_words(self) -> tuple[int, ...]:
+        """Which of `words` each token lies in, -1 for none (EOS, a mere space)."""
+        own = self.by_attention.token_words
+        return (*own, *[NO_WORD] * (len(self.tokens) - len(own)))
+
+    @property
+    def attended(self) -> tuple[Link, ...]:
+        """(source word, target word) links by attention, zero-based: each word to what it attends to most."""
+        return self.by_attention.words
+
+    @property
+    def attended_tokens(self) -> tuple[Link, ...]:
+        """The same of tokens."""
+        return self.by_attention.tokens
+
+    @property
     def alignment(self) -> tuple[Link, ...]:
-        """(source word, target word) links, zero-based: the aligner's, which are made when they are first asked for;
-        without one attention's."""
+        """(source word, target word) links: the aligner's; without one attention's."""
         return self.attended if self.aligned is None else self.aligned.words
 
     @property
@@ -174,20 +188,6 @@ def in_words(
     source: Segmented, target: Segmented, hypothesis: Hypothesis, read: bool, aligned: Aligned | None = None
 ) -> Translation:
     """Put a hypothesis into words: raw text, symbols, and attention over both. read: as `attention_of_symbols`'."""
-    attention = hypothesis.weights
-    word_attention, links, token_links = None, set[Link](), set[Link]()
-    source_words, target_words = tuple(words_of(source.text)), tuple(words_of(target.text))
-    rows = word_of_symbol(target.text, target.offsets)
-    if attention is not None:
-        # EOS has its own row and column
-        inner = attention_of_symbols(attention, len(target.ids), read)[:, : len(source.ids)]
-        of_source = word_of_symbol(source.text, source.offsets)
-        columns = without_punctuation(of_source, source.text, source.offsets)
-        pieces, words = _pieces(target, without_punctuation(rows, target.text, target.offsets))
-        found = symbols_to_words(inner[pieces], columns, words)
-        links, token_links = links_from_attention(found), links_from_attention(inner)
-        word_attention = np.zeros((len(target_words), len(source_words)), dtype=found.dtype)
-        word_attention[: len(found), : found.shape[1]] = found  # a last word may have no symbol of its own
     end = (SPECIALS[EOS],) if len(hypothesis.token_scores) > len(target.ids) else ()
     return Translation(
         source=source.text,
@@ -198,27 +198,13 @@ def in_words(
         tokens=(*target.symbols, *end),
         token_scores=hypothesis.token_scores,
         source_tokens=(*source.symbols, SPECIALS[EOS]),
-        attention=attention,
-        source_words=source_words,
-        words=target_words,
-        word_attention=word_attention,
-        attended=tuple(sorted(links)),
-        attended_tokens=tuple(sorted(token_links)),
-        token_words=(*rows, *[NO_WORD] * len(end)),
+        attention=hypothesis.weights,
+        source_words=tuple(words_of(source.text)),
+        words=tuple(words_of(target.text)),
+        by_attention=Attended(source, target, hypothesis.weights, read),
         aligned=aligned,
         replaced=target.replaced,
     )
-
-
-def _pieces(target: Segmented, words: list[int]) -> tuple[list[int], list[int]]:
-    """The symbols and their words, a symbol once for each word: an unknown one may stand for several."""
-    pieces, found = [], []
-    spans = word_spans(target.text)
-    for n, (word, (start, end)) in enumerate(zip(words, target.offsets, strict=True)):
-        several = [w for w in range(word + 1, len(spans)) if start <= spans[w][0] < end] if word != NO_WORD else []
-        pieces += [n] * (1 + len(several))
-        found += [word, *several]
-    return pieces, found
 
 
 def reasoned(translation: Translation, source: Segmented, chosen: npt.NDArray[np.bool_]) -> Translation:

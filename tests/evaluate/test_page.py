@@ -6,7 +6,6 @@ import itertools
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
 from html.parser import HTMLParser
 from importlib import resources
 
@@ -23,8 +22,8 @@ from rnnsearch.metrics.alignment_error import AlignmentScores
 from rnnsearch.metrics.calibration import Bin
 from rnnsearch.plots.figures import DARK, LIGHT
 from rnnsearch.systems.card import LearningStatistics
-from rnnsearch.translation import Translation
 from tests.contrast import contrast
+from tests.translations import translation
 
 EVIL = "<script>alert('x')</script> & \"co\""
 VOID = {"meta", "img", "source", "link", "br"}
@@ -60,19 +59,6 @@ class Page(HTMLParser):
 
     def headings(self) -> list[str]:
         return [attributes["id"] or "" for tag, attributes in self.tags if tag == "section"]
-
-
-def translation(
-    source: Sequence[str],
-    target: Sequence[str],
-    attention: np.ndarray | None = None,
-    links: tuple[tuple[int, int], ...] = (),
-) -> Translation:
-    """As much of a translation as is shown."""
-    return Translation(
-        " ".join(source), " ".join(target), 0.0, 0.0, True, (), (), (), None, tuple(source), tuple(target),
-        attention, links, (), (),
-    )  # fmt: skip
 
 
 def full_report() -> Report:

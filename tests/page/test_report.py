@@ -12,7 +12,7 @@ import pytest
 from rnnsearch.evaluate.examples import Example
 from rnnsearch.evaluate.page import Report, write_report
 from rnnsearch.evaluate.projection import Grouped, project
-from rnnsearch.translation import Translation
+from tests.translations import translation
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -25,8 +25,7 @@ WEIGHTS = np.array([[0.9, 0.1, 0.0], [0.2, 0.7, 0.1], [0.0, 0.0, 1.0]], dtype=np
 def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The address of a report."""
     path: Path = tmp_path_factory.mktemp("report") / "report.html"
-    shown = Translation(" ".join(SOURCE), " ".join(TARGET), 0.0, 0.0, True, (), (), (), None, SOURCE, TARGET, WEIGHTS,
-                        ((0, 0), (1, 1), (2, 2)), (), ())  # fmt: skip
+    shown = translation(SOURCE, TARGET, WEIGHTS, ((0, 0), (1, 1), (2, 2)))
     example = Example("best", 90.0, shown, "a red ball")
     sentences = [Grouped(f"sentence {n}", f"group {n % 2}") for n in range(4)]
     states = np.random.default_rng(1).normal(size=(4, 6))

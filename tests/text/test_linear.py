@@ -46,7 +46,7 @@ READERS = {
     "length": lambda text: length(text, "zh"),
     "counts": lambda text: count_words([text]),
 }
-MOST = {"words": 8**0.5, "markup": 8**0.5, "counts": 3.2}
+MOST = {"words": 8**0.5, "markup": 3.2, "counts": 3.2}
 """Where it is more than 2.3: an object for each piece, and in `tokenizers` some bytes for each character, soon more
 than the caches hold. A square would be 4; the first is half-way, as ratios go."""
 LEAST = 0.004

@@ -6,6 +6,7 @@ fault, in one sentence; 2: wrong usage; 130: interrupted, state saved.
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import sys
@@ -27,6 +28,8 @@ def main() -> None:
         os.environ.setdefault(cache, PRIMITIVES)  # read when torch is first used, so before it is imported
     # On a GPU cuDNN copies an LSTM's weights at every call, as is meant: they have been given columns for padding.
     warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk of memory")
+    # Nearly all objects stay: the usual 700 new ones would have all looked through again and again.
+    gc.set_threshold(10_000, 10, 10)
     open_streams()
     try:
         if isinstance(sys.stdout, TextIOWrapper):

@@ -107,7 +107,11 @@ def attention_of_symbols(attention: Weights, count: int, read: bool) -> Weights:
     the translation was cut before it.
     """
     rows = attention[1 : count + 1] if read else attention[:count]
-    return np.pad(rows, ((0, count - len(rows)), (0, 0)))
+    if len(rows) == count:
+        return rows
+    found = np.zeros((count, attention.shape[1]), dtype=attention.dtype)
+    found[: len(rows)] = rows
+    return found
 
 
 LEAST_INFORMATION = 0.08

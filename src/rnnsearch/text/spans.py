@@ -60,5 +60,7 @@ def without_punctuation(found: Sequence[int], text: str, offsets: Sequence[tuple
 
 
 def _is_punctuation(symbol: str) -> bool:
+    if symbol.isalnum():  # most are, and this is soon told
+        return False
     characters = symbol.strip()
     return bool(characters) and all(unicodedata.category(c)[0] in "PS" for c in characters)
