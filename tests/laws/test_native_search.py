@@ -15,12 +15,13 @@ from rnnsearch.config import ModelConfig
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.kernels.native import library, rows
 from rnnsearch.kernels.native.packed import Kind, Packed, decoding
-from rnnsearch.search.beam import beam
+from rnnsearch.search.beam import BeamSearch, beam
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import make_sources
 from rnnsearch.search.forced import forced
 from rnnsearch.search.greedy import greedy
-from rnnsearch.search.model_scorer import ModelScorer, NativeScorer, fastest
+from rnnsearch.search.hypothesis import BLOCKED, SentenceError
+from rnnsearch.search.model_scorer import ModelScorer, NativeScorer, NativeStepScorer, fastest
 from rnnsearch.search.selection import best_of_blocks
 from rnnsearch.systems.build import build
 from tests.laws.rounding import rounded, to_bf16, to_bytes
@@ -123,6 +124,65 @@ def test_native_search_is_search(options, sources):
     same(found, search(ModelScorer(model), sources, options))
     assert not options.banned & {y for hypotheses in found for h in hypotheses for y in h.ids}
     assert len({len(first.ids) for first, *_ in found}) > 1
+
+
+def assert_one_call_is_the_steps(twin, sources, options, columns=None):
+    """To the last bit."""
+    found = beam(NativeScorer(twin), sources, options, columns)
+    assert found == beam(NativeStepScorer(twin), sources, options, columns)
+    same(found, beam(NativeStepScorer(twin), sources, options, columns), 0.0)
+    return found
+
+
+@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize(
+    "options",
+    [
+        SearchOptions(beam=5, n_best=3, **LIMITS),
+        SearchOptions(beam=4, n_best=4, length_penalty=0.0),
+        SearchOptions(beam=3, n_best=2, length_norm="gnmt", banned=frozenset({5, 7, 40}), **LIMITS),
+        SearchOptions(beam=1, **LIMITS),
+        SearchOptions(beam=90, n_best=90, max_ratio=0.0, max_extra=1),
+    ],
+)
+def test_a_beam_in_one_call_is_that_of_the_steps(options, kind, sources):
+    twin = NativeRNNsearch.of(rnnsearch(), kind)
+    found = assert_one_call_is_the_steps(twin, sources, options)
+    assert not options.banned & {y for hypotheses in found for h in hypotheses for y in h.ids}
+    some = torch.tensor([3, 5, 7, 11, 40, 41, 60])
+    for hypothesis in chain(*assert_one_call_is_the_steps(twin, sources, options, lambda _: some)):
+        assert set(hypothesis.ids) <= set(some.tolist())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        SearchOptions(beam=3, min_length=2),
+        SearchOptions(beam=3, stop="top"),
+        SearchOptions(beam=3, coverage_penalty=0.2),
+        SearchOptions(beam=3, length_norm="power-with-bos"),
+        SearchOptions(beam=3, no_repeat_ngram=2),
+        SearchOptions(beam=3, prefix=((5,),) * len(SOURCES)),
+        SearchOptions(beam=3, max_ratio=1000.0, max_extra=1 << 20),
+    ],
+)
+def test_what_one_call_cannot_do_goes_step_by_step(options, sources, monkeypatch):
+    """Nor may it ask for room that no search of that length would need."""
+    monkeypatch.setattr(NativeScorer, "beam", lambda *_: pytest.fail("it was asked"))
+    scorer = native(rnnsearch())
+    if options.max_ratio < 1000.0:
+        assert len(beam(scorer, sources, options)) == len(SOURCES)
+    else:
+        monkeypatch.setattr(BeamSearch, "steps", lambda _: [])
+        monkeypatch.setattr(BeamSearch, "found", lambda _: [[BLOCKED]])
+        assert beam(scorer, sources, options) == [[BLOCKED]]
+
+
+def test_a_beam_in_one_call_says_where_a_score_is_no_number(sources):
+    model = rnnsearch()
+    model.source_embedding.weight.data[60] = torch.nan
+    with pytest.raises(SentenceError, match=r"the scores of sentence 2 .* got NaN at target position 1"):
+        beam(native(model), sources, SearchOptions(beam=3))
 
 
 @pytest.mark.parametrize("kind", Kind)
@@ -264,6 +324,9 @@ def test_every_familys_native_steps_are_the_models(whole, make):
                 options = SearchOptions(beam=1, **LIMITS)
                 one, other = greedy(scorers[2], sources, options), beam(scorers[0], sources, options)
                 assert [[h.ids for h in found] for found in one] == [[h.ids for h in found] for found in other]
+                if scorers[2]._twin.searches_whole:
+                    wide = SearchOptions(beam=4, n_best=3, **LIMITS)
+                    assert_one_call_is_the_steps(scorers[2]._twin, sources, wide)
 
 
 @pytest.mark.parametrize("kind", Kind)

@@ -18,8 +18,9 @@ from torch import Tensor
 from rnnsearch.backend.engine_arrays import arrays_of
 from rnnsearch.backend.twins import is_rnnsearch
 from rnnsearch.data.sides import Side
+from rnnsearch.engine.n_best import NBest
 from rnnsearch.engine.packed import Kind, Laid
-from rnnsearch.engine.rnnsearch import CChoice, CGreedy, Memory, RNNsearch
+from rnnsearch.engine.rnnsearch import CBeam, CChoice, CGreedy, Memory, RNNsearch
 from rnnsearch.kernels.native.packed import Packed, decoding
 from rnnsearch.models.cells import GRU
 from rnnsearch.models.decoders.bahdanau import Bahdanau
@@ -58,17 +59,34 @@ class Greedy(NamedTuple):
     length: Tensor
 
 
-class GreedySearch:
-    """What greedy search in native code is given besides a decoder, and what it fills: at most `most` [B] symbols a
-    sentence over J source positions; `ids`: the symbols of the output's columns; `banned`: columns never taken."""
+class Among(NamedTuple):
+    """What symbols translations are made of: `ids` of the output's columns (None: all), the columns `banned`, which are
+    never taken, and at most `most` [B] symbols a sentence."""
 
-    def __init__(self, J: int, ids: Tensor | None, banned: Tensor, most: Tensor, bos: int, eos: int) -> None:
-        B, T = len(most), int(most.max()) + 1
+    ids: Tensor | None
+    banned: Tensor
+    most: Tensor
+    bos: int
+    eos: int
+
+    @property
+    def choice(self) -> CChoice:
+        """As native code reads it."""
+        columns = None if self.ids is None else self.ids.data_ptr()
+        return CChoice(columns, self.banned.data_ptr(), len(self.banned), self.bos, self.eos, self.most.data_ptr())
+
+    def room(self, n: int, J: int) -> NBest:
+        """Room for the n best of each sentence over J source positions."""
+        return NBest.room(len(self.most), n, int(self.most.max()) + 1, J)
+
+
+class GreedySearch:
+    """What greedy search in native code fills, over J source positions."""
+
+    def __init__(self, J: int, among: Among) -> None:
+        B, T = len(among.most), int(among.most.max()) + 1
         self._tokens, self._scores = torch.zeros(T, B, dtype=torch.int64), torch.zeros(T, B)
         self._alphas, self._length = torch.empty(B, T, J), torch.empty(B, dtype=torch.int64)
-        self._given = (ids, banned, most)
-        columns = None if ids is None else ids.data_ptr()
-        self.choice = CChoice(columns, banned.data_ptr(), len(banned), bos, eos, most.data_ptr())
         made = (self._tokens, self._scores, self._alphas, self._length)
         self.made = CGreedy(T, *(part.data_ptr() for part in made))
 
@@ -84,7 +102,7 @@ class NativeRNNsearch:
     Make it with `of`; the model's weights are copied and may change afterwards.
     """
 
-    searches_greedily: ClassVar[bool] = True
+    searches_whole: ClassVar[bool] = True
 
     def __init__(self, native: ctypes.CDLL, model: TranslationModel, kind: Kind) -> None:
         assert isinstance(model.decoder, Bahdanau)
@@ -140,10 +158,13 @@ class NativeRNNsearch:
         logits, norm, after, alpha = map(torch.from_numpy, made)
         return logits, norm, after, alpha
 
-    def greedy(
-        self, memory: NativeMemory, output: Laid, ids: Tensor | None, banned: Tensor, most: Tensor, bos: int, eos: int
-    ) -> Greedy:
-        """Greedy search of B sentences of at most `most` [B] symbols; `ids`: the symbols of the output's columns;
-        `banned`: columns never taken."""
-        search = GreedySearch(memory.keys.shape[1], ids, banned, most, bos, eos)
-        return search.found(self._engine.greedy(memory.arrays, output, search.choice, search.made))
+    def greedy(self, memory: NativeMemory, output: Laid, among: Among) -> Greedy:
+        """Greedy search of B sentences."""
+        search = GreedySearch(memory.keys.shape[1], among)
+        return search.found(self._engine.greedy(memory.arrays, output, among.choice, search.made))
+
+    def beam(self, memory: NativeMemory, output: Laid, among: Among, asked: CBeam) -> NBest | None:
+        """Beam search of B sentences; None where a score was no number."""
+        found = among.room(asked.n_best, memory.keys.shape[1])
+        fine = self._engine.beam(memory.arrays, output, among.choice, asked, found.made)
+        return found if fine else None

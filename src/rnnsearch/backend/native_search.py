@@ -12,13 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rnnsearch.backend.decoding import TABLE_BYTES, Greedy, GreedySearch
+from rnnsearch.backend.decoding import TABLE_BYTES, Among, Greedy, GreedySearch
 from rnnsearch.backend.packed_model import PackedLinear, PackedOutput, packed
 from rnnsearch.backend.readout_steps import deep_part, lexical, lexical_lacks, readout, readout_lacks
 from rnnsearch.backend.steps import STEPS, Read, lacks
 from rnnsearch.data.sides import Side
+from rnnsearch.engine.n_best import NBest
 from rnnsearch.engine.packed import Kind, Laid
 from rnnsearch.engine.parts import CBatch, CDecoder, What
+from rnnsearch.engine.rnnsearch import CBeam
 from rnnsearch.kernels.native.packed import Packed, at, decoding, threads
 from rnnsearch.kernels.recurrence import features_of, laid_out, prepared_of
 from rnnsearch.kernels.step import Reads, Source, Step
@@ -207,19 +209,28 @@ class NativeDecoder:
         return alpha if memory.origin is None else memory.origin.on_source(alpha)
 
     @property
-    def searches_greedily(self) -> bool:
+    def searches_whole(self) -> bool:
         """Whether it has the words' share of the sums for a whole search in one call."""
         return self._table is not None
 
-    def greedy(
-        self, memory: NativeBatch, output: Laid, ids: Tensor | None, banned: Tensor, most: Tensor, bos: int, eos: int
-    ) -> Greedy:
+    def greedy(self, memory: NativeBatch, output: Laid, among: Among) -> Greedy:
         """As `NativeRNNsearch.greedy`; attention is None of a decoder without."""
-        state, search = memory.first.clone(), GreedySearch(memory.mask.shape[1], ids, banned, most, bos, eos)
-        weights = (byref(self._c), byref(output.matrix), byref(_batch(memory)), byref(search.choice))
+        state, search = memory.first.clone(), GreedySearch(memory.mask.shape[1], among)
+        weights = (byref(self._c), byref(output.matrix), byref(_batch(memory)), byref(among.choice))
         self._native.decoder_greedy.restype = c_int64
-        steps = self._native.decoder_greedy(*weights, c_int64(len(most)), at(state), byref(search.made), threads())
+        steps = self._native.decoder_greedy(*weights, c_int64(len(state)), at(state), byref(search.made), threads())
         return search.found(steps, lambda alphas: self._on_source(memory, alphas))
+
+    def beam(self, memory: NativeBatch, output: Laid, among: Among, asked: CBeam) -> NBest | None:
+        """As `NativeRNNsearch.beam`; without attention J is 0."""
+        first, found = memory.first, among.room(asked.n_best, memory.mask.shape[1])
+        weights = (byref(self._c), byref(output.matrix), byref(_batch(memory)), byref(among.choice), byref(asked))
+        self._native.decoder_beam.restype = c_int64
+        if not self._native.decoder_beam(*weights, c_int64(len(first)), at(first), byref(found.made), threads()):
+            return None
+        B, n, T, _ = found.attention.shape
+        alphas = self._on_source(memory, torch.from_numpy(found.attention).view(B, n * T, -1))
+        return found._replace(attention=np.zeros((B, n, T, 0)) if alphas is None else alphas.view(B, n, T, -1).numpy())
 
 
 def _batch(memory: NativeBatch) -> CBatch:

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rnnsearch.engine.n_best import NBest
 from rnnsearch.engine.packed import Array, Laid
 from rnnsearch.engine.recurrent import Engine
-from rnnsearch.engine.rnnsearch import CBeam, CChoice, CGreedy, CHypotheses
+from rnnsearch.engine.rnnsearch import CBeam, CChoice, CGreedy
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.search.candidate_lists import CandidateLists
 from rnnsearch.search.ranking import ENGINE_NORMS
@@ -55,17 +56,6 @@ class Begin(NamedTuple):
     rest: Rest = ()
 
 
-class Hypotheses(NamedTuple):
-    """The n best of a batch of B sentences over J source symbols, before they are cut to their lengths: tokens, scores
-    [B, n, T], attention [B, n, T, J] (J = 0 without), length (0: there is none), finished [B, n]."""
-
-    tokens: Array
-    scores: Array
-    attention: Array
-    length: Array
-    finished: Array
-
-
 def beam(
     model: Engine,
     sentences: Sequence[Sequence[int]],
@@ -73,7 +63,7 @@ def beam(
     begins: Sequence[Begin] | None = None,
     sizes: Array | None = None,
     lists: CandidateLists | None = None,
-) -> Hypotheses:
+) -> NBest:
     """One batch of sentences (ids without EOS, none of them empty). `sizes`: [V] int64, the bytes of each symbol, where
     something is to be spelled; `lists`: what symbols translations are made of, all where they begin with something.
 
@@ -109,21 +99,13 @@ def beam(
         None if sizes is None else places.ctypes.data,
         *(ways.ctypes.data, way.ctypes.data, None if sizes is None else sizes.ctypes.data),
     )
-    found = Hypotheses(
-        np.zeros((B, n, T), np.int64),
-        np.zeros((B, n, T), np.float32),
-        np.zeros((B, n, T, J if model.attends else 0), np.float32),
-        np.zeros((B, n), np.int64),
-        np.zeros((B, n), np.int64),
-    )
-    tokens, scores, attention, length, finished = (part.ctypes.data for part in found)
-    made = CHypotheses(T, tokens, scores, attention, length, finished)
-    if not model.beam(memory, output, choice, asked, made):
+    found = NBest.room(B, n, T, J if model.attends else 0)
+    if not model.beam(memory, output, choice, asked, found.made):
         raise RnnsearchError(NAN)
     return found
 
 
-def _greedy(model: Engine, memory: Any, output: Laid, choice: CChoice, sizes: tuple[int, int, int]) -> Hypotheses:
+def _greedy(model: Engine, memory: Any, output: Laid, choice: CChoice, sizes: tuple[int, int, int]) -> NBest:
     """The same with a beam of 1, faster; sizes: B, T and J of what is found."""
     B, T, _ = sizes
     tokens, scores = np.zeros((T, B), np.int64), np.zeros((T, B), np.float32)
@@ -134,7 +116,7 @@ def _greedy(model: Engine, memory: Any, output: Laid, choice: CChoice, sizes: tu
     finished = tokens[length - 1, np.arange(B)] == EOS
     length -= ~finished  # what was cut has one more
     length[(scores == -np.inf).any(0)] = 0  # no symbol was allowed
-    return Hypotheses(*(part[:, None] for part in (tokens.T, scores.T, alphas, length, finished.astype(np.int64))))
+    return NBest(*(part[:, None] for part in (tokens.T, scores.T, alphas, length, finished.astype(np.int64))))
 
 
 def _forced(begins: Sequence[Begin], columns: int) -> Array:

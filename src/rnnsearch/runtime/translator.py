@@ -19,9 +19,9 @@ from rnnsearch.engine.rnnsearch import Arrays, RNNsearch
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.metrics.calibration import Calibration
 from rnnsearch.runtime.library import library
-from rnnsearch.runtime.search import MOST_ROWS, Begin, Hypotheses, Search, beam
+from rnnsearch.runtime.search import MOST_ROWS, Begin, Search, beam
 from rnnsearch.search.candidate_lists import CandidateLists
-from rnnsearch.search.hypothesis import BLOCKED, EMPTY, Hypothesis, make_hypothesis
+from rnnsearch.search.hypothesis import EMPTY, Hypothesis, n_best_hypotheses
 from rnnsearch.search.ranking import Ranking
 from rnnsearch.text.prefixes import Prefix, Prefixes
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
@@ -105,11 +105,7 @@ class Translator:
         sizes = None if begins is None else self._sizes
         found = beam(self.model, ids, search, asked, sizes, self.lists)
         ranking = Ranking(search.length_penalty, search.length_norm, search.coverage_penalty)
-        return [
-            [_hypothesis(found, b, n, len(own) + 1, ranking) for n in range(search.n_best) if found.length[b, n]]
-            or [BLOCKED]
-            for b, own in enumerate(ids)
-        ]
+        return n_best_hypotheses(found, [len(own) + 1 for own in ids], ranking, SOURCE)
 
     def _made(self, source: Segmented, hypothesis: Hypothesis, begin: Prefix | None) -> Translation:
         made = in_words(source, self.target.joined(hypothesis.ids, begin.unknown if begin else {}), hypothesis, False)
@@ -123,15 +119,6 @@ class Translator:
     def _sizes(self) -> Array:
         """[V], the bytes of each symbol."""
         return np.array([len(spelling) for spelling in self.target.spellings()], np.int64)
-
-
-def _hypothesis(found: Hypotheses, b: int, n: int, symbols: int, ranking: Ranking) -> Hypothesis:
-    """One that was found, of a source of so many symbols."""
-    length = int(found.length[b, n])
-    attends = found.attention.shape[-1] > 0
-    attention = {SOURCE: found.attention[b, n, :length, :symbols].copy()} if attends else {}
-    tokens, scores = found.tokens[b, n, :length], found.scores[b, n, :length]
-    return make_hypothesis(tokens, scores, attention, bool(found.finished[b, n]), ranking)
 
 
 def load(path: str | Path) -> Translator:

@@ -23,24 +23,42 @@ A step takes a fixed number of tensor operations and one small transfer to the h
 back, and their attention gathered, once the winners are known.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from rnnsearch.engine.n_best import NBest
+from rnnsearch.engine.rnnsearch import CBeam
 from rnnsearch.search.columns import ColumnChooser
-from rnnsearch.search.constraints import SearchOptions, constrained, constraints, limits, search_columns
+from rnnsearch.search.constraints import NEVER, SearchOptions, constrained, constraints, limits, search_columns
 from rnnsearch.search.coverage import attended, penalty, to_cover
-from rnnsearch.search.hypothesis import Hypothesis, Numbers
+from rnnsearch.search.gathered import source_lengths
+from rnnsearch.search.hypothesis import Hypothesis, Numbers, n_best_hypotheses
 from rnnsearch.search.phrases import PhraseScorer, by_banks
+from rnnsearch.search.ranking import ENGINE_NORMS
 from rnnsearch.search.scorer import Scorer, Sources, Step
 from rnnsearch.search.selection import Choose, Judge, ScoredRows, best
 from rnnsearch.search.trace import BeamStep, Finals, hypotheses
 from rnnsearch.tensors import select
 from rnnsearch.text.vocabulary import BOS, EOS
+
+ATTENDED = 1 << 26
+"""Weights of attention that one call may keep: with more it goes step by step, which keeps those of the steps taken."""
+
+
+@runtime_checkable
+class SearchesWhole(Scorer, Protocol):
+    """A Scorer of one source with a beam search of its own, the twin of `BeamSearch`."""
+
+    def beam(
+        self, sources: Sources, columns: Tensor | None, most: Numbers, banned: Sequence[int], asked: CBeam
+    ) -> NBest | None:
+        """The n best translations of each sentence, each of at most `most` [B] symbols and without a `banned` one; None
+        where a score was no number. columns: as for `Scorer.start`."""
 
 
 def beam(
@@ -57,10 +75,31 @@ def beam(
     anything had finished.
     Errors: SentenceError where a score is NaN.
     """
+    if choose is best and isinstance(scorer, SearchesWhole):
+        found = _in_one_call(scorer, sources, options, columns)
+        if found is not None:
+            return found
     search = BeamSearch(scorer, sources, options, columns, choose)
     for _ in search.steps():
         pass
     return search.found()
+
+
+@torch.inference_mode()
+def _in_one_call(
+    scorer: SearchesWhole, sources: Sources, options: SearchOptions, columns: ColumnChooser | None
+) -> list[list[Hypothesis]] | None:
+    """None where that is not for these options, or a score was no number: the steps tell where."""
+    ranking, most = options.ranking, limits(sources, options)
+    [(source, symbols)] = source_lengths(sources).items()
+    attended = options.beam * len(most) * int(most.max() + 1) * max(symbols)
+    top = options.stop == "top" and options.beam > 1
+    if not options.free or top or ranking.covers or ranking.length_norm not in ENGINE_NORMS or attended > ATTENDED:
+        return None
+    asked = CBeam(options.beam, options.n_best, int(ranking.length_norm == "gnmt"), ranking.length_penalty)
+    ids = search_columns(scorer, sources, options, columns).ids
+    found = scorer.beam(sources, ids, most, sorted(options.banned | NEVER), asked)
+    return None if found is None else n_best_hypotheses(found, symbols, ranking, source)
 
 
 class _Live(NamedTuple):

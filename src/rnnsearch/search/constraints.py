@@ -115,6 +115,12 @@ class SearchOptions:
         """What hypotheses are compared by."""
         return Ranking(self.length_penalty, self.length_norm, self.coverage_penalty)
 
+    @property
+    def free(self) -> bool:
+        """Whether nothing but `banned` binds what symbols a translation is made of."""
+        bound = (self.prefix, self.spelling, self.phrases, self.banned_phrases)
+        return all(one is None for one in bound) and self.min_length == self.no_repeat_ngram == 0
+
 
 def _require(holds: bool, option: str, rule: str, got: float | int) -> None:
     if not holds:

@@ -35,15 +35,7 @@ def greedy(
 
     Errors: SentenceError where a score taken is NaN.
     """
-    bound = (
-        options.prefix,
-        options.spelling,
-        options.phrases,
-        options.min_length or None,
-        options.no_repeat_ngram or None,
-        options.banned_phrases,
-    )
-    if not isinstance(scorer, SearchesGreedily) or any(one is not None for one in bound):
+    if not isinstance(scorer, SearchesGreedily) or not options.free:
         return beam(scorer, sources, replace(options, beam=1, n_best=1), columns)
     ids = search_columns(scorer, sources, options, columns).ids
     found = scorer.greedy(sources, ids, limits(sources, options), sorted(options.banned | NEVER))

@@ -1,11 +1,13 @@
 """What a search returns. Imports no torch."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rnnsearch.engine.n_best import NBest
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.search.ranking import Ranking
 
@@ -61,6 +63,20 @@ def make_hypothesis(
         attention=attention,
         finished=finished,
     )
+
+
+def n_best_hypotheses(found: NBest, symbols: Sequence[int], ranking: Ranking, source: str) -> list[list[Hypothesis]]:
+    """What was found for each sentence, the best first, `BLOCKED` where that is nothing. symbols: of each source, EOS
+    among them; source: its name."""
+
+    def one(b: int, n: int) -> Hypothesis:
+        length, attends = int(found.length[b, n]), found.attention.shape[-1] > 0
+        attention = {source: found.attention[b, n, :length, : symbols[b]].copy()} if attends else {}
+        tokens, scores = found.tokens[b, n, :length], found.scores[b, n, :length]
+        return make_hypothesis(tokens, scores, attention, bool(found.finished[b, n]), ranking)
+
+    each = [np.flatnonzero(lengths).tolist() for lengths in found.length]
+    return [[one(b, n) for n in own] or [BLOCKED] for b, own in enumerate(each)]
 
 
 class SentenceError(RnnsearchError):

@@ -7,11 +7,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rnnsearch.backend.decoding import Greedy, NativeRNNsearch
+from rnnsearch.backend.decoding import Among, Greedy, NativeRNNsearch
 from rnnsearch.backend.native_search import NativeDecoder, search_lacks
 from rnnsearch.backend.packed_model import packed
 from rnnsearch.data.sides import Side
+from rnnsearch.engine.n_best import NBest
 from rnnsearch.engine.packed import Kind, Laid
+from rnnsearch.engine.rnnsearch import CBeam
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.kernels.native import rows
 from rnnsearch.kernels.native.choice import search_kind
@@ -86,16 +88,15 @@ class SearchTwin(Protocol):
         """Where in a state the hidden vectors of cells are."""
 
     @property
-    def searches_greedily(self) -> bool: ...
+    def searches_whole(self) -> bool: ...
     def rows(self, ids: Tensor) -> Laid: ...
     def encode(self, source: Side) -> Any: ...
     def start(self, memory: Any) -> Tensor: ...
     def step(
         self, memory: Any, state: Tensor, y: Tensor, output: Laid
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]: ...
-    def greedy(
-        self, memory: Any, output: Laid, ids: Tensor | None, banned: Tensor, most: Tensor, bos: int, eos: int
-    ) -> Greedy: ...
+    def greedy(self, memory: Any, output: Laid, among: Among) -> Greedy: ...
+    def beam(self, memory: Any, output: Laid, among: Among, asked: CBeam) -> NBest | None: ...
 
 
 class NativeStepScorer:
@@ -129,18 +130,28 @@ class NativeStepScorer:
 
 
 class NativeScorer(NativeStepScorer):
-    """With the greedy search of a whole batch in one call."""
+    """With greedy and beam search of a whole batch in one call."""
 
     def greedy(self, sources: Sources, columns: Tensor | None, most: Numbers, banned: Sequence[int]) -> Scored:
         source, encoded, output = self._remember(sources, columns)
-        never = torch.tensor(banned, dtype=torch.int64)
-        if columns is not None:
-            never = torch.isin(columns, never).nonzero()[:, 0]
-        found = self._twin.greedy(encoded, output, columns, never, torch.from_numpy(most), BOS, EOS)
+        found = self._twin.greedy(encoded, output, _among(columns, most, banned))
         finished = found.tokens.gather(0, found.length[None] - 1)[0].numpy() == EOS
         length = found.length.numpy() - ~finished
         attention = {} if found.attention is None else {source: found.attention.numpy()}
         return Scored(np.arange(len(most)), found.tokens.numpy(), found.scores.numpy(), length, finished, attention)
+
+    def beam(
+        self, sources: Sources, columns: Tensor | None, most: Numbers, banned: Sequence[int], asked: CBeam
+    ) -> NBest | None:
+        _, encoded, output = self._remember(sources, columns)
+        return self._twin.beam(encoded, output, _among(columns, most, banned), asked)
+
+
+def _among(columns: Tensor | None, most: Numbers, banned: Sequence[int]) -> Among:
+    never = torch.tensor(banned, dtype=torch.int64)
+    if columns is not None:
+        never = torch.isin(columns, never).nonzero()[:, 0]
+    return Among(columns, never, torch.from_numpy(most), BOS, EOS)
 
 
 LIBRARY = "the library's products, fp32"
@@ -180,7 +191,7 @@ def fastest(model: TranslationModel, precision: str = "auto") -> Fastest:
         return Fastest(ModelScorer(model), LIBRARY)
     twin: SearchTwin | None = NativeRNNsearch.of(model, kind) or NativeDecoder.of(model, kind)
     if twin is not None:
-        scorer = NativeScorer if twin.searches_greedily else NativeStepScorer
+        scorer = NativeScorer if twin.searches_whole else NativeStepScorer
         return Fastest(scorer(twin), f"native search, {kind.name.lower()}")
     other = packed(model, kind)
     assert other is not None
