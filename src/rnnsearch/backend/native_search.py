@@ -1,5 +1,5 @@
 """Search in native code with every decoder whose step is written in `steps.py`: weights laid out once, in fp32, bf16 or
-int8, one position or a whole greedy search a call. RNNsearch has a twin of its own, which shares more (`decoding.py`).
+int8, one position or a batch's whole search a call. RNNsearch has a twin of its own, which shares more (`decoding.py`).
 """
 
 from __future__ import annotations

@@ -20,7 +20,8 @@ Where a `selection.Judge` chooses, hypotheses are compared by its worth alone, a
 live can be among the n best.
 
 A step takes a fixed number of tensor operations and one small transfer to the host; hypotheses are traced
-back, and their attention gathered, once the winners are known.
+back, and their attention gathered, once the winners are known. A Scorer that searches whole batches by itself does so
+where nothing asks for more than that.
 """
 
 from collections.abc import Iterator, Sequence
