@@ -288,6 +288,12 @@ HOSTILE = {
     "text for sizes": lambda h: h.update(sizes=["state"]),
     "a wide beam": lambda h: h["search"].update(beam=1 << 40),
     "long": lambda h: h["search"].update(max_ratio=1e30),
+    "half a symbol more": lambda h: h["search"].update(max_extra=1.0),
+    "symbols that are banned": lambda h: h["search"].update(banned=[5]),
+    "bytes for fp32": lambda h: h.update(kind="fp32"),
+    "the same bytes again and again": lambda h: h["arrays"].update(
+        {f"more.{n}": h["arrays"]["output"] for n in range(3000)}
+    ),
     "no norm": lambda h: h["search"].update(length_norm="none"),
     "lists for a norm": lambda h: h["search"].update(length_norm=[1]),
     "unknown setting": lambda h: h["search"].update(cats=3),
@@ -311,6 +317,19 @@ def test_a_hostile_header_is_refused(model, tmp_path, name):
     path = changed(model, tmp_path / "m.rnn", HOSTILE[name])
     with pytest.raises(ModelError, match=r"m\.rnn: [^\n]+$"):
         load(path)
+
+
+def test_units_without_bound_are_refused(model, tmp_path, monkeypatch):
+    """Native code has rows of them on its stack."""
+    export(model, tmp_path / "m.rnn")
+    monkeypatch.setattr("rnnsearch.engine.rnnsearch.MOST_UNITS", 16)
+    with pytest.raises(ModelError, match="header is damaged"):
+        load(tmp_path / "m.rnn")
+
+
+def test_a_search_of_no_symbols_finds_one(model, tmp_path):
+    path = changed(model, tmp_path / "m.rnn", lambda h: h["search"].update(max_ratio=0.0, max_extra=0))
+    assert len(load(path).translate("the dog").tokens) <= 2
 
 
 FOREIGN = {
@@ -375,6 +394,8 @@ def test_bad_questions(model, tmp_path):
         translator.n_best(["a"], 1, prefixes=[])
     with pytest.raises(RnnsearchError, match="is of an empty sentence"):
         translator.n_best([""], 1, prefixes=["der"])
+    with pytest.raises(RnnsearchError, match="a sentence must have at most 2,000 symbols"):
+        translator.n_best(["the dog " * 1001], 1)
 
 
 BARE = """
@@ -407,6 +428,11 @@ def test_the_command_line_without_torch(model, tmp_path):
     assert (tmp_path / "out.align").read_text(encoding="utf-8").split("\n")[:-1] == links
     result = bare("translate", tmp_path / "m.rnn", "--format", "json", "--n-best", "2", stdin=b"the dog\n")
     assert [row["source"] for row in json.loads(result.stdout)] == ["the dog", "the dog"]
+    result = bare("translate", tmp_path / "m.rnn", stdin=b"the dog\n" + b"the dog " * 1001 + b"\nthe dog\n")
+    best = load(tmp_path / "m.rnn").translate("the dog").text
+    assert result.stdout.decode() == f"{best}\n\n{best}\n"
+    said = b"standard input:2: must have at most 2,000 symbols; its line of output is empty\n"
+    assert (result.returncode, result.stderr) == (0, said)
     result = bare("translate", tmp_path / "m.rnn", stdin=b"a\n\xff\n")
     assert result.returncode == 1
     assert result.stderr == b"rnnsearch-runtime: standard input:2: must be text in UTF-8; got other bytes\n"
@@ -443,6 +469,7 @@ def test_libretranslate(model, address):
         ({"q": ["a", None]}, 400, "q must be a text"),
         ({"q": "a", "target": "fr"}, 400, "target must be de; got 'fr'"),
         ({"q": "a" * 100_001}, 413, "at most 100000 characters"),
+        ({"q": "the dog " * 1001}, 413, "at most 2,000 symbols"),
     ):
         answer = asked(**request)
         assert (answer.status_code, said in answer.json()["error"]) == (status, True), answer.text

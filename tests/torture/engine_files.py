@@ -74,7 +74,7 @@ def odd(value: Any, draw: random.Random) -> Any:
         at = draw.randrange(len(value))
         return [*value[:at], odd(value[at], draw), *value[at + 1 :]]
     if isinstance(value, int) and draw.random() < 0.7:
-        near = [value + 1, value - 1, value + 16, value - 16, value + 64]
+        near = [value + 1, value - 1, value + 16, value - 16, value + 64, float(value)]
         return draw.choice([*near, -value, value * 2, 1 << 31, 1 << 62])
     return draw.choice([None, 0, -1, 1e308, 1 << 70, "", "int8", "dense", "sparse", "int4", [], {}, [1], True])
 

@@ -196,10 +196,7 @@ def fits(line: str, most: int, tokenizer: Tokenizer) -> bool:
     """Whether a line has no more than `most` symbols."""
     from rnnsearch.data.corpus import LONGEST
 
-    # A character is four symbols at the most, and a symbol that a vocabulary holds seldom fifty characters.
-    if len(line) > 50 * most or len(line.encode()) > LONGEST:
-        return False
-    return 4 * len(line) <= most or len(tokenizer.ids([line])[0]) <= most
+    return len(line.encode()) <= LONGEST and tokenizer.fits(line, most)
 
 
 def tell(asked: Asked, counts: Counts) -> None:

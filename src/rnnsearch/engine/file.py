@@ -31,6 +31,9 @@ MAGIC = b"RNNENGN\n"
 FORMAT = 2
 MOST_HEADER = 64 << 20
 """Bytes of a header, inflated."""
+EXPANDED = 64
+"""Times as large as a file its arrays may become: a bit of one without zeros can stand for 4 bytes, and two may be the
+same."""
 CANDIDATES = ("candidates.translations", "candidates.frequent")
 """Lists of target symbols: [source vocabulary, K], 0 where there is none, and [F]."""
 HALVED = ("output", *TABLES)
@@ -162,12 +165,17 @@ def _contents(path: Path, file: BinaryIO, header: dict[str, Any], begin: int) ->
             known = ", ".join(SYSTEMS)
             raise ModelError(f"{path}: must hold a system that this version knows ({known}); got {told}")
         kind = Kind[str(header["kind"]).upper()]
-        found = {str(name): stored.read(payload, *entry) for name, entry in header["arrays"].items()}
+        entries = {str(name): entry for name, entry in header["arrays"].items()}
+        if sum(stored.bytes_of(entry[1]) for entry in entries.values()) > EXPANDED * len(payload):
+            raise damaged(path)
+        found = {name: stored.read(payload, *entry) for name, entry in entries.items()}
         model = _model(SYSTEMS[told], found, header)
+        if any((weight.scale is None) == (kind is Kind.INT8) for weight in model.weights.values()):
+            raise damaged(path)
         return Contents(header, model, kind, _candidates(found, model))
     except ModelError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
         raise damaged(path) from None
 
 

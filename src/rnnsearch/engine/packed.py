@@ -13,6 +13,9 @@ import numpy.typing as npt
 UNIT = 16
 """Sizes are rounded up to multiples of this: no vector is longer."""
 
+MOST_UNITS = 1 << 14
+"""Of a layer, and numbers of an embedded word: one row stands on native code's stack."""
+
 Array = npt.NDArray[Any]
 
 

@@ -11,15 +11,13 @@ from collections.abc import Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
-from rnnsearch.engine.packed import rounded_up
+from rnnsearch.engine.packed import MOST_UNITS, rounded_up
 from rnnsearch.engine.parts import What
 
 Shapes = Mapping[str, tuple[int, ...]]
 
 MOST = 1 << 20
 """Of any size."""
-MOST_INPUTS = 1 << 14
-"""Numbers of an embedded word: one stands on the stack."""
 MOST_PARTS = 4096
 
 
@@ -292,7 +290,7 @@ class Checker:
     def _feature(self, feature: SourceFeature, own: int) -> None:
         """Over annotations of so many numbers."""
         units, step = feature.units, self.program.step
-        _must(0 <= units <= MOST_INPUTS and 0 <= feature.neighbours <= MOST_PARTS and 0 <= feature.fertility <= MOST)
+        _must(0 <= units <= MOST_UNITS and 0 <= feature.neighbours <= MOST_PARTS and 0 <= feature.fertility <= MOST)
         made = self._affine(feature.layer, own)
         if units:
             share = 3 * rounded_up(units)
@@ -336,7 +334,7 @@ class Checker:
 
     def machine(self, machine: Machine, read: int, attends: tuple[Attention, int, int] | None) -> None:
         """A step that reads so many numbers a position, and may attend: to keys and values of these sizes."""
-        _must(read <= MOST_INPUTS and len(machine.inputs) >= 1 and len(machine.parts) <= MOST_PARTS)
+        _must(read <= MOST_UNITS and len(machine.inputs) >= 1 and len(machine.parts) <= MOST_PARTS)
         for layer in machine.inputs:
             self._affine(layer, read)
         room = {SUMS: machine.sums, VALUES: machine.values, READS: machine.reads, INPUTS: machine.x_size}

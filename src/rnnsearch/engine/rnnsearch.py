@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from rnnsearch.engine.packed import UNIT, Array, Kind, Laid, Matrix, at, rounded_up
+from rnnsearch.engine.packed import MOST_UNITS, UNIT, Array, Kind, Laid, Matrix, at, rounded_up
 from rnnsearch.text.vocabulary import UNK
 
 WAYS = ("forward", "backward")
@@ -193,6 +193,8 @@ class Arrays:
         if min(self.sizes.encoder, self.sizes.state, R, read) < 1 or R % self.sizes.pool or A % UNIT:
             raise ValueError("sizes")
         E, F = (self.weights[name].values.shape[-1] for name in TABLES)
+        if max(2 * H, D, A, R, E, F) > MOST_UNITS:
+            raise ValueError("sizes")
         gru = {"input": (3 * H, E), "gates": (2 * H, H), "candidate": (H, H)}
         shapes = {f"encoder.{way}.{part}": shape for way in WAYS for part, shape in gru.items()} | {
             "key": (A, 2 * H),

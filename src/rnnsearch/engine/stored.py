@@ -124,16 +124,21 @@ def written(type: str, array: Array) -> tuple[str, bytes]:
     return (SPARSE, sparse) if type != "int4" and len(sparse) < len(dense) else (DENSE, dense)
 
 
+def bytes_of(shape: list[int]) -> int:
+    """The most that an array of a shape can take. Errors: ValueError, TypeError for what is no shape."""
+    if not 1 <= len(shape) <= 2 or not all(isinstance(n, int) and n >= 1 for n in shape):
+        raise ValueError
+    return 4 * math.prod(shape)
+
+
 def read(payload: bytes, type: str, shape: list[int], begin: int, form: str = DENSE) -> Array:
     """An array; what is in bf16 becomes fp32, what is in 4 bits bytes.
 
     Errors: ValueError, KeyError where it does not lie in the file.
     """
-    if not 1 <= len(shape) <= 2 or not all(isinstance(n, int) and n >= 1 for n in [*shape, begin + 1]):
+    kind, count = np.dtype(TYPES[type]), bytes_of(shape) // 4
+    if not isinstance(begin, int) or begin < 0 or begin % ALIGNED or form not in (DENSE, SPARSE):
         raise ValueError
-    if begin % ALIGNED or form not in (DENSE, SPARSE):
-        raise ValueError
-    kind, count = np.dtype(TYPES[type]), math.prod(shape)
     if type == "int4":
         rows, width = shape
         return from_halves(_numbers_at(payload, kind, rows * half_width(width), begin).reshape(rows, -1), width)

@@ -14,7 +14,7 @@ from typing import BinaryIO, TextIO
 from rnnsearch.errors import DataError, RnnsearchError
 from rnnsearch.files import atomic_file
 from rnnsearch.runtime.serve import Server
-from rnnsearch.runtime.translator import Translator, load
+from rnnsearch.runtime.translator import MOST_SYMBOLS, Translator, load
 from rnnsearch.text.alignments import format_pharaoh
 from rnnsearch.translation import Translation, one_line
 
@@ -74,9 +74,8 @@ def translate(args: argparse.Namespace) -> None:
         output, alignments = (
             None if path is None else _written(stack, path) for path in (args.output, args.alignments)
         )
-        for lines in _portions(
-            _lines(source, args.input or Path("standard input")), CHUNK * translator.batch_sentences
-        ):
+        path = args.input or Path("standard input")
+        for lines in _portions(_fitting(translator, _lines(source, path), path), CHUNK * translator.batch_sentences):
             for found in translator.n_best(lines, args.n_best, args.beam):
                 (output or sys.stdout).write(_shown(translator, found, args.format))
                 if alignments is not None:
@@ -124,6 +123,16 @@ def _lines(source: BinaryIO, path: Path) -> Iterator[str]:
             yield line.decode("utf-8").rstrip("\r\n")
         except UnicodeDecodeError:
             raise DataError(f"{path}:{number}: must be text in UTF-8; got other bytes") from None
+
+
+def _fitting(translator: Translator, lines: Iterator[str], path: Path) -> Iterator[str]:
+    """Empty lines in the place of those that are too long, which are told of."""
+    for number, line in enumerate(lines, start=1):
+        if translator.fits(line):
+            yield line
+            continue
+        sys.stderr.write(f"{path}:{number}: must have at most {MOST_SYMBOLS:,} symbols; its line of output is empty\n")
+        yield ""
 
 
 def _portions(lines: Iterator[str], size: int) -> Iterator[list[str]]:

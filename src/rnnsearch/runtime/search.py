@@ -42,8 +42,8 @@ class Search:
     def checked(self, path: Path) -> Search:
         """Itself. Errors: ModelError where a file says what no search can be."""
         numbers = (self.length_penalty, self.coverage_penalty, self.max_ratio, self.max_extra)
-        fine = all(isinstance(n, int | float) and 0 <= n < 1e6 for n in numbers)
-        fine = fine and str(self.length_norm) in ENGINE_NORMS
+        fine = all(isinstance(n, int | float) and 0 <= n < 1e6 for n in numbers) and type(self.max_extra) is int
+        fine = fine and str(self.length_norm) in ENGINE_NORMS and self.banned == frozenset()
         if not fine or not isinstance(self.beam, int) or not 1 <= self.beam <= MOST_ROWS:
             raise ModelError(f"{path}: its search settings are damaged: export the model again")
         return self
@@ -74,7 +74,7 @@ def beam(
     lengths = np.array([len(ids) + 1 for ids in sentences])
     J = int(lengths.max())
     padded = np.array([[*ids, EOS, *[PAD] * (J - 1 - len(ids))] for ids in sentences], np.int64)
-    most = np.floor(search.max_ratio * (lengths - 1)).astype(np.int64) + search.max_extra
+    most = (np.floor(search.max_ratio * (lengths - 1)) + search.max_extra).astype(np.int64)
     most = np.maximum(most, [1 + len(begin.ids) + len(begin.rest) for begin in begins])
     T = int(most.max()) + 1
     output, ids = model.output, None

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.runtime.translator import Translator
+from rnnsearch.runtime.translator import MOST_SYMBOLS, Translator
 from rnnsearch.text.sentences import rejoin, sentence_spans
 from rnnsearch.translation import one_line
 
@@ -100,6 +100,8 @@ class Server(ThreadingHTTPServer):
             raise RequestError(413, f"q must have at most {MOST_CHARACTERS} characters")
         spans = [sentence_spans(text, own[0]) for text in many]
         sentences = [text[a:b] for text, each in zip(many, spans, strict=True) for a, b in each]
+        if not all(map(self.translator.fits, sentences)):
+            raise RequestError(413, f"a sentence of q must have at most {MOST_SYMBOLS:,} symbols")
         with self.lock:
             found = iter(self.translator.translate(sentences))
         made = [

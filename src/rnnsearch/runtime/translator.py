@@ -27,6 +27,8 @@ from rnnsearch.text.prefixes import Prefix, Prefixes
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.translation import Translation, in_words
 
+MOST_SYMBOLS = 2000
+"""Of a sentence: what a beam keeps of its attention grows with the square."""
 ATTENDED = 1 << 24
 """Weights of attention in memory at a time, at most: long sentences are searched in smaller batches."""
 SOURCE = "source"
@@ -68,14 +70,16 @@ class Translator:
 
         `beam`: the model's own if not given; a default grows to `n_best`. `prefixes`: for each sentence, text that its
         translations begin with, letter for letter; it may end inside a word. Errors: RnnsearchError for a beam that is
-        narrower than `n_best`, for prefixes that are not as many as the sentences, and for one of an empty sentence;
-        DataError for text that is not valid Unicode.
+        narrower than `n_best`, for prefixes that are not as many as the sentences, for one of an empty sentence, and
+        for a sentence that does not fit; DataError for text that is not valid Unicode.
         """
         if n_best < 1 or (beam is not None and beam < n_best):
             raise RnnsearchError(f"n_best must be between 1 and the beam ({beam}); got {n_best}")
         if prefixes is not None and len(prefixes) != len(texts):
             raise RnnsearchError(f"prefixes must be one a sentence ({len(texts)}); got {len(prefixes)}")
         search = replace(self.search, n_best=n_best, beam=max(self.search.beam, n_best) if beam is None else beam)
+        if not all(map(self.fits, texts)):
+            raise RnnsearchError(f"a sentence must have at most {MOST_SYMBOLS:,} symbols")
         sources = self.source.segment(texts)
         begins = None if prefixes is None else [self._prefixes.read(prefix) for prefix in prefixes]
         for number, (source, begin) in enumerate(zip(sources, begins or (), strict=False)):
@@ -88,12 +92,16 @@ class Translator:
                 found[n] = [self._made(sources[n], h, begins[n] if begins else None) for h in hypotheses]
         return found
 
+    def fits(self, text: str) -> bool:
+        """Whether a sentence has no more than `MOST_SYMBOLS`."""
+        return self.source.fits(text, MOST_SYMBOLS)
+
     def _batches(self, sources: Sequence[Segmented], width: int) -> Iterator[list[int]]:
         """The numbers of the sentences that are not empty, the longest first."""
         order = sorted((n for n, s in enumerate(sources) if s.ids), key=lambda n: -len(sources[n].ids))
         while order:
             length = len(sources[order[0]].ids) + 1
-            steps = self.search.max_ratio * length + self.search.max_extra
+            steps = self.search.max_ratio * length + self.search.max_extra + 1
             most = min(self.batch_sentences, MOST_ROWS // width, int(ATTENDED / (width * length * steps)))
             yield order[: max(1, most)]
             order = order[max(1, most) :]

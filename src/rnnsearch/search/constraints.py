@@ -201,7 +201,7 @@ def limits(sources: Sources, options: SearchOptions) -> NDArray[np.int64]:
     Errors: RnnsearchError where the prefixes are not as many as the sentences.
     """
     symbols = np.max(list(source_lengths(sources).values()), axis=0) - 1
-    most: NDArray[np.int64] = np.floor(options.max_ratio * symbols).astype(np.int64) + options.max_extra
+    most: NDArray[np.int64] = (np.floor(options.max_ratio * symbols) + options.max_extra).astype(np.int64)
     check_prefix(options, len(most))
     least = np.ones_like(most)
     if options.prefix is not None:

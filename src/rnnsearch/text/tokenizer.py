@@ -201,6 +201,13 @@ class Tokenizer:
                 at += length
         return spans
 
+    def fits(self, text: str, most: int) -> bool:
+        """Whether a text has at most so many symbols; what is far longer or shorter is not segmented."""
+        # A character is four symbols at the most, and a symbol that a vocabulary holds seldom fifty characters.
+        if len(text) > 50 * most:
+            return False
+        return 4 * len(text) <= most or len(self.ids([text])[0]) <= most
+
     def segment(self, texts: Sequence[str]) -> list[Segmented]:
         """Each text with its ids, symbols and offsets. Errors: DataError as in `ids`."""
         encodings = _encode(self._core.encode_batch, texts)
