@@ -144,6 +144,23 @@ def test_batches_on_several_threads_find_the_same(toy, sentences):
         decode_all(toy(nan=(17, 1)), sentences, SearchOptions(beam=2), 1)
 
 
+def test_a_batch_of_long_sentences_has_fewer(toy, monkeypatch):
+    """What a search keeps of attention grows with the square of their length."""
+    sentences = [[4 + n % 5] * (20 if n < 4 else 2) for n in range(20)]
+
+    def done(threads):
+        seen = []
+        torch.set_num_threads(threads)
+        found = decode_all(toy(), sentences, SearchOptions(beam=2, max_ratio=1.0, max_extra=1), progress=seen.append)
+        return seen, [[h.ids for h in hypotheses] for hypotheses in found]
+
+    whole, expected = done(1)
+    assert whole == [0, 20]
+    monkeypatch.setattr("rnnsearch.search.decode.ATTENDED", 2 * 2 * 21 * 22)
+    assert done(1) == ([0, 2, 4, 20], expected)
+    assert done(4) == ([0, 2, 4, 20], expected), "not shared out among threads: each would have long ones"
+
+
 def test_a_large_batch_is_shared_out_among_threads(toy, sentences):
     many = [[*sentence, 4 + n % 5] for n in range(3) for sentence in sentences]  # 18
     alone = decode_all(toy(), many, SearchOptions(beam=2))

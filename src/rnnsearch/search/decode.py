@@ -25,6 +25,8 @@ from rnnsearch.text.vocabulary import EOS, PAD
 
 MOST_ROWS = 1024
 """Hypotheses of a batch: one whose beam is wide has fewer sentences than asked for."""
+ATTENDED = 1 << 25
+"""Weights of attention that a batch may come to keep, at most: one of long sentences has fewer, too."""
 Ids = Sequence[int]
 MakeSources = Callable[[Sequence[Ids], torch.device], Sources]
 """Makes a batch on a device from the sentences' ids (without EOS)."""
@@ -68,8 +70,12 @@ def decode_all(
     Errors: SentenceError, with the number among `sentences`.
     """
     check_prefix(options, len(sentences))
-    batch_sentences = min(batch_sentences, max(1, MOST_ROWS // options.beam))
     found, rows = _Found([[EMPTY] for _ in sentences], progress), list(sentences)
+
+    def most(length: int) -> int:
+        steps = options.max_ratio * length + options.max_extra + 1
+        attended = options.beam * (length + 1) * steps
+        return max(1, int(min(batch_sentences, MOST_ROWS // options.beam, ATTENDED / attended)))
 
     def search(batch: list[int]) -> list[list[Hypothesis]]:
         sources = make([rows[i] for i in batch], scorer.device)
@@ -86,7 +92,7 @@ def decode_all(
             for i in plan.waits.keys() & wave:
                 rows[i] = plan.source(i, [found.results[j][0] for j in plan.waits[i]])
         work = {i: len(rows[i]) for i in wave}
-        batches = _spread(list(_batches(work, batch_sentences)), threads)
+        batches = _spread(list(_batches(work, batch_sentences, most)), threads)
         found.tell(list(work.values()).count(0))
         for batch, results in zip(batches, _each(search, batches, threads), strict=True):
             found.add(batch, results)
@@ -113,7 +119,7 @@ def forced_all(
     found = _Found([EMPTY for _ in sentences], progress)
     work = {i: len(x) + len(y) for i, (x, y) in enumerate(zip(sentences, targets, strict=True))}
     found.tell(list(work.values()).count(0))
-    for batch in _batches(work, batch_sentences):
+    for batch in _batches(work, batch_sentences, lambda _: batch_sentences):
         sources = make([sentences[i] for i in batch], scorer.device)
         mine = [targets[i] for i in batch]
         with _renumbered(batch):
@@ -151,21 +157,28 @@ def _renumbered(batch: Sequence[int]) -> Iterator[None]:
         raise error.renumbered(batch[error.sentence]) from None
 
 
-def _batches(work: Mapping[int, int], size: int) -> Iterator[list[int]]:
-    """The numbers of the sentences that are not empty, the longest first: what does not fit fails at once."""
+def _batches(work: Mapping[int, int], size: int, most: Callable[[int], int]) -> Iterator[list[int]]:
+    """The numbers of the sentences that are not empty, the longest first: what does not fit fails at once. most: the
+    sentences of a batch whose longest has so many symbols."""
     if size < 1:
         raise RnnsearchError(f"batch_sentences must be at least 1; got {size}")
     order = sorted((i for i, length in work.items() if length), key=lambda i: -work[i])
-    for begin in range(0, len(order), size):
-        yield order[begin : begin + size]
+    begin = 0
+    while begin < len(order):
+        end = begin + most(work[order[begin]])
+        yield order[begin:end]
+        begin = end
 
 
 def _spread(batches: list[list[int]], threads: int) -> list[list[int]]:
     """Where there are fewer batches than threads: as many as there are threads, of at least FEWEST sentences each,
-    dealt out in turn, so that all have long and short ones and end at about the same time."""
+    dealt out in turn, so that all have long and short ones and end at about the same time; where so many of the longest
+    may be in one batch."""
     order = [i for batch in batches for i in batch]
     shares = min(threads, len(order) // FEWEST)
-    return batches if shares <= len(batches) else [order[first::shares] for first in range(shares)]
+    if shares <= len(batches) or len(order) > shares * len(batches[0]):
+        return batches
+    return [order[first::shares] for first in range(shares)]
 
 
 def _each(
