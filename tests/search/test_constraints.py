@@ -1,5 +1,6 @@
 """Options, maximal lengths, banned symbols, prefixes, minimal length, and score columns that are a part of V."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -27,6 +28,8 @@ BOTH = pytest.mark.parametrize("search", [greedy, beam])
         ("coverage_penalty", -0.1, "coverage_penalty must be at least 0; got -0.1"),
         ("length_norm", "wu", 'length_norm must be one of power, gnmt, power-with-bos; got "wu"'),
         ("max_ratio", -1.0, "max_ratio must be at least 0; got -1.0"),
+        ("length_penalty", math.nan, "length_penalty must be at least 0; got nan"),
+        ("max_ratio", math.inf, "max_ratio must be finite; got inf"),
         ("max_extra", -1, "max_extra must be at least 0; got -1"),
         ("n_best", 6, "n_best must be between 1 and beam (5); got 6"),
         ("n_best", 0, "n_best must be between 1 and beam (5); got 0"),

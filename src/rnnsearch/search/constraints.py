@@ -1,5 +1,6 @@
 """What a search may do: its options, the maximal lengths, and the constraints that filter scores."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -76,6 +77,7 @@ class SearchOptions:
     def __post_init__(self) -> None:
         _require(self.beam >= 1, "beam", "at least 1", self.beam)
         _require(self.max_ratio >= 0, "max_ratio", "at least 0", self.max_ratio)
+        _require(self.max_ratio < math.inf, "max_ratio", "finite", self.max_ratio)
         _require(self.max_extra >= 0, "max_extra", "at least 0", self.max_extra)
         _require(1 <= self.n_best <= self.beam, "n_best", f"between 1 and beam ({self.beam})", self.n_best)
         _require(self.min_length >= 0, "min_length", "at least 0", self.min_length)

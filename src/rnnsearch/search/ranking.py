@@ -57,7 +57,7 @@ class Ranking:
 
     def __post_init__(self) -> None:
         for name in ("length_penalty", "coverage_penalty"):
-            if getattr(self, name) < 0:
+            if not getattr(self, name) >= 0:  # nor NaN
                 raise RnnsearchError(f"{name} must be at least 0; got {getattr(self, name)}")
         if self.length_norm not in LENGTH_NORMS:
             raise RnnsearchError(f"length_norm {must_be_one_of(LENGTH_NORMS, self.length_norm)}")
