@@ -182,6 +182,19 @@ def test_monotonic_weights_are_the_papers_in_training(numbers):
     assert torch.autograd.gradcheck(lambda e: normaliser(e, noise, last).alpha, sure)
 
 
+def test_what_monotonic_attention_keeps_grows_with_the_source(numbers):
+    """Not with its square, a step: 4,000 symbols would be gigabytes."""
+
+    def kept(J):
+        sizes = []
+        energy, last = numbers(1, 1, J).requires_grad_(), torch.full((1, 1, J), 1.0 / J)
+        with torch.autograd.graph.saved_tensors_hooks(lambda x: sizes.append(x.numel()) or x, lambda x: x):
+            NORMALISERS["monotonic"]()(energy, numbers(1, 1, J), last)
+        return sum(sizes)
+
+    assert kept(400) < 4.5 * kept(100)
+
+
 def test_monotonic_reading_stops_at_the_first_place_from_the_last_one_on(numbers):
     """Raffel et al. 2017, algorithm 1, several positions one after the other; where it stops nowhere, it has ended."""
     normaliser = NORMALISERS["monotonic"]()

@@ -189,13 +189,12 @@ class Monotonic(Normaliser):
             stops = (energy > 0) * last.cumsum(-1)
             return Weights(stops * (stops.cumsum(-1) == 1))
         energy = energy + noise
-        # Reading goes from k to j with probability prod_{k<=l<j} (1 - p_l) = exp(past_j - past_k).
+        # Reading goes from k to j with probability prod_{k<=l<j} (1 - p_l) = exp(past_j - past_k), and q_j is the sum
+        # over k of that times alpha_{i-1,k}: in logarithms a running sum, which no J x J matrix is kept for.
         on = F.logsigmoid(-energy)
         past = on.cumsum(-1) - on
-        span = past.unsqueeze(-1) - past.unsqueeze(-2)
-        before = torch.ones_like(span[0, 0], dtype=torch.bool).tril()
-        comes = span.masked_fill(~before, -torch.inf).exp() @ last.unsqueeze(-1)
-        return Weights(torch.sigmoid(energy) * comes.squeeze(-1))
+        comes = past + torch.logcumsumexp(last.clamp(min=torch.finfo(last.dtype).tiny).log() - past, dim=-1)
+        return Weights(torch.sigmoid(energy) * comes.exp())
 
 
 class LinearChain(Normaliser):
