@@ -23,6 +23,7 @@ from rnnsearch.search.greedy import greedy
 from rnnsearch.search.hypothesis import BLOCKED, SentenceError
 from rnnsearch.search.model_scorer import ModelScorer, NativeScorer, NativeStepScorer, fastest
 from rnnsearch.search.selection import best_of_blocks
+from rnnsearch.search.spelling import ForcedSpelling
 from rnnsearch.systems.build import build
 from tests.laws.rounding import rounded, to_bf16, to_bytes
 
@@ -37,6 +38,13 @@ ROUNDING = {Kind.FP32: lambda x: x, Kind.BF16: to_bf16, Kind.INT8: to_bytes}
 TOLERANCE = {Kind.FP32: 2e-5, Kind.BF16: 1e-3, Kind.INT8: 1e-3}
 """Of log-probabilities and attention, beside the definition with those roundings: of sums in another order, after which
 a number may now and then be rounded to the other neighbour."""
+
+
+SPELLING = ForcedSpelling(
+    (((5, 7, 8), (9, 10)), (), ((12,), (40, 41), (5, 6)), ((30, 31),), ((50, 60), (61,))),
+    torch.tensor([2 if id in (7, 40) else 1 for id in range(SYMBOLS)]),
+)
+"""What a translation spells byte by byte: symbols 7 and 40 are two bytes of it."""
 
 
 def rnnsearch(first="bos", decoder="bahdanau"):
@@ -143,15 +151,21 @@ def assert_one_call_is_the_steps(twin, sources, options, columns=None):
         SearchOptions(beam=3, n_best=2, length_norm="gnmt", banned=frozenset({5, 7, 40}), **LIMITS),
         SearchOptions(beam=1, **LIMITS),
         SearchOptions(beam=90, n_best=90, max_ratio=0.0, max_extra=1),
+        SearchOptions(beam=3, n_best=2, prefix=((5, 6), (), (7,), (), (9, 1, 5)), banned=frozenset({6}), **LIMITS),
+        SearchOptions(beam=1, prefix=((5, 6), (), (7,), (), (9,)), **LIMITS),
+        SearchOptions(beam=3, n_best=2, prefix=((5, 6), (), (7,), (), ()), spelling=SPELLING, **LIMITS),
+        SearchOptions(beam=1, spelling=SPELLING, **LIMITS),
     ],
 )
 def test_a_beam_in_one_call_is_that_of_the_steps(options, kind, sources):
     twin = NativeRNNsearch.of(rnnsearch(), kind)
     found = assert_one_call_is_the_steps(twin, sources, options)
-    assert not options.banned & {y for hypotheses in found for h in hypotheses for y in h.ids}
+    begins = options.prefix or ((),) * len(SOURCES)
+    for hypotheses, begin in zip(found, begins, strict=True):
+        assert all(h.ids[: len(begin)] == begin and not options.banned & {*h.ids[len(begin) :]} for h in hypotheses)
     some = torch.tensor([3, 5, 7, 11, 40, 41, 60])
     for hypothesis in chain(*assert_one_call_is_the_steps(twin, sources, options, lambda _: some)):
-        assert set(hypothesis.ids) <= set(some.tolist())
+        assert options.spelling or set(hypothesis.ids) <= {*some.tolist(), *chain(*begins)}
 
 
 @pytest.mark.parametrize(
@@ -162,7 +176,6 @@ def test_a_beam_in_one_call_is_that_of_the_steps(options, kind, sources):
         SearchOptions(beam=3, coverage_penalty=0.2),
         SearchOptions(beam=3, length_norm="power-with-bos"),
         SearchOptions(beam=3, no_repeat_ngram=2),
-        SearchOptions(beam=3, prefix=((5,),) * len(SOURCES)),
         SearchOptions(beam=3, max_ratio=1000.0, max_extra=1 << 20),
     ],
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,15 +12,14 @@ import numpy as np
 from rnnsearch.engine.n_best import NBest
 from rnnsearch.engine.packed import Array, Laid
 from rnnsearch.engine.recurrent import Engine
-from rnnsearch.engine.rnnsearch import CBeam, CChoice, CGreedy
+from rnnsearch.engine.rnnsearch import CChoice, CGreedy
 from rnnsearch.errors import ModelError, RnnsearchError
+from rnnsearch.search.asked import Asked, Rest
 from rnnsearch.search.candidate_lists import CandidateLists
-from rnnsearch.search.ranking import ENGINE_NORMS
+from rnnsearch.search.ranking import ENGINE_NORMS, Ranking
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 
 NAN = "the scores of a sentence must be numbers; got NaN"
-Rest = Sequence[Sequence[int]]
-"""For each byte that is to be spelled, the symbols that may come when the bytes before it are."""
 MOST_ROWS = 1024
 """Hypotheses of a batch: one whose beam is wide has fewer sentences than asked for."""
 
@@ -92,15 +90,10 @@ def beam(
         return _greedy(model, memory, output, choice, (B, T, J if model.attends else 0))
     covered = np.arange(J) < (lengths - 1)[:, None]
     forced = _forced(begins, columns)
-    places, ways, way = _spelling(begins)
-    asked = CBeam(
-        *(K, n, int(search.length_norm == "gnmt"), search.length_penalty, search.coverage_penalty),
-        *(covered.ctypes.data, forced.ctypes.data, forced.shape[1]),
-        None if sizes is None else places.ctypes.data,
-        *(ways.ctypes.data, way.ctypes.data, None if sizes is None else sizes.ctypes.data),
-    )
+    ranking = Ranking(search.length_penalty, search.length_norm, search.coverage_penalty)
+    asked = Asked(K, n, ranking, covered=covered, forced=forced, rests=[begin.rest for begin in begins], sizes=sizes)
     found = NBest.room(B, n, T, J if model.attends else 0)
-    if not model.beam(memory, output, choice, asked, found.made):
+    if not model.beam(memory, output, choice, asked.c, found.made):
         raise RnnsearchError(NAN)
     return found
 
@@ -126,12 +119,3 @@ def _forced(begins: Sequence[Begin], columns: int) -> Array:
     if found.size and found.max() >= columns:
         raise RnnsearchError("a prefix must hold symbols that the model scores")
     return found.reshape(len(begins), longest)
-
-
-def _spelling(begins: Sequence[Begin]) -> tuple[Array, Array, Array]:
-    """Where each sentence's bytes begin, where each byte's symbols do, and these."""
-    rests = [[list(ids) for ids in begin.rest] for begin in begins]
-    every = [ids for rest in rests for ids in rest]
-    places = np.array([0, *accumulate(map(len, rests))], np.int64)
-    ways = np.array([0, *accumulate(map(len, every))], np.int64)
-    return places, ways, np.array([id for ids in every for id in ids] or [0], np.int64)

@@ -33,9 +33,17 @@ import torch
 from torch import Tensor
 
 from rnnsearch.engine.n_best import NBest
-from rnnsearch.engine.rnnsearch import CBeam
+from rnnsearch.search.asked import Asked
 from rnnsearch.search.columns import ColumnChooser
-from rnnsearch.search.constraints import NEVER, SearchOptions, constrained, constraints, limits, search_columns
+from rnnsearch.search.constraints import (
+    NEVER,
+    SearchOptions,
+    constrained,
+    constraints,
+    limits,
+    prefix_columns,
+    search_columns,
+)
 from rnnsearch.search.coverage import attended, penalty, to_cover
 from rnnsearch.search.gathered import source_lengths
 from rnnsearch.search.hypothesis import Hypothesis, Numbers, n_best_hypotheses
@@ -56,7 +64,7 @@ class SearchesWhole(Scorer, Protocol):
     """A Scorer of one source with a beam search of its own, the twin of `BeamSearch`."""
 
     def beam(
-        self, sources: Sources, columns: Tensor | None, most: Numbers, banned: Sequence[int], asked: CBeam
+        self, sources: Sources, columns: Tensor | None, most: Numbers, banned: Sequence[int], asked: Asked
     ) -> NBest | None:
         """The n best translations of each sentence, each of at most `most` [B] symbols and without a `banned` one; None
         where a score was no number. columns: as for `Scorer.start`."""
@@ -97,9 +105,14 @@ def _in_one_call(
     top = options.stop == "top" and options.beam > 1
     if not options.free or top or ranking.covers or ranking.length_norm not in ENGINE_NORMS or attended > ATTENDED:
         return None
-    asked = CBeam(options.beam, options.n_best, int(ranking.length_norm == "gnmt"), ranking.length_penalty)
-    ids = search_columns(scorer, sources, options, columns).ids
-    found = scorer.beam(sources, ids, most, sorted(options.banned | NEVER), asked)
+    over, begun = search_columns(scorer, sources, options, columns), options.spelling
+    asked = Asked(
+        *(options.beam, options.n_best, ranking),
+        forced=None if options.prefix is None else prefix_columns(options.prefix, over, scorer.device).numpy(),
+        rests=() if begun is None else begun.rests,
+        sizes=None if begun is None else begun.sizes.numpy(),
+    )
+    found = scorer.beam(sources, over.ids, most, sorted(options.banned | NEVER), asked)
     return None if found is None else n_best_hypotheses(found, symbols, ranking, source)
 
 

@@ -119,9 +119,13 @@ class SearchOptions:
 
     @property
     def free(self) -> bool:
-        """Whether nothing but `banned` binds what symbols a translation is made of."""
-        bound = (self.prefix, self.spelling, self.phrases, self.banned_phrases)
-        return all(one is None for one in bound) and self.min_length == self.no_repeat_ngram == 0
+        """Whether nothing but `banned` binds what a translation is made of, after what it must begin with."""
+        return self.phrases is None and self.banned_phrases is None and self.min_length == self.no_repeat_ngram == 0
+
+    @property
+    def begins(self) -> bool:
+        """Whether a translation must begin with something."""
+        return self.prefix is not None or self.spelling is not None
 
 
 def _require(holds: bool, option: str, rule: str, got: float | int) -> None:
@@ -266,11 +270,12 @@ def constraints(options: SearchOptions, columns: Columns, device: torch.device) 
     if options.min_length:
         wanted.append(Banned(columns.find(torch.tensor([EOS], device=device)), options.min_length))
     if options.prefix is not None:
-        wanted = [PrefixConstraint(_prefix_columns(options.prefix, columns, device), wanted)]
+        wanted = [PrefixConstraint(prefix_columns(options.prefix, columns, device), wanted)]
     return wanted
 
 
-def _prefix_columns(prefixes: Sequence[Sequence[int]], columns: Columns, device: torch.device) -> Tensor:
+def prefix_columns(prefixes: Sequence[Sequence[int]], columns: Columns, device: torch.device) -> Tensor:
+    """[B, P], -1 behind the last. Errors: SentenceError where there is no column for a symbol."""
     longest = max((len(ids) for ids in prefixes), default=0)
     rows = [[*ids, *[-1] * (longest - len(ids))] for ids in prefixes]
     tokens = torch.tensor(rows, dtype=torch.int64, device=device)

@@ -35,7 +35,7 @@ def greedy(
 
     Errors: SentenceError where a score taken is NaN.
     """
-    if not isinstance(scorer, SearchesGreedily) or not options.free:
+    if not isinstance(scorer, SearchesGreedily) or not options.free or options.begins:
         return beam(scorer, sources, replace(options, beam=1, n_best=1), columns)
     ids = search_columns(scorer, sources, options, columns).ids
     found = scorer.greedy(sources, ids, limits(sources, options), sorted(options.banned | NEVER))

@@ -21,6 +21,7 @@ from rnnsearch.kernels.native.packed import decoding, multiplies_bf16
 from rnnsearch.models.decoders.decoder import each_hidden
 from rnnsearch.models.outputs import Logits, Reads
 from rnnsearch.models.translation_model import TranslationModel
+from rnnsearch.search.asked import Asked
 from rnnsearch.search.gathered import Scored
 from rnnsearch.search.hypothesis import Numbers
 from rnnsearch.search.scorer import Scorer, Sources, Step
@@ -141,10 +142,10 @@ class NativeScorer(NativeStepScorer):
         return Scored(np.arange(len(most)), found.tokens.numpy(), found.scores.numpy(), length, finished, attention)
 
     def beam(
-        self, sources: Sources, columns: Tensor | None, most: Numbers, banned: Sequence[int], asked: CBeam
+        self, sources: Sources, columns: Tensor | None, most: Numbers, banned: Sequence[int], asked: Asked
     ) -> NBest | None:
         _, encoded, output = self._remember(sources, columns)
-        return self._twin.beam(encoded, output, _among(columns, most, banned), asked)
+        return self._twin.beam(encoded, output, _among(columns, most, banned), asked.c)
 
 
 def _among(columns: Tensor | None, most: Numbers, banned: Sequence[int]) -> Among:
