@@ -1,6 +1,7 @@
 """Who is let in, and how much of what they send."""
 
 import asyncio
+import contextlib
 import socket
 import threading
 import time
@@ -16,6 +17,7 @@ from rnnsearch.serve import connection, door
 from rnnsearch.serve.door import Door
 from rnnsearch.serve.http import create_app, observed
 from rnnsearch.serve.limits import Settings
+from rnnsearch.translate import Translator
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +57,8 @@ def test_a_host_that_is_allowed(serve):
 
 
 @pytest.mark.parametrize(
-    "headers", [{"origin": "https://evil.example"}, {"origin": "null"}, {"sec-fetch-site": "cross-site"}]
+    "headers",
+    [{"origin": "https://evil.example"}, {"origin": "null"}, {"origin": "http://["}, {"sec-fetch-site": "cross-site"}],
 )
 def test_a_page_of_another_site_makes_no_work(http, headers):
     for path in ("/translate", "/v1/translate", "/translate_file", "/v1/files"):
@@ -100,6 +103,98 @@ def test_a_head_that_does_not_come(url, monkeypatch):
     assert sent(url, b"GET / HTTP/1.1\r\n") == b""
     assert sent(url) == b""
     assert time.monotonic() - began < 20
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Until this is set no translation is made."""
+    go, n_best = threading.Event(), Translator.n_best
+
+    def waiting(*given: Any, **options: Any) -> Any:
+        assert go.wait(60)
+        return n_best(*given, **options)
+
+    monkeypatch.setattr(Translator, "n_best", waiting)
+    yield go
+    go.set()
+
+
+BODY = b'{"text": "the dog", "model": "en-de"}'
+POST = b"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+ASKED = POST + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY
+GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+
+
+MOST = 64 << 20
+
+
+def poured(client: socket.socket) -> int:
+    """How many bytes of header lines are taken, of so many, before a second goes by without any."""
+    lines, taken = b"a: %s\r\n" % (b"b" * 8000) * 20, 0
+    client.settimeout(1)
+    with contextlib.suppress(TimeoutError):
+        while taken < MOST:
+            taken += client.send(lines)
+    client.settimeout(60)
+    return taken
+
+
+def drained(client: socket.socket) -> bytes:
+    """All that comes until the other side closes."""
+    answer = b""
+    with contextlib.suppress(ConnectionResetError):  # what it has not read it throws away
+        while block := client.recv(100_000):
+            answer += block
+    return answer
+
+
+def test_the_next_head_without_end_while_a_request_is_answered(url, held):
+    """It was read on and on, and kept; now it waits outside until the answer is there, and is refused then."""
+    with socket.create_connection(("127.0.0.1", int(urlsplit(url).port or 0)), timeout=60) as client:
+        client.sendall(ASKED + GET)
+        assert poured(client) < MOST
+        held.set()
+        answer = drained(client)
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert answer.count(b"HTTP/1.1 ") == 2
+    assert answer.endswith(b'{"error": "a request\'s head must have at most 65,536 bytes; got more"}')
+
+
+def test_the_next_head_that_does_not_come(url, held, monkeypatch):
+    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.2)
+    with socket.create_connection(("127.0.0.1", int(urlsplit(url).port or 0)), timeout=60) as client:
+        client.sendall(ASKED + GET)
+        time.sleep(0.4)  # meanwhile nobody waits for it
+        held.set()
+        assert client.recv(100_000).startswith(b"HTTP/1.1 200 ")
+        client.sendall(b"a: b\r\n")
+        began = time.monotonic()
+        while client.recv(100_000):
+            pass
+        assert time.monotonic() - began < 4  # uvicorn itself waits for 5 seconds
+
+
+def test_lines_without_end_after_a_body_in_chunks(url, monkeypatch):
+    """Those that may stand there are part of no head, and were counted as part of no body."""
+    monkeypatch.setattr(door, "BODY_SECONDS", 2.0)
+    with socket.create_connection(("127.0.0.1", int(urlsplit(url).port or 0)), timeout=60) as client:
+        client.sendall(POST + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n")
+        assert poured(client) < MOST
+        assert drained(client).startswith(b"HTTP/1.1 408 ")
+
+
+def test_requests_one_behind_another_are_answered_in_order(url, held):
+    """A whole one, a large one in chunks, and one whose head comes in pieces, while the first is answered."""
+    spaces = (b"4000\r\n" + b" " * 0x4000 + b"\r\n") * 30
+    chunked = POST + b"Transfer-Encoding: chunked\r\n\r\n" + spaces + b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)
+    with socket.create_connection(("127.0.0.1", int(urlsplit(url).port or 0)), timeout=60) as client:
+        client.sendall(ASKED + chunked + GET[:20])
+        time.sleep(0.2)
+        held.set()
+        client.sendall(GET[20:] + b"Connection: close\r\n\r\n")
+        answer = drained(client)
+    assert answer.count(b"HTTP/1.1 200 ") == answer.count(b"HTTP/1.1 ") == 3
+    assert answer.endswith(b'{"status":"ok"}')
 
 
 def test_a_body_that_does_not_come(monkeypatch):

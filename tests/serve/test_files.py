@@ -16,6 +16,7 @@ from rnnsearch.serve.http import create_app
 from rnnsearch.serve.limits import Settings
 from rnnsearch.serve.registry import Search, Served
 from rnnsearch.serve.texts import TextTranslation, translate_texts
+from tests.untrained import BAHDANAU, TEXT, write_model
 
 LINES = ["the dog sees a big bird.", "the small cat sees the dog. the cat", "a bird"] * 7
 
@@ -72,6 +73,48 @@ def test_libretranslates_way(serve):
     bad = http.post("/translate_file", data={"source": "en", "target": "de"}, **file("a.txt", "x " * 90))
     assert bad.status_code == 400
     assert bad.json()["error"].startswith("a.txt: a sentence must have at most 50 symbols")
+
+
+FRENCH, ENGLISH, GERMAN = "le chat est dans la maison", "the cat is in the house", "die Katze ist in dem Haus"
+UNIT = '<tu><tuv xml:lang="{}"><seg>{}</seg></tuv></tu>'
+
+
+def memory(*units: str) -> str:
+    return f'<tmx version="1.4"><header/><body>{"".join(units)}</body></tmx>'
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "source"),
+    [
+        ("a.txt", f"{ENGLISH}\n" * 3, "en"),
+        ("a.txt", f"{FRENCH}\n" * 3, "fr"),
+        ("a.txt", "", "fr"),
+        ("a.po", f'msgid "{ENGLISH}"\nmsgstr ""\n', "en"),
+        ("a.tmx", memory(UNIT.format("en", ENGLISH)), "en"),
+        ("a.tmx", memory(UNIT.format("en", FRENCH)), "en"),
+        ("a.tmx", memory(UNIT.format("fr", ENGLISH), UNIT.format("fr", ENGLISH)), "fr"),
+    ],
+)
+def test_auto_looks_into_the_file(folders, tmp_path, monkeypatch, name, text, source):
+    """It was the first model's language. A memory says itself which languages it has."""
+    monkeypatch.setitem(TEXT, "fr", TEXT["en"])
+    french = write_model(tmp_path / "fr-de", BAHDANAU, "bpe", ("fr", "de"))
+    app = create_app([french, *folders], Settings())
+    with TestClient(app, "http://localhost") as http:
+        for target in ("de", "DE"):
+            fields = {"source": "auto", "target": target}
+            sent = http.post("/v1/files", data=fields, **file(name, text)).json()
+            assert app.state.service.files.get(sent["id"]).about.source == source
+            assert sent["segments"] == max(text.count(ENGLISH), text.count(FRENCH))
+            answer = http.post("/translate_file", data=fields, **file(name, text))
+            id = answer.json()["translatedFileUrl"].split("/")[-2]
+            assert app.state.service.files.get(id).about.source == source
+
+
+def test_auto_keeps_to_the_direction_and_the_model(http):
+    for fields, source in (({}, "de"), ({"target": "de"}, "en"), ({"model": "en-de"}, "en")):
+        id = http.post("/v1/files", data={"source": "auto", **fields}, **file("a.txt", GERMAN)).json()["id"]
+        assert http.app.state.service.files.get(id).about.source == source
 
 
 def test_files_take_turns_and_can_be_called_off(serve):
@@ -167,7 +210,9 @@ def test_a_server_that_stops_finishes_its_files_first(http):
         ({"model": "en-de"}, file("a.pdf", "x"), 400, "the file's name must end in .txt, .tsv, .tmx, .po"),
         ({"model": "en-de"}, file("a.txt", b"\xff"), 400, "a.txt:1: must be UTF-8"),
         ({"model": "fr"}, file("a.txt", "x"), 404, "model must be one of"),
+        ({"model": "fr", "source": "auto"}, file("a.txt", "x"), 404, "model must be one of"),
         ({"target": "fr"}, file("a.txt", "x"), 400, "source and target must be a direction served here"),
+        ({"target": "fr", "source": "auto"}, file("a.txt", "x"), 400, "source and target must be a direction served"),
         ({"model": "en-de"}, {}, 400, "file must be given"),
         ({"model": "en-de"}, file("a.txt", b"x" * 2000), 413, "the body must have at most 1,000 bytes"),
     ],

@@ -1,10 +1,14 @@
 """LibreTranslate's API."""
 
+import asyncio
 import json
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 import rnnsearch
+from rnnsearch.serve import apart, libretranslate
 
 TEXT = "the dog sees a big bird. The small cat sees the dog!\n\n  the cat\n"
 FORM = "application/x-www-form-urlencoded"
@@ -29,6 +33,31 @@ def test_a_list_gives_a_list(http):
     assert texts[1] == ""
     form = http.post("/translate", data={"q": ["the cat", "the dog"], **EN_DE})
     assert form.json()["translatedText"] == [texts[0], texts[2]]
+
+
+def test_a_list_has_no_more_texts_than_so(http):
+    """Of empty texts no character counted, and as many as a body can hold were worked on."""
+    answer = http.post("/translate", json={"q": [""] * 5001, **EN_DE})
+    assert (answer.status_code, answer.json()["error"]) == (413, "a request must have at most 5,000 texts; got 5,001")
+
+
+def test_many_texts_are_worked_on_apart_though_they_are_empty(http, monkeypatch):
+    def none_here(work: Callable[..., Any]) -> Callable[..., Any]:
+        def worked(*given: Any) -> Any:
+            with pytest.raises(RuntimeError, match="no running event loop"):
+                asyncio.get_running_loop()
+            return work(*given)
+
+        return worked
+
+    monkeypatch.setattr(apart, "sentence_spans", none_here(apart.sentence_spans))
+    for name in ("Markup", "_texts", "detect_language"):
+        monkeypatch.setattr(libretranslate, name, none_here(getattr(libretranslate, name)))
+    for form in ("text", "html"):
+        body = {"q": [""] * 300, "target": "de", "format": form, "alternatives": 2}
+        answer = http.post("/translate", json=body).json()
+        assert answer["translatedText"] == [""] * 300
+        assert answer["alternatives"] == [[]] * 300
 
 
 def test_auto_says_what_it_found(http):

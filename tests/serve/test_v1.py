@@ -1,5 +1,6 @@
 """Our own API."""
 
+import asyncio
 import json
 import math
 import shutil
@@ -93,6 +94,25 @@ def test_a_model_that_reads_terms_is_told_them(folders, tmp_path):
     assert (sentence["source"], sentence["best"][0]["text"]) == ("the dog", own.text)
 
 
+def test_terms_are_looked_up_apart_and_in_sentences_that_are_not_too_long(serve, monkeypatch):
+    """They were looked up in the event loop, whatever the length of their sentence."""
+    looked, terms = list[str](), Glossary.terms
+
+    def looking(glossary: Glossary, text: str) -> tuple[str, ...]:
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            asyncio.get_running_loop()
+        looked.append(text)
+        return terms(glossary, text)
+
+    monkeypatch.setattr(Glossary, "terms", looking)
+    http, glossary = serve(max_symbols=30), {"dog": "Baum"}
+    assert http.post("/v1/translate", json={"text": "the dog\nthe cat", "glossary": glossary}).status_code == 200
+    assert looked == ["the dog", "the cat"]
+    answer = http.post("/v1/translate", json={"text": "the dog " * 20, "glossary": glossary})
+    assert answer.status_code == 413
+    assert looked == ["the dog", "the cat"]
+
+
 def test_a_calibrated_model_says_how_sure_it_is(folders, tmp_path):
     own = tmp_path / "sure"
     shutil.copytree(folders[0], own)
@@ -181,7 +201,10 @@ def test_texts_in_order_and_empty_ones_too(http):
         ({"text": "a", "beam": 1, "glossary": {"a": "der"}}, 400, "a glossary needs a beam of 2 or more; got 1"),
         ({"text": "a", "glossary": {"a": ""}}, 400, "glossary"),
         ({"text": "a b", "glossary": {"b": "\ud800"}}, 400, "glossary.b: "),
+        ({"text": "a b", "glossary": {"b \ud800": "c"}}, 400, "glossary.b "),
         ({"text": "a \ud800"}, 400, "text must be valid Unicode"),
+        ({"text": "a \ud800", "glossary": {"a": "b"}}, 400, "text must be valid Unicode"),
+        ({"text": [""] * 11}, 413, "a request must have at most 10 texts; got 11"),
         ({"text": "a" * 101}, 413, "the text must have at most 100 characters; got 101"),
         ({"text": "x " * 40}, 413, "a sentence must have at most 30 symbols; got "),
     ],

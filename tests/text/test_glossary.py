@@ -3,6 +3,7 @@
 import pytest
 
 from rnnsearch.text.glossary import Glossary
+from tests.text.test_linear import seconds
 
 ENTRIES = {"dog": "Hund", "hot dog": "Wiener", "C++": "C++", "New York": "New York", "e-mail": "Mail", "Apple": "Apple"}
 
@@ -28,3 +29,26 @@ def test_terms_are_whole_words_the_longest_first(text, found):
 
 def test_an_empty_glossary_finds_nothing():
     assert Glossary({}).terms("a dog") == ()
+
+
+def test_of_two_as_long_the_one_as_it_stands_and_of_others_the_longest():
+    glossary = Glossary(
+        {"Big dog": "as it stands", "big dog": "lower", "big dog house": "longest", "dog": "dog", " ": "x"}
+    )
+    assert len(glossary) == 5
+    assert glossary.terms("A Big dog, a BIG DOG") == ("as it stands", "lower")
+    assert glossary.terms("The Big dog house") == ("longest",)
+    assert glossary.terms("big dogs, big dog") == ("lower",)
+
+
+def test_long_terms_that_nearly_stand_take_time_linear_in_their_length():
+    """Each of so many sizes was tried at each word, and read to its end: 100 words took ten times the time of 25."""
+
+    def ratio() -> float:
+        short, long = (Glossary({"c " * size + "z": "x" for size in range(most)}) for most in (25, 100))
+        return seconds(long.terms, "c " * 2000) / seconds(short.terms, "c " * 2000)
+
+    found = [ratio()]
+    while found[-1] > 6 and len(found) < 8:
+        found.append(ratio())
+    assert found[-1] <= 6, found

@@ -31,6 +31,7 @@ JSON: list[tuple[str, dict[str, Any]]] = [
     ("/v1/translate", {"text": "the dog.", "n_best": 2, "beam": 3, "attention": True, "prefix": "der"}),
     ("/v1/translate", {"text": ["the dog.", "the cat."], "model": "en-de", "source": "en", "target": "de"}),
     ("/v1/translate", {"text": "the dog.", "stream": True}),
+    ("/v1/translate", {"text": "the dog.", "glossary": {"dog": "Hund"}}),
     ("/v1/complete", {"text": "the dog", "prefix": "der", "n_best": 2}),
     ("/v1/alternatives", {"text": "the dog", "translation": "der Hund", "word": 1, "n_best": 2}),
     ("/translate", {"q": "the dog.", "source": "en", "target": "de", "format": "html", "alternatives": 1}),

@@ -14,10 +14,13 @@ HEAD_BYTES = 64 << 10
 
 
 class Connection(HttpToolsProtocol):
-    """Faults of a head are answered in JSON, like all others."""
+    """Faults of a head are answered in JSON, like all others.
+
+    While a request is answered what comes next is read, as much as a head may have: so a sender is seen to leave.
+    """
 
     _bytes = 0
-    """Of the head that is being read."""
+    """Since the last end of a head, or part of a body: of the head that is being read."""
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -34,12 +37,30 @@ class Connection(HttpToolsProtocol):
         """Of a head, count it."""
         self._bytes += len(data)
         super().data_received(data)
-        if not self._idle:
-            self._settle()
-        elif self._bytes > HEAD_BYTES:
-            self.send_400_response(f"a request's head must have at most {HEAD_BYTES:,} bytes; got more")
-        else:
+        if self._idle:
             self._expect()
+        self._limit()
+
+    def on_headers_complete(self) -> None:
+        """A head is whole."""
+        self._settle()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """What is no head is counted elsewhere, if somebody reads it."""
+        if not self._idle:
+            self._bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Another head may follow. What of it came together with this is not counted."""
+        self._bytes = 0
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Of the next head there may be too much already."""
+        super().on_response_complete()
+        self._limit()
 
     def send_400_response(self, msg: str) -> None:
         """`{"error": msg}`, and the connection is closed."""
@@ -54,6 +75,14 @@ class Connection(HttpToolsProtocol):
         """Whether no request is being answered."""
         cycle: Any = self.cycle
         return cycle is None or cycle.response_complete
+
+    def _limit(self) -> None:
+        if self._bytes <= HEAD_BYTES or self.transport.is_closing():
+            return
+        if self._idle:
+            self.send_400_response(f"a request's head must have at most {HEAD_BYTES:,} bytes; got more")
+        else:  # to say so now would break into another's answer
+            self.flow.pause_reading()
 
     def _expect(self) -> None:
         if self._deadline is None:

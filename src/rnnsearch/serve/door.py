@@ -55,7 +55,7 @@ class Door:
         if not self._known(host):
             return _refusal(400, "the host must be a name of this server (--allowed-host); got another")
         origin = headers.get(b"origin", b"").decode("latin-1")
-        foreign = headers.get(b"sec-fetch-site") == b"cross-site" or (origin and urlsplit(origin).netloc != host)
+        foreign = headers.get(b"sec-fetch-site") == b"cross-site" or (origin and _place(origin) != host)
         if foreign and scope["method"] not in ("GET", "HEAD"):
             return _refusal(403, "a request must not come from another site's page")
         declared, most = headers.get(b"content-length", b""), self._most(headers)
@@ -101,6 +101,14 @@ class _Body:
             raise _too_large(self._most)
         self._whole = not message.get("more_body", False)
         return message
+
+
+def _place(origin: str) -> str | None:
+    """The host and port of an origin; None for what is none."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
 
 
 def _refusal(status: int, message: str) -> HTTPException:

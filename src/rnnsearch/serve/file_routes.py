@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 from urllib.parse import quote
 
@@ -26,7 +27,7 @@ async def send(
 ) -> FileJob:  # fmt: skip
     """Translate a file (.txt, .tsv, .tmx, .po) in the background."""
     service.check_key(request)
-    return await _add(service, file, service.find([], model, source, target))
+    return await _add(service, file, service.candidates(model, source, target))
 
 
 @router.get("/v1/files/{id}", response_model=FileReport, responses=_UNKNOWN, tags=["v1"])
@@ -61,13 +62,12 @@ async def translate_file(
 ) -> dict[str, str]:  # fmt: skip
     """Translate a file and say where the translation is; the answer comes when it is done."""
     service.check_key(request, api_key)
-    about = service.find([], None, None if source == AUTO else source, target)
-    job = await _add(service, file, about)
+    job = await _add(service, file, service.candidates(None, source, target))
     await service.answer(request, job.task, patient=True)
     if job.error is not None:
         raise ServeError(400, job.error)
     return {"translatedFileUrl": str(request.url_for("result", id=job.id))}
 
 
-async def _add(service: Service, file: UploadFile, about: About) -> FileJob:
-    return await service.files.add(file.filename or "", await file.read(), about)
+async def _add(service: Service, file: UploadFile, abouts: Sequence[About]) -> FileJob:
+    return await service.files.add(file.filename or "", await file.read(), abouts)

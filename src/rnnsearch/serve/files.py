@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import PurePath
 from typing import Literal
 
@@ -18,10 +19,13 @@ from rnnsearch.serve.logs import log, unforeseen
 from rnnsearch.serve.registry import Registry, Search
 from rnnsearch.serve.schemas import About
 from rnnsearch.serve.texts import TextTranslation, translate_texts
+from rnnsearch.text.languages import detect
 from rnnsearch.text.marks import MarkedText, Protected
 
 CHUNK = 16
 """Segments that are in the queue at a time."""
+SAMPLE = 500
+"""Segments, the first, by which a file's language is known."""
 KEPT_SECONDS = 3600.0
 """How long a result waits to be fetched."""
 KEPT = 50
@@ -73,6 +77,23 @@ def _placed(marked: Sequence[MarkedText], found: Sequence[TextTranslation]) -> l
     return [text.placed(whole.text(), whole.links() if text.marks else ()) for text, whole in each]
 
 
+def _read(name: str, content: bytes, abouts: Sequence[About]) -> tuple[About, Document]:
+    """The model whose source language fits a file's text best, and what there is to translate for it."""
+
+    @cache
+    def read(about: About) -> Document:
+        return read_document(name, content, about.source, about.target)
+
+    if len(abouts) == 1:
+        return abouts[0], read(abouts[0])
+    # A translation memory says itself which languages it has: for the others there is nothing to translate in it.
+    some = next((segments for about in abouts if (segments := read(about).segments)), [])
+    of = {about.source: about for about in abouts}
+    ranked = [of[code] for code, _ in detect(" ".join(some[:SAMPLE]), list(of))]
+    best = next((about for about in ranked if read(about).segments), ranked[0])
+    return best, read(best)
+
+
 class Files:
     """The file jobs of a server."""
 
@@ -85,8 +106,11 @@ class Files:
         """Files that are being read."""
         self._stopping = False
 
-    async def add(self, name: str, content: bytes, about: About) -> FileJob:
-        """Take a file in. Errors: DataError for one that cannot be read; ServeError 429 or 503."""
+    async def add(self, name: str, content: bytes, abouts: Sequence[About]) -> FileJob:
+        """Take a file in, for the model of those whose language it is in.
+
+        Errors: DataError for one that cannot be read; ServeError 429 or 503.
+        """
         if self._stopping:
             raise ServeError(503, "the server is shutting down and takes no more files", 60)
         if self._arriving + sum(not job.ended for job in self._jobs.values()) >= self._most:
@@ -94,7 +118,7 @@ class Files:
         name = PurePath(name.replace("\\", "/")).name
         self._arriving += 1
         try:
-            document = await asyncio.to_thread(read_document, name, content, about.source, about.target)
+            about, document = await asyncio.to_thread(_read, name, content, abouts)
         finally:
             self._arriving -= 1
         self._forget()

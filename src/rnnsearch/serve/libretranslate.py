@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from starlette.datastructures import UploadFile
 
 from rnnsearch.data.formats import FORMATS
-from rnnsearch.serve.apart import apart
+from rnnsearch.serve.apart import apart, work_of
 from rnnsearch.serve.limits import ServeError
 from rnnsearch.serve.markup import Markup
 from rnnsearch.serve.registry import Search
@@ -93,13 +93,19 @@ async def translate(request: Request, service: Use) -> Response:
     service.check(request, texts, asked.api_key)
     about = service.find(texts, None, asked.source, asked.target)
     html = asked.format == "html"
-    pages = [await apart(Markup, text, size=len(text)) for text in texts] if html else None
+    pages = await apart(lambda: list(map(Markup, texts)), size=work_of(texts)) if html else None
     wanted = [text for page in pages for text in page.texts] if pages is not None else texts
     search = Search(n_best=asked.alternatives + 1, aligned=any(page.marked for page in pages or ()))
     async with service.registry.lease(about) as served:
         found = await service.answer(request, translate_texts(served, wanted, search))
-    size = sum(map(len, texts))
-    best, *ranks = [await apart(_texts, found, pages, rank, size=size) for rank in range(asked.alternatives + 1)]
+    return await apart(_answer, service, asked, texts, found, pages, size=work_of(texts) * (asked.alternatives + 1))
+
+
+def _answer(
+    service: Service, asked: Translate, texts: list[str], found: list[TextTranslation], pages: list[Markup] | None
+) -> JSONResponse:
+    """What is said of texts that have been translated."""
+    best, *ranks = [_texts(found, pages, rank) for rank in range(asked.alternatives + 1)]
     answer: dict[str, list[Any]] = {"translatedText": best}
     if asked.source == AUTO:
         answer["detectedLanguage"] = [_languages(service, text)[0] for text in texts]

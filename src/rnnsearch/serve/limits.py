@@ -10,6 +10,7 @@ from pathlib import Path
 from fastapi import Response
 
 from rnnsearch.errors import RnnsearchError
+from rnnsearch.serve.apart import EACH
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,11 @@ class Settings:
     def most_bytes(self) -> int:
         """Of a body without a file: JSON writes a character in 12 bytes at most, and names besides."""
         return min(self.max_body, 12 * self.max_characters + (64 << 10))
+
+    @property
+    def most_texts(self) -> int:
+        """Empty ones are work, too. Some requests have a text and its translation."""
+        return max(2, self.max_characters // EACH)
 
 
 class ServeError(RnnsearchError):

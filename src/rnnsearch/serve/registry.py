@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import filterfalse
+from itertools import chain, filterfalse
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -89,13 +89,14 @@ class Served:
 
         Errors: as in `lengths`, and in `Batcher.submit`; ServeError 400 for terms that cannot be had.
         """
-        terms: list[tuple[str, ...]] = [()] * len(sentences)
-        if glossary and self.translator.reads_terms:
-            inline = partial(self.translator.with_terms, glossary=glossary)
-            sentences = [await apart(inline, text, size=len(text)) for text in sentences]
-        elif glossary:
-            terms = await self._terms(sentences, search, glossary)
         lengths = await self.lengths(sentences)
+        terms: list[tuple[str, ...]] = [()] * len(sentences)
+        # Always apart from the event loop: where terms are long, few characters make much work.
+        if glossary and self.translator.reads_terms:
+            sentences = await asyncio.to_thread(self._told, sentences, glossary)
+            lengths = await self.lengths(sentences)
+        elif glossary:
+            terms = await asyncio.to_thread(self._terms, sentences, search, glossary)
         await self.lengths(prefixes or (), target=True)
         starts = prefixes or [""] * len(sentences)
         beam = search.beam or max(search.n_best, self.translator.config.search.beam)
@@ -106,14 +107,18 @@ class Served:
         search = search._replace(prefixed=prefixes is not None, termed=any(terms))
         return await self.batcher.submit(jobs, search, patient)
 
-    async def _terms(self, sentences: Sequence[str], search: Search, glossary: Glossary) -> list[tuple[str, ...]]:
+    def _told(self, sentences: Sequence[str], glossary: Glossary) -> list[str]:
+        """Each sentence with its terms inline."""
+        return [self.translator.with_terms(text, glossary) for text in sentences]
+
+    def _terms(self, sentences: Sequence[str], search: Search, glossary: Glossary) -> list[tuple[str, ...]]:
         """Those of each sentence."""
-        found = [await apart(glossary.terms, text, size=len(text)) for text in sentences]
+        found = [glossary.terms(text) for text in sentences]
         for text, terms in zip(sentences, found, strict=True):
             if len(terms) > MOST_TERMS:
                 raise ServeError(400, f"a sentence must have at most {MOST_TERMS} terms; got {len(terms)}: {text[:40]}")
-            for term in filterfalse(self.translator.demands.writes, terms):
-                raise ServeError(400, f'the model has no symbol for a word of the term "{term}"')
+        for term in filterfalse(self.translator.demands.writes, dict.fromkeys(chain.from_iterable(found))):
+            raise ServeError(400, f'the model has no symbol for a word of the term "{term}"')
         if any(found) and (search.beam or max(search.n_best, self.translator.config.search.beam)) == 1:
             raise ServeError(400, "a glossary needs a beam of 2 or more; got 1")
         return found

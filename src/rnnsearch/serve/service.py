@@ -15,7 +15,7 @@ from rnnsearch.serve.limits import ServeError, Settings
 from rnnsearch.serve.metrics import Metrics
 from rnnsearch.serve.registry import Registry
 from rnnsearch.serve.schemas import About
-from rnnsearch.text.languages import detect
+from rnnsearch.text.languages import base, detect
 
 T = TypeVar("T")
 AUTO = "auto"
@@ -71,12 +71,15 @@ class Service:
     def check(self, request: Request, texts: list[str], api_key: str | None = None) -> None:
         """The checks that come before any work.
 
-        Errors: ServeError, as in `check_key`; 413 for texts that are too long together.
+        Errors: ServeError, as in `check_key`; 413 for texts that are too many, or too long together.
         """
         self.check_key(request, api_key)
         count, most = sum(map(len, texts)), self.settings.max_characters
         if count > most:
             raise ServeError(413, f"the text must have at most {most:,} characters; got {count:,}")
+        if len(texts) > self.settings.most_texts:
+            most = self.settings.most_texts
+            raise ServeError(413, f"a request must have at most {most:,} texts; got {len(texts):,}")
 
     async def answer(self, request: Request, work: Awaitable[T], patient: bool = False) -> T:
         """The result of `work`, given up when its sender leaves or, if nobody is `patient`, its time is over.
@@ -107,10 +110,18 @@ class Service:
         ranked = detect(" ".join(texts), self.sources(target, model))
         return self.registry.find(model, ranked[0][0] if ranked else None, target)
 
+    def candidates(self, model: str | None, source: str | None, target: str | None) -> list[About]:
+        """The models that may be the one for a file, each of another source language; more than one for `auto` alone.
+
+        Errors: ServeError, as in `Registry.find`.
+        """
+        codes = self.sources(target, model) if source == AUTO else [source]
+        return [self.registry.find(model, code, target) for code in codes or [None]]
+
     def sources(self, target: str | None = None, model: str | None = None) -> list[str]:
         """The source languages served, into `target` if given."""
         candidates = [about for about in self.registry.abouts.values() if model in (None, about.name)]
-        fitting = [about.source for about in candidates if target in (None, about.target)]
+        fitting = [about.source for about in candidates if target is None or base(target) == base(about.target)]
         return list(dict.fromkeys(fitting or [about.source for about in candidates]))
 
 

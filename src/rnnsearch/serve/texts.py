@@ -64,7 +64,7 @@ class TextTranslation:
 
 async def one_sentence(served: Served, text: str) -> str:
     """The text's one sentence. Errors: ServeError 400 for none, or several."""
-    spans = await split(text, served.about.source)
+    [spans] = await split([text], served.about.source)
     if len(spans) != 1:
         raise ServeError(400, f"text must be one sentence; got {len(spans)}")
     start, end = spans[0]
@@ -90,7 +90,7 @@ async def translate_texts(
     Errors: ServeError 400 for a prefix of a text that is not one sentence; as in `Served.translate`.
     """
     about = served.about
-    spans = [await split(text, about.source) for text in texts]
+    spans = await split(texts, about.source)
     starts: list[str] | None = None
     if prefixes is not None:
         starts = []

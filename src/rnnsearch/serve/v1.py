@@ -14,7 +14,7 @@ from fastapi.responses import Response, StreamingResponse
 
 from rnnsearch.confidence import warnings
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.serve.apart import apart, split
+from rnnsearch.serve.apart import EACH, apart, split
 from rnnsearch.serve.limits import ServeError
 from rnnsearch.serve.registry import NBest, Search
 from rnnsearch.serve.schemas import (
@@ -73,7 +73,7 @@ async def translate(request: Request, asked: TranslateRequest, service: Use) -> 
             events = _streamed(service, about, asked, answer)
             return StreamingResponse(events, media_type="text/event-stream", headers={"cache-control": "no-store"})
         search = Search(asked.beam, asked.n_best, aligned=asked.alignment)
-        glossary = Glossary(asked.glossary)
+        glossary = await apart(Glossary, asked.glossary, size=sum(map(len, asked.glossary)))
         work = translate_texts(served, asked.texts, search, asked.prefixes, glossary=glossary)
         found = await service.answer(request, work)
     if asked.min_confidence is not None:
@@ -83,10 +83,10 @@ async def translate(request: Request, asked: TranslateRequest, service: Use) -> 
 
 
 def _size(texts: Sequence[TextTranslation], attention: bool) -> int:
-    """Characters and numbers of an answer."""
+    """Characters and numbers of an answer, and as many as its texts count."""
     every = [t for text in texts for translations in text.found for t in translations]
     cells = sum(t.word_attention.size for t in every if t.word_attention is not None) if attention else 0
-    return sum(len(t.source) + len(t.text) for t in every) + cells
+    return sum(len(t.source) + len(t.text) for t in every) + cells + EACH * len(texts)
 
 
 async def _streamed(
@@ -97,7 +97,7 @@ async def _streamed(
     text, found = asked.texts[0], list[NBest]()
     try:
         async with service.registry.lease(about) as served, asyncio.timeout(timeout):
-            spans = await split(text, about.source)
+            [spans] = await split([text], about.source)
             lengths = await served.lengths([text[start:end] for start, end in spans])
             for number, ((start, end), length) in enumerate(zip(spans, lengths, strict=True)):
                 async for part in growing(served, text[start:end], length, asked.alignment):

@@ -25,8 +25,14 @@ class Terms(Generic[Entry]):
     """Terms of one word or several, each with its entry, and where texts hold them."""
 
     def __init__(self, entries: Mapping[str, Entry]) -> None:
-        self._entries = {words_of(source): entry for source, entry in entries.items()}
-        self._sizes = sorted({len(words) for words in self._entries if words}, reverse=True)
+        # Each beginning of a term has a number (the empty one 0), so a look-up goes on word by word while a term does.
+        self._begun: dict[tuple[int, str], int] = {}
+        self._entries: dict[int, Entry] = {}
+        for source, entry in entries.items():
+            begun = 0
+            for word in words_of(source):
+                begun = self._begun.setdefault((begun, word), len(self._begun) + 1)
+            self._entries[begun] = entry
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -41,21 +47,26 @@ class Terms(Generic[Entry]):
             if word:
                 words.append(word)
                 spans.append((end - len(word), end))
-        at = 0
+        lower, at = list(map(str.lower, words)), 0
         while at < len(words):
-            size, entry = self._longest(words, at)
+            size, entry = self._longest(words, lower, at)
             if entry is not None:
                 yield Place(spans[at][0], spans[at + size - 1][1], entry)
             at += size
 
-    def _longest(self, words: Sequence[str], at: int) -> tuple[int, Entry | None]:
+    def _longest(self, words: Sequence[str], lower: Sequence[str], at: int) -> tuple[int, Entry | None]:
         """The longest term that begins there, in words, and its entry; one word without, where there is none."""
-        for size in self._sizes:
-            some = tuple(words[at : at + size])
-            entry = self._entries.get(some) or self._entries.get(tuple(map(str.lower, some)))
-            if entry is not None and len(some) == size:
-                return size, entry
-        return 1, None
+        size, found = 1, None
+        for spelled in (words, lower):  # of two as long, the one as it stands
+            begun = 0
+            for end in range(at, len(spelled)):
+                begun = self._begun.get((begun, spelled[end]), 0)
+                if not begun:
+                    break
+                entry = self._entries.get(begun)
+                if entry is not None and (found is None or end + 1 - at > size):
+                    size, found = end + 1 - at, entry
+        return size, found
 
 
 class Glossary(Terms[str]):
