@@ -97,6 +97,9 @@ def toy_tables(text: str) -> dict[str, Any]:
     """A run file's tables at toy size. A model without attention is given none."""
     tables = run_config.merge(tomllib.loads(text), copy.deepcopy(TOY))
     whole = run_config.merge(run_config.preset(tables["preset"]), tables) if "preset" in tables else tables
+    for part in ("dev", "test"):
+        if "corpus" in tables["data"] or part in tables["data"]:
+            del tables["data"][f"{part}_size"]
     if "tokenizers" in tables["text"]:
         del tables["text"]["vocabulary"]
     if whole["model"].get("kind") == "language-model":

@@ -191,11 +191,53 @@ def test_what_a_process_put_aside_before_it_was_killed_comes_back(tmp_path):
 
 
 def test_what_killed_processes_left_is_removed(tmp_path):
-    fill(tmp_path / ".run.1.tmp", "half")
-    (tmp_path / ".12-3.tmp").write_text("half")
-    (tmp_path / "a.tmp").write_text("somebody's")
+    inside = tmp_path / "inside"
+    for folder in (tmp_path, inside):
+        fill(folder / ".run.1.tmp", "half")
+        (folder / ".0123abcd-12-3.tmp").write_text("half")
+    remove_temporaries(tmp_path, tmp_path / "none")
+    assert names(tmp_path) == ["inside"]
+    assert names(inside) == [".0123abcd-12-3.tmp", ".run.1.tmp"], "other folders are others' matter"
+    remove_temporaries(inside)
+    assert names(inside) == []
+
+
+def test_what_somebody_else_calls_temporary_stays(tmp_path):
+    files = ["a.tmp", ".notes.tmp", ".12-3.tmp", ".run.2.tmp"]
+    folders = [".cache.tmp", ".0123abcd-12-4.tmp", "run.1.tmp"]
+    for name in files:
+        (tmp_path / name).write_text("somebody's")
+    for name in folders:
+        fill(tmp_path / name, "somebody's")
     remove_temporaries(tmp_path)
-    assert names(tmp_path) == ["a.tmp"]
+    assert names(tmp_path) == sorted(files + folders)
+
+
+def test_what_is_written_has_the_names_that_are_removed(tmp_path):
+    """As a process leaves it that is killed between the two."""
+    with atomic_file(tmp_path / "a.txt") as file, atomic_folder(tmp_path / "run") as folder:
+        file.touch()
+        left = [file.name, folder.name]
+    for name in left:
+        fill(tmp_path / name, "half") if name.startswith(".run.") else (tmp_path / name).touch()
+    remove_temporaries(tmp_path)
+    assert names(tmp_path) == ["a.txt", "run"]
+
+
+def test_a_link_to_a_folder_is_followed(tmp_path):
+    fill(tmp_path / "real" / "run", "old")
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "real" / "run")
+    with atomic_folder(link) as temporary:
+        fill(temporary, "new")
+    assert link.is_symlink()
+    assert (tmp_path / "real" / "run" / "deep" / "a.txt").read_text() == "new"
+    assert names(tmp_path / "real") == ["run"]
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    (tmp_path / "real" / "run").rename(tmp_path / "real" / f".run.{ended.pid}.old")
+    recover(link)
+    assert (link / "deep" / "a.txt").read_text() == "new"
 
 
 HOLDS = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +20,8 @@ from rnnsearch.errors import RnnsearchError
 
 _NUMBERS, _TOKEN = count(), token_hex(4)
 """Of this process's temporary files, and what tells them from those of another machine's."""
+_FILE, _FOLDER = re.compile(r"\.[0-9a-f]{8}-\d+-\d+\.tmp"), re.compile(r"\..+\.\d+\.tmp")
+"""What temporary files and folders are called, the number of the process in them."""
 
 
 def default_cache() -> Path:
@@ -90,31 +93,33 @@ def write_json(path: Path, value: object) -> None:
 def atomic_folder(path: Path) -> Iterator[Path]:
     """A temporary folder to fill; renamed to `path` (replacing it) when the block ends, removed if it fails.
 
-    What a killed process left half done is undone first. Errors: RnnsearchError where the disk is full or the place
-    cannot be written; `path` is as it was.
+    A link is followed. What a killed process left half done is undone first. Errors: RnnsearchError where the disk is
+    full or the place cannot be written; `path` is as it was.
     """
-    temporary, old = (path.with_name(f".{path.name}.{os.getpid()}.{ending}") for ending in ("tmp", "old"))
+    target = path.resolve()
+    temporary, old = (target.with_name(f".{target.name}.{os.getpid()}.{ending}") for ending in ("tmp", "old"))
     try:
-        recover(path)
+        recover(target)
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
         yield temporary
         for file in temporary.rglob("*"):
             _sync(file)
-        if path.exists():
-            path.rename(old)
-        temporary.rename(path)
+        if target.exists():
+            target.rename(old)
+        temporary.rename(target)
     except OSError as error:
         raise RnnsearchError(f"{path}: cannot be written: {error.strerror or error}; nothing was changed") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
         with suppress(OSError):
-            recover(path)
+            recover(target)
 
 
 def recover(path: Path) -> None:
     """A folder as it was before it was to be replaced, where the process that was about to has been killed; what it has
     put aside goes when the new one is there. What another process that runs puts aside is left to it."""
+    path = path.resolve()  # a link is followed, as it was when the folder was to be replaced
     with suppress(FileNotFoundError):
         for old in path.parent.iterdir():
             begin, _, rest = old.name.rpartition(f".{path.name}.")
@@ -141,12 +146,13 @@ def _runs(process: int) -> bool:
     return True
 
 
-def remove_temporaries(folder: Path) -> None:
-    """What killed processes have left in a folder, and in those in it, where no other process works."""
-    for left in list(folder.rglob(".*.tmp")):
-        if left.is_dir():
-            shutil.rmtree(left, ignore_errors=True)
-        else:
+def remove_temporaries(*folders: Path) -> None:
+    """What killed processes have left in some folders, where no other process works; not in folders in them."""
+    for left in [left for folder in folders if folder.is_dir() for left in folder.iterdir()]:
+        if left.is_dir() and not left.is_symlink():
+            if _FOLDER.fullmatch(left.name):
+                shutil.rmtree(left, ignore_errors=True)
+        elif _FILE.fullmatch(left.name):
             left.unlink(missing_ok=True)
 
 

@@ -30,8 +30,6 @@ def toy(config: RunConfig, corpus: Path) -> list[str]:
     data = config.data
     settings = [
         f'data.train=["{corpus / "train.en"}|{corpus / "train.de"}"]',
-        "data.dev_size=10",
-        "data.test_size=10",
         f"text.vocabulary={min(config.text.vocabulary or 400, 400)}",
         "training.max_updates=2",
         "training.threads=1",
@@ -39,8 +37,8 @@ def toy(config: RunConfig, corpus: Path) -> list[str]:
         *sizes(config.model.model_dump(exclude_none=True), "model"),
     ]
     for part, given in (("dev", data.dev), ("test", data.test)):
-        if given is not None:
-            settings.append(f"data.{part}={corpus / part}.en|{corpus / part}.de")
+        files = f"data.{part}={corpus / part}.en|{corpus / part}.de"
+        settings.append(f"data.{part}_size=10" if given is None else files)
     return settings
 
 

@@ -76,6 +76,11 @@ BLIND = "which does not attend; remove it"
             {"data": {"source": "en", "target": "de", "corpus": "tatoeba-en-de"}},
             r"objective.supervision: needs .*, or a corpus that has them \(bible-grc-en, bible-hbo-en\)",
         ),
+        (
+            {"supervision": {"type": "cross-entropy", "unaligned": "end"}},
+            {"model": {"encoder": {"reads_end": False}}},
+            'objective.supervision.unaligned: "end" needs an end symbol to attend to .model.encoder.reads_end = true',
+        ),
         ({"supervision": {"type": "cross-entrop"}}, {}, "objective.supervision.type: must be one of cross-entropy"),
         ({"reinforce": {"baseline": "mean"}}, HARD, "objective.reinforce.baseline: must be one of average, learned"),
         ({"reinforce": {"baseline": "average"}}, HARD, "objective.reinforce.decay: must be given for the average"),
@@ -112,6 +117,36 @@ BLIND = "which does not attend; remove it"
 def test_what_does_not_fit_is_refused(faults, objective, tables, fault):
     (found,) = faults({**BASE, **tables, "objective": objective})
     assert re.match(fault, found)
+
+
+@pytest.mark.parametrize(
+    ("data", "fault"),
+    [
+        (
+            {"corpus": "tatoeba-en-de", "source": "en", "target": "de", "dev_size": 0, "test_size": 9},
+            "data.corpus, for a listed corpus brings its own split",
+        ),
+        (
+            {**NOT_ALIGNED, "dev": "a|b", "test": "a|b", "dev_size": 9, "test_size": 0},
+            "data.{part}, which is given",
+        ),
+    ],
+)
+def test_sizes_of_what_is_not_split_off_are_refused(faults, data, fault):
+    expected = [
+        f"data.{part}_size: has no effect with {fault.format(part=part)}; remove it" for part in ("dev", "test")
+    ]
+    assert faults({"preset": "rnnsearch-small", "data": data}) == expected
+    usual = data | {"dev_size": 1000, "test_size": 1000}  # as a run's own config says
+    assert faults({"preset": "rnnsearch-small", "data": usual}) == []
+
+
+def test_epochs_that_are_the_same_have_weights_that_are_whole(faults):
+    data, once = {**NOT_ALIGNED, "weights": [2.5]}, "training.batch.shuffle=once"
+    must = 'data.weights: must be whole numbers with training.batch.shuffle = "once", for all epochs then have the same'
+    assert faults({"preset": "rnnsearch-small", "data": data}, once) == [f"{must} pairs; got 2.5"]
+    assert faults({"preset": "rnnsearch-small", "data": data}) == []
+    assert faults({"preset": "rnnsearch-small", "data": {**data, "weights": [2]}}, once) == []
 
 
 @pytest.mark.parametrize("metric", ["bleu", "aer"])

@@ -152,6 +152,30 @@ def test_three_processes_with_nothing_for_one_of_them(together, learn, close):
     close("alone", "together")
 
 
+def test_rare_words_that_one_process_alone_has_are_learned_in_all(together, learn, close):
+    """A pair in each of two processes: now the one, now the other has no word of some group of the output."""
+    tables = {"model": {"output": {"type": "adaptive", "cutoffs": [6, 9, 11], "factor": 1.5}}}
+    training = {"optimiser": MOMENTUM, "max_updates": 8, "batch": {"sentences": 2}}
+    learn("alone", tables, **training)
+    together(lambda processes: learn("together", tables, processes=processes, **training))
+    close("alone", "together")
+
+
+def test_a_gradient_that_one_process_alone_has_is_that_of_all(together, monkeypatch):
+    def work(processes: Processes) -> list[list[float] | None]:
+        monkeypatch.setattr(gradient_sum, "BUCKET", 16)
+        parameters = [torch.nn.Parameter(torch.zeros(2)) for _ in range(4)]  # two in a bucket
+        total = GradientSum(parameters, processes, torch.bfloat16)
+        total.begin()
+        used = [parameters[0], parameters[1 + processes.rank]]  # and the last by none
+        with total.sending():
+            sum((parameter * 3).sum() for parameter in used).backward()
+        total.finish()
+        return [None if parameter.grad is None else parameter.grad.tolist() for parameter in parameters]
+
+    assert together(work) == [[[6.0, 6.0], [3.0, 3.0], [3.0, 3.0], None]] * 2
+
+
 @dataclass(frozen=True)
 class SignalAt(Likelihood):
     """Ctrl-C in one process, right after an update; recorders are told in the first alone, so a thread's clock is not

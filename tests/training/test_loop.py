@@ -149,6 +149,15 @@ def test_a_group_of_batches_is_one_update_of_their_sum(trainer, configure, prepa
     assert count == (44 if normalise == "sentences" else prepared.train.lengths(np.arange(44))[1].sum())
 
 
+def test_the_largest_seed_trains(trainer, configure):
+    """And of those that fit as they are, none draws other numbers than before."""
+    made = trainer(configure(optimiser=SGD, seed=2**63 - 1, max_updates=2))
+    made.run()
+    batch = next(made.batches.epoch(0))
+    made.training = made.gradients.training = configure(seed=18 * 10**12, max_updates=1).training
+    assert made.gradients._draws(7, 3, batch).generator.initial_seed() == 18 * 10**12 * 1_000_003 + 7 + 3 * 500_000_003
+
+
 @dataclass(frozen=True)
 class OutOfMemory(Likelihood):
     """As on a GPU that `rows` sentences fit into."""
@@ -240,7 +249,8 @@ def test_a_loss_that_is_not_finite_names_and_saves_its_batch(
     path = folder / "checkpoints" / "not-finite-update-4.safetensors"
     message = str(error.value)
     assert message.startswith(f"the loss of update 4 is not finite (NLL {value}, gradient norm ")
-    assert f"is saved in {path} and the weights were not changed by it; lower the learning rate" in message
+    assert f"is saved in {path} and the weights were not changed by it; begin another run with a lower" in message
+    assert message.endswith("(training.begin_from takes the weights of this one's folder, where a model is in it)")
     tensors = read_weights(path)
     config = configure(**training).training
     batch = list(Batches(prepared.train, config.batch, None, config.seed).epoch(0))[3]

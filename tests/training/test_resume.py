@@ -1,5 +1,7 @@
 """A resumed run is the uninterrupted one, bit for bit; and a run is never mixed up with another."""
 
+import json
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,8 @@ import torch
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import Interrupted, ModelError, RnnsearchError, TrainingError
 from rnnsearch.systems.validation import DevScore, Validation
+from rnnsearch.training.run import train
+from tests.training.toys import Recorder
 
 OPTIMISERS: dict[str, dict[str, Any]] = {
     "sgd": {"type": "sgd", "learning_rate": 0.5},
@@ -168,6 +172,79 @@ def test_another_corpus_under_the_same_name_is_refused(learn, prepared):
     other = Prepared(prepared.folder, prepared.facts | {"sha256": "f" * 64})
     with pytest.raises(TrainingError, match=r"its run was on a corpus with SHA-256 .*got one with f{16}\.\.\. in"):
         learn(max_updates=4, data=other, resume=True)
+
+
+def test_another_corpus_is_refused_where_nothing_was_evaluated_yet(learn, prepared, tmp_path):
+    """And a checkpoint of a version that did not keep the corpus goes on."""
+    with pytest.raises(Interrupted):
+        learn(max_updates=4, after=InterruptAt(1))
+    state = tmp_path / "run" / "checkpoints" / "last" / "state.json"
+    assert not (tmp_path / "run" / "training.json").exists()
+    other = Prepared(prepared.folder, prepared.facts | {"sha256": "f" * 64})
+    with pytest.raises(TrainingError, match=r"its run was on a corpus with SHA-256 .*got one with f{16}\.\.\. in"):
+        learn(max_updates=4, data=other, resume=True)
+    kept = json.loads(state.read_text())
+    assert kept.pop("corpus") == prepared.facts["sha256"]
+    state.write_text(json.dumps(kept))
+    told = learn(max_updates=4, resume=True)
+    assert [row["update"] for row in told.updates] == [2, 3, 4]
+
+
+@pytest.mark.parametrize("folder", ["run", "run-reverse"])
+def test_a_config_that_is_of_no_run_is_not_written_over(learn, tmp_path, folder):
+    place = tmp_path / folder
+    place.mkdir()
+    (place / "config.toml").write_text("[mine]\n")
+    with pytest.raises(TrainingError) as error:
+        learn(tables={"objective": {"symmetry": 0.1}}, max_updates=1)
+    what = "its config.toml belongs to no run, and this one would write over it; name another folder"
+    assert str(error.value) == f"{place}: {what}"
+    assert [path.name for path in place.iterdir()] == ["config.toml"]
+    assert (place / "config.toml").read_text() == "[mine]\n"
+
+
+def test_a_run_that_was_killed_before_it_saved_begins_anew(learn, tmp_path):
+    class Killed(Exception):
+        """At the first update."""
+
+    def kill(_update: int) -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        learn(max_updates=1, after=kill)
+    assert (tmp_path / "run" / "config.toml").is_file()
+    assert [row["update"] for row in learn(max_updates=1).updates] == [1]
+
+
+def test_what_is_not_the_runs_stays_in_its_folder(learn, tmp_path):
+    mine = [tmp_path / "run" / "notes" / ".a.tmp", tmp_path / "run" / "notes" / ".run.1.tmp" / "a"]
+    for path in mine:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("somebody's")
+    left = tmp_path / "run" / "checkpoints" / ".last.1.tmp"
+    left.mkdir(parents=True)
+    learn(max_updates=1)
+    assert all(path.is_file() for path in mine)
+    assert not left.exists()
+
+
+def test_two_directions_in_the_current_folder(configure, prepared, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    config = configure({"objective": {"symmetry": 0.1}}, max_updates=1)
+    train(config, prepared, Path(), Recorder())
+    for folder in ("here", "here-reverse"):
+        assert (tmp_path / folder / "model.safetensors").is_file()
+
+
+def test_kept_weights_of_an_earlier_run_are_not_averaged(learn, tmp_path):
+    learn(max_updates=4, evaluate_every=1, average=3)
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / "last")
+    (tmp_path / "run" / "model.safetensors").unlink()
+    told = learn(max_updates=2, evaluate_every=1, average=3)
+    assert any(message.startswith("mean of the last 2 weights") for message in told.messages)
+    kept = sorted(path.name for path in (tmp_path / "run" / "checkpoints").glob("evaluated-*"))
+    assert kept == ["evaluated-1.safetensors", "evaluated-2.safetensors"]
 
 
 def test_resume_without_a_run_starts_one(learn):

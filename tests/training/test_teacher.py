@@ -64,6 +64,15 @@ def test_what_is_no_teacher_is_refused(learn, teacher, configure, tmp_path):
         learn(tables=tables(teacher), max_updates=1)
 
 
+def test_a_teacher_alone_leaves_no_references_to_smooth(configure):
+    fault = (
+        "training.label_smoothing: has no effect with objective.teacher.weight = 1.0, which leaves the references out; "
+        "remove it"
+    )
+    for weight, faults in ((1.0, [fault]), (0.9, [])):
+        assert check(configure(tables("x", weight=weight), max_updates=1, label_smoothing=0.1)) == faults
+
+
 @pytest.mark.parametrize(
     ("given", "what"),
     [

@@ -48,8 +48,9 @@ class DataConfig(Table):
     """What stands for the source of text of the target alone: a copy of it (`"copied"`, Currey et al. 2017), or nothing
     (`"null"`, Sennrich et al. 2016). See [Data](data.md#text-of-one-language)."""
     weights: list[Annotated[float, Field(gt=0.0, le=1000.0)]] | None = None
-    """How often an epoch has the pairs of each of `train`: 2 is twice, 0.5 a half of them, drawn anew each epoch. See
-    [Data](data.md#text-of-one-language). Without it: each pair once."""
+    """How often an epoch has the pairs of each of `train`: 2 is twice, 0.5 a half of them, drawn anew each epoch. Whole
+    numbers with `training.batch.shuffle = "once"`. See [Data](data.md#text-of-one-language). Without it: each pair
+    once."""
     documents: bool = False
     """A line that is empty in all languages ends a document; documents are split off, and left out, as wholes."""
     dev: str | None = None
@@ -57,10 +58,11 @@ class DataConfig(Table):
     test: str | None = None
     """Files of the test set, likewise. Not with `corpus`."""
     dev_size: Count = 1000
-    """Pairs split off for dev where `dev` is not given. 0: no dev set. Without this option a small corpus gives fewer:
-    one pair in twenty."""
+    """Pairs split off for dev where neither `dev` nor `corpus` is given. 0: no dev set. Without this option a small
+    corpus gives fewer: one pair in twenty."""
     test_size: Count = 1000
-    """Pairs split off for test where `test` is not given. 0: no test set. Without this option as few as for dev."""
+    """Pairs split off for test where neither `test` nor `corpus` is given. 0: no test set. Without this option as few
+    as for dev."""
     alignments: list[str] | Literal["aligner"] | None = None
     """Word alignments of the training text, which `[objective.supervision]` learns from: files in the Pharaoh format,
     one for each of `train`, line by line; or `"aligner"`, for the links that the aligner (below) finds. A listed corpus

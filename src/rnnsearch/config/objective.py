@@ -35,7 +35,7 @@ class SupervisionConfig(Table):
     """Standard deviation, in source symbols, of the bell that each link is (after Mi et al. 2016). Without it a link is
     its one position."""
     unaligned: Literal["skip", "end"] = "skip"
-    """Target symbols without a link are left out, or sent to the source's end symbol."""
+    """Target symbols without a link are left out, or sent to the source's end symbol (which the encoder must read)."""
     word: Literal["predicted", "read"] = "predicted"
     """Whose links the weights of a position learn: those of the word it predicts, or of the word it has just read.
     `"read"` aligns far better and translates worse; alignments are then taken from the position after, and the decoder
@@ -128,7 +128,8 @@ class TeacherConfig(Table):
     """The teacher's folder, relative to the run file. Training reads it whenever it begins or goes on; the student does
     not need it."""
     weight: Annotated[float, Field(gt=0.0, le=1.0)] = 0.5
-    """alpha of (1 - alpha) NLL + alpha (cross-entropy to the teacher's distributions); 1 is the teacher alone."""
+    """alpha of (1 - alpha) NLL + alpha (cross-entropy to the teacher's distributions); 1 is the teacher alone, without
+    `training.label_smoothing`."""
 
 
 class ObjectiveConfig(Table):

@@ -31,8 +31,10 @@ from rnnsearch.systems.language_checks import check_language
 from rnnsearch.systems.shared_checks import (
     against,
     dev_set,
+    held_out,
     idle,
     limits,
+    mixture,
     segmentation,
     softmaxes,
     target_only,
@@ -58,6 +60,8 @@ def check(config: RunConfig) -> list[str]:
         *check_rationale(config),
         *_aligned(config),
         *dev_set(config),
+        *held_out(config),
+        *mixture(config),
         *target_only(config),
         *trained_alone(config),
         *limits(config),
@@ -111,6 +115,9 @@ def _aligned(config: RunConfig) -> list[str]:
         drawn |= {} if config.text.inline_terms is None else {"text.inline_terms": None}
         as_prepared = "links are between symbols as they were prepared; remove objective.supervision"
         faults += [f"{option}: {as_prepared}" for option in drawn]
+        if supervision.unaligned == "end" and not config.translation.encoder.reads_end:
+            what = '"end" needs an end symbol to attend to (model.encoder.reads_end = true)'
+            faults.append(f"objective.supervision.unaligned: {what}")
     if config.objective.aligns_read_words and decoder.attends_before_reading:
         late = ", ".join(name for name, kind in DECODERS.items() if kind.attends and not kind.attends_before_reading)
         what = f"the {decoder.name} decoder attends before it reads a word"

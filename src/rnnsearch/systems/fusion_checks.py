@@ -39,7 +39,11 @@ def check_teacher(config: RunConfig) -> list[str]:
         "objective.symmetry": objective.symmetry is not None,
         "data.target_only, text for which a teacher has no source": config.data.target_only is not None,
     }
-    return against("objective.teacher:", given)
+    faults = against("objective.teacher:", given)
+    if objective.teacher.weight == 1:
+        smoothed = {"training.label_smoothing": config.training.label_smoothing > 0}
+        faults += idle("objective.teacher.weight = 1.0, which leaves the references out", smoothed)
+    return faults
 
 
 def check_inside(config: RunConfig) -> list[str]:

@@ -5,7 +5,16 @@ from __future__ import annotations
 from rnnsearch.config import RunConfig
 from rnnsearch.config.init import NormalOptions
 from rnnsearch.config.language import FeedForwardOptions, LanguageModelConfig, RecurrentOptions
-from rnnsearch.systems.shared_checks import against, dev_set, idle, limits, segmentation, softmaxes
+from rnnsearch.systems.shared_checks import (
+    against,
+    dev_set,
+    held_out,
+    idle,
+    limits,
+    mixture,
+    segmentation,
+    softmaxes,
+)
 
 _KIND = "a language model"
 _OF_WORDS = {"partition", "contrast"}
@@ -20,6 +29,8 @@ def check_language(config: RunConfig, model: LanguageModelConfig) -> list[str]:
         *_output(config, model),
         *_objective(config),
         *dev_set(config),
+        *held_out(config),
+        *mixture(config),
         *limits(config),
         *segmentation(config.text),
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rnnsearch.config import RunConfig, TextConfig
+from rnnsearch.config import DataConfig, RunConfig, TextConfig
 from rnnsearch.config.outputs import AdaptiveOptions, OutputConfig
 
 
@@ -30,6 +30,28 @@ def dev_set(config: RunConfig) -> list[str]:
         "training.metric": training.metric != "nll",
     }
     return [f"{path}: needs a dev set; give data.dev or data.dev_size" for path, used in needing.items() if used]
+
+
+def held_out(config: RunConfig) -> list[str]:
+    """Sizes of what is split off, where nothing is. The usual ones pass: a run's own config says all that it has."""
+    data, faults = config.data, []
+    for part, given in (("dev", data.dev), ("test", data.test)):
+        option = f"{part}_size"
+        told = {f"data.{option}": getattr(data, option) != DataConfig.model_fields[option].default}
+        if data.corpus is not None:
+            faults += idle("data.corpus, for a listed corpus brings its own split", told)
+        elif given is not None:
+            faults += idle(f"data.{part}, which is given", told)
+    return faults
+
+
+def mixture(config: RunConfig) -> list[str]:
+    """What is drawn anew for each epoch, and epochs that are all the same."""
+    weights, shuffle = config.data.weights or [], config.training.batch.shuffle
+    if shuffle == "epoch" or all(weight.is_integer() for weight in weights):
+        return []
+    why = f'with training.batch.shuffle = "{shuffle}", for all epochs then have the same pairs'
+    return [f"data.weights: must be whole numbers {why}; got {next(w for w in weights if not w.is_integer()):g}"]
 
 
 def target_only(config: RunConfig) -> list[str]:

@@ -33,7 +33,7 @@ class GradientSum:
         self._buckets = _buckets(learning[::-1], BUCKET) if processes.world > 1 else []
         self._sending = False
         self._made: set[int] = set()
-        self._sent: list[tuple[Tensor, list[bool], dist.Work | None]] = []
+        self._sent: list[tuple[Tensor, dist.Work | None]] = []
         for number, parameters_ in enumerate(self._buckets):
             for parameter in parameters_:
                 parameter.register_post_accumulate_grad_hook(lambda p, number=number: self._note(number, p))
@@ -58,11 +58,12 @@ class GradientSum:
         with noticing_losses():
             while len(self._sent) < len(self._buckets):
                 self._send()
-            for bucket, (flat, used, work) in zip(self._buckets, self._sent, strict=True):
+            for bucket, (flat, work) in zip(self._buckets, self._sent, strict=True):
                 assert work is not None
                 work.wait()
-                for parameter, part, was in zip(bucket, flat.split([p.numel() for p in bucket]), used, strict=True):
-                    parameter.grad = part.view_as(parameter).to(parameter.dtype) if was else None
+                *parts, used = flat.split([*(p.numel() for p in bucket), len(bucket)])
+                for parameter, part, by in zip(bucket, parts, used.tolist(), strict=True):
+                    parameter.grad = part.view_as(parameter).to(parameter.dtype) if by else None
         self._sent = []
 
     def _note(self, number: int, parameter: Tensor) -> None:
@@ -78,13 +79,18 @@ class GradientSum:
         return all(id(parameter) in self._made for parameter in bucket)
 
     def _send(self) -> None:
+        """A bucket's gradients, and in how many processes each was made: where one alone has made it (of rare words,
+        say), all must make the update, or their weights would no longer be the same."""
         bucket = self._buckets[len(self._sent)]
-        used = [p.grad is not None for p in bucket]
-        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket])
-        flat = flat.to(self._kind)
+        used = torch.ones(len(bucket), dtype=bucket[0].dtype, device=bucket[0].device)
+        for place, parameter in enumerate(bucket):
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+                used[place] = 0
+        flat = torch.cat([*(p.grad.flatten() for p in bucket if p.grad is not None), used]).to(self._kind)
         for parameter in bucket:
             parameter.grad = None  # its numbers are in the bucket now
-        self._sent.append((flat, used, dist.all_reduce(flat, async_op=True)))
+        self._sent.append((flat, dist.all_reduce(flat, async_op=True)))
 
 
 def _buckets(parameters: Sequence[nn.Parameter], size: int) -> list[list[nn.Parameter]]:

@@ -29,6 +29,8 @@ SEED_STRIDE = 1_000_003
 """Keeps the seeds of one run's updates apart from another run's."""
 BATCH_STRIDE = 500_000_003
 """Keeps the seeds of one update's batches apart."""
+SEEDS = 2**64
+"""How many there are for torch."""
 NLL = "nll"
 """Under which name it is summed beside the loss's parts."""
 SENT = {None: torch.float32, "fp32": torch.float32, "bf16": torch.bfloat16}
@@ -108,7 +110,8 @@ class Gradients(Generic[Model]):
 
     def _draws(self, update: int, number: int, batch: Batch) -> Draws:
         """The random numbers of batch `number` of an update: for some of its rows the same as for all of them."""
-        draws = Draws(self.training.seed * SEED_STRIDE + update + number * BATCH_STRIDE, self.device)
+        seed = self.training.seed * SEED_STRIDE + update + number * BATCH_STRIDE
+        draws = Draws(seed % SEEDS, self.device)
         if batch.share is not None and len(batch.share.rows) < len(batch.share.indices):
             draws.take(batch.share.rows, len(batch.share.indices))
         return draws
@@ -139,7 +142,8 @@ class Gradients(Generic[Model]):
         raise TrainingError(
             f"the loss of update {update} is not finite (NLL {nll}, gradient norm {norm}); its batch "
             f"(training pairs {pairs}, ...) is saved in {path} and the weights were not changed by it; "
-            "lower the learning rate or set training.clip_norm"
+            "begin another run with a lower learning rate or training.clip_norm (training.begin_from takes the weights "
+            "of this one's folder, where a model is in it)"
         )
 
 

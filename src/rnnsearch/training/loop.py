@@ -31,6 +31,9 @@ from rnnsearch.training.state import State, load_state, save_state
 from rnnsearch.training.usual_norms import UsualNorms
 from rnnsearch.weights import save_weights, weights
 
+EVALUATED = "evaluated-*.safetensors"
+"""Weights that are kept for their mean, by the update of their evaluation."""
+
 
 @dataclass
 class Trainer(Generic[Model]):
@@ -131,11 +134,11 @@ class Trainer(Generic[Model]):
         """Passes over the training data so far."""
         return self.state.epoch + self.state.batch / self.batches.count(self.state.epoch)
 
-    def _limits(self, updates: int) -> list[tuple[str, float]]:
-        """What ends the run after so many updates, in words, and which share of it is done."""
+    def _limits(self) -> list[tuple[str, float]]:
+        """What ends the run, in words, and which share of it is done."""
         training = self.training
         limits = [
-            ("updates", "max_updates", training.max_updates, float(updates)),
+            ("updates", "max_updates", training.max_updates, float(self.state.update)),
             ("epochs", "max_epochs", training.max_epochs, self.epochs()),
             ("minutes of training", "max_minutes", training.max_minutes, self.state.seconds / 60),
         ]
@@ -146,19 +149,19 @@ class Trainer(Generic[Model]):
         ]
 
     def _finished(self) -> str | None:
-        reasons = [reason for reason, share in self._limits(self.state.update) if share >= 1]
+        reasons = [reason for reason, share in self._limits() if share >= 1]
         if not reasons and self.training.patience is not None and self.state.worse >= self.training.patience:
             return f"{self.state.worse} evaluations without a better dev score (training.patience)"
         return reasons[0] if reasons else None
 
     def _done(self) -> float:
-        """The share of the run that is done before this update, by the nearest of its limits; 0 where it has none."""
-        return min(1.0, max((share for _, share in self._limits(self.state.update - 1)), default=0.0))
+        """The share of the run that is done, by the nearest of its limits; 0 where it has none."""
+        return min(1.0, max((share for _, share in self._limits()), default=0.0))
 
     def _seconds_left(self) -> float | None:
         """Of training, by the nearest of the limits that can be foreseen."""
         seconds = self.state.seconds
-        left = [seconds / share - seconds for _, share in self._limits(self.state.update)]
+        left = [seconds / share - seconds for _, share in self._limits()]
         return max(0.0, min(left)) if left else None
 
     def _stop_if(self, asked: Callable[[], bool]) -> None:
@@ -176,11 +179,11 @@ class Trainer(Generic[Model]):
         """One update of the parameters from the summed gradients of a group of batches, for which the loop waited."""
         begin = time.monotonic()
         state, training = self.state, self.training
-        epoch = self.epochs()  # before this update: the first of epoch 6 has five epochs behind it
+        epoch, done = self.epochs(), self._done()  # before this update: the first of epoch 6 has five epochs behind it
         state.update += 1
         state.batch += len(group)
         nll, norm, parts = self.gradients.fill(group, state.update)
-        rate = self.schedule.factor(state.update, epoch, self._done())
+        rate = self.schedule.factor(state.update, epoch, done)
         for base, param_group in zip(self.base_rates, self.optimiser.param_groups, strict=True):
             param_group["lr"] = base * rate
         if self.usual.has(norm):
@@ -282,4 +285,4 @@ class Trainer(Generic[Model]):
 
     def to_average(self) -> list[Path]:
         """The kept weights of the last evaluations, oldest first."""
-        return sorted(self.folder.glob("evaluated-*.safetensors"), key=lambda p: int(p.stem.rpartition("-")[2]))
+        return sorted(self.folder.glob(EVALUATED), key=lambda p: int(p.stem.rpartition("-")[2]))

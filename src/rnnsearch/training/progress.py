@@ -60,6 +60,10 @@ def _mean(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+LOG = "log.jsonl"
+"""A run's log, in its folder."""
+
+
 class RunLog(Lines):
     """`log.jsonl`: one JSON object a line, `kind` = update, dev or message; a resumed run appends."""
 

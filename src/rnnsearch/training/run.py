@@ -31,7 +31,7 @@ from rnnsearch.training.estimate import estimate
 from rnnsearch.training.finish import describe_all, describe_run, finish
 from rnnsearch.training.heap import kept_heap
 from rnnsearch.training.loop import Trainer
-from rnnsearch.training.progress import Reporter, RunLog, TensorBoard, Together
+from rnnsearch.training.progress import LOG, Reporter, RunLog, TensorBoard, Together
 from rnnsearch.training.run_folder import CHECKPOINTS, open_folder, take_zeros, with_dictionary, with_language_model
 from rnnsearch.training.tasks import make_trained
 from rnnsearch.training.verdict import verdicts
@@ -68,7 +68,7 @@ def train(
         config = processes.once(lambda: with_language_model(with_dictionary(given, folder), folder))
         reporters: list[Reporter] = []
         if processes.first:
-            reporters = [reporter, stack.enter_context(closing(RunLog(folder / "log.jsonl")))]
+            reporters = [reporter, stack.enter_context(closing(RunLog(folder / LOG)))]
             if config.training.tensorboard:
                 reporters.append(stack.enter_context(closing(TensorBoard(folder / "tensorboard"))))
         return _train(config, prepared, folder, device, Together(*reporters), processes)
@@ -120,6 +120,7 @@ def _train(
         for line in [line for output in folders for line in begin(output.system)]:
             everyone.message(line)
         task.zeros.hold()
+    trainer.state.corpus = prepared.facts["sha256"]
     _agree(trainer, prepared, processes)
     if trainer.state.update == 0:
         if said := estimate(trainer):

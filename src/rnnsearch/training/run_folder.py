@@ -15,6 +15,10 @@ from rnnsearch.systems.beginning import language_model
 from rnnsearch.systems.card import TRAINING
 from rnnsearch.systems.folder import CONFIG, WEIGHTS, require_whole
 from rnnsearch.systems.pruning import PRUNED
+from rnnsearch.text.tokenizer import TOKENIZERS
+from rnnsearch.training.loop import EVALUATED
+from rnnsearch.training.progress import LOG
+from rnnsearch.training.state import corpus_of
 from rnnsearch.training.tasks import reverse_folder
 
 FREE = {"max_epochs", "max_updates", "max_minutes", "patience", "threads", "save_minutes", "tensorboard", "all_reduce"}
@@ -37,7 +41,10 @@ def open_folder(config: RunConfig, prepared: Prepared, folder: Path, resume: boo
         raise TrainingError(f"{prepared.folder}: has no word alignments to supervise attention with; prepare it again")
     try:
         (folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
-        remove_temporaries(folder)
+        remove_temporaries(folder, folder / CHECKPOINTS, folder / TOKENIZERS)
+        if not last.is_dir():
+            for left in (folder / CHECKPOINTS).glob(EVALUATED):  # whose mean another run would become
+                left.unlink()
     except OSError as error:
         raise TrainingError(f"{folder}: must be a folder that can be written to; got: {error.strerror}") from None
 
@@ -95,6 +102,10 @@ def _refuse_other_run(config: RunConfig, folder: Path, last: Path, resume: bool)
         for place in folders:
             if (place / WEIGHTS).exists():
                 raise TrainingError(f"{place}: holds a model without a checkpoint to go on from; name another folder")
+            begun = (place / LOG).is_file() or (place / TOKENIZERS).is_dir()  # and stopped before it saved anything
+            if (place / CONFIG).exists() and not begun:
+                what = f"its {CONFIG} belongs to no run, and this one would write over it; name another folder"
+                raise TrainingError(f"{place}: {what}")
         return
     if not resume:
         raise TrainingError(f"{folder}: holds a training run already; go on with --resume, or name another folder")
@@ -108,11 +119,12 @@ def _refuse_other_run(config: RunConfig, folder: Path, last: Path, resume: bool)
 
 def _refuse_other_data(prepared: Prepared, folder: Path, last: Path) -> None:
     """A run whose corpus was prepared anew from other text must not go on: its ids would mean other words."""
-    if not (last.is_dir() and (folder / TRAINING).is_file()):
+    if not last.is_dir():
         return
-    before = json.loads((folder / TRAINING).read_text(encoding="utf-8"))["data"]["sha256"]
-    now = prepared.facts["sha256"]
-    if before != now:
+    before, now = corpus_of(last), prepared.facts["sha256"]
+    if before is None and (folder / TRAINING).is_file():  # a checkpoint of an earlier version
+        before = json.loads((folder / TRAINING).read_text(encoding="utf-8"))["data"]["sha256"]
+    if before is not None and before != now:
         raise TrainingError(
             f"{folder}: its run was on a corpus with SHA-256 {before[:16]}...; got one with {now[:16]}... "
             f"in {prepared.folder}; name another folder"

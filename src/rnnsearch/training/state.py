@@ -25,6 +25,7 @@ class State:
     nll, sentences, tokens: sums over the training batches since the last evaluation.
     history: one row a dev evaluation. schedule, norms: the schedule's own state, and that of `UsualNorms`.
     evaluated: update of the last evaluation; pending: whether one was due when the state was saved.
+    corpus: the SHA-256 of the prepared corpus; None in checkpoints of versions that did not keep it.
     """
 
     epoch: int = 0
@@ -42,6 +43,7 @@ class State:
     history: list[dict[str, Any]] = field(default_factory=list)
     schedule: dict[str, float] = field(default_factory=dict)
     norms: dict[str, float] = field(default_factory=dict)
+    corpus: str | None = None
 
 
 def save_state(folder: Path, state: State, model: nn.Module, optimiser: optim.Optimizer) -> None:
@@ -64,6 +66,15 @@ def load_state(folder: Path, model: nn.Module, optimiser: optim.Optimizer) -> St
     load_weights(folder / MODEL, model)
     _load_optimiser(read_weights(folder / OPTIMISER), optimiser)
     return state
+
+
+def corpus_of(folder: Path) -> str | None:
+    """The SHA-256 of the corpus of a checkpoint; None where it does not say, or is damaged (`load_state` says so)."""
+    try:
+        found = json.loads((folder / STATE).read_text(encoding="utf-8")).get("corpus")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return None if found is None else str(found)
 
 
 def _parameters(optimiser: optim.Optimizer) -> list[nn.Parameter]:

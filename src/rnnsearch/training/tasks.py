@@ -137,7 +137,8 @@ def _gold(config: RunConfig, prepared: Prepared) -> list[Links] | None:
 
 def reverse_folder(folder: Path) -> Path:
     """Where the other direction's model goes."""
-    return folder.with_name(f"{folder.name}-reverse")
+    named = folder if folder.name not in ("", "..") else folder.resolve()
+    return named.parent / f"{named.name}-reverse"
 
 
 def reverse_config(config: RunConfig) -> RunConfig:
