@@ -12,6 +12,9 @@ from rnnsearch import load, load_text_model
 from rnnsearch.errors import DataError, ModelError, RnnsearchError
 from rnnsearch.metrics.bleu_chrf_ter import corpus_bleu
 from rnnsearch.rerank import RERANKER, Features, Reranker, learn, load_features, load_reranker
+from rnnsearch.search.noisy import Noisy
+from rnnsearch.search.stochastic import Stochastic
+from rnnsearch.search.variants import Diverse, Sampling
 from tests.command_line import run
 from tests.evaluate.test_tuning import SOURCES
 from tests.test_ensemble import written
@@ -197,6 +200,14 @@ def test_the_command_line(folders, translator, features, lists, tmp_path):
     narrow = run("translate", folders["model"], *options, "--beam", 2, stdin=stdin).lines
     two = translator.n_best(given, translator.options(beam=2, n_best=2))
     assert narrow == [own[0].text for own in load_reranker(made).ordered(two)]
+
+
+@pytest.mark.parametrize("variant", [Noisy(3), Diverse(3), Sampling(), Stochastic()])
+def test_a_beam_that_finds_enough_is_shared_evenly(translator, features, variant):
+    options = weighing(features).wide_enough(translator.options(variant=variant))
+    assert options.beam == (9 if isinstance(variant, Noisy | Diverse) else 8)
+    wider = translator.options(beam=12, variant=variant)
+    assert weighing(features).wide_enough(wider) == wider
 
 
 def test_wrong_usage_of_the_command_line(folders, tmp_path):

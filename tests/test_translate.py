@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,11 @@ from rnnsearch.data.sides import Side
 from rnnsearch.errors import ConfigError, ModelError, RnnsearchError
 from rnnsearch.kernels.native.packed import decoding
 from rnnsearch.models.translation_model import only
+from rnnsearch.search.variants import Sampling
 from rnnsearch.systems.folder import save_system
 from rnnsearch.translate import Translator
 from rnnsearch.translation import Translation, one_line
+from tests.translations import translation
 from tests.untrained import BAHDANAU, RNNENCDEC, TEXT, write_model
 
 ENGLISH, GERMAN = TEXT["en"], TEXT["de"]
@@ -214,16 +217,8 @@ def test_translations_begin_with_their_prefixes(tmp_path, kind):
     assert again.text.startswith(free[0].text)
 
 
-def test_prefixes_that_do_not_fit_are_refused(translator):
-    with pytest.raises(RnnsearchError, match=r"prefixes must be one a sentence \(2\); got 1"):
-        translator.n_best(ENGLISH[:2], prefixes=["die"])
-    with pytest.raises(RnnsearchError, match=r'the prefix of empty sentence 1 \(from 0\) must be empty; got "die"'):
-        translator.n_best([ENGLISH[0], ""], prefixes=["", "die"])
-    assert translator.n_best([""], prefixes=[""])[0][0].text == ""
-
-
 def test_a_stream_grows_to_the_greedy_translation(translator):
-    for text in (*ENGLISH, ""):
+    for text in (*ENGLISH, "", " "):
         steps, seen = translator.stream(text), list[str]()
         while True:
             try:
@@ -269,7 +264,7 @@ def test_progress_is_told(translator):
 def test_odd_text_is_translated_too(translator, text):
     t = translator.translate(text)
     assert t.source == text
-    assert (t.text == "" and t.log_prob == 0.0) or text
+    assert (t.text == "" and t.log_prob == 0.0) or text.strip()
     [forced] = translator.score([text], [text])
     assert all(i < len(forced.source_words) and j < len(forced.words) for i, j in forced.alignment)
 
@@ -369,3 +364,33 @@ def test_shapes_are_compared_before_anything_is_allocated(folder, tmp_path):
     (copy / "config.toml").write_text(re.sub(r"(?m)^embedding = \d+$", "embedding = 16000000", config))
     with pytest.raises(ModelError, match="does not fit the model of its config"):
         rnnsearch.load(copy)
+
+
+@pytest.mark.parametrize("blank", [" ", "   ", "\t", "\u00a0", "\u3000 \x1c"])
+@pytest.mark.parametrize("kind", ["words", "bpe"])
+def test_nothing_is_invented_for_white_space(tmp_path, kind, blank):
+    made = rnnsearch.load(write_model(tmp_path / "model", BAHDANAU, kind))
+    [[empty]], [[one]] = made.n_best([""]), made.n_best([blank])
+    assert replace(one, source="", source_words=()) == empty
+    assert one.source == blank
+    found = made.n_best([ENGLISH[0], blank, ENGLISH[1]], made.options(n_best=2), terms=[[], ["Hund"], []])
+    assert [len(own) for own in found] == [2, 1, 2]
+    assert (found[1][0].text, made.translate_marked([f"<b>{blank}</b>"])) == ("", [f"<b>{blank}</b>"])
+    [forced] = made.score([blank], ["der Hund"])
+    assert len(forced.source_tokens) > 1, "what is given is read as it is"
+
+
+def test_what_was_cut_off_comes_behind_and_counts_for_nothing(translator):
+    def made(text: str, log_prob: float, finished: bool = True) -> Translation:
+        one = translation(["a"], text.split())
+        return replace(one, log_prob=log_prob, finished=finished)
+
+    cut = [made("der der der der", -0.1, finished=False), made("der der der die", -0.1, finished=False)]
+    whole = [made("der Hund sieht", -3.0), made("der der der", -9.0), made("ein Hund sieht", -3.1)]
+    for variant in (None, Sampling()):
+        options = translator.options(5, variant=variant)
+        found = translator.by_consensus([cut[0], *whole, cut[1]], options)
+        assert found == [*translator.by_consensus(whole, options), *cut]
+        assert found[0] == whole[0]
+        assert sorted(t.text for t in translator.by_consensus(cut, options)) == sorted(t.text for t in cut)
+        assert translator.by_consensus([], options) == []

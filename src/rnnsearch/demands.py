@@ -14,7 +14,7 @@ from rnnsearch.search.banned import BannedText
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.phrases import Phrase
 from rnnsearch.systems.system import System
-from rnnsearch.text.banned import BannedPhrases
+from rnnsearch.text.banned import IN_WORD, START, BannedPhrases
 from rnnsearch.text.prefixes import Prefix, Prefixes
 from rnnsearch.text.tokenizer import Segmented
 from rnnsearch.text.vocabulary import UNK
@@ -28,6 +28,8 @@ class Demands:
         self.system, self.aligner = system, aligner
         self.target = system.target
         self.replaces = replaces or system.can("spell")
+        self._banned: tuple[tuple[str, ...], BannedText] | None = None
+        """The last banned phrases and what was made of them: a program asks for the same ones over and over."""
 
     def banned(self, phrases: Collection[str], ban_unknown: bool) -> BannedText | None:
         """Phrases that no translation holds; None for none. Errors: RnnsearchError for empty ones, and where other text
@@ -36,7 +38,10 @@ class Demands:
             return None
         if self.replaces and not ban_unknown:
             raise RnnsearchError("banned phrases need <unk> banned, too, where other text takes its place; it is not")
-        return BannedText(BannedPhrases(phrases), self.target.spellings())
+        last, asked = self._banned, tuple(phrases)
+        if last is None or last[0] != asked:
+            self._banned = last = asked, BannedText(BannedPhrases(asked), self.target.spellings())
+        return last[1]
 
     def phrases(self, terms: Sequence[Sequence[str]], options: SearchOptions) -> tuple[tuple[Phrase, ...], ...]:
         """Each sentence's terms in symbols. Errors: RnnsearchError for a search that forces none, and terms that cannot
@@ -47,7 +52,7 @@ class Demands:
             raise RnnsearchError("terms need a beam of 2 or more; got 1")
         ids = {term: tuple(self.target.ids([term])[0]) for term in set(chain.from_iterable(terms))}
         for term, phrase in ids.items():
-            if not self.writes(term):
+            if not phrase or UNK in phrase:
                 raise RnnsearchError(f'the model has no symbol for a word of the term "{term}"; got {phrase}')
             if options.banned_phrases is not None and options.banned_phrases.banned.held(term):
                 raise RnnsearchError(f'a term must not hold a banned phrase; got "{term}"')
@@ -66,16 +71,16 @@ class Demands:
 
     def begun(self, prefixes: Sequence[str], sources: Sequence[Segmented], options: SearchOptions) -> list[Prefix]:
         """What each sentence's translations begin with, in symbols. Errors: RnnsearchError where they are not as many
-        as the sentences, of an empty sentence, or hold a banned phrase."""
+        as the sentences, of an empty sentence, or hold a banned phrase or, in words without a symbol, begin one."""
         if len(prefixes) != len(sources):
             raise RnnsearchError(f"prefixes must be one a sentence ({len(sources)}); got {len(prefixes)}")
         for number, (source, prefix) in enumerate(zip(sources, prefixes, strict=True)):
-            if prefix and not source.text:
+            if prefix and not source.ids:
                 raise RnnsearchError(f'the prefix of empty sentence {number} (from 0) must be empty; got "{prefix}"')
-        if options.banned_phrases is not None:
-            for prefix in filter(options.banned_phrases.banned.begun, prefixes):
-                raise RnnsearchError(f'a prefix must not hold a banned phrase; got "{prefix}"')
         begins = [self._prefixes.read(prefix) for prefix in prefixes]
+        if options.banned_phrases is not None:
+            for begin in begins:
+                self._require_none_banned(begin, options.banned_phrases.banned)
         if self.system.annotation is None:
             return begins
         each, whole = self.system.annotation.symbols_a_word, self.system.written(prefixes, sources, self.aligner)
@@ -86,3 +91,19 @@ class Demands:
             )
             for begin, text in zip(begins, whole, strict=True)
         ]
+
+    def _require_none_banned(self, begin: Prefix, banned: BannedPhrases) -> None:
+        """Errors: RnnsearchError for a beginning that holds a banned phrase, or may come to one that the search would
+        not see, for it reads words without a symbol as `<unk>`."""
+        # Without a rest it ends with such a word, or with what stands by it: nothing makes the word longer.
+        if banned.begun(begin.text) or (not begin.rest and banned.held(begin.text)):
+            raise RnnsearchError(f'a prefix must not hold a banned phrase; got "{begin.text}"')
+        if begin.unknown:
+            known = self.target.joined(begin.ids, begin.unknown).text
+            read = self.target.join(begin.ids) + begin.text.removeprefix(known)
+            state = banned.after(START, begin.text)
+            if state > IN_WORD and state != banned.after(START, read):
+                raise RnnsearchError(
+                    f"a prefix must not end with the beginning of a banned phrase in which the model has no symbol for "
+                    f'a word; got "{begin.text}"'
+                )

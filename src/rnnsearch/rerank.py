@@ -95,7 +95,8 @@ class Reranker:
 
     def wide_enough(self, options: SearchOptions) -> SearchOptions:
         """Options with a beam that finds as many translations as it has learned to choose from."""
-        return replace(options, beam=max(options.beam, self.n_best))
+        wide = self.n_best if options.variant is None else options.variant.beam(options.beam, self.n_best)
+        return replace(options, beam=max(options.beam, wide))
 
     def scores(self, found: Sequence[Sequence[Translation]]) -> list[Numbers]:
         """The weighted sums of each list's translations."""

@@ -200,7 +200,7 @@ class Translator:
         sentences, a prefix is of an empty sentence, or a term has a word that the model has no symbol for.
         """
         options = options or self.options()
-        sources = self.system.read(texts)
+        sources = [source.to_translate for source in self.system.read(texts)]
         if terms is not None:
             if len(terms) != len(texts):
                 raise RnnsearchError(f"terms must be one list a sentence ({len(texts)}); got {len(terms)}")
@@ -236,11 +236,15 @@ class Translator:
         self, found: Sequence[Translation], options: SearchOptions, utility: Utility = "chrf"
     ) -> list[Translation]:
         """A sentence's n best translations in the order of least Bayes risk (`metrics.consensus`): samples count as
-        often as they were drawn, others by their probabilities."""
-        sampled, most = isinstance(options.variant, Sampling), max(t.log_prob for t in found)
-        probabilities = [1.0 if sampled else math.exp(t.log_prob - most) for t in found]
-        worth = expected_utility([t.text for t in found], probabilities, utility, self.languages[1])
-        return [found[n] for n in sorted(range(len(found)), key=lambda n: -worth[n])]
+        often as they were drawn, others by their probabilities. Where some are finished, those that were cut off come
+        behind and count for nothing: the probability of a beginning is that of all that may follow it."""
+        finished = [t for t in found if t.finished]
+        counted = finished or list(found)
+        sampled, most = isinstance(options.variant, Sampling), max((t.log_prob for t in counted), default=0.0)
+        probabilities = [1.0 if sampled else math.exp(t.log_prob - most) for t in counted]
+        worth = expected_utility([t.text for t in counted], probabilities, utility, self.languages[1])
+        ordered = [counted[n] for n in sorted(range(len(counted)), key=lambda n: -worth[n])]
+        return ordered + [t for t in found if finished and not t.finished]
 
     def _with_spellings(
         self,
@@ -280,7 +284,7 @@ class Translator:
 
     def stream(self, text: str) -> Generator[str, None, Translation]:
         """Greedy translation of a sentence: the text so far after every symbol and, returned, the whole."""
-        source = self.system.read([text])[0]
+        source = self.system.read([text])[0].to_translate
         if not source.ids:
             return self._translations([source], [self.target.joined([])], [EMPTY])[0]
         scorer = self.search.scorer
@@ -318,6 +322,8 @@ class Translator:
         """The links of given translations, by the best there is where nothing is asked for. An aligner does not ask the
         model itself. Errors: ModelError as in `require_alignments`."""
         by = self.require_alignments(by)
+        if len(sources) != len(targets):
+            raise RnnsearchError(f"targets must be as many as the sources ({len(sources)}); got {len(targets)}")
         if by == "aligner" and self.aligner is not None:
             both = self.source.segment(sources), self.target.segment(targets)
             pairs = AlignedPairs(self.aligner, list(zip(*both, strict=True)))
@@ -353,14 +359,8 @@ class Translator:
         """Sources, given translations, and these as hypotheses by a Scorer."""
         source_side = self.system.read(sources)
         target_side = self.system.written(targets, source_side, self.aligner)
-        hypotheses = forced_all(
-            scorer,
-            [s.spelled for s in source_side],
-            [t.ids for t in target_side],
-            self.options().ranking,
-            self.config.search.batch_sentences,
-            make=self.system.sources,
-        )
+        ids, size = ([s.spelled for s in source_side], [t.ids for t in target_side]), self.config.search.batch_sentences
+        hypotheses = forced_all(scorer, *ids, self.options().ranking, size, make=self.system.sources)
         return source_side, target_side, hypotheses
 
     def states(self, texts: Sequence[str]) -> Matrix:

@@ -181,3 +181,9 @@ def test_plot_says_what_it_cannot_draw(fault, model, one_vector, tmp_path):
     assert "attention" in fault("plot", one_vector, CAT)
     assert fault("plot", model, " ") == "there is nothing to plot: the source or the translation has no words"
     assert ".txt" in fault("plot", model, CAT, "-o", tmp_path / "a.txt")
+
+
+@pytest.mark.parametrize("by", ["aligner", "attention"])
+def test_links_are_of_as_many_translations(model, by):
+    with pytest.raises(RnnsearchError, match=r"targets must be as many as the sources \(2\); got 1"):
+        load(model).align([CAT, BIRD], ["der Hund"], by=by)

@@ -43,6 +43,16 @@ def test_a_calibrated_model_says_how_sure_it_is(cli, own, corpus, fault, tmp_pat
     assert "1 lines below a confidence of" in empty.err
     marked = cli("translate", own, "--min-confidence", between, "--unsure", "mark", stdin=given)
     assert marked.lines == [rows[0]["text"], "", f"[?] {rows[2]['text']}"]
+    links = [tmp_path / name for name in ("all", "empty", "marked", "symbols", "symbols-marked")]
+    unsure = ["--min-confidence", between]
+    ways = ([], unsure, [*unsure, "--unsure", "mark"], ["--unit", "symbols"])
+    for path, more in zip(links, (*ways, [*ways[2], *ways[3]]), strict=True):
+        assert cli("translate", own, "--alignments", path, *more, stdin=given).code == 0
+    every, emptied, after, symbols, symbols_after = (path.read_text().split("\n") for path in links)
+    assert emptied == [every[0], "", "", ""]
+    pairs = [link.split("-") for link in every[2].split()]
+    assert after == [*every[:2], " ".join(f"{source}-{int(target) + 1}" for source, target in pairs), ""]
+    assert symbols_after == symbols, "the mark is none of the model's symbols"
     few = [tmp_path / name for name in ("few.en", "few.de")]
     for path, name in zip(few, ("dev.en", "dev.de"), strict=True):
         path.write_text("".join((tmp_path / name).read_text().splitlines(keepends=True)[90:]))

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from rich.console import Console
 import rnnsearch
 from rnnsearch.cli.io import input_portions
 from rnnsearch.cli.prompt import Prompt
+from rnnsearch.cli.translating import Asked
 from rnnsearch.data.corpus import CUT, LONGEST
 from rnnsearch.translate import Translator
 
@@ -146,6 +148,31 @@ def test_a_session_at_a_terminal(cli, model):
         os.write(ours, b"\x04")
         assert process.wait(PATIENCE) == 0
     os.close(ours)
+
+
+def at_a_terminal(*asked: object) -> list[str]:
+    """What `translate` says there to two lines."""
+    pty = pytest.importorskip("pty", reason="needs a system with terminals of POSIX")
+    ours, theirs = pty.openpty()
+    with running(*asked, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE) as process:
+        os.close(theirs)
+        os.write(ours, f"{CAT}\n{BIRD}\n\x04".encode())
+        assert process.wait(PATIENCE) == 0, process.stderr.read()
+        said = os.read(ours, 65536).decode()
+    os.close(ours)
+    return said.replace("^D\b\b", "").split("\r\n")
+
+
+@pytest.mark.parametrize("asked", [["--max-source", "3"], ["--batch", "1"]])
+def test_what_a_prompt_does_not_do_is_done_line_by_line(cli, model, asked):
+    expected = cli("translate", model, *asked, stdin=f"{CAT}\n{BIRD}\n").lines
+    assert at_a_terminal(model, *asked) == [CAT, BIRD, *expected, ""]
+
+
+def test_how_sure_to_be_is_asked_line_by_line():
+    asked = Asked(models=(Path("model"),), source="lines")
+    assert not asked.by_lines
+    assert replace(asked, min_confidence=0.0).by_lines
 
 
 def plain(text: str) -> str:

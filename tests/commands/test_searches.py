@@ -109,6 +109,23 @@ def test_what_is_banned_stands_in_no_translation(cli, model, tmp_path):
     assert refused == (1, "", "rnnsearch: terms need a plain beam search; got noisy chains\n")
 
 
+@pytest.mark.parametrize("way", [["--sample"], ["--groups", "3"], ["--noisy", "3"], ["--stochastic"]])
+def test_a_search_that_forces_no_terms_is_refused_before_the_first_line(fault, model, tmp_path, way):
+    terms = tmp_path / "terms.tsv"
+    terms.write_text("cat\tVogel\n", encoding="utf-8")
+    for text in (f"{BIRD}\n", ""):
+        said = fault("translate", model, "--glossary", terms, *way, stdin=text)
+        assert said.startswith("terms need a plain beam search; got ")
+
+
+def test_a_banned_term_is_refused_before_the_first_line(fault, model, tmp_path):
+    terms, ban = tmp_path / "terms.tsv", tmp_path / "ban.txt"
+    terms.write_text("cat\tVogel\ndog\tder Hund\n", encoding="utf-8")
+    ban.write_text("Hund\n", encoding="utf-8")
+    asked = ["translate", model, "--glossary", terms, "--ban", ban, "--beam", "6"]
+    assert fault(*asked, stdin=f"{BIRD}\n") == 'a term must not hold a banned phrase; got "der Hund"'
+
+
 def test_groups_differ_more_than_a_beam(cli, model):
     shared = ["translate", model, "--beam", "4", "--n-best", "4", "--format", "nbest"]
     plain, groups = (texts(cli(*shared, *more, stdin=GIVEN)) for more in ([], ["--groups", "4", "--diversity", "50"]))

@@ -20,13 +20,20 @@ CAT = "the small cat sees the dog."
 BIRD = "the old bird finds the tree."
 
 
+def test_a_line_of_white_space_comes_out_empty(cli, model):
+    given = f"{CAT}\n \n\t\n\u00a0\n   \n\n{BIRD}\n"
+    assert [n for n, line in enumerate(cli("translate", model, stdin=given).lines) if line] == [0, 6]
+    rows = cli("translate", model, "--format", "json", stdin=given).rows
+    assert [row["source"] for row in rows] == given.split("\n")[:-1]
+
+
 def test_one_line_in_is_one_line_out(cli, model):
     """Empty lines, and characters that Python would break lines at, stay where they are."""
     given = [CAT, "", "the cat\u2028sees the dog.", "the old\x85bird", "  ", "the\x0cred\x0bcat", "", BIRD, ""]
     result = cli("translate", model, stdin="".join(f"{line}\n" for line in given))
     assert (result.code, result.err) == (0, "")
     assert len(result.lines) == len(given)
-    assert [n for n, line in enumerate(result.lines) if not line] == [1, 6, 8]
+    assert [n for n, line in enumerate(result.lines) if not line] == [1, 4, 6, 8]
     assert [line.startswith("der ") for line in (result.lines[0], result.lines[7])] == [True, True]
     alone = cli("translate", model, stdin=f"{BIRD}\n")
     assert alone.lines == [result.lines[7]]

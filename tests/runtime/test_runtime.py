@@ -49,8 +49,15 @@ def one_variant(monkeypatch):
     monkeypatch.setenv(SWITCH, variant().name)
 
 
-TEXTS = ["the small cat sees a bird.", "", "Is it red?", "the dog the dog the dog sees!", "Ünïcode ⁂ and\u00a0more"]
-PREFIXES = ["die kl", "", "Ein ", "der Hund sieht d", ""]
+TEXTS = [
+    "the small cat sees a bird.",
+    "",
+    "Is it red?",
+    "the dog the dog the dog sees!",
+    "Ünïcode ⁂ and\u00a0more",
+    "\u00a0 ",
+]
+PREFIXES = ["die kl", "", "Ein ", "der Hund sieht d", "", ""]
 TIED = {**BAHDANAU, "embedding": 8, "tie": "target", "decoder": {**BAHDANAU["decoder"], "maxout": 8}}
 SAME = ("text", "tokens", "token_scores", "score", "log_prob", "finished", "alignment", "source_tokens", "confidence")
 
@@ -394,6 +401,8 @@ def test_bad_questions(model, tmp_path):
         translator.n_best(["a"], 1, prefixes=[])
     with pytest.raises(RnnsearchError, match="is of an empty sentence"):
         translator.n_best([""], 1, prefixes=["der"])
+    with pytest.raises(RnnsearchError, match="is of an empty sentence"):
+        translator.n_best([" "], 1, prefixes=["der"])
     with pytest.raises(RnnsearchError, match="a sentence must have at most 2,000 symbols"):
         translator.n_best(["the dog " * 1001], 1)
 

@@ -1,5 +1,6 @@
 """Sampling and diverse groups: drawn as often as the model says, and as a plain loop would choose."""
 
+import math
 from collections import Counter
 from dataclasses import replace
 from itertools import product
@@ -205,12 +206,15 @@ def test_groups_differ(toy, sentences):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Sampling(temperature=0.0), "temperature must be above 0; got 0.0"),
+        (lambda: Sampling(temperature=0.0), "temperature must be above 0 and finite; got 0.0"),
+        (lambda: Sampling(temperature=math.inf), "temperature must be above 0 and finite; got inf"),
         (lambda: Sampling(top_k=-1), "top_k must be at least 0; got -1"),
         (lambda: Sampling(top_p=0.0), "top_p must be above 0 and at most 1; got 0.0"),
         (lambda: Sampling(seed=-1), "seed must be at least 0; got -1"),
         (lambda: Diverse(0), "groups must be at least 1; got 0"),
-        (lambda: Diverse(2, -1.0), "strength must be at least 0; got -1.0"),
+        (lambda: Diverse(2, -1.0), "strength must be at least 0 and finite; got -1.0"),
+        (lambda: Diverse(2, math.inf), "strength must be at least 0 and finite; got inf"),
+        (lambda: Diverse(2, math.nan), "strength must be at least 0 and finite; got nan"),
         (lambda: SearchOptions(beam=5, variant=Diverse(2)), "a beam must be shared evenly by the 2 groups; got 5"),
     ],
 )
@@ -224,3 +228,7 @@ def test_errors_name_the_sentence_and_not_the_copy(toy, sentences):
     options = SearchOptions(beam=2, variant=Sampling(), prefix=((), (99_999,), *[()] * (len(sentences) - 2)))
     with pytest.raises(SentenceError, match="the prefix of sentence 1 "):
         several(scorer, make_sources(sentences, CPU), options, Sampling())
+
+
+def test_a_beam_that_is_not_given_is_shared_evenly():
+    assert [Diverse(4).beam(own, n_best) for own, n_best in ((5, 1), (4, 4), (3, 10))] == [8, 4, 12]

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from rnnsearch.serve.markup import Markup
+from rnnsearch.text.banned import BannedPhrases
 from rnnsearch.text.languages import detect, length
 from rnnsearch.text.marks import PROTECTED, MarkedText
 from rnnsearch.text.sentences import sentence_spans
@@ -30,6 +31,7 @@ HARD = {
     "openers": "“ (",
     "tags": "<a ",
     "tags that end": "<b>x</b>",
+    "tags that never end": "<code>x<kbd>",
     "declarations": "<!",
     "comments": "<!--",
     "quoted": "<a b=\"'",
@@ -79,3 +81,23 @@ def test_twice_the_text_takes_twice_the_time(reader, piece):
     while found[-1] > most and len(found) < 8:
         found.append(ratio(READERS[reader], HARD[piece]))
     assert found[-1] <= most, found
+
+
+@pytest.mark.parametrize(
+    "phrases",
+    [
+        lambda size: ["ab " * size],
+        lambda size: ["." * size],
+        lambda size: [f"{chr(0x4E00 + n % 5000)}{chr(0x4E00 + n // 5000)}" for n in range(size)],
+    ],
+    ids=["one long", "one of dots", "many of many characters"],
+)
+def test_twice_the_banned_text_takes_twice_the_time(phrases):
+    def found() -> float:
+        short, long = (seconds(BannedPhrases, phrases(size)) for size in (8000, 32000))
+        return (long / short) ** 0.5
+
+    ratios = [found()]
+    while ratios[-1] > 2.3 and len(ratios) < 8:
+        ratios.append(found())
+    assert ratios[-1] <= 2.3, ratios

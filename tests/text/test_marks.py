@@ -47,6 +47,13 @@ def diagonal(text: str) -> list[tuple[int, int]]:
             "0-0 1-2 2-3 3-1",
             'Frag jetzt <span translate="no">Ann <i>Lee</i></span>',
         ),
+        (
+            "Use <code> and then <kbd>rm -rf</kbd> now",
+            "Nimm und dann das jetzt",
+            "0-0 1-1 2-2 3-3 4-3 5-4",
+            "Nimm <code> und dann <kbd>rm -rf</kbd> jetzt",
+        ),
+        ("<code>a <code>b</code> go", "a b geh", "0-0 1-1 2-2", "<code>a <code>b</code> geh"),
         ("go<kbd>X</kbd>go", "los X los", "0-0 1-1 2-2", "los <kbd>X</kbd> los"),
         ("<b>gone</b> here", "hier", "1-0", "<b></b>hier"),
         ("a </b> stray <i> tag", "ein loses Zeichen", "0-0 1-1 2-2", "ein </b> loses <i> Zeichen"),

@@ -94,6 +94,14 @@ def test_offsets_of_symbols_that_show_text_are_that_text(tokenizer, odd):
                 assert segmented.text[start:end] == symbol.removeprefix(MARKER)
 
 
+@pytest.mark.parametrize("separator", ["\x1c", "\x1d", "\x1e", "\x1f"])
+def test_separators_are_no_white_space(words, separator):
+    """To the pattern of words; Python has it otherwise."""
+    [segmented] = words.segment([f"{separator}a bench"])
+    assert segmented.texts[:2] == [separator, "a"]
+    assert segmented.spelled.unknown[0] == f" {separator}"
+
+
 def test_bytes_of_a_character_share_its_offsets(bpe):
     (segmented,) = bpe.segment(["é🙂 x語"])
     smile = [o for s, o in zip(segmented.symbols, segmented.offsets, strict=True) if s.startswith("<0xF0")]

@@ -31,15 +31,18 @@ class Links:
     def __init__(self, unit: Unit, by: AlignedBy | None, counts: Counts) -> None:
         self._unit, self._attended, self._counts = unit, by == "attention", counts
 
-    def line(self, translation: Translation) -> str:
-        """That of one."""
+    def line(self, translation: Translation, before: int | None = 0) -> str:
+        """That of one; `before`: how many words stand before it in its line, None where that is empty."""
         attended = self._attended or translation.aligned is None
         told = translation.attention_information if attended else None
         if told is not None:
             self._counts[INFORMATION] = self._counts.get(INFORMATION, 0.0) + told
             self._counts[ATTENDED] = self._counts.get(ATTENDED, 0) + 1
+        if before is None:
+            return pharaoh(())
         if self._unit == "words":
-            return pharaoh(translation.attended if attended else translation.alignment)
+            links = translation.attended if attended else translation.alignment
+            return pharaoh([(source, before + target) for source, target in links])
         return pharaoh(translation.attended_tokens if attended else translation.token_alignment)
 
 

@@ -98,16 +98,23 @@ class Surely:
     def __init__(self, least: float | None, unsure: Literal["empty", "mark"] | None, counts: Counts) -> None:
         self._least, self._marks, self._counts = least, unsure == "mark", counts
 
+    def before(self, found: Translation) -> int | None:
+        """How many words a translation's line has before it; None where the line is empty in its place."""
+        if self._least is None or found.confidence is None or found.confidence >= self._least:
+            return 0
+        return 1 if self._marks else None
+
     def __call__(self, found: Translation, text: str) -> str:
         """The line of a translation."""
         from rnnsearch.confidence import warnings
 
         for warning in warnings(found):
             self._counts[WARNING + warning] = self._counts.get(WARNING + warning, 0) + 1
-        if self._least is None or found.confidence is None or found.confidence >= self._least:
+        before = self.before(found)
+        if before == 0:
             return text
         self._counts[UNSURE] = self._counts.get(UNSURE, 0) + 1
-        return f"[?] {text}" if self._marks else ""
+        return f"[?] {text}" if before else ""
 
 
 def check_surely(least: float | None, unsure: str | None, format: str) -> None:

@@ -25,12 +25,13 @@ class GivenTerms:
 
     def __init__(self, path: Path, translator: Translator, options: SearchOptions, force: bool, counts: Counts) -> None:
         """Leaves out what the model cannot be forced to write, which is said. `counts` has how many of those inline
-        there were. Errors: BadParameter for a beam that can force none; DataError for an unfit file."""
+        there were. Errors: BadParameter for a beam that can force none; RnnsearchError for another search that forces
+        none, and a term that holds a banned phrase; DataError for an unfit file."""
         from rnnsearch.search.unknown_words import read_dictionary
         from rnnsearch.text.glossary import Glossary
 
         self._translator, self._inline = translator, translator.reads_terms and not force
-        if not self._inline and options.beam == 1:
+        if not self._inline and options.beam == 1 and options.variant is None:
             raise typer.BadParameter("--glossary needs a beam of 2 or more")
         entries = read_dictionary(path)
         written = entries
@@ -40,6 +41,8 @@ class GivenTerms:
             lacking = next(target for source, target in entries.items() if source not in written)
             count = f"{len(entries) - len(written):,} of {len(entries):,}"
             say(f'{path}: {count} terms left out: the model has no symbol for a word of them (like "{lacking}")')
+        if not self._inline:  # what cannot be is said now, not where the first term turns up
+            translator.demands.phrases([list(written.values())], options)
         self._glossary, self._counts = Glossary(written), counts
 
     def n_best(self, texts: Sequence[str], options: SearchOptions, size: int) -> list[list[Translation]]:

@@ -200,8 +200,7 @@ def translate(
 def _here(asked: Asked, input: Path | None, output_file: Path | None, alignments: Path | None) -> None:
     """Translate in this process: at a terminal, where nothing else is asked for, by a prompt."""
     work = asked()
-    asks = (input, output_file, alignments, asked.glossary, asked.mbr, asked.reranker)
-    if sys.stdin.isatty() and sys.stdout.isatty() and not asked.marked and not any(asks) and asked.format == "text":
+    if sys.stdin.isatty() and sys.stdout.isatty() and not (asked.by_lines or input or output_file or alignments):
         from rich.console import Console
 
         from rnnsearch.cli.prompt import Prompt

@@ -83,6 +83,13 @@ class Asked:
         """Whether lines may hold marks."""
         return self.tags or bool(self.protect)
 
+    @property
+    def by_lines(self) -> bool:
+        """Whether something is asked for that a prompt at a terminal does not do."""
+        own = self.glossary, self.mbr, self.reranker, self.min_confidence, self.batch
+        limited = self.max_source != Asked.max_source
+        return self.marked or limited or self.format != "text" or any(one is not None for one in own)
+
     def __call__(self) -> Translating:
         """The models, loaded. Errors: those of `load`; BadParameter for options that do not go with them."""
         return Translating(self)
@@ -135,8 +142,8 @@ class Translating:
         self.portion = CHUNK_BATCHES * size
         """Lines that are sorted by length together."""
         self._find = finder(terms or self.translator, self.options, size, order)
-        surely = Surely(asked.min_confidence, asked.unsure, self._counts)
-        self._write = Writer(asked.format, asked.by, asked.marked, surely)
+        self._surely = Surely(asked.min_confidence, asked.unsure, self._counts)
+        self._write = Writer(asked.format, asked.by, asked.marked, self._surely)
         self._links = Links(asked.unit, asked.by, self._counts)
 
     def __call__(self, lines: Sequence[str], first: int) -> Done:
@@ -167,7 +174,7 @@ class Translating:
             written = [line if line == "\n" else f"{self.asked.tag} {line}" for line in written]
         outputs = {OUTPUT: "".join(written)}
         if self.asked.alignments:
-            outputs[ALIGNMENTS] = "".join(self._links.line(best[0]) for best in found)
+            outputs[ALIGNMENTS] = "".join(self._links.line(best[0], self._surely.before(best[0])) for best in found)
         every = Counter(REPLACED + one.by for best in found for one in best[0].replaced)
         return Done(outputs, said, {**self._counts, **every, EMPTY: written.count("\n")})
 

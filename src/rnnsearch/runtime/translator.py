@@ -80,7 +80,7 @@ class Translator:
         search = replace(self.search, n_best=n_best, beam=max(self.search.beam, n_best) if beam is None else beam)
         if not all(map(self.fits, texts)):
             raise RnnsearchError(f"a sentence must have at most {MOST_SYMBOLS:,} symbols")
-        sources = self.source.segment(texts)
+        sources = [source.to_translate for source in self.source.segment(texts)]
         begins = None if prefixes is None else [self._prefixes.read(prefix) for prefix in prefixes]
         for number, (source, begin) in enumerate(zip(sources, begins or (), strict=False)):
             if not source.ids and begin.text:

@@ -100,7 +100,7 @@ class Moves:
             self._known[state] = NEVER  # what stays in the state comes to nothing
             if not states.within_character(state):
                 # Mostly one letter more will do, and no whole row need be made.
-                after = np.unique(states.banned.next[state, self._letters])
+                after = np.unique(states.banned.row(state)[self._letters])
                 if states.pending(after[after != HELD]).all():
                     after = np.unique(states.row(state)[self._ids[~self._ends]])
                 after = after[after != HELD]

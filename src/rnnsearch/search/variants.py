@@ -86,7 +86,7 @@ class Sampling(Variant):
     def __post_init__(self) -> None:
         require(
             (
-                ("temperature", self.temperature > 0, "above 0", self.temperature),
+                ("temperature", 0 < self.temperature < float("inf"), "above 0 and finite", self.temperature),
                 ("top_k", self.top_k >= 0, "at least 0", self.top_k),
                 ("top_p", 0 < self.top_p <= 1, "above 0 and at most 1", self.top_p),
                 ("seed", self.seed >= 0, "at least 0", self.seed),
@@ -174,9 +174,12 @@ class Diverse(Variant):
         require(
             (
                 ("groups", self.groups >= 1, "at least 1", self.groups),
-                ("strength", self.strength >= 0, "at least 0", self.strength),
+                ("strength", 0 <= self.strength < float("inf"), "at least 0 and finite", self.strength),
             )
         )
+
+    def beam(self, own: int, n_best: int) -> int:
+        return self.groups * -(-max(own, n_best) // self.groups)
 
     def copies(self, beam: int) -> int:
         return shared(beam, self.groups, "groups")

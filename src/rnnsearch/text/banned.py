@@ -12,7 +12,8 @@ are of two classes, inside words or not.
 import codecs
 import unicodedata
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import cache, cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -47,42 +48,92 @@ class BannedPhrases:
         self._build()
 
     def _build(self) -> None:
-        """`next` [S, classes] and `pending` [S]."""
-        inside = np.array([False, True, *map(inside_word, self._classes)])
-        nodes: dict[str, int] = {}
+        """The states: of a phrase's beginnings one each, which say where one more character leads. All others lead
+        where the state of the longest shorter end of the text does, so a state holds nothing of them."""
+        self._inside = np.array([False, True, *map(inside_word, self._classes)])
+        """Of each class, whether it is inside words."""
+        size, count = len(self._inside), IN_WORD + 1
+        goes: dict[int, int] = {}
+        levels: list[list[int]] = [[] for _ in range(max(map(len, self.phrases)))]
+        ends: dict[int, bool] = {}
         for phrase in self.phrases:
-            for size in range(1, len(phrase) + 1):
-                nodes.setdefault(phrase[:size], len(nodes) + 3)
-        self.next = np.empty((len(nodes) + 3, len(inside)), dtype=np.int64)
-        """[S, classes], the state after one more character."""
-        self.pending = np.zeros(len(self.next), dtype=bool)
+            node = START
+            for level, number in zip(levels, self.classes(phrase), strict=False):
+                key = node * size + number
+                if key not in goes:
+                    goes[key] = count
+                    level.append(key)
+                    count += 1
+                node = goes[key]
+            ends[node] = inside_word(phrase[-1])
+        self._goes, self._back = goes, [START] * count
+        """The state after a state's class, by state * classes + class; of each state, that of the longest end."""
+        pending, held = [False] * count, [False] * count
+        for key in chain.from_iterable(levels):
+            parent, number = divmod(key, size)
+            root = IN_WORD if self._inside[number] else START
+            node, back = goes[key], root if parent == START else self._next(self._back[parent], number)
+            self._back[node] = back
+            pending[node] = pending[back] or ends.get(node, False)
+            held[node] = held[back] or not ends.get(node, True)
+        self.pending = np.array(pending)
         """[S], whether the text holds a phrase if it ends here, or goes on with what is inside of no word."""
-        self.next[HELD] = HELD
-        self.next[[START, IN_WORD]] = np.where(inside, IN_WORD, START)
-        for text, node in nodes.items():
-            if len(text) == 1:
-                self.next[START, self._classes[text]] = node
-                if not inside_word(text):
-                    self.next[IN_WORD, self._classes[text]] = node
-        held = np.zeros(len(self.next), dtype=bool)
-        whole = set(self.phrases)
-        for text, node in sorted(nodes.items(), key=lambda item: len(item[0])):
-            back = self._longest_end(text, nodes)
-            self.pending[node] = self.pending[back] or (text in whole and inside_word(text[-1]))
-            held[node] = held[back] or (text in whole and not inside_word(text[-1]))
-            self.next[node] = self.next[back]
-            for c, number in self._classes.items():
-                self.next[node, number] = nodes.get(text + c, self.next[back, number])
-        self.next[held[self.next]] = HELD
-        self.next[np.ix_(self.pending, ~inside)] = HELD
+        self._goes = {key: HELD if held[node] else node for key, node in goes.items()}
+        roots = [[self._next(state, number) for number in range(size)] for state in (START, IN_WORD)]
+        self._roots = np.array([[HELD] * size, *roots])
+        """[3, classes], the state after one more character of the three that no phrase begins in."""
 
-    @staticmethod
-    def _longest_end(text: str, nodes: dict[str, int]) -> int:
-        """The state of the longest end of a beginning of a phrase, shorter than it, that begins a phrase."""
-        for at in range(1, len(text)):
-            if text[at:] in nodes and not (inside_word(text[at - 1]) and inside_word(text[at])):
-                return nodes[text[at:]]
-        return IN_WORD if inside_word(text[-1]) else START
+    def _next(self, state: int, number: int) -> int:
+        """The state after one more character, if none is held."""
+        while state > IN_WORD:
+            found = self._goes.get(state * len(self._inside) + number)
+            if found is not None:
+                return found
+            state = self._back[state]
+        inside = self._inside[number]
+        root = IN_WORD if inside else START
+        # Inside a word none begins.
+        return root if inside and state == IN_WORD else self._goes.get(START * len(self._inside) + number, root)
+
+    def __len__(self) -> int:
+        """S."""
+        return len(self.pending)
+
+    @cached_property
+    def _table(self) -> tuple[NDArray[np.int64], ...]:
+        """The keys of `_goes` in order, where they lead, and `_back`."""
+        keys = np.array(sorted(self._goes))
+        return keys, np.array([self._goes[key] for key in keys.tolist()]), np.array(self._back)
+
+    def next(self, states: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The states after one more character of texts in some states, by its class in each."""
+        keys, goals, back = self._table
+        found = self._roots[np.minimum(states, IN_WORD), numbers]
+        left = np.flatnonzero(states > IN_WORD)
+        own, asked = states[left], numbers[left]
+        held = self.pending[own] & ~self._inside[asked]
+        found[left[held]] = HELD
+        left, own, asked = left[~held], own[~held], asked[~held]
+        while len(left):
+            wanted = own * len(self._inside) + asked
+            places = np.searchsorted(keys, wanted).clip(max=len(keys) - 1)
+            goes = keys[places] == wanted
+            found[left[goes]] = goals[places[goes]]
+            left, own, asked = left[~goes], back[own[~goes]], asked[~goes]
+            none = own <= IN_WORD
+            found[left[none]] = self._roots[own[none], asked[none]]
+            left, own, asked = left[~none], own[~none], asked[~none]
+        return found
+
+    def root(self, state: int) -> int:
+        """The state of texts that end as those in a state do, with the beginning of no phrase."""
+        while state > IN_WORD:
+            state = self._back[state]
+        return state
+
+    def row(self, state: int) -> NDArray[np.int64]:
+        """[classes], the state after one more character of each class."""
+        return self.next(np.full(len(self._inside), state), np.arange(len(self._inside)))
 
     def classes(self, text: str) -> list[int]:
         """The classes of a text's characters."""
@@ -91,7 +142,9 @@ class BannedPhrases:
     def after(self, state: int, text: str) -> int:
         """The state after a text that follows one in `state`."""
         for number in self.classes(text):
-            state = int(self.next[state, number])
+            if state == HELD or (self.pending[state] and not self._inside[number]):
+                return HELD
+            state = self._next(state, number)
         return state
 
     def held(self, text: str) -> bool:
@@ -122,12 +175,14 @@ class SpelledStates:
         texts = [banned.classes(text or "") for text in each]
         self.letters = {n: own[0] for n, own in enumerate(texts) if len(own) == 1}
         """Symbols of one character, and its class."""
-        self._longest = sorted(range(len(texts)), key=lambda n: -len(texts[n]))
+        self._longest = np.array(sorted(range(len(texts)), key=lambda n: -len(texts[n])), dtype=np.int64)
         sizes = np.array([len(texts[n]) for n in self._longest])
-        self._counts = [int((sizes > place).sum()) for place in range(int(sizes.max(initial=0)))]
+        counts = [int((sizes > place).sum()) for place in range(int(sizes.max(initial=1)))]
         self._columns = [
-            np.array([texts[n][place] for n in self._longest[:count]]) for place, count in enumerate(self._counts)
+            np.array([texts[n][place] for n in self._longest[:count]], dtype=np.int64)
+            for place, count in enumerate(counts)
         ]
+        """The classes of the first character of each that has one, of the second, ..."""
 
     def __len__(self) -> int:
         """V."""
@@ -149,31 +204,36 @@ class SpelledStates:
 
     def _parts(self, state: int) -> tuple[int, bytes]:
         """The automaton's state, and the bytes after it."""
-        own = len(self.banned.next)
+        own = len(self.banned)
         return (state, b"") if state < own else self._within[state - own]
 
     def _state(self, whole: int, rest: bytes) -> int:
         if not rest or whole == HELD:
             return whole
         if (whole, rest) not in self._numbers:
-            self._numbers[whole, rest] = len(self.banned.next) + len(self._within)
+            self._numbers[whole, rest] = len(self.banned) + len(self._within)
             self._within.append((whole, rest))
         return self._numbers[whole, rest]
 
     def _made(self, whole: int, rest: bytes) -> NDArray[np.int32]:
         # Bytes that no character comes of are shown as one, between words.
         begun = self.banned.after(whole, REPLACEMENT) if rest else whole
-        after = np.full(len(self._longest), begun)
-        for count, column in zip(self._counts, self._columns, strict=True):
-            after[:count] = self.banned.next[after[:count], column]
-        found = np.empty(len(after), dtype=np.int32)
-        found[self._longest] = after
+        row, root = self.banned.row(begun), self.banned.root(begun)
+        if root == begun:
+            found, other = np.full(len(self), begun, dtype=np.int32), np.ones(len(row), dtype=bool)
+        else:  # what does not go on with a phrase comes to where it does without one
+            found, other = self.row(root).copy(), row != self.banned.row(root)
+        own = np.flatnonzero(other[self._columns[0]])
+        after = row[self._columns[0][own]]
+        for column in self._columns[1:]:
+            count = np.searchsorted(own, len(column))
+            after[:count] = self.banned.next(after[:count], column[own[:count]])
+        found[self._longest[own]] = after
         for symbol, spelling in self._broken.items():
             decoder = codecs.getincrementaldecoder("utf-8")("replace")
             text = decoder.decode(rest + spelling)
             found[symbol] = self._state(self.banned.after(whole, text), decoder.getstate()[0])
-        if rest:
-            found[self._empty] = self._state(whole, rest)
+        found[self._empty] = self._state(whole, rest)
         return found
 
 

@@ -38,8 +38,9 @@ def inlined(text: str, places: Iterable[Place[str]]) -> str:
         start, end = place.start, place.end
         spaced = start > 0 and text[start - 1] == " "
         made += text[done : start - spaced] + BEGINS
-        # A word is the same symbols wherever a space stands before it, so one is put before the first.
-        made += " " * (spaced or start == 0) + f"{text[start:end]}{MEANS} {place.entry}{ENDS}"
+        # A word is the same symbols wherever a space stands before it, so one is put before the first of a text, also
+        # where this begins with one: `restored` takes it away again.
+        made += " " * (spaced + (start == spaced)) + f"{text[start:end]}{MEANS} {place.entry}{ENDS}"
         done = end
     return made + text[done:]
 

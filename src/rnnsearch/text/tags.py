@@ -77,15 +77,20 @@ def _tag(source: str, start: int) -> Tag:
 
 def kept_ends(found: list[Tag]) -> dict[int, Tag]:
     """The end tag of each element whose content is kept, by where its start tag begins; not of one inside another."""
-    ends: dict[int, Tag] = {}
-    opened: Tag | None = None
-    depth = 0
+    # Of each name, elements that have not ended: one that never does keeps nothing.
+    opened: dict[str, list[Tag]] = {}
+    closed: dict[int, Tag] = {}
     for tag in found:
-        if opened is None:
-            opened, depth = (tag, 1) if tag.keeps else (None, 0)
-        elif tag.name == opened.name and not tag.empty:
-            depth += -1 if tag.closes else 1
-            if depth == 0:
-                ends[opened.start] = tag
-                opened = None
+        if tag.empty:
+            continue
+        if not tag.closes:
+            opened.setdefault(tag.name, []).append(tag)
+        elif opened.get(tag.name):
+            closed[opened[tag.name].pop().start] = tag
+    ends: dict[int, Tag] = {}
+    begin = 0
+    for tag in found:
+        if tag.start >= begin and tag.keeps and tag.start in closed:
+            ends[tag.start] = closed[tag.start]
+            begin = closed[tag.start].end
     return ends

@@ -93,7 +93,12 @@ class Segmented:
         """What stands there, with the space that was left out of the offsets."""
         piece = self.text[start:end]
         spaced = start == 0 or self.text[start - 1] == " "
-        return f" {piece}" if not piece or (spaced and not piece[0].isspace()) else piece
+        return f" {piece}" if not piece or (spaced and not _space(piece[0])) else piece
+
+    @property
+    def to_translate(self) -> "Segmented":
+        """What is translated of it: nothing of white space alone, for which a model would invent something."""
+        return self if self.text.strip() else Segmented(self.text, [], [], [])
 
     @property
     def unknown(self) -> bool:
@@ -218,7 +223,7 @@ class Tokenizer:
         spans = encoding.offsets if self.type == "words" else self._spans(ids)
         offsets = [(start + 1, max(start + 1, end)) if text[start] == " " else (start, end) for start, end in spans]
         # A symbol that is the space put before the text covers nothing, yet is given the first character.
-        if offsets and (self._names[ids[0]] == " " or text[0].isspace()):
+        if offsets and (self._names[ids[0]] == " " or _space(text[0])):
             offsets[0] = (0, 0)
         return Segmented(text, ids, [self.symbol(id) for id in ids], offsets)
 
@@ -378,6 +383,11 @@ def _encode(encode: Callable[[list[str]], list[Encoded]], texts: Sequence[str]) 
         for text in filter(_lone_surrogate, texts):
             raise DataError(f"text must be valid Unicode; got a lone surrogate in {text!r}") from None
         raise
+
+
+def _space(character: str) -> bool:
+    """Whether it is white space to the pattern of words, to which U+001C to U+001F are none."""
+    return character.isspace() and not "\x1c" <= character <= "\x1f"
 
 
 def _lone_surrogate(text: str) -> bool:
