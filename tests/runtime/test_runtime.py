@@ -295,7 +295,7 @@ HOSTILE = {
     "text for sizes": lambda h: h.update(sizes=["state"]),
     "a wide beam": lambda h: h["search"].update(beam=1 << 40),
     "long": lambda h: h["search"].update(max_ratio=1e30),
-    "half a symbol more": lambda h: h["search"].update(max_extra=1.0),
+    "half a symbol more": lambda h: h["search"].update(max_extra=1.5),
     "symbols that are banned": lambda h: h["search"].update(banned=[5]),
     "bytes for fp32": lambda h: h.update(kind="fp32"),
     "the same bytes again and again": lambda h: h["arrays"].update(
@@ -323,6 +323,13 @@ def changed(model, path, change):
 def test_a_hostile_header_is_refused(model, tmp_path, name):
     path = changed(model, tmp_path / "m.rnn", HOSTILE[name])
     with pytest.raises(ModelError, match=r"m\.rnn: [^\n]+$"):
+        load(path)
+
+
+def test_a_whole_number_with_a_point_is_none(model, tmp_path):
+    """Its bits would be read as another."""
+    path = changed(model, tmp_path / "m.rnn", lambda h: h["search"].update(max_extra=1.0))
+    with pytest.raises(ModelError, match="search settings are damaged"):
         load(path)
 
 

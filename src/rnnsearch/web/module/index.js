@@ -61,7 +61,7 @@ function settings(search) {
   const { beam, length_penalty: length, length_norm: norm, coverage_penalty: coverage } = Object(search);
   const { max_ratio: ratio, max_extra: extra, batch_sentences: batch } = Object(search);
   const fine = [length, coverage, ratio, extra].every(isNumber) && ["power", "gnmt"].includes(norm);
-  if (!fine || !Number.isInteger(beam) || beam < 1 || beam > MOST_ROWS || !(batch >= 1)) throw damaged();
+  if (!fine || ![beam, extra].every(Number.isInteger) || beam < 1 || beam > MOST_ROWS || !(batch >= 1)) throw damaged();
   return search;
 }
 
@@ -105,7 +105,7 @@ export class Translator {
     if (prefixes && prefixes.length !== texts.length) {
       throw new RnnsearchError(`prefixes must be one a sentence (${texts.length}); got ${prefixes.length}`);
     }
-    const sources = texts.map((text) => this.#source.segment(text));
+    const sources = texts.map((text) => this.#source.toTranslate(text));
     const begins = prefixes && prefixes.map((prefix) => this.#read(prefix));
     const found = sources.map((source, n) => {
       if (!source.ids.length && begins?.[n].text) {

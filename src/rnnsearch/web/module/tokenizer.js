@@ -8,7 +8,8 @@ import { bytePairs, unigram, words } from "./subwords.js";
 import { isMark, isUnknown, MARKER, SPECIALS, UNK } from "./vocabulary.js";
 
 const utf8 = new TextEncoder();
-const SPACED = new RegExp(`^[${SPACE}]`);
+const SPACED = /^\p{White_Space}/u; // of which the pattern knows, but not U+001C to U+001F
+const BLANK = new RegExp(`^[${SPACE}]*$`);
 const BPE = {
   dropout: null,
   continuing_subword_prefix: null,
@@ -69,6 +70,12 @@ export class Tokenizer {
   /** The UTF-8 that an id adds to a joined text. */
   spelling(id) {
     return this.#bytes[id];
+  }
+
+  /** What is translated of a text: as `segment`, but nothing of white space alone. */
+  toTranslate(text) {
+    const source = this.segment(text);
+    return BLANK.test(text) ? { text, ids: [], symbols: [], offsets: [] } : source;
   }
 
   /** {text, ids, symbols, offsets} of a text. Errors: RnnsearchError for one that is not valid Unicode. */
