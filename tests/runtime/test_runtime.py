@@ -329,7 +329,7 @@ def test_a_hostile_header_is_refused(model, tmp_path, name):
 def test_a_whole_number_with_a_point_is_none(model, tmp_path):
     """Its bits would be read as another."""
     path = changed(model, tmp_path / "m.rnn", lambda h: h["search"].update(max_extra=1.0))
-    with pytest.raises(ModelError, match="search settings are damaged"):
+    with pytest.raises(ModelError, match="damaged: export the model again"):
         load(path)
 
 
