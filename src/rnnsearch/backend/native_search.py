@@ -230,7 +230,7 @@ class NativeDecoder:
             return None
         B, n, T, _ = found.attention.shape
         alphas = self._on_source(memory, torch.from_numpy(found.attention).view(B, n * T, -1))
-        return found._replace(attention=np.zeros((B, n, T, 0)) if alphas is None else alphas.view(B, n, T, -1).numpy())
+        return found if alphas is None else found._replace(attention=alphas.view(B, n, T, -1).numpy())
 
 
 def _batch(memory: NativeBatch) -> CBatch:

@@ -17,11 +17,10 @@ from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.search.asked import Asked, Rest
 from rnnsearch.search.candidate_lists import CandidateLists
 from rnnsearch.search.ranking import ENGINE_NORMS, Ranking
+from rnnsearch.search.room import MOST_ROWS
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 
 NAN = "the scores of a sentence must be numbers; got NaN"
-MOST_ROWS = 1024
-"""Hypotheses of a batch: one whose beam is wide has fewer sentences than asked for."""
 
 
 @dataclass(frozen=True)

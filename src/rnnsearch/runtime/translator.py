@@ -19,10 +19,11 @@ from rnnsearch.engine.rnnsearch import Arrays, RNNsearch
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.metrics.calibration import Calibration
 from rnnsearch.runtime.library import library
-from rnnsearch.runtime.search import MOST_ROWS, Begin, Search, beam
+from rnnsearch.runtime.search import Begin, Search, beam
 from rnnsearch.search.candidate_lists import CandidateLists
 from rnnsearch.search.hypothesis import EMPTY, Hypothesis, n_best_hypotheses
 from rnnsearch.search.ranking import Ranking
+from rnnsearch.search.room import sentences_at_once
 from rnnsearch.text.prefixes import Prefix, Prefixes
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.translation import Translation, in_words
@@ -78,9 +79,9 @@ class Translator:
         if prefixes is not None and len(prefixes) != len(texts):
             raise RnnsearchError(f"prefixes must be one a sentence ({len(texts)}); got {len(prefixes)}")
         search = replace(self.search, n_best=n_best, beam=max(self.search.beam, n_best) if beam is None else beam)
-        if not all(map(self.fits, texts)):
-            raise RnnsearchError(f"a sentence must have at most {MOST_SYMBOLS:,} symbols")
         sources = [source.to_translate for source in self.source.segment(texts)]
+        if any(len(source.ids) > MOST_SYMBOLS for source in sources):
+            raise RnnsearchError(f"a sentence must have at most {MOST_SYMBOLS:,} symbols")
         begins = None if prefixes is None else [self._prefixes.read(prefix) for prefix in prefixes]
         for number, (source, begin) in enumerate(zip(sources, begins or (), strict=False)):
             if not source.ids and begin.text:
@@ -102,9 +103,9 @@ class Translator:
         while order:
             length = len(sources[order[0]].ids) + 1
             steps = self.search.max_ratio * length + self.search.max_extra + 1
-            most = min(self.batch_sentences, MOST_ROWS // width, int(ATTENDED / (width * length * steps)))
-            yield order[: max(1, most)]
-            order = order[max(1, most) :]
+            most = sentences_at_once(self.batch_sentences, width, length, steps, ATTENDED)
+            yield order[:most]
+            order = order[most:]
 
     def _searched(
         self, ids: list[list[int]], search: Search, begins: Sequence[Prefix] | None

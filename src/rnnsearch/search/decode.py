@@ -17,14 +17,13 @@ from rnnsearch.search.greedy import greedy
 from rnnsearch.search.hypothesis import EMPTY, Hypothesis, SentenceError
 from rnnsearch.search.plan import Plan
 from rnnsearch.search.ranking import MEAN, Ranking
+from rnnsearch.search.room import sentences_at_once
 from rnnsearch.search.scorer import SOURCE, Scorer, Sources
 from rnnsearch.search.several import several
 from rnnsearch.search.workers import FEWEST, one_thread_each
 from rnnsearch.text.tokenizer import Spelled
 from rnnsearch.text.vocabulary import EOS, PAD
 
-MOST_ROWS = 1024
-"""Hypotheses of a batch: one whose beam is wide has fewer sentences than asked for."""
 ATTENDED = 1 << 25
 """Weights of attention that a batch may come to keep, at most: one of long sentences has fewer, too."""
 Ids = Sequence[int]
@@ -74,8 +73,7 @@ def decode_all(
 
     def most(length: int) -> int:
         steps = options.max_ratio * length + options.max_extra + 1
-        attended = options.beam * (length + 1) * steps
-        return max(1, int(min(batch_sentences, MOST_ROWS // options.beam, ATTENDED / attended)))
+        return sentences_at_once(batch_sentences, options.beam, length + 1, steps, ATTENDED)
 
     def search(batch: list[int]) -> list[list[Hypothesis]]:
         sources = make([rows[i] for i in batch], scorer.device)

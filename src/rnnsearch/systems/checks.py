@@ -30,11 +30,9 @@ from rnnsearch.systems.fusion_checks import check_begun, check_inside, check_tea
 from rnnsearch.systems.language_checks import check_language
 from rnnsearch.systems.shared_checks import (
     against,
-    dev_set,
-    held_out,
     idle,
     limits,
-    mixture,
+    parts_of_data,
     segmentation,
     softmaxes,
     target_only,
@@ -59,9 +57,7 @@ def check(config: RunConfig) -> list[str]:
         *check_coverage(config),
         *check_rationale(config),
         *_aligned(config),
-        *dev_set(config),
-        *held_out(config),
-        *mixture(config),
+        *parts_of_data(config),
         *target_only(config),
         *trained_alone(config),
         *limits(config),

@@ -7,11 +7,9 @@ from rnnsearch.config.init import NormalOptions
 from rnnsearch.config.language import FeedForwardOptions, LanguageModelConfig, RecurrentOptions
 from rnnsearch.systems.shared_checks import (
     against,
-    dev_set,
-    held_out,
     idle,
     limits,
-    mixture,
+    parts_of_data,
     segmentation,
     softmaxes,
 )
@@ -28,9 +26,7 @@ def check_language(config: RunConfig, model: LanguageModelConfig) -> list[str]:
         *check_network(model),
         *_output(config, model),
         *_objective(config),
-        *dev_set(config),
-        *held_out(config),
-        *mixture(config),
+        *parts_of_data(config),
         *limits(config),
         *segmentation(config.text),
     ]

@@ -18,7 +18,12 @@ def against(what: str, used: Mapping[str, bool]) -> list[str]:
     return [f"{what} does not go with {other}; remove one" for other, on in used.items() if on]
 
 
-def dev_set(config: RunConfig) -> list[str]:
+def parts_of_data(config: RunConfig) -> list[str]:
+    """What is split off, and what an epoch has of the rest, whatever is trained."""
+    return [*_dev_set(config), *_held_out(config), *_mixture(config)]
+
+
+def _dev_set(config: RunConfig) -> list[str]:
     """Options that need a dev set, where there is to be none."""
     data, training = config.data, config.training
     if data.corpus is not None or data.dev is not None or data.dev_size > 0:
@@ -32,7 +37,7 @@ def dev_set(config: RunConfig) -> list[str]:
     return [f"{path}: needs a dev set; give data.dev or data.dev_size" for path, used in needing.items() if used]
 
 
-def held_out(config: RunConfig) -> list[str]:
+def _held_out(config: RunConfig) -> list[str]:
     """Sizes of what is split off, where nothing is. The usual ones pass: a run's own config says all that it has."""
     data, faults = config.data, []
     for part, given in (("dev", data.dev), ("test", data.test)):
@@ -45,7 +50,7 @@ def held_out(config: RunConfig) -> list[str]:
     return faults
 
 
-def mixture(config: RunConfig) -> list[str]:
+def _mixture(config: RunConfig) -> list[str]:
     """What is drawn anew for each epoch, and epochs that are all the same."""
     weights, shuffle = config.data.weights or [], config.training.batch.shuffle
     if shuffle == "epoch" or all(weight.is_integer() for weight in weights):

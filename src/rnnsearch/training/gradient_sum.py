@@ -85,9 +85,9 @@ class GradientSum:
         used = torch.ones(len(bucket), dtype=bucket[0].dtype, device=bucket[0].device)
         for place, parameter in enumerate(bucket):
             if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
                 used[place] = 0
-        flat = torch.cat([*(p.grad.flatten() for p in bucket if p.grad is not None), used]).to(self._kind)
+        gradients = ((torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket)
+        flat = torch.cat([*gradients, used]).to(self._kind)
         for parameter in bucket:
             parameter.grad = None  # its numbers are in the bucket now
         self._sent.append((flat, dist.all_reduce(flat, async_op=True)))
