@@ -29,8 +29,6 @@ makes much of each bit; so it counts as at least the mean over the parameters, r
 def kind(request):
     if library.why_not():
         pytest.skip(library.why_not())
-    if library.function("recurrence_onward", request.param) is None:
-        pytest.skip(f"{library.status()} has no products in {request.param}")
     return request.param
 
 

@@ -13,6 +13,7 @@ from rnnsearch.kernels import cross_entropy, recurrence
 from rnnsearch.kernels.native import building, library, softmax_loss
 from rnnsearch.kernels.native import product as native_product
 from rnnsearch.kernels.step import Source, Step
+from rnnsearch.runtime import library as runtime
 from rnnsearch.tensors import lengths_mask
 
 
@@ -24,8 +25,6 @@ def compiled():
 
 @pytest.fixture(params=library.TYPES, ids=lambda kind: str(kind).removeprefix("torch."))
 def kind(request):
-    if library.function("product", request.param) is None:
-        pytest.skip(f"this processor has no products in {request.param}")
     return request.param
 
 
@@ -70,9 +69,7 @@ def test_products_in_any_layout(sizes, turned, kind):
 @pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True), (True, True)], ids=str)
 @pytest.mark.parametrize("wide", [(True, False), (False, True), (True, True)], ids=str)
 def test_what_is_wider_is_rounded_on_the_way(sizes, turned, wide):
-    if not native_product.can_run(kind := torch.bfloat16):
-        pytest.skip("no products in bf16 here")
-    M, N, K = sizes
+    kind, (M, N, K) = torch.bfloat16, sizes
     whole = [numbers(n, *shape).detach() for n, shape in enumerate([(M, K), (N, K)])]
     rounded = [each.to(kind) for each in whole]
     laid = [a if as_it_is else b for a, b, as_it_is in zip(whole, rounded, wide, strict=True)]
@@ -156,13 +153,22 @@ def test_the_best_variant_that_a_processor_can_run(machine, has, first, monkeypa
     assert picked(machine, has, monkeypatch) == first
 
 
-def test_a_system_may_keep_tiles_to_itself(monkeypatch):
+@pytest.mark.parametrize(
+    ("maker", "first"), [("AuthenticAMD", "x86-64-v4-bf16"), ("GenuineIntel", "x86-64-v4-vnni"), ("", "x86-64-v4-bf16")]
+)
+def test_a_system_may_keep_tiles_to_itself(maker, first, monkeypatch):
+    """Then pairs are multiplied, but not by Intel's processors, which are slow at it."""
     has = set(building.VARIANTS["x86_64"][0].needs)
-    assert picked("x86_64", has, monkeypatch, tiles=False) == "x86-64-v4-bf16"
+    assert picked("x86_64", has, monkeypatch, tiles=False, maker=maker) == first
+    monkeypatch.setattr(runtime, "flags", lambda: frozenset(runtime.FLAGS.values()))
+    monkeypatch.setattr(building, "told", {"vendor_id": maker}.get)
+    assert runtime.variant().name == first
 
 
-def picked(machine, has, monkeypatch, tiles=True):
+def picked(machine, has, monkeypatch, tiles=True, maker="AuthenticAMD"):
     """The name of the variant of a processor that has some features."""
+    monkeypatch.setattr(building, "told", {"vendor_id": maker}.get)
+    monkeypatch.setattr(building.platform, "processor", lambda: "")
     monkeypatch.delenv(library.SWITCH, raising=False)
     monkeypatch.setattr(library, "tiles_are_allowed", lambda: tiles)
     monkeypatch.setattr(building.platform, "machine", lambda: machine)

@@ -73,18 +73,21 @@ def test_what_each_system_is_asked_for(system, ending, pic, unneeded, zig, monke
     assert not any(word.startswith("-march") for word in asked[-2])
 
 
-@pytest.mark.parametrize("error", [TypeError, OSError, AttributeError])
-def test_a_system_without_such_a_pool_of_threads_has_one_thread(error, monkeypatch):
+def test_a_system_without_such_a_pool_of_threads_has_one_thread(monkeypatch):
+    errors = [TypeError, OSError, AttributeError]
+
     class Library(ctypes.CDLL):
         def __init__(self, path):
             if path is None:
-                raise error("no such thing here")
+                raise errors.pop()("no such thing here")
 
         def use_pool(self, *given):
             raise AssertionError("there is no pool")
 
+    library.library()  # types are checked against ctypes' own class, as it is found at the first call
     monkeypatch.setattr(ctypes, "CDLL", Library)
-    assert isinstance(library.load(Path("native")), Library)
+    while errors:
+        assert isinstance(library.load(Path("native")), Library)
 
 
 @pytest.mark.parametrize("kind", sorted(building.VARIANTS))
@@ -92,6 +95,7 @@ def test_zig_builds_for_another_processor(kind, monkeypatch, tmp_path):
     """ELF's number of the machine, at byte 18."""
     if building.zig() is None or sys.platform != "linux":
         pytest.skip("there is no ziglang, or what it builds is not ELF")
+    monkeypatch.delenv(building.SWITCH, raising=False)
     monkeypatch.setenv("_PYTHON_HOST_PLATFORM", f"linux-{kind}")
     monkeypatch.setenv("CXX", f"{sys.executable} -m ziglang c++")
     variant = building.of_wheel()[-1]

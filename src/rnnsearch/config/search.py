@@ -71,7 +71,6 @@ class SearchConfig(Table):
     translations (at most 100) of each source symbol of a batch, and the most frequent symbols. 0: over the whole
     vocabulary."""
     precision: SearchPrecision = "auto"
-    """Of matrix products on the CPU; states and scores are fp32 in each. `auto`: bf16 where native code can be built,
-    the processor multiplies bf16 numbers and was faster so when timed, else fp32. `int8`: [products of
-    bytes](translating.md#products-of-bytes), the fastest where the processor has them, and rounded most. `rnnsearch
-    inspect` says what it is here."""
+    """Of matrix products on the CPU; states and scores are fp32 in each. `auto`: bf16 where native code can be built
+    and was faster so when timed, else fp32. `int8`: [products of bytes](translating.md#products-of-bytes), the fastest
+    where the processor has them, and rounded most. `rnnsearch inspect` says what it is here."""

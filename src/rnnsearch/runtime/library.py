@@ -7,11 +7,10 @@ import os
 import platform
 import subprocess
 from functools import cache
-from pathlib import Path
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.kernels.native import building
-from rnnsearch.kernels.native.building import SWITCH, VARIANTS, Variant
+from rnnsearch.kernels.native.building import SWITCH, VARIANTS, Variant, best_first, told
 from rnnsearch.kernels.native.places import built, shipped
 
 FLAGS = {
@@ -28,12 +27,7 @@ FLAGS = {
 
 def flags() -> frozenset[str]:
     """What the processor has, as far as can be seen (/proc/cpuinfo)."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return frozenset()
-    lines = (line.partition(":") for line in text.splitlines())
-    return frozenset(next((words for name, _, words in lines if name.strip() in ("flags", "Features")), "").split())
+    return frozenset((told("flags") or told("Features")).split())
 
 
 def variant() -> Variant:
@@ -44,7 +38,7 @@ def variant() -> Variant:
     if not chosen:
         among = f" among {', '.join(v.name for v in able)}" if able else ""
         raise RnnsearchError(f"there is no native code for this processor{among}, and the engine needs it")
-    return next((v for v in chosen if shipped(v).is_file()), chosen[0])
+    return best_first(chosen, lambda v: shipped(v).is_file())[0]
 
 
 def _runs(variant: Variant, has: frozenset[str]) -> bool:

@@ -17,7 +17,7 @@ from rnnsearch.engine.rnnsearch import CBeam
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.kernels.native import rows
 from rnnsearch.kernels.native.choice import search_kind
-from rnnsearch.kernels.native.packed import decoding, multiplies_bf16
+from rnnsearch.kernels.native.packed import decoding
 from rnnsearch.models.decoders.decoder import each_hidden
 from rnnsearch.models.outputs import Logits, Reads
 from rnnsearch.models.translation_model import TranslationModel
@@ -170,7 +170,7 @@ def native_kind(device: torch.device, precision: str = "auto") -> Kind | None:
     where these were faster than what fp32 or `auto` allow.
 
     precision: `fp32`; `bf16`, products of bf16 numbers summed in fp32; `int8`, products of bytes, which rounds most;
-    `auto`, bf16 where the processor multiplies it, or fp32 where that was faster when they were timed.
+    `auto`, bf16 or fp32, whichever was faster when they were timed.
     Errors: RnnsearchError for bf16 and int8 where there is no native code.
     """
     if device.type != "cpu" or decoding() is None:
@@ -180,7 +180,7 @@ def native_kind(device: torch.device, precision: str = "auto") -> Kind | None:
             )
         return None
     if precision in ("auto", "fp32"):
-        found = search_kind(("bf16", "fp32") if precision == "auto" and multiplies_bf16() else ("fp32",))
+        found = search_kind(("bf16", "fp32") if precision == "auto" else ("fp32",))
         return None if found is None else Kind[found.upper()]
     return Kind[precision.upper()]
 

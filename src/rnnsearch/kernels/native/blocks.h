@@ -13,6 +13,10 @@ constexpr Index each_step(Index kind) { return kind == FP32 ? 1 : kind == BF16 ?
 template <class T>
 constexpr int KIND_OF = sizeof(T) == 2 ? BF16 : FP32;
 
+#if defined(__AVX512BF16__) || defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+#define BF16_PAIRS 1  // one instruction multiplies pairs of bf16 and adds the products
+#endif
+
 #if defined(__wasm_simd128__)
 constexpr int ROWS = 4, PANELS = 2;  // 8 in 16, beside bytes that are made longer
 #elif defined(__AVX512F__) || defined(__ARM_NEON)
@@ -56,12 +60,6 @@ static inline typename SumOf<KIND>::type multiply_add(typename SumOf<KIND>::type
         return (Vec)_mm512_dpbf16_ps((__m512)sum, pair, (__m512bh)w);
 #elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
         return (Vec)vbfdotq_f32((float32x4_t)sum, (bfloat16x8_t)w, (bfloat16x8_t)vdupq_n_u32(bits));
-#else
-        const uint32_t even = bits << 16, odd = bits & 0xffff0000u;
-        float a, b;
-        memcpy(&a, &even, 4);
-        memcpy(&b, &odd, 4);
-        return sum + (Vec)((Words)w << 16) * a + (Vec)((Words)w & 0xffff0000u) * b;
 #endif
     }
 }
@@ -94,12 +92,45 @@ static inline void add_bytes(const Word* x, Index by_row, Index by_step, const f
 }
 #endif
 
+#ifndef BF16_PAIRS
+// The first numbers of a panel's step in bf16, or the second ones, in fp32.
+template <int SECOND>
+static inline Vec half(const float* step) {
+    const Words pair = (Words)load(step);
+    return (Vec)(SECOND ? pair & 0xffff0000u : pair << 16);
+}
+
+// The same of bf16 where nothing multiplies pairs. The numbers of x are in fp32, two a step.
+template <int R, int P>
+static inline void add_pairs(const Word* x, Index by_row, const float* panels, Index panel_size, Index steps,
+                             Vec (&sums)[R][P]) {
+    for (Index k = 0; k < steps; k++) {
+        Vec first[P], second[P];
+#pragma GCC unroll 8
+        for (int p = 0; p < P; p++) {
+            first[p] = half<0>(panels + p * panel_size + k * LANES);
+            second[p] = half<1>(panels + p * panel_size + k * LANES);
+        }
+#pragma GCC unroll 8
+        for (int r = 0; r < R; r++) {
+            const Word* pair = x + r * by_row + 2 * k;
+#pragma GCC unroll 8
+            for (int p = 0; p < P; p++) sums[r][p] = sums[r][p] + first[p] * pair[0] + second[p] * pair[1];
+        }
+    }
+}
+#endif
+
 // Adds R rows of x times P panels to sums. In units of 4 bytes: rows of x are by_row apart, its steps by_step.
 template <int KIND, int R, int P>
 static inline void add_block(const Word* x, Index by_row, Index by_step, const float* panels, Index panel_size,
                              Index steps, typename SumOf<KIND>::type (&sums)[R][P]) {
 #ifdef __wasm_simd128__
     if constexpr (KIND == INT8) return add_bytes<R, P>(x, by_row, by_step, panels, panel_size, steps, sums);
+#endif
+#ifndef BF16_PAIRS
+    if constexpr (KIND == BF16) add_pairs<R, P>(x, by_row, panels, panel_size, steps, sums);
+    else
 #endif
     for (Index k = 0; k < steps; k++) {
         Vec w[P];

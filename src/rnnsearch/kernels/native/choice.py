@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from functools import cache
 from inspect import getfile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +25,7 @@ import torch
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.files import atomic_file, default_cache
-from rnnsearch.kernels.native.building import SWITCH
+from rnnsearch.kernels.native.building import SWITCH, told
 from rnnsearch.kernels.native.library import TYPES, library
 
 log = logging.getLogger(__name__)
@@ -195,14 +194,9 @@ def key(name: str) -> dict[str, Any]:
     }
 
 
-@cache
 def processor_name() -> str:
     """The name of the processor's model."""
-    names = []
-    with suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+    return told("model name") or platform.processor() or platform.machine()
 
 
 def kept_in(key: dict[str, Any]) -> Path:

@@ -21,14 +21,6 @@ float magnitude(const float* x, int64_t count) {
 
 EXPORT int64_t panel_width() { return LANES; }
 
-EXPORT int32_t has_bf16() {
-#if defined(__AVX512BF16__) || defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
-  return 1;
-#else
-  return 0;
-#endif
-}
-
 // W [outputs, inputs] row by row, into W.panels, W.scale and W.excess; what rounds up to panels is zero.
 EXPORT void pack(const float* weight, const Matrix* W) {
   const int64_t inputs = W->inputs;

@@ -21,6 +21,7 @@ from rnnsearch.kernels.native.building import (
     SWITCH,
     VARIANTS,
     Variant,
+    best_first,
     compiler,
     processor,
     what_went_wrong,
@@ -39,7 +40,7 @@ def runnable() -> list[Variant]:
     has = {} if known is None else known()
     able = [variant for variant in VARIANTS.get(processor(), ()) if all(has.get(need) for need in variant.needs)]
     can_run = [variant for variant in able if not variant.tiles or tiles_are_allowed()]
-    return sorted(can_run, key=lambda variant: not shipped(variant).is_file())
+    return best_first(can_run, lambda variant: shipped(variant).is_file())
 
 
 ARCH_PRCTL, ASK_FOR, TILE_DATA = 158, 0x1023, 18
@@ -128,10 +129,7 @@ def function(name: str, kind: torch.dtype) -> Callable[..., None] | None:
     It takes tensors (contiguous, on the CPU), integers, floats and structures in the order of its C++ declaration, runs
     on as many threads as PyTorch does (its first argument), and gives nothing back.
     """
-    variant = chosen() if kind in TYPES else None
-    if variant is None or (kind == torch.bfloat16 and not variant.bf16):
-        return None
-    found = library()
+    found = library() if kind in TYPES else None
     entry = None if found is None else getattr(found, f"{name}_{TYPES[kind]}")
     return None if entry is None else lambda *given: entry(*map(_argument, (torch.get_num_threads(), *given)))
 

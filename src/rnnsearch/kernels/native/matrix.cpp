@@ -116,6 +116,28 @@ void product_in_tiles(const Matrix& W, const Word* x, Index by_x, Index rows, Ba
 }
 #endif
 
+#ifndef BF16_PAIRS
+// Of bf16 where nothing multiplies pairs: x is made fp32 first and, where many rows pass by them, some panels at a time.
+void product_of_pairs(const Matrix& W, const Word* x, Index by_x, Index rows, Base base, float* y, Index by_y,
+                      Index begin, Index end) {
+    const Index width = 2 * W.depth();
+    Buffer<float> wide(rows * width);
+    for (Index r = 0; r < rows; r++) copy((const bfloat16*)(x + r * by_x), width, &wide[r * width]);
+    if (rows <= ROWS) return product_of<BF16>(W, wide.data, width, rows, base, y, by_y, begin, end);
+    Buffer<float> laid(PANELS * width * LANES);
+    for (Index p = begin; p < end; p += PANELS) {
+        const Index count = smaller(PANELS, end - p), column = p * LANES;
+        const float* steps = (const float*)W.panels + p * W.panel_size();
+        for (Index k = 0; k < count * W.depth(); k++) {
+            store(&laid[2 * k * LANES], half<0>(steps + k * LANES));
+            store(&laid[(2 * k + 1) * LANES], half<1>(steps + k * LANES));
+        }
+        const Matrix group = {laid.data, nullptr, nullptr, nullptr, W.outputs - column, width, FP32};
+        product_of<FP32>(group, wide.data, width, rows, {base.numbers + column, base.by_row}, y + column, by_y, 0, count);
+    }
+}
+#endif
+
 }  // namespace
 
 void product(const Matrix& W, const void* x, Index by_x, Index rows, Base base, float* y, Index by_y,
@@ -124,6 +146,8 @@ void product(const Matrix& W, const void* x, Index by_x, Index rows, Base base, 
 #ifdef TILES
     if (W.kind == BF16) return product_in_tiles<BF16>(W, (const Word*)x, by_x, rows, base, y, by_y, begin, end);
     if (W.kind == INT8) return product_in_tiles<INT8>(W, (const Word*)x, by_x, rows, base, y, by_y, begin, end);
+#elif !defined(BF16_PAIRS)
+    if (W.kind == BF16) return product_of_pairs(W, (const Word*)x, by_x, rows, base, y, by_y, begin, end);
 #endif
     if (W.kind == BF16) product_of<BF16>(W, (const Word*)x, by_x, rows, base, y, by_y, begin, end);
     else if (W.kind == INT8) product_of<INT8>(W, (const Word*)x, by_x, rows, base, y, by_y, begin, end);

@@ -67,27 +67,48 @@ static inline void transpose(const void* from, Index by_k, void* to) {
 #endif
 
 // A step of LANES lines which lie side by side, in G rows of numbers `by_k` apart.
-static inline void store_step(const float* from, Index, float* to) { store(to, load(from)); }
+template <class T>
+static inline void store_step(const T* from, Index, T* to) {
+    store((float*)to, load((const float*)from));
+}
 static inline void store_step(const bfloat16* from, Index by_k, bfloat16* to) {
     store((float*)to, (Vec)((Words)load(from) >> 16 | (Words)load(from + by_k)));
 }
+static inline void store_step(const float* from, Index, Widened* to) { store(to, load(from)); }
+static inline void store_step(const bfloat16* from, Index, Widened* to) { store((float*)to, load(from)); }
 static inline void store_step(const float* from, Index by_k, bfloat16* to) {
     const Words first = __builtin_convertvector(rounded(load(from)), Words);
     store((float*)to, (Vec)(first | __builtin_convertvector(rounded(load(from + by_k)), Words) << 16));
 }
 
-static inline void put(float x, float* to) { *to = x; }
-static inline void put(bfloat16 x, bfloat16* to) { *to = x; }
+template <class T>
+static inline void put(T x, T* to) {
+    *to = x;
+}
 static inline void put(float x, bfloat16* to) { to->bits = rounded(all(x))[0]; }
+static inline void put(bfloat16 x, Widened* to) {
+    const uint32_t bits = (uint32_t)x.bits << 16;
+    memcpy(to, &bits, 4);
+}
+static inline void put(float x, Widened* to) {
+    bfloat16 narrow;
+    put(x, &narrow);
+    put(narrow, to);
+}
+
+template <class S, class T>
+constexpr bool SAME = false;
+template <class T>
+constexpr bool SAME<T, T> = true;
 
 // Lays LINES lines of `depth` numbers side by side, a step's worth of each after the other; missing ones are 0.
-// Number k of line l is at from[k * by_k + l * by_line], in T or, to be rounded to it, in fp32.
+// Number k of line l is at from[k * by_k + l * by_line], in T or a type that becomes it.
 template <class T, Index LINES, class S>
 static void lay(const S* from, Index by_k, Index by_line, Index depth, Index lines, T* to) {
     constexpr Index G = each_step(KIND_OF<T>), SOME = 256;
     Index k = 0;
     if (lines == LINES && by_k == 1) {
-        if constexpr (sizeof(S) != sizeof(T)) {
+        if constexpr (!SAME<S, T>) {
             T some[LINES * SOME];
             for (; k < depth; k += SOME) {
                 const Index n = smaller(SOME, depth - k);

@@ -17,12 +17,6 @@ def decoding() -> ctypes.CDLL | None:
     return library()
 
 
-def multiplies_bf16() -> bool:
-    """Whether there is native code here and the processor multiplies bf16 numbers."""
-    native = decoding()
-    return native is not None and bool(native.has_bf16())
-
-
 def at(x: Tensor) -> c_void_p:
     """The address of a contiguous tensor's numbers."""
     return c_void_p(x.data_ptr())

@@ -56,9 +56,10 @@ struct Sums {
     }
 };
 
-// The inner loop of blocks.h. k is taken EACH at a time, ROWS rows of x and PANELS panels.
+// The inner loop of blocks.h, of numbers laid out as T. k is taken EACH at a time, ROWS rows of x and PANELS panels.
 template <class T>
 struct InRegisters {
+    using Laid = T;
 #if defined(__AVX512F__) || defined(__ARM_NEON)
     static constexpr int ROWS = 6, PANELS = 4;
 #else
@@ -93,10 +94,18 @@ struct Inner {
     using Type = InRegisters<T>;
 };
 
+#ifndef BF16_PAIRS
+template <>
+struct Inner<bfloat16> {
+    using Type = InRegisters<Widened>;
+};
+#endif
+
 #ifdef TILES
 // That of tiles.h: tile after tile of the upper rows, then those of the lower ones.
 struct InTiles {
     using T = bfloat16;
+    using Laid = T;
     static constexpr int ROWS = 2 * TILE, PANELS = 2;
     static constexpr Index EACH = 2 * TILE, SIZE = TILE * TILE;  // of a tile, in units of 4 bytes
 
@@ -141,7 +150,8 @@ struct Inner<bfloat16> {
 template <class T, class O>
 void product_of(Index threads, Index M, Index N, Index K, Strided<T> x, Strided<T> w, const float* bias, O* out) {
     using In = typename Inner<T>::Type;
-    constexpr Index G = each_step(KIND_OF<T>);
+    using Laid = typename In::Laid;
+    constexpr Index G = each_step(KIND_OF<Laid>);
     auto whole = [](Index depth) { return (depth + In::EACH - 1) / In::EACH * In::EACH; };
     const Index passes = (K + DEPTH - 1) / DEPTH;
     const Index deep = whole((K + passes - 1) / passes);  // of k in each pass but the last
@@ -157,7 +167,7 @@ void product_of(Index threads, Index M, Index N, Index K, Strided<T> x, Strided<
             for (Index p = n % together * In::PANELS; p < end; p++) {
                 float* panel = &laid_w[(pass * panels + p) * panel_size];
                 w.from(p * LANES, k, [&](auto* from) {
-                    lay<T, LANES>(from, w.by_column, w.by_row, depth, smaller(LANES, N - p * LANES), (T*)panel);
+                    lay<Laid, LANES>(from, w.by_column, w.by_row, depth, smaller(LANES, N - p * LANES), (Laid*)panel);
                 });
                 memset(panel + laid * LANES, 0, (whole(depth) / G - laid) * LANES * sizeof(float));
             }
@@ -171,14 +181,14 @@ void product_of(Index threads, Index M, Index N, Index K, Strided<T> x, Strided<
                 for (Index r = 0; r < rows; r += In::ROWS)
                     x.from(m + r, k, [&](auto* from) {
                         In::lay_rows(from, x.by_column, x.by_row, depth, smaller(In::ROWS, rows - r),
-                                     (T*)&laid_x[r * steps]);
+                                     (Laid*)&laid_x[r * steps]);
                     });
                 auto all_rows = [&](auto width, Index p) {
                     for (Index r = 0; r < rows; r += In::ROWS) {
                         float* waiting = passes > 1 ? &sums[(r * panels + p * In::ROWS) * LANES] : nullptr;
                         In::template multiply<O, decltype(width)::WIDTH>(
-                            (const T*)&laid_x[r * steps], (const T*)&laid_w[(pass * panels + p) * panel_size], panel_size,
-                            steps,
+                            (const Laid*)&laid_x[r * steps], (const Laid*)&laid_w[(pass * panels + p) * panel_size],
+                            panel_size, steps,
                             {pass > 0 ? waiting : nullptr, pass + 1 < passes ? waiting : nullptr,
                              out + (m + r) * N + p * LANES, bias ? bias + p * LANES : nullptr, N,
                              smaller(In::ROWS, rows - r), N - p * LANES});

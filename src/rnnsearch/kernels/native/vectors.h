@@ -72,9 +72,17 @@ static inline void store(T* p, Vec x, Index n) {
     memcpy(p, few, n * sizeof(T));
 }
 
+// A number of bf16 in fp32.
+struct Widened {
+    float number;
+};
+static inline void store(Widened* p, Vec x) {
+    store((float*)p, (Vec)(__builtin_convertvector(rounded(x), Words) << 16));
+}
+
 // n numbers as those of another type.
-template <class T>
-static inline void copy(const float* from, Index n, T* to) {
+template <class S, class T>
+static inline void copy(const S* from, Index n, T* to) {
     for (Index i = 0; i < n; i += LANES) store(to + i, load(from + i, n - i), n - i);
 }
 
