@@ -139,7 +139,8 @@ def instructions() -> str:
 
     if torch.backends.cpu.get_cpu_capability() != "AVX512":
         return "AVX2"
-    if torch.cpu.get_capabilities().get("amx_tile"):
+    held = os.environ.get("ONEDNN_MAX_CPU_ISA", "DEFAULT")
+    if torch.cpu.get_capabilities().get("amx_tile") and (held in ("DEFAULT", "ALL") or "AMX" in held):
         return "AMX"
     return "AVX-512 of AMD" if "AMD" in processor_name() else "AVX-512"
 

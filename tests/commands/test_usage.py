@@ -4,7 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from rnnsearch import __version__
 
@@ -40,6 +42,23 @@ def test_each_command_has_help(cli, name):
     assert (result.code, result.err) == (0, "")
     assert result.out.startswith(f"Usage: rnnsearch {name} ")
     assert len(result.out.splitlines()) > 5
+
+
+@pytest.mark.parametrize("asked", [lambda: torch.empty(2**50), lambda: np.empty(2**50)], ids=["torch", "numpy"])
+def test_too_little_memory_is_said_in_a_sentence(asked, cli, monkeypatch):
+    monkeypatch.setattr("rnnsearch.cli.app.app", lambda *_, **__: asked())
+    code, out, err = cli("translate")
+    assert (code, out) == (1, "")
+    assert err.startswith("rnnsearch: there is not enough memory; smaller batches take less") and err.count("\n") == 1
+
+
+def test_a_fault_of_the_program_is_not_called_one_of_memory(cli, monkeypatch):
+    def fault(*_, **__):
+        raise RuntimeError("sizes differ")
+
+    monkeypatch.setattr("rnnsearch.cli.app.app", fault)
+    with pytest.raises(RuntimeError, match="sizes differ"):
+        cli("translate")
 
 
 def test_version(cli):

@@ -1,5 +1,6 @@
 """Stochastic beam search: samples without replacement, as likely as the model says, never one twice."""
 
+import math
 from collections import Counter
 from dataclasses import replace
 from itertools import chain, permutations, product
@@ -153,7 +154,8 @@ def test_what_is_not_allowed_has_no_worth(toy):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Stochastic(temperature=0.0), "temperature must be above 0; got 0.0"),
+        (lambda: Stochastic(temperature=0.0), "temperature must be above 0 and finite; got 0.0"),
+        (lambda: Stochastic(temperature=math.inf), "temperature must be above 0 and finite; got inf"),
         (lambda: Stochastic(seed=-1), "seed must be at least 0; got -1"),
     ],
 )

@@ -50,6 +50,20 @@ def main() -> None:
         with suppress(OSError):  # what is left of the output is given up
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except (MemoryError, RuntimeError) as error:
+        if not is_of_memory(error):
+            raise
+        sys.stderr.write(
+            "rnnsearch: there is not enough memory; smaller batches take less (`--batch`, search.batch_sentences; in "
+            f"training, training.batch): {str(error).strip().splitlines()[0]}\n"
+        )
+        sys.exit(1)
+
+
+def is_of_memory(error: Exception) -> bool:
+    """Whether there was too little of it: what torch says of a processor's is no class of its own."""
+    said = "can't allocate memory" in str(error)
+    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or said
 
 
 _SETTING = re.compile(r"[a-z_]+(\.\w+)*=.*", re.DOTALL)

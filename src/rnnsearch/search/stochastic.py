@@ -35,7 +35,7 @@ class Stochastic(Variant):
     def __post_init__(self) -> None:
         require(
             (
-                ("temperature", self.temperature > 0, "above 0", self.temperature),
+                ("temperature", 0 < self.temperature < float("inf"), "above 0 and finite", self.temperature),
                 ("seed", self.seed >= 0, "at least 0", self.seed),
             )
         )
