@@ -42,6 +42,33 @@ def test_score_tells_a_good_translation_from_a_bad_one(cli, model, texts, tmp_pa
     assert row["alignment"] == best["alignment"]
 
 
+def test_pairs_of_too_many_symbols_are_told_of_and_have_empty_lines(cli, model, tmp_path):
+    source, target = tmp_path / "s.txt", tmp_path / "t.txt"
+    source.write_text(f"{CAT}\n{CAT * 200}\n{CAT}\n{CAT}\n")
+    target.write_text(f"der Hund.\nder Hund.\n{'der ' * 300_000}\nder Hund.\n")
+    told = "".join(
+        f"{path}:{number}: must have at most 20 symbols (--max-symbols); its line of output is empty\n"
+        for number, path in ((2, source), (3, target))
+    )
+    code, scores, said = cli("score", model, source, target, "--max-symbols", 20)
+    one, *none, other = scores.splitlines()
+    assert (code, none, said) == (0, ["", ""], told) and one == other and float(one) < 0
+    rows = cli("score", model, source, target, "--max-symbols", 20, "--format", "json").rows
+    assert [row["source"] for row in rows] == [CAT, "", "", CAT]
+    code, links, said = cli("align", model, source, target, "--max-symbols", 20)
+    one, *none, other = links.splitlines()
+    assert (code, none, said) == (0, ["", ""], told) and one == other != ""
+
+
+def test_many_portions_are_scored_as_one_is(cli, model, texts, monkeypatch):
+    scores = [float(line) for line in cli("score", model, *texts).lines]
+    monkeypatch.setattr("rnnsearch.cli.io.SQUARES", 1)
+    assert [float(line) for line in cli("score", model, *texts).lines] == pytest.approx(scores, abs=1e-4)
+    texts[1].write_text("der Hund.\n")
+    code, out, err = cli("align", model, *texts)
+    assert (code, out) == (1, "") and err.endswith("must have the same number of lines; got 5 and 1\n")
+
+
 def test_align_links_every_target_word(cli, model, texts, tmp_path):
     result = cli("align", model, *texts)
     assert (result.code, result.err) == (0, "")

@@ -106,15 +106,18 @@ def test_a_line_without_end_is_cut(tmp_path, monkeypatch):
             monkeypatch.setattr(sys, "stdin", stream)
             piped = list(input_portions(None, 3))
         assert piped == list(input_portions(tmp_path / "in", 3))
-        [[first, long, *others]] = piped
+        first, long, *others = (line for portion in piped for line in portion)
         assert (first, others) == ("a", ["b"] if end else [])
         assert LONGEST < len(long.encode()) <= CUT
 
 
-def test_of_long_lines_of_a_file_fewer_make_a_portion(tmp_path, monkeypatch):
-    monkeypatch.setattr("rnnsearch.data.corpus.HELD", 10)
+def test_of_long_lines_fewer_make_a_portion(tmp_path, monkeypatch):
+    monkeypatch.setattr("rnnsearch.cli.io.SQUARES", 60)
     (tmp_path / "in").write_text("12345\n123456\n1\n2\n", encoding="utf-8")
     assert list(input_portions(tmp_path / "in", 3)) == [["12345", "123456"], ["1", "2"]]
+    with (tmp_path / "in").open(encoding="utf-8") as stream:
+        monkeypatch.setattr(sys, "stdin", stream)
+        assert list(input_portions(None, 3)) == [["12345", "123456"], ["1", "2"]]
 
 
 def test_a_file_as_standard_input_comes_in_whole_portions(tmp_path, monkeypatch):

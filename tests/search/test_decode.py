@@ -161,6 +161,21 @@ def test_a_batch_of_long_sentences_has_fewer(toy, monkeypatch):
     assert done(4) == ([0, 2, 4, 20], expected), "not shared out among threads: each would have long ones"
 
 
+def test_long_given_translations_are_fewer_a_batch(toy, monkeypatch):
+    pairs = [[4 + n % 3] * (20 if n < 4 else 2) for n in range(20)]
+
+    def done():
+        seen = []
+        return seen, forced_all(toy(), pairs, pairs, progress=seen.append)
+
+    whole, expected = done()
+    assert whole == [0, 20]
+    monkeypatch.setattr("rnnsearch.search.decode.ATTENDED", 2 * 21 * 21)
+    few, found = done()
+    assert few == [0, 2, 4, 20] and [h.ids for h in found] == [h.ids for h in expected]
+    assert [h.log_prob for h in found] == pytest.approx([h.log_prob for h in expected])
+
+
 def test_a_large_batch_is_shared_out_among_threads(toy, sentences):
     many = [[*sentence, 4 + n % 5] for n in range(3) for sentence in sentences]  # 18
     alone = decode_all(toy(), many, SearchOptions(beam=2))

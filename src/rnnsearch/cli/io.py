@@ -61,6 +61,9 @@ def download_bar() -> Iterator[Callable[[int, int | None], None]]:
 MOMENT = 0.005
 """Seconds that more input may take to come before what is there is worked on."""
 _BLOCK = 1 << 16
+SQUARES = 1 << 31
+"""Of the lengths of a portion's lines, in characters, summed, at most, before another line: what is kept of attention
+grows as they do. It is 1,000 lines of 1,400 characters each."""
 
 
 def input_portions(path: Path | None, size: int) -> Iterator[list[str]]:
@@ -76,11 +79,11 @@ def input_portions(path: Path | None, size: int) -> Iterator[list[str]]:
         yield from in_portions(read_lines(path, cut=True), size)
         return
     stream, block = cast(BufferedIOBase, sys.stdin.buffer), b"more"
-    number, waiting, begun, held = 0, list[str](), list[bytes](), 0
+    number, waiting, squares, begun, held = 0, list[str](), 0, list[bytes](), 0
     while block:
         if waiting and not _ready(stream):
             yield waiting
-            waiting = []
+            waiting, squares = [], 0
         block = stream.read1(_BLOCK)
         if held < CUT or b"\n" in block:
             begun.append(block)
@@ -92,24 +95,23 @@ def input_portions(path: Path | None, size: int) -> Iterator[list[str]]:
         for line in lines if block or not rest else [*lines, rest]:
             number += 1
             waiting.append(_decoded(line[:CUT], number))
-            if len(waiting) == size:
+            squares += len(waiting[-1]) ** 2
+            if len(waiting) == size or squares > SQUARES:
                 yield waiting
-                waiting = []
+                waiting, squares = [], 0
     if waiting:
         yield waiting
 
 
 def in_portions(lines: Iterable[str], size: int) -> Iterator[list[str]]:
     """Up to `size` lines at a time, fewer where they are very long; cut the same wherever one begins anew."""
-    from rnnsearch.data.corpus import HELD
-
-    portion, held = list[str](), 0
+    portion, squares = list[str](), 0
     for text in lines:
         portion.append(text)
-        held += len(text)
-        if len(portion) == size or held > HELD:
+        squares += len(text) ** 2
+        if len(portion) == size or squares > SQUARES:
             yield portion
-            portion, held = [], 0
+            portion, squares = [], 0
     if portion:
         yield portion
 

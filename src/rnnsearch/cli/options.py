@@ -33,5 +33,9 @@ Batch = Annotated[int | None, typer.Option(min=1, help="Sentences a batch.  [def
 MaxSource = Annotated[
     int, typer.Option(min=1, max=100_000, help="Most symbols of a line; the output of a longer one is empty.")
 ]
+MaxSymbols = Annotated[
+    int,
+    typer.Option(min=1, max=100_000, help="Most symbols of a side; the output of a pair with a longer one is empty."),
+]
 Precision = Literal["auto", "fp32", "bf16", "int8"]
 PrecisionOfProducts = Annotated[Precision | None, typer.Option(help="Of products on the CPU.  [default: the model's]")]

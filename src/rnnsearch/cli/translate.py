@@ -12,7 +12,7 @@ import typer
 
 from rnnsearch.bulk import Counts, Done
 from rnnsearch.cli.bulk import Actors, Engine, Rows, Store, check_engine, check_files_given, in_shards
-from rnnsearch.cli.io import both_lines, input_portions, output, require_distinct, say
+from rnnsearch.cli.io import input_portions, output, require_distinct, say
 from rnnsearch.cli.links import Links, doubt, pharaoh
 from rnnsearch.cli.options import (
     MOST_BEAM,
@@ -21,6 +21,7 @@ from rnnsearch.cli.options import (
     By,
     Device,
     MaxSource,
+    MaxSymbols,
     Model,
     Output,
     Precision,
@@ -28,6 +29,7 @@ from rnnsearch.cli.options import (
     TargetFile,
     Threads,
 )
+from rnnsearch.cli.pairs import fitting_pairs
 from rnnsearch.cli.searching import (
     LM,
     Ban,
@@ -241,6 +243,7 @@ def score(
     target: TargetFile,
     output_file: Output = None,
     format: Annotated[Format, typer.Option(help="text (log-probability, nats) or json (with everything).")] = "text",
+    max_symbols: MaxSymbols = 2000,
     device: Device = "cpu",
 ) -> None:
     """Score given translations: log p(target | source), one line a pair."""
@@ -250,10 +253,11 @@ def score(
     from rnnsearch.loading import load
 
     translator = load(model, device)
-    sources, targets = both_lines(source, target)
     with output(output_file) as out:
-        for pair in translator.score(sources, targets):
-            out.write(as_json(row(pair)) if format == "json" else f"{pair.log_prob:.6f}\n")
+        for pairs in fitting_pairs(translator, source, target, max_symbols):
+            for pair, refused in zip(translator.score(pairs.sources, pairs.targets), pairs.refused, strict=True):
+                text = "\n" if refused else f"{pair.log_prob:.6f}\n"
+                out.write(as_json(row(pair)) if format == "json" else text)
 
 
 def align(
@@ -263,6 +267,7 @@ def align(
     output_file: Output = None,
     unit: Annotated[Unit, typer.Option(help="What the alignments count.")] = "words",
     by: By = None,
+    max_symbols: MaxSymbols = 2000,
     device: Device = "cpu",
 ) -> None:
     """Align given translations: Pharaoh `source-target` links, zero-based, one line a pair."""
@@ -270,14 +275,14 @@ def align(
 
     translator = load(model, device)
     by = translator.require_alignments(by)
-    sources, targets = both_lines(source, target)
     counts = Counts()
+    links = Links(unit, by, counts)
     with output(output_file) as out:
-        if by == "aligner":
-            out.writelines(map(pharaoh, translator.align(sources, targets, unit, by)))
-        else:
-            links = Links(unit, by, counts)
-            out.writelines(map(links.line, translator.score(sources, targets, by)))
+        for sources, targets, _ in fitting_pairs(translator, source, target, max_symbols):
+            if by == "aligner":
+                out.writelines(map(pharaoh, translator.align(sources, targets, unit, by)))
+            else:
+                out.writelines(map(links.line, translator.score(sources, targets, by)))
     doubt(model, counts)
 
 

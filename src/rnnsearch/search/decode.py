@@ -117,7 +117,12 @@ def forced_all(
     found = _Found([EMPTY for _ in sentences], progress)
     work = {i: len(x) + len(y) for i, (x, y) in enumerate(zip(sentences, targets, strict=True))}
     found.tell(list(work.values()).count(0))
-    for batch in _batches(work, batch_sentences, lambda _: batch_sentences):
+
+    def most(symbols: int) -> int:
+        half = symbols // 2 + 1  # there are most pairs of a source's and a target's where both are equally long
+        return sentences_at_once(batch_sentences, 1, half, float(half), ATTENDED)
+
+    for batch in _batches(work, batch_sentences, most):
         sources = make([sentences[i] for i in batch], scorer.device)
         mine = [targets[i] for i in batch]
         with _renumbered(batch):
