@@ -57,13 +57,16 @@ def _unroll(
     memory, state = scorer.start(sources, ids)
     columns = Columns(ids, scorer.vocabulary).find(tokens)
     previous = torch.full_like(tokens[0], BOS)
-    scores, attention = [], []
-    for y, column in zip(tokens, columns, strict=True):
+    # What stays is in one piece: small ones amid those that go would keep glibc before 2.38 from using their room again.
+    scores, kept = torch.empty(tokens.shape, device=tokens.device), dict[str, Tensor]()
+    for t, (y, column) in enumerate(zip(tokens, columns, strict=True)):
         step = scorer.step(memory, state, previous)
-        scores.append(step.log_probs(column.clamp(min=0)[:, None])[:, 0])
-        attention.append(step.attention)
+        scores[t] = step.log_probs(column.clamp(min=0)[:, None])[:, 0]
+        for name, alpha in step.attention.items():
+            kept.setdefault(name, alpha.new_empty(len(tokens), *alpha.shape))[t] = alpha
         state, previous = step.state, y
-    return torch.stack(scores).masked_fill(columns < 0, -torch.inf).cpu().numpy(), attention
+    attention = [{name: every[t] for name, every in kept.items()} for t in range(len(tokens))]
+    return scores.masked_fill(columns < 0, -torch.inf).cpu().numpy(), attention
 
 
 @torch.inference_mode()
