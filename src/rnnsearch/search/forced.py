@@ -57,7 +57,7 @@ def _unroll(
     memory, state = scorer.start(sources, ids)
     columns = Columns(ids, scorer.vocabulary).find(tokens)
     previous = torch.full_like(tokens[0], BOS)
-    # What stays is in one piece: small ones amid those that go would keep glibc before 2.38 from using their room again.
+    # What stays is in one piece: glibc before 2.38 would not use again the room between small ones.
     scores, kept = torch.empty(tokens.shape, device=tokens.device), dict[str, Tensor]()
     for t, (y, column) in enumerate(zip(tokens, columns, strict=True)):
         step = scorer.step(memory, state, previous)
