@@ -73,17 +73,23 @@ def input_portions(path: Path | None, size: int) -> Iterator[list[str]]:
     answer gets it. Lines of more than `corpus.LONGEST` bytes are cut, to more than that.
     Errors: DataError for a missing file or a line that is not UTF-8.
     """
-    from rnnsearch.data.corpus import CUT, read_lines
+    from rnnsearch.data.corpus import read_lines
 
     if path is not None:
         yield from in_portions(read_lines(path, cut=True), size)
-        return
+    else:
+        yield from in_portions(_of_standard_input(), size)
+
+
+def _of_standard_input() -> Iterator[str | None]:
+    """Its lines, and None where it would be waited for."""
+    from rnnsearch.data.corpus import CUT
+
     stream, block = cast(BufferedIOBase, sys.stdin.buffer), b"more"
-    number, waiting, squares, begun, held = 0, list[str](), 0, list[bytes](), 0
+    number, begun, held = 0, list[bytes](), 0
     while block:
-        if waiting and not _ready(stream):
-            yield waiting
-            waiting, squares = [], 0
+        if not _ready(stream):
+            yield None
         block = stream.read1(_BLOCK)
         if held < CUT or b"\n" in block:
             begun.append(block)
@@ -94,22 +100,19 @@ def input_portions(path: Path | None, size: int) -> Iterator[list[str]]:
         begun, held = [rest], len(rest)
         for line in lines if block or not rest else [*lines, rest]:
             number += 1
-            waiting.append(_decoded(line[:CUT], number))
-            squares += len(waiting[-1]) ** 2
-            if len(waiting) == size or squares > SQUARES:
-                yield waiting
-                waiting, squares = [], 0
-    if waiting:
-        yield waiting
+            yield _decoded(line[:CUT], number)
 
 
-def in_portions(lines: Iterable[str], size: int) -> Iterator[list[str]]:
-    """Up to `size` lines at a time, fewer where they are very long; cut the same wherever one begins anew."""
+def in_portions(lines: Iterable[str | None], size: int) -> Iterator[list[str]]:
+    """Up to `size` lines at a time, fewer where they are very long or before None; cut the same wherever one begins
+    anew."""
     portion, squares = list[str](), 0
     for text in lines:
-        portion.append(text)
-        squares += len(text) ** 2
-        if len(portion) == size or squares > SQUARES:
+        if text is not None:
+            portion.append(text)
+            squares += len(text) ** 2
+        full = len(portion) == size or squares > SQUARES
+        if full or (text is None and portion):
             yield portion
             portion, squares = [], 0
     if portion:

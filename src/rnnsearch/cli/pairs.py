@@ -25,7 +25,7 @@ def fitting_pairs(translator: Translator, source: Path, target: Path, most: int)
 
     Errors: DataError where the files have different numbers of lines.
     """
-    from rnnsearch.cli.translating import CHUNK_BATCHES, fits
+    from rnnsearch.cli.translating import CHUNK_BATCHES, fits, too_long
 
     count_pairs(source, target)
     size, first = CHUNK_BATCHES * translator.config.search.batch_sentences, 1
@@ -35,7 +35,7 @@ def fitting_pairs(translator: Translator, source: Path, target: Path, most: int)
             sides = (source, text, translator.source), (target, translation, translator.target)
             long = [path for path, line, tokenizer in sides if not fits(line, most, tokenizer)]
             for path in long:
-                say(f"{path}:{number}: must have at most {most:,} symbols (--max-symbols); its line of output is empty")
+                say(too_long(path, number, most, "--max-symbols"))
             found.sources.append("" if long else text)
             found.targets.append("" if long else translation)
             found.refused.append(bool(long))

@@ -183,8 +183,7 @@ class Translating:
         most = self.asked.max_source
         kept = [line if fits(line, most, self.translator.source) else "" for line in lines]
         return kept, [
-            f"{self.asked.source}:{number}: must have at most {most:,} symbols (--max-source); its line of output is "
-            "empty"
+            too_long(self.asked.source, number, most, "--max-source")
             for number, (line, given) in enumerate(zip(kept, lines, strict=True), first + 1)
             if given and not line
         ]
@@ -204,6 +203,11 @@ def fits(line: str, most: int, tokenizer: Tokenizer) -> bool:
     from rnnsearch.data.corpus import LONGEST
 
     return len(line.encode()) <= LONGEST and tokenizer.fits(line, most)
+
+
+def too_long(path: object, number: int, most: int, option: str) -> str:
+    """What is said of a line that does not fit."""
+    return f"{path}:{number}: must have at most {most:,} symbols ({option}); its line of output is empty"
 
 
 def tell(asked: Asked, counts: Counts) -> None:

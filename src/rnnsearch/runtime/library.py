@@ -10,8 +10,8 @@ from functools import cache
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.kernels.native import building
-from rnnsearch.kernels.native.building import SWITCH, VARIANTS, Variant, best_first, told
-from rnnsearch.kernels.native.places import built, shipped
+from rnnsearch.kernels.native.building import SWITCH, VARIANTS, Variant, told
+from rnnsearch.kernels.native.places import best_first, built, shipped
 
 FLAGS = {
     "avx2": "avx2",
@@ -38,7 +38,7 @@ def variant() -> Variant:
     if not chosen:
         among = f" among {', '.join(v.name for v in able)}" if able else ""
         raise RnnsearchError(f"there is no native code for this processor{among}, and the engine needs it")
-    return best_first(chosen, lambda v: shipped(v).is_file())[0]
+    return best_first(chosen)[0]
 
 
 def _runs(variant: Variant, has: frozenset[str]) -> bool:

@@ -63,7 +63,9 @@ def _unroll(
         step = scorer.step(memory, state, previous)
         scores[t] = step.log_probs(column.clamp(min=0)[:, None])[:, 0]
         for name, alpha in step.attention.items():
-            kept.setdefault(name, alpha.new_empty(len(tokens), *alpha.shape))[t] = alpha
+            if name not in kept:
+                kept[name] = alpha.new_empty(len(tokens), *alpha.shape)
+            kept[name][t] = alpha
         state, previous = step.state, y
     attention = [{name: every[t] for name, every in kept.items()} for t in range(len(tokens))]
     return scores.masked_fill(columns < 0, -torch.inf).cpu().numpy(), attention

@@ -17,7 +17,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -42,8 +41,8 @@ Command = tuple[str, ...]
 
 class Variant(NamedTuple):
     """name: of the instruction set. flags: the compiler's. zig: what Zig calls it. needs: of
-    `torch.cpu.get_capabilities()`. pairs: whether one of its instructions multiplies pairs of bf16 and adds these up.
-    tiles: whether it has AMX's, which the system must allow."""
+    `torch.cpu.get_capabilities()`. pairs: whether bf16 is multiplied by an instruction of vectors, pair by pair. tiles:
+    whether in AMX tiles, which the system must allow."""
 
     name: str
     flags: tuple[str, ...]
@@ -117,14 +116,6 @@ def built_for() -> str:
     for builds for another names, as `linux-aarch64` (but for macOS's `universal2`, which is any)."""
     named = os.environ.get("_PYTHON_HOST_PLATFORM", "").rpartition("-")[2]
     return processor() if named in ("", "universal2") else _kind(named)
-
-
-def best_first(able: Iterable[Variant], found: Callable[[Variant], bool]) -> list[Variant]:
-    """Variants that a processor can run, those that were found before others. Intel's vectors multiply pairs of bf16 at
-    half the speed of fp32, AMD's at twice that, so that Intel's do it in fp32: 250 GFLOP/s, not 165, in products of
-    1024 x 1536 x 512 (docs/results/kernels-amx.md)."""
-    slow = processor() == "x86_64" and "GenuineIntel" in (told("vendor_id") or platform.processor())
-    return sorted(able, key=lambda variant: (not found(variant), slow and variant.pairs))
 
 
 @cache

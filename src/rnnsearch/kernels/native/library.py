@@ -21,12 +21,11 @@ from rnnsearch.kernels.native.building import (
     SWITCH,
     VARIANTS,
     Variant,
-    best_first,
     compiler,
     processor,
     what_went_wrong,
 )
-from rnnsearch.kernels.native.places import built, shipped
+from rnnsearch.kernels.native.places import best_first, built, shipped
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +39,7 @@ def runnable() -> list[Variant]:
     has = {} if known is None else known()
     able = [variant for variant in VARIANTS.get(processor(), ()) if all(has.get(need) for need in variant.needs)]
     can_run = [variant for variant in able if not variant.tiles or tiles_are_allowed()]
-    return best_first(can_run, lambda variant: shipped(variant).is_file())
+    return best_first(can_run)
 
 
 ARCH_PRCTL, ASK_FOR, TILE_DATA = 158, 0x1023, 18
