@@ -47,6 +47,7 @@ from rnnsearch.search.constraints import (
 from rnnsearch.search.coverage import attended, penalty, to_cover
 from rnnsearch.search.gathered import source_lengths
 from rnnsearch.search.hypothesis import Hypothesis, Numbers, n_best_hypotheses
+from rnnsearch.search.kept_steps import KeptSteps
 from rnnsearch.search.phrases import PhraseScorer, by_banks
 from rnnsearch.search.ranking import ENGINE_NORMS
 from rnnsearch.search.scorer import Scorer, Sources, Step
@@ -162,6 +163,7 @@ class BeamSearch:
         self._to_top = options.stop == "top" and options.beam > 1 and not judged
         self._finals = Finals(self.most, options, scorer.normalised, judged, self._to_top)
         self._history: list[BeamStep] = []
+        self._kept = KeptSteps()
         # A beam of one stops when its hypothesis ends, so it looks at one, and nothing is compared by coverage.
         self._alone = options.beam == 1
         self._covers = options.ranking.covers and not self._alone
@@ -178,6 +180,7 @@ class BeamSearch:
         for position in range(1, int(self.most.max()) + 2):
             with torch.inference_mode():
                 live, made = self._step(live, position, numbers)
+                made = self._kept.keep(made)
                 going = self._finals.add(made)
                 if going.any():
                     stay = None

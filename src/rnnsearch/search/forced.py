@@ -11,6 +11,7 @@ from rnnsearch.search.columns import ColumnChooser, Columns
 from rnnsearch.search.constraints import NEVER, SearchOptions, search_columns
 from rnnsearch.search.gathered import NOT_A_NUMBER, Scored, gather_attention, make_hypotheses, refuse, source_lengths
 from rnnsearch.search.hypothesis import Hypothesis, Numbers
+from rnnsearch.search.kept_steps import KeptSteps
 from rnnsearch.search.ranking import MEAN, Ranking
 from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
@@ -57,17 +58,12 @@ def _unroll(
     memory, state = scorer.start(sources, ids)
     columns = Columns(ids, scorer.vocabulary).find(tokens)
     previous = torch.full_like(tokens[0], BOS)
-    # What stays is in one piece: glibc before 2.38 would not use again the room between small ones.
-    scores, kept = torch.empty(tokens.shape, device=tokens.device), dict[str, Tensor]()
+    scores, attention, kept = torch.empty(tokens.shape, device=tokens.device), [], KeptSteps()
     for t, (y, column) in enumerate(zip(tokens, columns, strict=True)):
         step = scorer.step(memory, state, previous)
         scores[t] = step.log_probs(column.clamp(min=0)[:, None])[:, 0]
-        for name, alpha in step.attention.items():
-            if name not in kept:
-                kept[name] = alpha.new_empty(len(tokens), *alpha.shape)
-            kept[name][t] = alpha
+        attention.append(kept.keep(step.attention))
         state, previous = step.state, y
-    attention = [{name: every[t] for name, every in kept.items()} for t in range(len(tokens))]
     return scores.masked_fill(columns < 0, -torch.inf).cpu().numpy(), attention
 
 

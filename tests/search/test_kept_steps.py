@@ -1,0 +1,48 @@
+"""What a search keeps of its steps lies in few blocks, whatever their shapes and types."""
+
+import pytest
+import torch
+
+from rnnsearch.search.beam import BeamSearch
+from rnnsearch.search.constraints import SearchOptions
+from rnnsearch.search.decode import make_sources
+from rnnsearch.search.kept_steps import BLOCK, KeptSteps
+from rnnsearch.tensors import leaves
+
+CPU = torch.device("cpu")
+
+
+def blocks(tensors: list[torch.Tensor]) -> set[int]:
+    return {tensor.untyped_storage().data_ptr() for tensor in tensors}
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_all_that_a_beam_keeps_is_in_one_block(toy, sentences, width):
+    options = SearchOptions(beam=width, max_ratio=3.0, coverage_penalty=0.3)
+    kept = leaves(tuple(BeamSearch(toy(seed=5), make_sources(sentences, CPU), options).steps()))
+    assert len(kept) > 30
+    assert len(blocks(kept)) == 1
+
+
+def test_copies_are_the_tensors_and_do_not_share_room():
+    generator = torch.Generator().manual_seed(1)
+    numbers = torch.randn(4, 5, generator=generator)
+    steps = [
+        {"whole": numbers, "part": numbers[1:, ::2], "one for all": numbers[:, :1].expand(4, 3)},
+        (numbers > 0, numbers[:0], torch.arange(7), numbers.bfloat16(), numbers.double(), torch.tensor(2.5)),
+        {"larger than a block": torch.randn(BLOCK // 4 + 1, generator=generator)},
+        {"after it": numbers + 1},
+    ]
+    expected = [[leaf.clone() for leaf in leaves(step)] for step in steps]
+    room = KeptSteps()
+    kept = [room.keep(step) for step in steps]
+    numbers.zero_()
+    for step, values in zip(kept, expected, strict=True):
+        for tensor, value in zip(leaves(step), values, strict=True):
+            assert tensor.dtype == value.dtype
+            torch.testing.assert_close(tensor, value, rtol=0, atol=0)
+    assert len(blocks([*leaves(kept[0]), *leaves(kept[1])])) == 1
+
+
+def test_what_is_no_tensor_stays():
+    assert KeptSteps().keep((None, 3, {"a": "b"})) == (None, 3, {"a": "b"})
