@@ -107,6 +107,10 @@ def smaller(entry):
 def test_weights_take_a_byte_each_and_rows_stay(model, tmp_path):
     sizes = {precision: export(model, tmp_path / f"{precision}.rnn", precision) for precision in ("fp32", "int8")}
     assert sizes["int8"] < 0.6 * sizes["fp32"]
-    kept = [file.read(tmp_path / f"{precision}.rnn").model for precision in sizes]
-    for name, row in kept[0].rows.items():
-        np.testing.assert_array_equal(kept[1].rows[name], row)
+    kept = []
+    for precision in sizes:
+        with file.opened(tmp_path / f"{precision}.rnn") as contents:
+            kept.append(contents.model.rows)
+    assert kept[0].keys() == kept[1].keys()
+    for name, row in kept[0].items():
+        np.testing.assert_array_equal(kept[1][name], row)

@@ -7,9 +7,12 @@ import random
 import shutil
 import subprocess
 import sys
+import tracemalloc
 import zlib
+from dataclasses import replace
 from functools import partial
 from http.client import HTTPConnection
+from io import BytesIO
 from pathlib import Path
 
 import httpx
@@ -21,7 +24,7 @@ from rnnsearch.backend.engine_arrays import arrays_of
 from rnnsearch.confidence import CONFIDENCE, FEATURES
 from rnnsearch.engine import file, stored
 from rnnsearch.engine.packed import Kind
-from rnnsearch.engine.rnnsearch import MATRICES, TABLES
+from rnnsearch.engine.rnnsearch import MATRICES, TABLES, RNNsearch, Weight
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.export import export
 from rnnsearch.kernels.native.building import SWITCH
@@ -102,14 +105,32 @@ def test_arrays_come_back(model, tmp_path):
     arrays = arrays_of(load_system(model).model)
     for kind, most in ((Kind.FP32, 0.0), (Kind.BF16, 2.0**-8), (Kind.INT8, 1 / 250)):
         file.write(tmp_path / "m.rnn", file.Contents({}, arrays, kind))
-        _, found, told, _ = file.read(tmp_path / "m.rnn")
-        assert (told, found.sizes) == (kind, arrays.sizes)
-        for name in (*MATRICES, *TABLES):
-            own = arrays.weights[name].values
-            other = found.weights[name].rows(np.arange(len(own)))
-            assert np.abs(other - own).max() <= most * np.abs(own).max() * (1 if kind is Kind.INT8 else 2)
+        with file.opened(tmp_path / "m.rnn") as (_, found, told, _):
+            assert (told, found.sizes) == (kind, arrays.sizes)
+            for name in (*MATRICES, *TABLES):
+                own = arrays.weights[name].values
+                other = found.weights[name].rows(np.arange(len(own)))
+                assert np.abs(other - own).max() <= most * np.abs(own).max() * (1 if kind is Kind.INT8 else 2)
         for name, bias in arrays.biases.items():
             np.testing.assert_array_equal(found.biases[name], bias)
+
+
+def test_one_weight_at_a_time_is_read(model, tmp_path):
+    """Beside what is laid out: not all of a file, as long as none of them is most of it."""
+    arrays, draw = arrays_of(load_system(model).model), np.random.default_rng(4)
+    words = {name: (200_000, arrays.weights[name].values.shape[1]) for name in ("output", *TABLES)}
+    larger = {name: Weight(draw.normal(size=shape).astype(np.float32)) for name, shape in words.items()}
+    biases = {**arrays.biases, "output": np.zeros(200_000, np.float32)}
+    path = tmp_path / "m.rnn"
+    size = file.write(
+        path, file.Contents({}, replace(arrays, weights={**arrays.weights, **larger}, biases=biases), Kind.INT8)
+    )
+    tracemalloc.start()
+    with file.opened(path) as (_, found, kind, _):
+        RNNsearch(decoding(), found, kind)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.6 * size
 
 
 def test_what_is_pruned_takes_a_bit(model, tmp_path):
@@ -121,12 +142,12 @@ def test_what_is_pruned_takes_a_bit(model, tmp_path):
         each, biases = (4, 2, 1)[kind], sum(bias.size for bias in arrays.biases.values())
         dense = sum(one.values.size for one in arrays.weights.values()) * each
         assert size < (0.3 + 1 / (8 * each)) * dense + 64 * 60 + 4 * biases
-        _, found, *_ = file.read(tmp_path / "m.rnn")
-        for name, weight in arrays.weights.items():
-            zero = found.weights[name].rows(np.arange(len(weight.values))) == 0
-            assert (zero >= (weight.values == 0)).all()
-            if kind is Kind.FP32:
-                np.testing.assert_array_equal(found.weights[name].values, weight.values)
+        with file.opened(tmp_path / "m.rnn") as (_, found, *_):
+            for name, weight in arrays.weights.items():
+                zero = found.weights[name].rows(np.arange(len(weight.values))) == 0
+                assert (zero >= (weight.values == 0)).all()
+                if kind is Kind.FP32:
+                    np.testing.assert_array_equal(found.weights[name].values, weight.values)
 
 
 def test_numbers_of_4_bits():
@@ -158,12 +179,15 @@ def test_sparse_arrays_come_back(type):
         numbers = {"int8": array.astype(np.int8), "bf16": stored.to_bf16(array), "fp32": array}[type]
         form, raw = stored.written(type, numbers)
         assert len(raw) <= numbers.nbytes
-        found = stored.read(b"\0" * 64 + raw, type, list(shape), 64, form)
+        payload = stored.Payload(BytesIO(b"a header" + b"\0" * 64 + raw), 8, 64 + len(raw))
+        stored.require(payload, type, list(shape), 64, form)
+        found = stored.read(payload, type, list(shape), 64, form)
         expected = stored.from_bf16(numbers) if type == "bf16" else numbers
         np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
         np.testing.assert_array_equal(found, expected)
-        with pytest.raises(ValueError):
-            stored.read(raw[:-1], type, list(shape), 0, form)
+        for refuses in (stored.require, stored.read):
+            with pytest.raises(ValueError):
+                refuses(payload._replace(size=63 + len(raw)), type, list(shape), 64, form)
 
 
 def test_an_engine_file_is_a_model(model, tmp_path):

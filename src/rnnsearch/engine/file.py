@@ -14,10 +14,14 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from rnnsearch.engine import stored
 from rnnsearch.engine.packed import Array, Kind
@@ -34,6 +38,8 @@ MOST_HEADER = 64 << 20
 EXPANDED = 64
 """Times as large as a file its arrays may become: a bit of one without zeros can stand for 4 bytes, and two may be the
 same."""
+BLOCK = 1 << 20
+"""Bytes at a time, of which the digest is taken."""
 CANDIDATES = ("candidates.translations", "candidates.frequent")
 """Lists of target symbols: [source vocabulary, K], 0 where there is none, and [F]."""
 HALVED = ("output", *TABLES)
@@ -107,34 +113,34 @@ def in_file(array: tuple[str, Array]) -> int:
     return len(stored.written(*array)[1])
 
 
-def read(path: Path) -> Contents:
-    """What a file holds.
+@contextmanager
+def opened(path: Path) -> Iterator[Contents]:
+    """What a file holds; its weights are read whenever they are asked for, and can be within the block alone: a model
+    that lays them out has one of them twice, not all.
 
     Errors: ModelError, one sentence, for a file that is missing, cut, changed, of a later version, or no such file.
     """
-    with _opened(path) as file:
+    with _open(path) as file:
         header, begin = _header(path, file)
-        return _contents(path, file, header, begin)
+        yield _contents(path, file, header, begin)
 
 
 def header_of(path: Path) -> dict[str, Any]:
-    """The header alone. Errors: ModelError, as in `read`, as far as it can be seen."""
-    with _opened(path) as file:
+    """The header alone. Errors: ModelError, as in `opened`, as far as it can be seen."""
+    with _open(path) as file:
         return _header(path, file)[0]
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
+def _open(path: Path) -> BufferedReader:
     try:
-        with path.open("rb") as file:
-            yield file
+        return path.open("rb")
     except FileNotFoundError:
         raise ModelError(f"{path}: there is no such engine file") from None
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def _header(path: Path, file: BinaryIO) -> tuple[dict[str, Any], int]:
+def _header(path: Path, file: BufferedReader) -> tuple[dict[str, Any], int]:
     first = file.read(len(MAGIC) + 16)
     if len(first) < len(MAGIC) + 16 or not first.startswith(MAGIC):
         raise ModelError(f"{path}: is not an engine file, as `rnnsearch export` writes it")
@@ -155,10 +161,13 @@ def _header(path: Path, file: BinaryIO) -> tuple[dict[str, Any], int]:
     return header, head + -head % ALIGNED
 
 
-def _contents(path: Path, file: BinaryIO, header: dict[str, Any], begin: int) -> Contents:
+def _contents(path: Path, file: BufferedReader, header: dict[str, Any], begin: int) -> Contents:
     file.seek(begin)
-    payload = file.read()
-    if hashlib.sha256(payload).hexdigest() != header.get(DIGEST):
+    digest, size = hashlib.sha256(), 0
+    while block := file.read(BLOCK):
+        digest.update(block)
+        size += len(block)
+    if digest.hexdigest() != header.get(DIGEST):
         raise ModelError(f"{path}: is cut or was changed: its arrays are not those that were written")
     try:
         if (told := str(header["system"])) not in SYSTEMS:
@@ -166,13 +175,16 @@ def _contents(path: Path, file: BinaryIO, header: dict[str, Any], begin: int) ->
             raise ModelError(f"{path}: must hold a system that this version knows ({known}); got {told}")
         kind = Kind[str(header["kind"]).upper()]
         entries = {str(name): entry for name, entry in header["arrays"].items()}
-        if sum(stored.bytes_of(entry[1]) for entry in entries.values()) > EXPANDED * len(payload):
+        if sum(stored.bytes_of(entry[1]) for entry in entries.values()) > EXPANDED * size:
             raise damaged(path)
-        found = {name: stored.read(payload, *entry) for name, entry in entries.items()}
-        model = _model(SYSTEMS[told], found, header)
-        if any((weight.scale is None) == (kind is Kind.INT8) for weight in model.weights.values()):
+        found = StoredWeights(stored.Payload(file, begin, size), entries)
+        # Their shapes must fit each other, which is seen without reading them.
+        model = SYSTEMS[told].of(header, found.outlines, found.rows)
+        model.check()
+        scaled = {weight.scale is not None for weight in model.weights.values()}
+        if scaled != {kind is Kind.INT8} or {*found} != {*model.weights}:
             raise damaged(path)
-        return Contents(header, model, kind, _candidates(found, model))
+        return Contents(header, replace(model, weights=found), kind, _candidates(found))
     except ModelError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
@@ -184,25 +196,55 @@ def damaged(path: Path) -> ModelError:
     return ModelError(f"{path}: its header is damaged: export the model again")
 
 
-def _model(system: type[Arrays] | type[Computation], found: Mapping[str, Array], header: Mapping[str, Any]) -> Model:
-    """The arrays, whose shapes must fit each other. Errors: KeyError, ValueError, TypeError."""
-    # Matrices are laid out and forgotten; what stays is copied, so that the file's own bytes are given back.
-    stay = {*TABLES, *CANDIDATES, *(["output"] if CANDIDATES[0] in found else [])}  # rows are laid out for each batch
-    found = {name: array.copy() if array.ndim == 1 or name in stay else array for name, array in found.items()}
-    ours = {name: array for name, array in found.items() if name not in CANDIDATES}
-    weights = {name: Weight(a, ours.get(f"{name}{SCALE}")) for name, a in ours.items() if a.ndim == 2}
-    rows = {name: a for name, a in ours.items() if a.ndim == 1 and not name.endswith(SCALE)}
-    model = system.of(header, weights, rows)
-    model.check()
-    return model
+class StoredWeights(Mapping[str, Weight]):
+    """The weights of an open file, each read when it is asked for."""
+
+    def __init__(self, payload: stored.Payload, entries: Mapping[str, Any]) -> None:
+        """entries: what the header says of each array. Errors: ValueError, KeyError, TypeError where it cannot be."""
+        self._payload, self.entries = payload, entries
+        for entry in entries.values():
+            stored.require(payload, *entry)
+        self._names = [name for name, entry in entries.items() if len(entry[1]) == 2 and name not in CANDIDATES]
+
+    def __getitem__(self, name: str) -> Weight:
+        return self._weight(name, self.array)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    @property
+    def outlines(self) -> dict[str, Weight]:
+        """Their types and shapes, without memory."""
+        return {name: self._weight(name, self._outline) for name in self}
+
+    @property
+    def rows(self) -> dict[str, Array]:
+        """The file's arrays of one axis, without scales and lists."""
+        names = (name for name, entry in self.entries.items() if len(entry[1]) == 1 and name not in CANDIDATES)
+        return {name: self.array(name) for name in names if not name.endswith(SCALE)}
+
+    def array(self, name: str) -> Array:
+        """Any array of the file."""
+        return stored.read(self._payload, *self.entries[name])
+
+    def _outline(self, name: str) -> Array:
+        type, shape, *_ = self.entries[name]
+        return np.broadcast_to(np.zeros((), stored.type_of(type)), shape)
+
+    def _weight(self, name: str, of: Callable[[str], Array]) -> Weight:
+        scale = f"{name}{SCALE}"
+        return Weight(of(name), of(scale) if scale in self.entries else None)
 
 
-def _candidates(found: Mapping[str, Array], model: Model) -> tuple[Array, Array] | None:
+def _candidates(found: StoredWeights) -> tuple[Array, Array] | None:
     """Errors: KeyError, ValueError where they are of other vocabularies."""
-    if CANDIDATES[0] not in found:
+    if CANDIDATES[0] not in found.entries:
         return None
-    translations, frequent = (found[name] for name in CANDIDATES)
-    sources, targets = (len(model.weights[name].values) for name in ("source_embedding", "output"))
+    translations, frequent = (found.array(name) for name in CANDIDATES)
+    sources, targets = (len(found.outlines[name].values) for name in ("source_embedding", "output"))
     known = all(ids.dtype.kind in "ui" and ids.min() >= 0 and ids.max() < targets for ids in (translations, frequent))
     if not known or translations.ndim != 2 or frequent.ndim != 1 or len(translations) != sources:
         raise ValueError

@@ -108,7 +108,13 @@ class Recurrent:
         """`threads`: how many a call takes; `selects`: whether some of the output's rows will be asked for."""
         program = self._program = model.program
         self._native, self._kind, self.threads = native, kind, threads
-        self._sources, self.targets = (model.weights[name] for name in TABLES)
+        # The largest first: room that it was read into is there for the others.
+        self._output = Output(native, model.weights["output"], model.rows["output.bias"], kind, selects)
+        self.output = self._output.whole
+        """The output layer, over the whole vocabulary."""
+        self.rows = self._output.over
+        """It over some symbols alone."""
+        self.sources, self.targets = (model.weights[name] for name in TABLES)
         layout = self._layout = Layout(native, model.weights, model.rows)
         self._cells = [[self._cell(cell, layer.wide) for cell in layer.cells] for layer in program.encoder.layers]
         self._decoder = layout.machine(program.step, kind)
@@ -120,11 +126,6 @@ class Recurrent:
         positions = program.attention and program.attention.positions
         self._positions = None if positions is None else model.weights[positions].all
         layout.finish()
-        self._output = Output(native, model.weights["output"], model.rows["output.bias"], kind, selects)
-        self.output = self._output.whole
-        """The output layer, over the whole vocabulary."""
-        self.rows = self._output.over
-        """It over some symbols alone."""
 
     @property
     def attends(self) -> bool:
@@ -133,7 +134,7 @@ class Recurrent:
 
     def embed(self, ids: Array) -> Array:
         """Source words [B, J, E] of ids [B, J]."""
-        return self._sources.rows(ids)
+        return self.sources.rows(ids)
 
     def encode(self, words: Array, lengths: Array) -> Memory:
         """The memory of B sentences of embedded words [B, J, E], of which the first `lengths` [B] are real."""

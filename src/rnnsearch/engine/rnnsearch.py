@@ -252,9 +252,15 @@ class RNNsearch:
         """`threads`: how many a call takes; `selects`: whether some of the output's rows will be asked for. Up to so
         many `table_bytes` the words' share of the gates is computed once for the whole vocabulary: the same, faster."""
         self._native, self.threads = native, threads
+        # The largest first: room that it was read into is there for the others.
+        self._output = Output(native, arrays.weights["output"], arrays.biases.get("output"), kind, selects)
+        self.output = self._output.whole
+        """The output layer, over the whole vocabulary."""
+        self.rows = self._output.over
+        """It over some symbols alone."""
         of_each = ((name, arrays.weights[name], arrays.biases.get(name)) for name in MATRICES if name != "output")
         self._laid = {name: Laid(native, w.values, bias, kind, w.scale) for name, w, bias in of_each}
-        self._sources, self.targets = arrays.weights.get("source_embedding"), arrays.weights["target_embedding"]
+        self.sources, self.targets = arrays.weights.get("source_embedding"), arrays.weights["target_embedding"]
         of = {name: one.matrix for name, one in self._laid.items()}
         gru = [_GRU(*(of[f"encoder.{way}.{part}"] for part in GRU_PARTS)) for way in WAYS]
         D, H = rounded_up(arrays.sizes.state), rounded_up(arrays.sizes.encoder)
@@ -273,11 +279,6 @@ class RNNsearch:
             *(None if part is None else part.ctypes.data for part in (self._words, fp32, scaled, scale)),
             *(D, len(self._vector), 2 * H, word.outputs - 3 * D, arrays.sizes.pool),
         )
-        self._output = Output(native, arrays.weights["output"], arrays.biases.get("output"), kind, selects)
-        self.output = self._output.whole
-        """The output layer, over the whole vocabulary."""
-        self.rows = self._output.over
-        """It over some symbols alone."""
 
     def linear(self, name: str, x: Array) -> Array:
         """x W^T + b of rows of any number of axes."""
@@ -288,8 +289,8 @@ class RNNsearch:
 
     def embed(self, ids: Array) -> Array:
         """Source words [B, J, E] of ids [B, J]."""
-        assert self._sources is not None, "a table of source words, which must be given"
-        return self._sources.rows(ids)
+        assert self.sources is not None, "a table of source words, which must be given"
+        return self.sources.rows(ids)
 
     def encode(self, words: Array, lengths: Array) -> Memory:
         """The memory of B sentences of embedded words [B, J, E], of which the first `lengths` [B] are real."""

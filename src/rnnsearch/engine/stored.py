@@ -8,6 +8,8 @@ byte first, whether it is not zero, and then those that are not.
 from __future__ import annotations
 
 import math
+from io import BufferedIOBase
+from typing import NamedTuple
 
 import numpy as np
 
@@ -131,30 +133,63 @@ def bytes_of(shape: list[int]) -> int:
     return 4 * math.prod(shape)
 
 
-def read(payload: bytes, type: str, shape: list[int], begin: int, form: str = DENSE) -> Array:
-    """An array; what is in bf16 becomes fp32, what is in 4 bits bytes.
+class Payload(NamedTuple):
+    """The arrays of an open file: where they begin in it, and how many bytes they are."""
 
-    Errors: ValueError, KeyError where it does not lie in the file.
-    """
-    kind, count = np.dtype(TYPES[type]), bytes_of(shape) // 4
+    file: BufferedIOBase
+    begin: int
+    size: int
+
+    def numbers(self, kind: np.dtype, count: int, at: int) -> Array:
+        """So many numbers from a byte of it on. Errors: ValueError where they are not all there."""
+        if at + count * kind.itemsize > self.size:
+            raise ValueError
+        found = np.empty(count, kind)
+        self.file.seek(self.begin + at)
+        if self.file.readinto(found.data) != found.nbytes:
+            raise ValueError
+        return found
+
+
+def require(payload: Payload, type: str, shape: list[int], begin: int, form: str = DENSE) -> None:
+    """Errors: ValueError, KeyError, TypeError where `read` would not find a whole array."""
+    size, count = np.dtype(TYPES[type]).itemsize, bytes_of(shape) // 4
     if not isinstance(begin, int) or begin < 0 or begin % ALIGNED or form not in (DENSE, SPARSE):
         raise ValueError
     if type == "int4":
+        size, count = half_width(shape[1]), shape[0]
+    elif form == SPARSE:
+        there = _bits(payload, count, begin)
+        begin, count = begin + -(-count // 8), int(there.sum(dtype=np.int64))
+    if begin + count * size > payload.size:
+        raise ValueError
+
+
+def type_of(type: str) -> np.dtype:
+    """Of what `read` finds."""
+    return np.dtype({"bf16": np.float32, "int4": np.int8}.get(type, TYPES[type]))
+
+
+def read(payload: Payload, type: str, shape: list[int], begin: int, form: str = DENSE) -> Array:
+    """An array; what is in bf16 becomes fp32, what is in 4 bits bytes.
+
+    Errors: ValueError where it does not lie in the file; what else `require` finds is not looked for again.
+    """
+    kind, count = np.dtype(TYPES[type]), bytes_of(shape) // 4
+    if type == "int4":
         rows, width = shape
-        return from_halves(_numbers_at(payload, kind, rows * half_width(width), begin).reshape(rows, -1), width)
+        return from_halves(payload.numbers(kind, rows * half_width(width), begin).reshape(rows, -1), width)
     if form == SPARSE:
-        there = np.unpackbits(_numbers_at(payload, np.dtype(np.uint8), -(-count // 8), begin), bitorder="little")[
-            :count
-        ]
+        there = _bits(payload, count, begin)
         found = np.zeros(count, kind)
-        found[there.astype(bool)] = _numbers_at(payload, kind, int(there.sum(dtype=np.int64)), begin + -(-count // 8))
+        found[there] = payload.numbers(kind, int(there.sum(dtype=np.int64)), begin + -(-count // 8))
     else:
-        found = _numbers_at(payload, kind, count, begin)
+        found = payload.numbers(kind, count, begin)
     found = found.reshape(shape)
     return from_bf16(found) if type == "bf16" else found
 
 
-def _numbers_at(payload: bytes, kind: np.dtype, count: int, begin: int) -> Array:
-    if begin + count * kind.itemsize > len(payload):
-        raise ValueError
-    return np.frombuffer(payload, kind, count, begin)
+def _bits(payload: Payload, count: int, begin: int) -> Array:
+    """[count], which numbers of a sparse array are there."""
+    bits = payload.numbers(np.dtype(np.uint8), -(-count // 8), begin)
+    return np.unpackbits(bits, count=count, bitorder="little").astype(bool)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -137,7 +136,12 @@ def load(path: str | Path) -> Translator:
     code for this processor.
     """
     path = Path(path)
-    header, arrays, kind, candidates = file.read(path)
+    with file.opened(path) as contents:
+        return _translator(path, contents)
+
+
+def _translator(path: Path, contents: file.Contents) -> Translator:
+    header, arrays, kind, candidates = contents
     try:
         source, target = header["tokenizers"]
         languages = tuple(map(str, header["languages"]))
@@ -146,13 +150,12 @@ def load(path: str | Path) -> Translator:
         search, about = Search(**settings), dict(header["about"]) | {"scores": header["scores"]}
         calibration = calibration_in(header, path)
         texts = [str(text) for text in (source, target)]
-        read = [Tokenizer.of(text, json.loads(text), path) for text in dict.fromkeys(texts)]
+        read = [Tokenizer.of(text, path) for text in dict.fromkeys(texts)]
     except ModelError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
         raise file.damaged(path) from None
-    sizes = [len(arrays.weights[name].values) for name in ("source_embedding", "target_embedding")]
-    if len(languages) != 2 or [len(read[0]), len(read[-1])] != sizes or batch < 1:
+    if len(languages) != 2 or batch < 1:
         raise file.damaged(path)
     search, native = search.checked(path), library()
     selects = candidates is not None
@@ -161,6 +164,8 @@ def load(path: str | Path) -> Translator:
         model = RNNsearch(native, arrays, kind, selects=selects)
     else:
         model = Recurrent(native, arrays, kind, selects=selects)
+    if [len(table.values) for table in (model.sources, model.targets) if table] != [len(read[0]), len(read[-1])]:
+        raise file.damaged(path)
     lists, marks = None, list(read[-1].marks.values())
     if candidates is not None:
         lists = CandidateLists(*candidates, candidates[0].shape[1], len(read[-1]), marks)

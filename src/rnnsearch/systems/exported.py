@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +53,12 @@ def load_exported(path: Path, device: torch.device | str) -> System[Any]:
 
     Errors: ModelError, one sentence, for a missing, damaged or foreign file.
     """
-    header, arrays, *_ = file.read(path)
+    with file.opened(path) as (header, arrays, *_):
+        weights = {name: _in_fp32(name, one) for name, one in arrays.weights.items()}
     config = exported_config(path, header)
     try:
-        read = [Tokenizer.of(text, json.loads(text), path) for text in map(str, header["tokenizers"])]
+        read = [Tokenizer.of(text, path) for text in map(str, header["tokenizers"])]
         tokenizers = dict(zip(config.data.sides, read, strict=True))
-        weights = {name: _in_fp32(name, one) for name, one in arrays.weights.items()}
         with torch.device("meta"):  # without memory: a config says what it likes
             _filled(config, tokenizers, weights, arrays)
         system = _filled(config, tokenizers, weights, arrays)
@@ -73,7 +72,8 @@ def load_exported(path: Path, device: torch.device | str) -> System[Any]:
 
 def exported_lists(path: Path, count: int, target: Tokenizer) -> Candidates:
     """The candidate lists of an engine file. Errors: ModelError where it has none, or fewer translations."""
-    found = file.read(path).candidates
+    with file.opened(path) as contents:
+        found = contents.candidates
     if found is None or count > found[0].shape[1]:
         has = f"lists of {found[0].shape[1]} translations" if found else "no candidate lists"
         raise ModelError(f"{path}: has {has}; got {count}: export it with --candidates {count}")

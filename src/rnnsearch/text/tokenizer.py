@@ -11,6 +11,7 @@ merge can spell (see `words.PIECES`).
 import codecs
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -33,6 +34,7 @@ NEVER = -1e6
 
 RARE = "rare"
 """Where the file of a tokenizer holds the symbols that are taken apart, beside what is the library's."""
+_RARE_KEY = re.compile(rf'"{RARE}"\s*:')
 
 ReplacedBy = Literal["copy", "dictionary", "spelled"]
 """A copy of the source word, its entry in a dictionary, or the model's own spelling."""
@@ -316,22 +318,26 @@ class Tokenizer:
         """Read what `save` wrote. Errors: ModelError for a missing, truncated or foreign file."""
         try:
             text = path.read_text(encoding="utf-8")
-            whole = json.loads(text)
+            json.loads(text)
         except FileNotFoundError:
             raise ModelError(f"{path}: there is no such tokenizer file") from None
         except OSError as error:
             raise ModelError(f"{path}: the tokenizer file cannot be read: {error.strerror}") from None
         except (ValueError, RecursionError) as error:
             raise ModelError(f"{path}: the tokenizer file must be whole JSON; got {error}") from None
-        return Tokenizer.of(text, whole, path)
+        return Tokenizer.of(text, path)
 
     @staticmethod
-    def of(text: str, whole: Any, path: Path) -> "Tokenizer":
-        """From what `save` writes, as text and as what that says. Errors: ModelError, which names the file."""
-        rare = whole.pop(RARE, []) if isinstance(whole, dict) else []
+    def of(text: str, path: Path) -> "Tokenizer":
+        """From what `save` writes. Errors: ModelError, which names the file."""
+        rare: Any = []
         try:
+            if _RARE_KEY.search(text):  # or it is the library's, and need not be taken apart here, too
+                whole = json.loads(text)
+                rare = whole.pop(RARE, [])
+                text = json.dumps(whole) if rare else text
             # The library raises bare `Exception` on a layout that it does not know.
-            core = tokenizers.Tokenizer.from_str(json.dumps(whole) if rare else text)
+            core = tokenizers.Tokenizer.from_str(text)
         except Exception as error:
             raise ModelError(f"{path}: must be a tokenizer that rnnsearch saved; got {error}") from None
         fault = _foreign(core) or _not_rare(rare, core)
