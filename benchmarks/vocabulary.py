@@ -47,6 +47,7 @@ def measured(size: int, way: str, batches: int) -> Row:
     from rnnsearch.search.greedy import greedy
     from rnnsearch.search.model_scorer import ModelScorer
     from rnnsearch.systems.build import build
+    from rnnsearch.training.tables import Tables
 
     untied = {"model": {"tie": "none"}, "text": {"type": "words", "joint": False}, "training": {"label_smoothing": 0.0}}
     data = {"source": "en", "target": "de", "train": ["x.tsv"]}
@@ -62,10 +63,11 @@ def measured(size: int, way: str, batches: int) -> Row:
     batch = next(made.epoch(0))
     contrast = None if told is None else CONTRASTS[told.type](size)
     optimiser, objective = torch.optim.Adam(model.parameters(), fused=True), likelihood(contrast=contrast)
+    tables = Tables(model, sparse=True) if most is not None or told is not None else Tables()
 
     def update() -> None:
         objective(model, batch, Draws(1)).total.backward()
-        optimiser.step()
+        tables.step(optimiser)
         optimiser.zero_grad()
 
     found: Row = {"update": seconds_of(update, 2, 0.5), "words": size if most is None else len(batch.vocabulary)}

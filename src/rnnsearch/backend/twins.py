@@ -249,11 +249,9 @@ def is_rnnsearch(decoder: Decoder) -> bool:
 
 
 def _losses(output: Output, readout: Tensor, target: Tensor, smoothing: float, rows: Tensor | None = None) -> Losses:
-    weight: Tensor = output.weight if output.lexical is None else torch.cat([output.weight, output.lexical], dim=1)
-    if rows is None:
-        return cross_entropy(readout, weight, output.bias, target, smoothing)
-    part, bias = weight.index_select(0, rows), output.bias.index_select(0, rows)
-    return cross_entropy(readout, part, bias, torch.searchsorted(rows, target), smoothing)
+    weight, lexical, bias = output.rows(rows)
+    weight = weight if lexical is None else torch.cat([weight, lexical], dim=1)
+    return cross_entropy(readout, weight, bias, target if rows is None else torch.searchsorted(rows, target), smoothing)
 
 
 SEQUENCE = "the whole sequence, its backward pass by hand"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from jaxtyping import Float, Int
@@ -75,6 +76,8 @@ class Output(PlainLoss):
     """
 
     twin: Callable[[Output, Tensor, Tensor, float, Tensor | None], Losses] | None = None
+    sparse = False
+    """Whether the gradients of W_o and W_l are of the rows alone that were asked for."""
 
     def __init__(self, readout: int, vocabulary: int, tied: Embedding | None = None, lexical: int = 0) -> None:
         super().__init__()
@@ -99,8 +102,9 @@ class Output(PlainLoss):
         """W_o, W_l and b of some symbols, or all there is."""
         if rows is None:
             return self.weight, self.lexical, self.bias
-        lexical = None if self.lexical is None else self.lexical.index_select(0, rows)
-        return self.weight.index_select(0, rows), lexical, self.bias.index_select(0, rows)
+        some = partial(functional.embedding, rows, sparse=self.sparse)
+        lexical = None if self.lexical is None else some(self.lexical)
+        return some(self.weight), lexical, self.bias.index_select(0, rows)
 
     def losses(
         self,

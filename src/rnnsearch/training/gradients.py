@@ -23,6 +23,7 @@ from rnnsearch.training.gradient_sum import GradientSum
 from rnnsearch.training.kept_zeros import KeptZeros
 from rnnsearch.training.optimisers import add_l2, clip
 from rnnsearch.training.progress import Reporter
+from rnnsearch.training.tables import Tables
 from rnnsearch.weights import save_weights
 
 SEED_STRIDE = 1_000_003
@@ -39,13 +40,14 @@ SENT = {None: torch.float32, "fp32": torch.float32, "bf16": torch.bfloat16}
 @dataclass(frozen=True)
 class Task(Generic[Model]):
     """What is to be learned: any module, by an objective; `validation` is None without a dev set. `zeros`: its weights
-    that stay zero."""
+    that stay zero; `tables`: those of which an update changes what was read alone."""
 
     model: Model
     groups: Sequence[ParameterGroup]
     objective: Objective[Model]
     validation: Assessor[Model] | None
     zeros: KeptZeros = field(default_factory=KeptZeros)
+    tables: Tables = field(default_factory=Tables)
 
 
 @dataclass
@@ -75,6 +77,9 @@ class Gradients(Generic[Model]):
         self.total.begin()
         sums = self._passes(list(enumerate(group)), update, count)
         self.total.finish()
+        for parameter in self.parameters:
+            if parameter.grad is not None and parameter.grad.is_sparse:
+                parameter.grad = parameter.grad.coalesce()
         self.task.zeros.clear_gradients()
         if self.training.l2:
             add_l2(self.parameters, self.training.l2)

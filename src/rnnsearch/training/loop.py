@@ -187,7 +187,7 @@ class Trainer(Generic[Model]):
         for base, param_group in zip(self.base_rates, self.optimiser.param_groups, strict=True):
             param_group["lr"] = base * rate
         if self.usual.has(norm):
-            self.optimiser.step()
+            self.task.tables.step(self.optimiser)
             with torch.no_grad():
                 self.task.objective.after_update(self.model, parts)
             self.task.zeros.hold()

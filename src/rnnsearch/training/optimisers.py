@@ -59,12 +59,13 @@ def add_l2(parameters: Iterable[nn.Parameter], share: float) -> None:
 
 
 def clip(parameters: Iterable[nn.Parameter], norm: float | None, value: float | None) -> Tensor:
-    """Clip gradients in place and return their norm before clipping (a scalar on their device).
+    """Clip gradients in place and return their norm before clipping (a scalar on their device). Sparse ones must be
+    coalesced.
 
     norm: g <- g * c / |g| where |g| >= c (tutorial 2a, "norm clipping"; Pascanu et al. 2013).
     value: g_i <- min(c, |g_i|) sgn(g_i) ("element-wise clipping"), before the norm.
     """
-    grads = [p.grad for p in parameters if p.grad is not None]
+    grads = [p.grad.values() if p.grad.is_sparse else p.grad for p in parameters if p.grad is not None]
     if value is not None:
         for grad in grads:
             grad.clamp_(-value, value)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rnnsearch.align import aligner
 from rnnsearch.align.aligner import Aligner
@@ -34,6 +34,7 @@ from rnnsearch.systems.validation import Assessor, DevScore, Validation
 from rnnsearch.text.alignments import Links
 from rnnsearch.training.gradients import Task
 from rnnsearch.training.kept_zeros import KeptZeros
+from rnnsearch.training.tables import Tables
 
 Tensors = dict[str, Tensor]
 
@@ -79,8 +80,18 @@ def make_trained(
         assert isinstance(objective, Likelihood), "a language model has no teacher"
         objective = replace(objective, teacher=Teacher(teacher(system).to(device), config.objective.teacher.weight))
     zeros = KeptZeros(model, read_pruned(folder, model)) if config.training.keep_zeros else KeptZeros()
-    task = Task(model, system.groups(), objective, validation, zeros)
+    task = Task(model, system.groups(), objective, validation, zeros, _tables(config, model, device, processes))
     return task, (OutputFolder(folder, system, lambda tensors: tensors, _aligner(config, prepared)),)
+
+
+def _tables(config: RunConfig, model: nn.Module, device: torch.device, processes: Processes) -> Tables:
+    """Of a model whose softmax is over few words in an update. Gradients are whole where something must see all rows,
+    or passes are recorded."""
+    if config.objective.partition is None and config.objective.contrast is None:
+        return Tables()
+    training = config.training
+    whole = device.type != "cpu" or processes.world > 1 or bool(training.l2) or training.keep_zeros
+    return Tables(model, sparse=not whole)
 
 
 def _require_memory(config: RunConfig, prepared: Prepared) -> None:

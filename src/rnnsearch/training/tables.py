@@ -1,0 +1,98 @@
+"""Tables of words of which an update changes those rows alone that its batches read.
+
+Training over a part of the vocabulary reads few of its words in an update (Jean et al. 2015, section 3.2), noise words
+still fewer. An optimiser that saw all rows would move the others, too, by what it remembers of earlier updates, and
+take a time that grows with the vocabulary. It is given the rows that have a gradient, with their moments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn, optim
+
+from rnnsearch.models.embeddings import Embedding
+from rnnsearch.models.outputs import Output
+
+
+class Tables:
+    """Those of a model: its embeddings and output layer, whose row n is of word n; without a model none."""
+
+    def __init__(self, model: nn.Module | None = None, sparse: bool = False) -> None:
+        """sparse: gradients, too, are of these rows alone; else they are whole and 0 elsewhere, which is the same."""
+        modules = [m for m in (model or nn.Module()).modules() if isinstance(m, Embedding | Output)]
+        for module in modules:
+            module.sparse = sparse
+        self._tables = {id(p) for module in modules for p in module.parameters(recurse=False)}
+
+    def step(self, optimiser: optim.Optimizer) -> None:
+        """One step of the optimiser, which sees the rows that have a gradient alone."""
+        with torch.no_grad():
+            taken = [
+                _Rows.of(optimiser, group["params"], place)
+                for group in optimiser.param_groups
+                for place, parameter in enumerate(group["params"])
+                if id(parameter) in self._tables and parameter.grad is not None
+            ]
+        try:
+            optimiser.step()
+        finally:
+            for rows in taken:
+                rows.give_back(optimiser)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows of a table that stand in its place in an optimiser's list."""
+
+    parameters: list[nn.Parameter]
+    place: int
+    table: nn.Parameter
+    rows: Tensor
+    own: nn.Parameter
+
+    @classmethod
+    def of(cls, optimiser: optim.Optimizer, parameters: list[nn.Parameter], place: int) -> _Rows:
+        table = parameters[place]
+        rows, gradient = _with_gradient(table.grad)
+        own = nn.Parameter(table.detach()[rows])
+        own.grad = gradient
+        state: dict[str, Any] = optimiser.state[table]
+        moments = {name: value[rows] if _is_of(table, value) else value for name, value in state.items()}
+        if moments:
+            optimiser.state[own] = moments
+        parameters[place] = own
+        return cls(parameters, place, table, rows, own)
+
+    @torch.no_grad()
+    def give_back(self, optimiser: optim.Optimizer) -> None:
+        """The rows and their moments into the table's."""
+        self.parameters[self.place] = self.table
+        self.table[self.rows] = self.own.detach()
+        state: dict[str, Any] = optimiser.state[self.table]
+        for name, value in optimiser.state.pop(self.own, {}).items():
+            if not _is_of(self.own, value):
+                state[name] = value
+                continue
+            if state.get(name) is None:
+                state[name] = torch.zeros_like(self.table)
+            state[name][self.rows] = value
+
+
+def _is_of(parameter: Tensor, value: Any) -> bool:
+    """Whether it is an optimiser's number for each of a parameter's."""
+    return isinstance(value, Tensor) and value.shape == parameter.shape
+
+
+def _with_gradient(gradient: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The numbers of the rows whose gradient is not 0, and it."""
+    assert gradient is not None
+    if gradient.is_sparse:
+        gradient = gradient.coalesce()
+        rows, values = gradient.indices()[0], gradient.values()
+        some = values.any(1)
+        return rows[some], values[some]
+    rows = (gradient if gradient.dim() == 1 else gradient.any(1)).nonzero()[:, 0]
+    return rows, gradient[rows]
