@@ -45,7 +45,8 @@ class SupervisionConfig(Table):
 class ContrastConfig(Options):
     """`[objective.contrast]`: training tells words of the text from noise words, and sums over no vocabulary.
 
-    The log's training NLL is then this loss. Only for `model.output.type = "softmax"`."""
+    The log's training NLL is then this loss, and an update changes the vectors of the words alone that it has read.
+    Only for `model.output.type = "softmax"`."""
 
     type: str
     """A contrast: see below."""
@@ -147,7 +148,8 @@ class ObjectiveConfig(Table):
     supervision: SupervisionConfig | None = None
     partition: Size | None = None
     """In training the softmax is over so many target symbols at most, those of some successive batches (tau in Jean et
-    al. 2015): for vocabularies of hundreds of thousands of words. Without it over all."""
+    al. 2015): for vocabularies of hundreds of thousands of words. Without it over all. An update changes the vectors of
+    the words alone that it has read."""
     contrast: Annotated[ContrastConfig, OneOf("contrast", CONTRASTS)] | None = None
     spelling: Positive | None = None
     """alpha of J_w + alpha J_c, the weight of the spelling of unknown words (Luong & Manning 2016). Without it 1. Only
