@@ -66,27 +66,48 @@ static inline typename SumOf<KIND>::type multiply_add(typename SumOf<KIND>::type
 
 typedef float Word __attribute__((aligned(2), may_alias));  // 4 bytes of a row, whatever numbers they are
 
+// Where nothing multiplies bytes by fours, but something pairs of 16 bits.
+#if defined(__wasm_simd128__) || (defined(__AVX2__) && !defined(__AVX512VNNI__) && !defined(__AVXVNNI__))
+#define BYTES_AS_PAIRS 1
+typedef int16_t Shorts __attribute__((vector_size(LANES * 4)));
+typedef uint16_t UnsignedShorts __attribute__((vector_size(LANES * 4)));
+
+// 2 LANES bytes in 16 bits each; 4 bytes of a row over and over; the sums of pairs of products.
 #ifdef __wasm_simd128__
-// The same of bytes, which WebAssembly multiplies as pairs of 16 bits: the first and third of each line lie in the lower
-// half of a panel's step, the second and fourth in the upper one, as a row's are had with a mask and a shift.
+static inline Shorts longer(const float* bytes) { return (Shorts)wasm_i16x8_load8x8(bytes); }
+static inline Shorts everywhere(const Word* four) { return (Shorts)wasm_v128_load32_splat(four); }
+static inline VecInt pair_sums(Shorts a, Shorts b) { return (VecInt)wasm_i32x4_dot_i16x8((v128_t)a, (v128_t)b); }
+#elif defined(__AVX512BW__)
+static inline Shorts longer(const float* bytes) { return (Shorts)_mm512_cvtepi8_epi16(_mm256_loadu_si256((__m256i*)bytes)); }
+static inline Shorts everywhere(const Word* four) { return (Shorts)_mm512_castps_si512(_mm512_set1_ps(*four)); }
+static inline VecInt pair_sums(Shorts a, Shorts b) { return (VecInt)_mm512_madd_epi16((__m512i)a, (__m512i)b); }
+#else
+static inline Shorts longer(const float* bytes) { return (Shorts)_mm256_cvtepi8_epi16(_mm_loadu_si128((__m128i*)bytes)); }
+static inline Shorts everywhere(const Word* four) { return (Shorts)_mm256_castps_si256(_mm256_set1_ps(*four)); }
+static inline VecInt pair_sums(Shorts a, Shorts b) { return (VecInt)_mm256_madd_epi16((__m256i)a, (__m256i)b); }
+#endif
+#endif
+
+#ifdef BYTES_AS_PAIRS
+// The same of bytes, which are multiplied as pairs of 16 bits: the first and third of each line lie in the lower half of
+// a panel's step, the second and fourth in the upper one, as a row's are had with a mask and a shift.
 template <int R, int P>
 static inline void add_bytes(const Word* x, Index by_row, Index by_step, const float* panels, Index panel_size,
                              Index steps, VecInt (&sums)[R][P]) {
     for (Index k = 0; k < steps; k++) {
-        v128_t even[P], odd[P];
+        Shorts even[P], odd[P];
 #pragma GCC unroll 8
         for (int p = 0; p < P; p++) {
             const float* step = panels + p * panel_size + k * LANES;
-            even[p] = wasm_i16x8_load8x8(step);
-            odd[p] = wasm_i16x8_load8x8(step + 2);
+            even[p] = longer(step);
+            odd[p] = longer(step + LANES / 2);
         }
 #pragma GCC unroll 8
         for (int r = 0; r < R; r++) {
-            const v128_t four = wasm_v128_load32_splat(x + r * by_row + k * by_step);
-            const v128_t first = wasm_v128_and(four, wasm_i16x8_splat(255)), second = wasm_u16x8_shr(four, 8);
+            const Shorts four = everywhere(x + r * by_row + k * by_step), first = four & 255;
+            const Shorts second = (Shorts)((UnsignedShorts)four >> 8);
 #pragma GCC unroll 8
-            for (int p = 0; p < P; p++)
-                sums[r][p] += (VecInt)wasm_i32x4_dot_i16x8(even[p], first) + (VecInt)wasm_i32x4_dot_i16x8(odd[p], second);
+            for (int p = 0; p < P; p++) sums[r][p] += pair_sums(even[p], first) + pair_sums(odd[p], second);
         }
     }
 }
@@ -125,7 +146,7 @@ static inline void add_pairs(const Word* x, Index by_row, const float* panels, I
 template <int KIND, int R, int P>
 static inline void add_block(const Word* x, Index by_row, Index by_step, const float* panels, Index panel_size,
                              Index steps, typename SumOf<KIND>::type (&sums)[R][P]) {
-#ifdef __wasm_simd128__
+#ifdef BYTES_AS_PAIRS
     if constexpr (KIND == INT8) return add_bytes<R, P>(x, by_row, by_step, panels, panel_size, steps, sums);
 #endif
 #ifndef BF16_PAIRS

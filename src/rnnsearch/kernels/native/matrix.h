@@ -27,7 +27,7 @@ struct Matrix {
     // Where the number for input `i` of output `row` lies, among numbers of this kind.
     Index place(Index row, Index i) const {
         const Index step = ((row / LANES) * depth() + i / each()) * LANES * each(), lane = row % LANES, part = i % each();
-#ifdef __wasm_simd128__
+#ifdef BYTES_AS_PAIRS
         if (kind == INT8) return step + part % 2 * 2 * LANES + 2 * lane + part / 2;  // see add_block
 #endif
         return step + lane * each() + part;
@@ -182,6 +182,13 @@ static inline void prepare_bytes(const Matrix& W, const float* x, float* out) {
         __m512i n = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + i), _mm512_set1_ps(inverse)));
         __m128i packed = _mm512_cvtepi32_epi8(_mm512_add_epi32(n, _mm512_set1_epi32(MIDDLE)));
         _mm_storeu_si128((__m128i*)(bytes + i), packed);
+    }
+#elif defined(__AVX2__)
+    for (; i + 8 <= W.inputs; i += 8) {
+        const __m256i n = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + i), _mm256_set1_ps(inverse)));
+        const __m256i moved = _mm256_add_epi32(n, _mm256_set1_epi32(MIDDLE));
+        const __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(moved), _mm256_extracti128_si256(moved, 1));
+        _mm_storel_epi64((__m128i*)(bytes + i), _mm_packus_epi16(words, words));
     }
 #elif defined(__wasm_simd128__)
     auto four = [&](Index at) {
