@@ -77,6 +77,8 @@ def measured(size: int, way: str, batches: int) -> Row:
     scorer, options = ModelScorer(model.eval()), SearchOptions(beam=1, max_ratio=0.0, max_extra=LENGTH)
     sources, few = make_sources(ids_of(ids), torch.device("cpu")), torch.arange(min(size, CANDIDATES))
     columns = (lambda _: few) if way == "parts" else None
+    made_of = [hypotheses[0] for hypotheses in greedy(scorer, sources, options, columns)]
+    found["searched"] = sum(len(one.ids) + one.finished for one in made_of)  # which hangs on what little was learned
     found["search"] = seconds_of(lambda: greedy(scorer, sources, options, columns), 2, 0.5)
     return found
 
@@ -93,8 +95,8 @@ def rows(given: Any) -> Iterator[list[object]]:
             command = [sys.executable, "-m", "benchmarks.vocabulary", "--one", str(size), way]
             ended = run([*command, "--batches", str(given.batches)], given.log)
             found = json.loads(ended.output)
-            tokens = PAIRS * LENGTH
-            yield [f"{size:,}", way, found["words"], tokens / found["update"], found["mib"], tokens / found["search"]]
+            speeds = PAIRS * LENGTH / found["update"], found["searched"] / found["search"]
+            yield [f"{size:,}", way, found["words"], speeds[0], found["mib"], speeds[1]]
 
 
 def main() -> None:
