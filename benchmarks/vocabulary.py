@@ -10,9 +10,11 @@ are 2,000. Search is over all but in the way `parts`.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.harness import Row, machine_line, parsed, parser, peak_mib, publish, run, seconds_of, table
@@ -28,10 +30,12 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 """What each says in a run file."""
 PAIRS, LENGTH, CANDIDATES = 64, 13, 2_000
+PERMISSIONS, RESIDENT = re.compile(r"^[0-9a-f]+-[0-9a-f]+ (\S{4}) ", re.M), re.compile(r"^Rss: +(\d+) kB", re.M)
 
 
-def measured(size: int, way: str, batches: int) -> Row:
-    """Times of an update and of greedy search of a batch, the words of the softmax, and the memory of training."""
+def measured(size: int, way: str, batches: int, folder: Path) -> Row:
+    """Times of an update and of greedy search of a batch, the words of the softmax, and the memory of training; what of
+    it is in files in `folder`."""
     import numpy as np
     import torch
 
@@ -63,7 +67,7 @@ def measured(size: int, way: str, batches: int) -> Row:
     batch = next(made.epoch(0))
     contrast = None if told is None else CONTRASTS[told.type](size)
     optimiser, objective = torch.optim.Adam(model.parameters(), fused=True), likelihood(contrast=contrast)
-    tables = Tables(model, sparse=True) if most is not None or told is not None else Tables()
+    tables = Tables() if most is None and told is None else Tables(model, sparse=True, folder=folder)
 
     def update() -> None:
         objective(model, batch, Draws(1)).total.backward()
@@ -73,7 +77,7 @@ def measured(size: int, way: str, batches: int) -> Row:
     found: Row = {"update": seconds_of(update, 2, 0.5), "words": size if most is None else len(batch.vocabulary)}
     if told is not None:
         found["words"] = told.samples
-    found["mib"] = peak_mib()
+    found["mib"], found["files"] = peak_mib(), in_files_mib()
     scorer, options = ModelScorer(model.eval()), SearchOptions(beam=1, max_ratio=0.0, max_extra=LENGTH)
     sources, few = make_sources(ids_of(ids), torch.device("cpu")), torch.arange(min(size, CANDIDATES))
     columns = (lambda _: few) if way == "parts" else None
@@ -81,6 +85,14 @@ def measured(size: int, way: str, batches: int) -> Row:
     found["searched"] = sum(len(one.ids) + one.finished for one in made_of)  # which hangs on what little was learned
     found["search"] = seconds_of(lambda: greedy(scorer, sources, options, columns), 2, 0.5)
     return found
+
+
+def in_files_mib() -> float:
+    """Memory of this process that is of files which it writes (Linux; else 0)."""
+    status = Path("/proc/self/smaps")
+    rows = status.read_text().split("VmFlags:")[:-1] if status.exists() else []
+    own = (row for row in rows if (found := PERMISSIONS.search(row)) and found[1] == "rw-s")
+    return sum(int(RESIDENT.search(row)[1]) for row in own) / 1024
 
 
 def ids_of(ids: Any) -> list[list[int]]:
@@ -93,10 +105,10 @@ def rows(given: Any) -> Iterator[list[object]]:
     for size in given.sizes:
         for way in given.ways:
             command = [sys.executable, "-m", "benchmarks.vocabulary", "--one", str(size), way]
-            ended = run([*command, "--batches", str(given.batches)], given.log)
+            ended = run([*command, "--batches", str(given.batches), "--log", str(given.log)], given.log)
             found = json.loads(ended.output)
             speeds = PAIRS * LENGTH / found["update"], found["searched"] / found["search"]
-            yield [f"{size:,}", way, found["words"], speeds[0], found["mib"], speeds[1]]
+            yield [f"{size:,}", way, found["words"], speeds[0], found["mib"], found["files"], speeds[1]]
 
 
 def main() -> None:
@@ -109,11 +121,12 @@ def main() -> None:
     made.add_argument("--one", nargs=2, metavar=("SIZE", "WAY"), help="measure one row alone, as JSON")
     given = parsed(made)
     if given.one:
-        sys.stdout.write(json.dumps(measured(int(given.one[0]), given.one[1], given.batches)))
+        with TemporaryDirectory(dir=given.log.absolute().parent) as folder:
+            sys.stdout.write(json.dumps(measured(int(given.one[0]), given.one[1], given.batches, Path(folder))))
         return
     head = (
         "target words | training | its words {:,} | training, target symbols/s {:,.0f} | "
-        "memory of training, MiB {:,.0f} | greedy, target symbols/s {:,.0f}"
+        "memory of training, MiB {:,.0f} | of it in files, MiB {:,.0f} | greedy, target symbols/s {:,.0f}"
     )
     publish([f"Training and search in fp32. {machine_line()}", "", *table(head, rows(given))], given.output)
 

@@ -1,5 +1,8 @@
 """An update changes the rows of tables alone that it has read, whatever the optimiser and the gradients' form."""
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +13,9 @@ from rnnsearch.errors import Interrupted
 from rnnsearch.models.embeddings import Embedding
 from rnnsearch.models.outputs import Output
 from rnnsearch.symbols import Symbols
-from rnnsearch.training import tasks
+from rnnsearch.training import in_files, tasks
+from rnnsearch.training import tables as tables_of
+from rnnsearch.training.in_files import zeros
 from rnnsearch.training.optimisers import OPTIMISERS, clip
 from rnnsearch.training.tables import Tables
 from tests.training.test_optimisers import CASES
@@ -137,12 +142,49 @@ def test_a_run_is_the_same_by_either_form_and_resumed(learn, standing, assert_sa
         learn("resumed", tables, after=InterruptAt(4), **training)
     learn("resumed", tables, resume=True, **training)
     assert_same("sparse", "resumed")
-    monkeypatch.setattr(tasks, "Tables", lambda model, sparse: Tables(model, not sparse))
+    monkeypatch.setattr(tasks, "Tables", lambda model, **_: Tables(model))
     learn("whole", tables, **training)
     (one, _), (other, _) = standing("sparse"), standing("whole")
     assert one.keys() == other.keys()
     for key, tensor in one.items():
         torch.testing.assert_close(tensor, other[key], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="without a way to ask a disk for room")
+def test_large_tables_and_their_moments_are_in_files_that_go_with_the_run(learn, assert_same, monkeypatch, tmp_path):
+    training = {"max_updates": 5, "evaluate_every": 3, "clip_norm": 0.5}
+    learn("memory", PARTS, **training)
+    made, asked = [], []
+
+    def noted(like, folder):
+        made.append(zeros(like, folder))
+        asked.append(like.shape)
+        return made[-1]
+
+    monkeypatch.setattr(in_files, "LARGE", 1)
+    monkeypatch.setattr(in_files, "zeros", noted)
+    monkeypatch.setattr(tables_of, "zeros", noted)
+    learn("files", PARTS, **training)
+    assert_same("memory", "files")
+    files = [tensor.untyped_storage().filename for tensor in made]
+    assert len(files) > 8 and all(Path(name).parent == tmp_path / "files" for name in files)
+    assert {shape[0] for shape in asked} == {len(tensor) for tensor in made}
+    assert not [name for name in files if Path(name).exists()]
+    with pytest.raises(Interrupted):
+        learn("resumed", PARTS, after=InterruptAt(4), **training)
+    learn("resumed", PARTS, resume=True, **training)
+    assert_same("memory", "resumed")
+
+
+def test_on_a_full_disk_they_are_in_memory(monkeypatch, tmp_path):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(in_files, "LARGE", 1)
+    monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
+    made = in_files.moved(torch.arange(6.0).view(2, 3), tmp_path)
+    assert made.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert made.untyped_storage().filename is None and not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize(
@@ -157,9 +199,9 @@ def test_a_run_is_the_same_by_either_form_and_resumed(learn, standing, assert_sa
 def test_gradients_are_whole_where_something_sees_all_rows(learn, monkeypatch, tables, training, sparse):
     asked = []
 
-    def noted(model=None, sparse=False):
+    def noted(model=None, sparse=False, folder=None):
         asked.append(None if model is None else sparse)
-        return Tables(model, sparse)
+        return Tables(model, sparse, folder)
 
     monkeypatch.setattr(tasks, "Tables", noted)
     learn("run", tables, max_updates=2, **training)

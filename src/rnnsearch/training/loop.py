@@ -68,6 +68,7 @@ class Trainer(Generic[Model]):
     def resume(self) -> None:
         """Go on from the last checkpoint."""
         self.state = load_state(self.last, self.model, self.optimiser)
+        self.task.tables.settle(self.optimiser)
         self.schedule.state, self.usual.state = self.state.schedule, self.state.norms
         if self.state.evaluated == self.state.update > 0 and not self.state.pending:
             row = self.state.history[-1] if self.task.validation is not None else {"best": True}

@@ -8,6 +8,7 @@ take a time that grows with the vocabulary. It is given the rows that have a gra
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,23 +16,37 @@ from torch import Tensor, nn, optim
 
 from rnnsearch.models.embeddings import Embedding
 from rnnsearch.models.outputs import Output
+from rnnsearch.training.heap import give_back
+from rnnsearch.training.in_files import is_large, moved, zeros
 
 
 class Tables:
     """Those of a model: its embeddings and output layer, whose row n is of word n; without a model none."""
 
-    def __init__(self, model: nn.Module | None = None, sparse: bool = False) -> None:
-        """sparse: gradients, too, are of these rows alone; else they are whole and 0 elsewhere, which is the same."""
+    def __init__(self, model: nn.Module | None = None, sparse: bool = False, folder: Path | None = None) -> None:
+        """sparse: gradients, too, are of these rows alone; else they are whole and 0 elsewhere, which is the same.
+        folder: where large tables and their moments are in files (`in_files`); without it in memory."""
+        self._folder = folder
         modules = [m for m in (model or nn.Module()).modules() if isinstance(m, Embedding | Output)]
         for module in modules:
             module.sparse = sparse
-        self._tables = {id(p) for module in modules for p in module.parameters(recurse=False)}
+        self._tables = {id(p): p for module in modules for p in module.parameters(recurse=False)}
+        if folder is not None and any(is_large(table) for table in self._tables.values()):
+            for table in self._tables.values():
+                table.data = moved(table.data, folder)
+            give_back()
+
+    def settle(self, optimiser: optim.Optimizer) -> None:
+        """Moments that were read from a checkpoint go where those of this run are."""
+        for table in self._tables.values():
+            state: dict[str, Any] = optimiser.state.get(table, {})
+            state |= {name: moved(value, self._folder) for name, value in state.items() if _is_of(table, value)}
 
     def step(self, optimiser: optim.Optimizer) -> None:
         """One step of the optimiser, which sees the rows that have a gradient alone."""
         with torch.no_grad():
             taken = [
-                _Rows.of(optimiser, group["params"], place)
+                _Rows.of(optimiser, group["params"], place, self._folder)
                 for group in optimiser.param_groups
                 for place, parameter in enumerate(group["params"])
                 if id(parameter) in self._tables and parameter.grad is not None
@@ -52,9 +67,10 @@ class _Rows:
     table: nn.Parameter
     rows: Tensor
     own: nn.Parameter
+    folder: Path | None
 
     @classmethod
-    def of(cls, optimiser: optim.Optimizer, parameters: list[nn.Parameter], place: int) -> _Rows:
+    def of(cls, optimiser: optim.Optimizer, parameters: list[nn.Parameter], place: int, folder: Path | None) -> _Rows:
         table = parameters[place]
         rows, gradient = _with_gradient(table.grad)
         own = nn.Parameter(table.detach()[rows])
@@ -64,7 +80,7 @@ class _Rows:
         if moments:
             optimiser.state[own] = moments
         parameters[place] = own
-        return cls(parameters, place, table, rows, own)
+        return cls(parameters, place, table, rows, own, folder)
 
     @torch.no_grad()
     def give_back(self, optimiser: optim.Optimizer) -> None:
@@ -77,7 +93,7 @@ class _Rows:
                 state[name] = value
                 continue
             if state.get(name) is None:
-                state[name] = torch.zeros_like(self.table)
+                state[name] = zeros(self.table.detach(), self.folder)
             state[name][self.rows] = value
 
 

@@ -80,18 +80,18 @@ def make_trained(
         assert isinstance(objective, Likelihood), "a language model has no teacher"
         objective = replace(objective, teacher=Teacher(teacher(system).to(device), config.objective.teacher.weight))
     zeros = KeptZeros(model, read_pruned(folder, model)) if config.training.keep_zeros else KeptZeros()
-    task = Task(model, system.groups(), objective, validation, zeros, _tables(config, model, device, processes))
+    task = Task(model, system.groups(), objective, validation, zeros, _tables(config, model, folder, device, processes))
     return task, (OutputFolder(folder, system, lambda tensors: tensors, _aligner(config, prepared)),)
 
 
-def _tables(config: RunConfig, model: nn.Module, device: torch.device, processes: Processes) -> Tables:
-    """Of a model whose softmax is over few words in an update. Gradients are whole where something must see all rows,
-    or passes are recorded."""
+def _tables(config: RunConfig, model: nn.Module, folder: Path, device: torch.device, processes: Processes) -> Tables:
+    """Of a model whose softmax is over few words in an update. Gradients are whole, and all is in memory, where
+    something must see all rows, or passes are recorded."""
     if config.objective.partition is None and config.objective.contrast is None:
         return Tables()
     training = config.training
     whole = device.type != "cpu" or processes.world > 1 or bool(training.l2) or training.keep_zeros
-    return Tables(model, sparse=not whole)
+    return Tables(model) if whole else Tables(model, sparse=True, folder=folder)
 
 
 def _require_memory(config: RunConfig, prepared: Prepared) -> None:
