@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from rnnsearch.config import optimisers
-from rnnsearch.errors import Interrupted
+from rnnsearch.errors import ConfigError, Interrupted
 from rnnsearch.models.embeddings import Embedding
 from rnnsearch.models.outputs import Output
 from rnnsearch.symbols import Symbols
@@ -18,6 +18,7 @@ from rnnsearch.training import tables as tables_of
 from rnnsearch.training.in_files import zeros
 from rnnsearch.training.optimisers import OPTIMISERS, clip
 from rnnsearch.training.tables import Tables
+from rnnsearch.weights import read_weights
 from tests.training.test_optimisers import CASES
 from tests.training.test_resume import InterruptAt
 
@@ -185,6 +186,16 @@ def test_on_a_full_disk_they_are_in_memory(monkeypatch, tmp_path):
     made = in_files.moved(torch.arange(6.0).view(2, 3), tmp_path)
     assert made.tolist() == [[0, 1, 2], [3, 4, 5]]
     assert made.untyped_storage().filename is None and not [*tmp_path.iterdir()]
+
+
+def test_what_goes_into_files_need_not_fit_the_memory(learn, monkeypatch, tmp_path):
+    learn("first", PARTS, max_updates=1)
+    tensors = read_weights(tmp_path / "first" / "model.safetensors")
+    monkeypatch.setattr(tasks, "machine_memory", lambda: 16 * sum(map(torch.numel, tensors.values())) - 1)
+    with pytest.raises(ConfigError, match="must have sizes that fit the memory"):
+        learn("memory", PARTS, max_updates=1)
+    monkeypatch.setattr(in_files, "LARGE", 1)
+    learn("files", PARTS, max_updates=1)
 
 
 @pytest.mark.parametrize(

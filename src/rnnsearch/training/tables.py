@@ -27,10 +27,10 @@ class Tables:
         """sparse: gradients, too, are of these rows alone; else they are whole and 0 elsewhere, which is the same.
         folder: where large tables and their moments are in files (`in_files`); without it in memory."""
         self._folder = folder
-        modules = [m for m in (model or nn.Module()).modules() if isinstance(m, Embedding | Output)]
+        modules = _modules(model or nn.Module())
         for module in modules:
             module.sparse = sparse
-        self._tables = {id(p): p for module in modules for p in module.parameters(recurse=False)}
+        self._tables = {id(table): table for table in _tables(modules)}
         if folder is not None and any(is_large(table) for table in self._tables.values()):
             for table in self._tables.values():
                 table.data = moved(table.data, folder)
@@ -38,7 +38,7 @@ class Tables:
 
     def settle(self, optimiser: optim.Optimizer) -> None:
         """Moments that were read from a checkpoint go where those of this run are."""
-        for table in self._tables.values():
+        for table in self._tables.values() if self._folder is not None else ():
             state: dict[str, Any] = optimiser.state.get(table, {})
             state |= {name: moved(value, self._folder) for name, value in state.items() if _is_of(table, value)}
 
@@ -56,6 +56,20 @@ class Tables:
         finally:
             for rows in taken:
                 rows.give_back(optimiser)
+
+
+def large(model: nn.Module) -> int:
+    """Numbers of a model's tables that `Tables` can have in files."""
+    return sum(table.numel() for table in _tables(_modules(model)) if is_large(table))
+
+
+def _modules(model: nn.Module) -> list[Embedding | Output]:
+    return [m for m in model.modules() if isinstance(m, Embedding | Output)]
+
+
+def _tables(modules: list[Embedding | Output]) -> list[nn.Parameter]:
+    """Their parameters, a shared one once."""
+    return list({id(p): p for module in modules for p in module.parameters(recurse=False)}.values())
 
 
 @dataclass(frozen=True)

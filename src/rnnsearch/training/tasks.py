@@ -34,7 +34,7 @@ from rnnsearch.systems.validation import Assessor, DevScore, Validation
 from rnnsearch.text.alignments import Links
 from rnnsearch.training.gradients import Task
 from rnnsearch.training.kept_zeros import KeptZeros
-from rnnsearch.training.tables import Tables
+from rnnsearch.training.tables import Tables, large
 
 Tensors = dict[str, Tensor]
 
@@ -67,7 +67,7 @@ def make_trained(
     config: RunConfig, prepared: Prepared, folder: Path, device: torch.device, processes: Processes
 ) -> Trained[Any]:
     """What a config's run trains, whose model folder is `folder` (and `reverse_folder`, of two directions)."""
-    _require_memory(config, prepared)
+    _require_memory(config, prepared, in_files=_is_of_rows(config, device, processes))
     if config.objective.symmetry is not None:
         return _two_directions(config, prepared, folder, device, processes)
     system = SYSTEMS[config.model.kind].make(config, prepared.tokenizers, config.training.seed)
@@ -85,20 +85,29 @@ def make_trained(
 
 
 def _tables(config: RunConfig, model: nn.Module, folder: Path, device: torch.device, processes: Processes) -> Tables:
-    """Of a model whose softmax is over few words in an update. Gradients are whole, and all is in memory, where
-    something must see all rows, or passes are recorded."""
+    """Of a model whose softmax is over few words in an update."""
     if config.objective.partition is None and config.objective.contrast is None:
         return Tables()
-    training = config.training
-    whole = device.type != "cpu" or processes.world > 1 or bool(training.l2) or training.keep_zeros
-    return Tables(model) if whole else Tables(model, sparse=True, folder=folder)
+    if _is_of_rows(config, device, processes):
+        return Tables(model, sparse=True, folder=folder)
+    return Tables(model)
 
 
-def _require_memory(config: RunConfig, prepared: Prepared) -> None:
+def _is_of_rows(config: RunConfig, device: torch.device, processes: Processes) -> bool:
+    """Whether gradients are of the rows alone that an update reads, and large tables in files: nothing must see all
+    rows, and no passes are recorded."""
+    few = config.objective.partition is not None or config.objective.contrast is not None
+    whole = config.training.l2 or config.training.keep_zeros or processes.world > 1 or device.type != "cpu"
+    return few and not whole
+
+
+def _require_memory(config: RunConfig, prepared: Prepared, in_files: bool) -> None:
     """Errors: ConfigError where weights, gradients and Adam's two moments alone would not fit this machine's memory."""
     with torch.device("meta"):
         model = SYSTEMS[config.model.kind].make(config, prepared.tokenizers, seed=None).model
     needed, there = 16 * sum(p.numel() for p in model.parameters()), machine_memory()
+    if in_files:  # tables are made in memory
+        needed -= 12 * large(model)
     if there is not None and needed > there:
         what = f"must have sizes that fit the memory; training needs {needed / 2**30:,.1f} GiB for its weights"
         raise ConfigError([f"model: {what}, this machine has {there / 2**30:,.1f}"])
