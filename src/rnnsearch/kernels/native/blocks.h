@@ -86,9 +86,7 @@ static inline Shorts longer(const float* bytes) { return (Shorts)_mm256_cvtepi8_
 static inline Shorts everywhere(const Word* four) { return (Shorts)_mm256_castps_si256(_mm256_set1_ps(*four)); }
 static inline VecInt pair_sums(Shorts a, Shorts b) { return (VecInt)_mm256_madd_epi16((__m256i)a, (__m256i)b); }
 #endif
-#endif
 
-#ifdef BYTES_AS_PAIRS
 // The same of bytes, which are multiplied as pairs of 16 bits: the first and third of each line lie in the lower half of
 // a panel's step, the second and fourth in the upper one, as a row's are had with a mask and a shift.
 template <int R, int P>
