@@ -145,6 +145,7 @@ def test_held_to_a_variant(monkeypatch):
         ("x86_64", {*building.V3}, "x86-64-v3"),
         ("x86_64", {"sse2"}, None),
         ("arm64", {"neon"}, "armv8-a"),
+        ("aarch64", {"neon", "dot"}, "armv8.2-a"),
         ("aarch64", {"bf16", "i8mm"}, "armv8.6-a"),
         ("riscv64", set(), None),
     ],

@@ -20,6 +20,7 @@ FLAGS = {
     "bmi2": "bmi2",
     "avx_vnni": "avx_vnni",
     **{f"avx512_{part}": f"avx512{part}" for part in ("f", "bw", "cd", "dq", "vl")},
+    "dot": "asimddp",
     **{name: name for name in ("avx512_bf16", "avx512_vnni", "bf16", "i8mm")},
 }
 """What Linux calls the things that `Variant.needs` names."""

@@ -35,6 +35,10 @@ struct SumOf<INT8> {
     typedef VecInt type;
 };
 
+#if defined(__ARM_FEATURE_DOTPROD) && !defined(__ARM_FEATURE_MATMUL_INT8)
+#define BYTES_WITH_SIGNS 1  // both factors have one: 128 is taken from each byte of x, and sums begin without their excess
+#endif
+
 // sum + w x: w the panel's step, x the 4 bytes of a row; bytes of x have no sign.
 template <int KIND>
 static inline typename SumOf<KIND>::type multiply_add(typename SumOf<KIND>::type sum, Vec w, float x) {
@@ -48,6 +52,8 @@ static inline typename SumOf<KIND>::type multiply_add(typename SumOf<KIND>::type
         return (VecInt)_mm256_dpbusd_avx_epi32((__m256i)sum, _mm256_castps_si256(_mm256_set1_ps(x)), (__m256i)w);
 #elif defined(__ARM_FEATURE_MATMUL_INT8)
         return (VecInt)vusdotq_s32((int32x4_t)sum, (uint8x16_t)vdupq_n_u32(bits), (int8x16_t)w);
+#elif defined(BYTES_WITH_SIGNS)
+        return (VecInt)vdotq_s32((int32x4_t)sum, (int8x16_t)vdupq_n_u32(bits ^ 0x80808080u), (int8x16_t)w);
 #else
         VecInt total = sum, four = (VecInt)w;
         for (int i = 0; i < 4; i++) total += ((four << (24 - 8 * i)) >> 24) * (int32_t)((bits >> (8 * i)) & 255);

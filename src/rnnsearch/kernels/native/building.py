@@ -83,6 +83,7 @@ VARIANTS = {
     ),
     "aarch64": (
         Variant("armv8.6-a", ("-march=armv8.2-a+bf16+i8mm",), "generic+v8_2a+bf16+i8mm", ("bf16", "i8mm"), pairs=True),
+        Variant("armv8.2-a", ("-march=armv8.2-a+dotprod",), "generic+v8_2a+dotprod", ("dot",)),
         Variant("armv8-a", ("-march=armv8-a",), "generic", ()),
     ),
 }

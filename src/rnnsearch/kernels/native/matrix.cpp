@@ -7,7 +7,11 @@ namespace {
 // What the sums of one row of x with a panel begin with; `base` are that row's numbers.
 template <int KIND>
 inline typename SumOf<KIND>::type first(const Matrix& W, const float* base, Index column) {
+#ifdef BYTES_WITH_SIGNS
+    if constexpr (KIND == INT8) return VecInt{};
+#else
     if constexpr (KIND == INT8) return -load(W.excess + column);
+#endif
     else return load(base + column, W.outputs - column);
 }
 
