@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 ARM_COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 ARM_LIBRARIES = "/usr/aarch64-linux-gnu"
 ARM_PROCESSORS = {"armv8-a": "cortex-a53", "armv8.2-a": "cortex-a76", "armv8.6-a": "max"}
-"""What the emulator is: a processor without any later instructions, and one with all."""
+"""What the emulator is: a processor without any later instructions, one with products of bytes, and one with all."""
 
 
 def laws(variant, command, native, folder):

@@ -162,6 +162,11 @@ class ObjectiveConfig(Table):
     model goes to `<run folder>-reverse`."""
 
     @property
+    def reads_some_words(self) -> bool:
+        """Whether an update's loss is over some words of the vocabulary alone."""
+        return self.partition is not None or self.contrast is not None
+
+    @property
     def aligns_read_words(self) -> bool:
         """Whether the alignment of a target symbol is in the weights of the position after it."""
         return self.supervision is not None and self.supervision.word == "read"

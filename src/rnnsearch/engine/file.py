@@ -244,7 +244,7 @@ def _candidates(found: StoredWeights) -> tuple[Array, Array] | None:
     if CANDIDATES[0] not in found.entries:
         return None
     translations, frequent = (found.array(name) for name in CANDIDATES)
-    sources, targets = (len(found.outlines[name].values) for name in ("source_embedding", "output"))
+    sources, targets = (found.entries[name][1][0] for name in ("source_embedding", "output"))
     known = all(ids.dtype.kind in "ui" and ids.min() >= 0 and ids.max() < targets for ids in (translations, frequent))
     if not known or translations.ndim != 2 or frequent.ndim != 1 or len(translations) != sources:
         raise ValueError

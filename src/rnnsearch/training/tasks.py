@@ -67,7 +67,7 @@ def make_trained(
     config: RunConfig, prepared: Prepared, folder: Path, device: torch.device, processes: Processes
 ) -> Trained[Any]:
     """What a config's run trains, whose model folder is `folder` (and `reverse_folder`, of two directions)."""
-    _require_memory(config, prepared, in_files=_is_of_rows(config, device, processes))
+    _require_memory(config, prepared, in_files=_by_rows(config, device, processes))
     if config.objective.symmetry is not None:
         return _two_directions(config, prepared, folder, device, processes)
     system = SYSTEMS[config.model.kind].make(config, prepared.tokenizers, config.training.seed)
@@ -85,20 +85,17 @@ def make_trained(
 
 
 def _tables(config: RunConfig, model: nn.Module, folder: Path, device: torch.device, processes: Processes) -> Tables:
-    """Of a model whose softmax is over few words in an update."""
-    if config.objective.partition is None and config.objective.contrast is None:
-        return Tables()
-    if _is_of_rows(config, device, processes):
+    """Of a model whose loss is over some words in an update."""
+    if _by_rows(config, device, processes):
         return Tables(model, sparse=True, folder=folder)
-    return Tables(model)
+    return Tables(model) if config.objective.reads_some_words else Tables()
 
 
-def _is_of_rows(config: RunConfig, device: torch.device, processes: Processes) -> bool:
+def _by_rows(config: RunConfig, device: torch.device, processes: Processes) -> bool:
     """Whether gradients are of the rows alone that an update reads, and large tables in files: nothing must see all
     rows, and no passes are recorded."""
-    few = config.objective.partition is not None or config.objective.contrast is not None
     whole = config.training.l2 or config.training.keep_zeros or processes.world > 1 or device.type != "cpu"
-    return few and not whole
+    return config.objective.reads_some_words and not whole
 
 
 def _require_memory(config: RunConfig, prepared: Prepared, in_files: bool) -> None:
