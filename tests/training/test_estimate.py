@@ -8,6 +8,7 @@ import torch
 
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.training import estimate as module
+from rnnsearch.training import in_files
 from rnnsearch.training import run as running
 from rnnsearch.weights import read_weights
 
@@ -46,6 +47,18 @@ def test_time_is_that_of_the_updates_tried_out(learn, monkeypatch, limits, updat
 def test_minutes_limit_it_too(learn):
     told = learn(max_minutes=0.001)
     assert said(told)[1] == 0
+
+
+def test_moments_in_files_are_no_memory(learn, monkeypatch, tmp_path):
+    tables = {"objective": {"partition": 9}}
+    monkeypatch.setattr(module, "MOMENTS", 1 << 30)  # a GiB a number
+    *_, memory = said(learn("memory", tables, max_updates=1))
+    weights = read_weights(tmp_path / "memory" / "model.safetensors")
+    monkeypatch.setattr(in_files, "LARGE", 1)
+    *_, less = said(learn("files", tables, max_updates=1))
+    of_words = [w.numel() for name, w in weights.items() if "embedding" in name or name.startswith("output.")]
+    assert 0 < sum(of_words)
+    assert memory - less == pytest.approx(sum(of_words), abs=2)
 
 
 def test_it_changes_nothing(learn, monkeypatch, tmp_path):

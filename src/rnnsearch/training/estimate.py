@@ -64,7 +64,7 @@ def _seconds(trainer: Trainer[Any], batch: Batch) -> float:
 def _memory(trainer: Trainer[Any]) -> int | None:
     """Bytes that this process has needed at most so far, preparing included, and what an optimiser will add; None where
     the system does not say."""
-    moments = MOMENTS * sum(p.numel() for p in trainer.gradients.parameters)
+    moments = MOMENTS * (sum(p.numel() for p in trainer.gradients.parameters) - trainer.task.tables.in_files)
     if trainer.device.type == "cuda":
         return torch.cuda.max_memory_allocated(trainer.device) + moments
     if sys.platform == "win32":

@@ -7,6 +7,7 @@ take a time that grows with the vocabulary. It is given the rows that have a gra
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,9 @@ class Tables:
         for module in modules:
             module.sparse = sparse
         self._tables = {id(table): table for table in _tables(modules)}
-        if folder is not None and any(is_large(table) for table in self._tables.values()):
+        self.in_files = 0 if folder is None else _large(self._tables.values())
+        """Numbers of tables that are in files, as their moments are."""
+        if self.in_files:
             for table in self._tables.values():
                 table.data = moved(table.data, folder)
             give_back()
@@ -60,7 +63,11 @@ class Tables:
 
 def large(model: nn.Module) -> int:
     """Numbers of a model's tables that `Tables` can have in files."""
-    return sum(table.numel() for table in _tables(_modules(model)) if is_large(table))
+    return _large(_tables(_modules(model)))
+
+
+def _large(tables: Iterable[Tensor]) -> int:
+    return sum(table.numel() for table in tables if is_large(table))
 
 
 def _modules(model: nn.Module) -> list[Embedding | Output]:
