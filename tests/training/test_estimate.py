@@ -57,7 +57,7 @@ def test_moments_in_files_are_no_memory(learn, monkeypatch, tmp_path):
     monkeypatch.setattr(in_files, "LARGE", 1)
     *_, less = said(learn("files", tables, max_updates=1))
     of_words = [w.numel() for name, w in weights.items() if "embedding" in name or name.startswith("output.")]
-    assert 0 < sum(of_words)
+    assert sum(of_words) > 0
     assert memory - less == pytest.approx(sum(of_words), abs=2)
 
 
