@@ -41,7 +41,8 @@ def plain_posterior(model: TranslationModel) -> np.ndarray:
             readout = model._readout(model.target_embedding(Symbols(torch.tensor([before]))), here, memory)
             if model.decoder.name == "luong-input-feeding":  # whose readings have read the context
                 readout = model._with_lexical(model.decoder.attentional(here.context, here.state), here, memory)
-            weight = max(float(reading.alpha[0, i, j]), LEAST)
+            prior = reading.alpha if reading.expected is None else reading.expected
+            weight = max(float(prior[0, i, j]), LEAST)
             row.append(weight * float(model.log_probs(readout)[0, word].exp()))
         rows.append(np.array(row) / sum(row))
     over_annotations = torch.tensor(np.stack(rows))

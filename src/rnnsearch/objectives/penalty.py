@@ -34,8 +34,7 @@ class Pass(NamedTuple):
     def weights(self) -> Tensor:
         """alpha [B, I, J] over annotations in fp32 at least, zero on padding of either side: what gradients reach
         attention through. Of hard attention it is the distribution that was drawn from."""
-        reading = self.unrolled.reading
-        alpha = reading.alpha if reading.expected is None else reading.expected
+        alpha = self.unrolled.reading.weights
         assert alpha is not None, "a penalty on attention needs a decoder that attends"
         real = self.batch.target.mask[:, :, None] & self.memory.mask[:, None, :]
         return at_least_fp32(alpha) * real

@@ -5,7 +5,7 @@ Attention at position i is a guess before y_i is known. With the position a as a
 
     p(a = j | y_1..y_i, x)  is proportional to  alpha_ij p(y_i | y_1..y_{i-1}, c_i = h_j):
 
-the readout is asked once more for each source position, as if attention had been there alone. Nothing is trained anew.
+the readout is asked once more for each source position, as if attention had been there alone. Of hard attention alpha is what it is drawn from. Nothing is trained anew.
 """
 
 from collections.abc import Sequence
@@ -48,8 +48,8 @@ def _of_pair(model: TranslationModel, source: Sources, target: Sequence[int]) ->
     ((name, memory),) = memories.items()
     previous, y = torch.tensor([[BOS, *target]], device=device), torch.tensor([*target, EOS], device=device)
     reading = model.unroll_apart(previous, memories)
-    assert reading.alpha is not None
-    alpha = reading.alpha[0].float()
+    assert reading.weights is not None
+    alpha = reading.weights[0].float()
     rows = max(1, AT_ONCE // (alpha.shape[1] * model.output.vocabulary))
     of_word = torch.cat(
         [

@@ -56,6 +56,11 @@ class Reading(NamedTuple):
         extras = {} if attended.left is None else {LEFT: attended.left}
         return cls(state, attended.context, attended.alpha, attended.expected, extras)
 
+    @property
+    def weights(self) -> Tensor | None:
+        """[N, J], alpha, or of hard attention the distribution that it was drawn from; None without attention."""
+        return self.alpha if self.expected is None else self.expected
+
 
 class Decoder(nn.Module, ABC):
     """A decoder over embedded previous words, of its own options in `[model]`, over an encoder's annotations."""
