@@ -29,14 +29,14 @@ from rnnsearch.search.model_scorer import Fastest
 from rnnsearch.search.scorer import Scorer
 from rnnsearch.search.unknown_words import UnknownWords
 from rnnsearch.search.variants import Sampling, Variant
+from rnnsearch.second_stage import SecondStage, grouped
 from rnnsearch.systems.system import System
-from rnnsearch.text.alignments import Link, attention_of_symbols
+from rnnsearch.text.alignments import Link
 from rnnsearch.text.glossary import Glossary
 from rnnsearch.text.inline_terms import inlined
 from rnnsearch.text.marks import PROTECTED, MarkedText, Protected
 from rnnsearch.text.spans import ALIGNED_BY, AlignedBy, Unit
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
-from rnnsearch.text.vocabulary import UNK
 from rnnsearch.translation import Matrix, Translation, in_words, reasoned
 
 NO_ALIGNER = "this needs an aligner, which the model has not; make it one with `rnnsearch aligner MODEL SRC TGT`"
@@ -73,6 +73,8 @@ class Translator:
         """What says how sure to be of a word; None: nothing."""
         self.unknown = unknown
         """What takes the place of `<unk>` in what is found; None: nothing."""
+        self.second = SecondStage(system, unknown)
+        """What follows a search."""
         self.candidates = candidates
         """The symbols that a batch's translations are made of; None: all."""
         self.demands = Demands(system, aligner, replaces=unknown is not None)
@@ -220,17 +222,12 @@ class Translator:
             progress=progress,
         )
         known: Sequence[Mapping[int, str]] = [begin.unknown for begin in begins or ()] or [{}] * len(sources)
-        each = zip(sources, self._with_spellings(sources, found, known, options), known, strict=True)
-        targets = [[self._target(source, *one, words) for one in hypotheses] for source, hypotheses, words in each]
-        made = iter(
-            self._translations(
-                [source for source, own in zip(sources, targets, strict=True) for _ in own],
-                [target for own in targets for target in own],
-                [h for hypotheses in found for h in hypotheses],
-                ranks=[rank for own in targets for rank in range(len(own))],
-            )
-        )
-        return [[next(made) for _ in own] for own in targets]
+        of_each = [source for source, own in zip(sources, found, strict=True) for _ in own]
+        given = [words for words, own in zip(known, found, strict=True) for _ in own]
+        hypotheses = self.second.read(of_each, [h for own in found for h in own])
+        targets = self.second.texts(of_each, hypotheses, given, options.beam)
+        ranks = [rank for own in found for rank in range(len(own))]
+        return grouped(self._translations(of_each, targets, hypotheses, ranks=ranks), found)
 
     def by_consensus(
         self, found: Sequence[Translation], options: SearchOptions, utility: Utility = "chrf"
@@ -246,42 +243,6 @@ class Translator:
         ordered = [counted[n] for n in sorted(range(len(counted)), key=lambda n: -worth[n])]
         return ordered + [t for t in found if finished and not t.finished]
 
-    def _with_spellings(
-        self,
-        sources: Sequence[Segmented],
-        found: Sequence[Sequence[Hypothesis]],
-        known: Sequence[Mapping[int, str]],
-        options: SearchOptions,
-    ) -> list[list[tuple[Hypothesis, dict[int, str]]]]:
-        """Each hypothesis with its unknown words as the model spells them, by their places, if it does; `known`: those
-        of each sentence that are given."""
-        each = [[(h, dict[int, str]()) for h in hypotheses] for hypotheses in found]
-        if not self.system.can("spell"):
-            return each
-        flat = [
-            (source.spelled, h.ids, own)
-            for source, hypotheses, given in zip(sources, each, known, strict=True)
-            for h, own in hypotheses
-            if any(id == UNK and place not in given for place, id in enumerate(h.ids))
-        ]
-        spelled = self.system.spell([s for s, _, _ in flat], [ids for _, ids, _ in flat], options.beam)
-        for (_, _, own), words in zip(flat, spelled, strict=True):
-            own.update(words)
-        return each
-
-    def _target(
-        self, source: Segmented, hypothesis: Hypothesis, spelled: Mapping[int, str], known: Mapping[int, str]
-    ) -> Segmented:
-        """The text of a hypothesis, unknown words spelled or replaced but those that a prefix has given."""
-        target = self.target.joined(hypothesis.ids, {**spelled, **known})
-        if self.unknown is None:
-            return target
-        attention, read, annotation = None, self.config.objective.aligns_read_words, self.system.annotation
-        if hypothesis.weights is not None:
-            attention = attention_of_symbols(hypothesis.weights, len(hypothesis.ids), read)
-        told = {} if annotation is None else annotation.places(target, source)
-        return self.unknown.replace(source, target, attention, known, spelled, told)
-
     def stream(self, text: str) -> Generator[str, None, Translation]:
         """Greedy translation of a sentence: the text so far after every symbol and, returned, the whole."""
         source = self.system.read([text])[0].to_translate
@@ -294,9 +255,9 @@ class Translator:
             try:
                 so_far = next(steps)
             except StopIteration as end:
-                hypothesis: Hypothesis = end.value
-                [[(_, spelled)]] = self._with_spellings([source], [[hypothesis]], [{}], options)
-                return self._translations([source], [self._target(source, hypothesis, spelled, {})], [hypothesis])[0]
+                hypotheses = self.second.read([source], [end.value])
+                target = self.second.texts([source], hypotheses, [{}], options.beam)
+                return self._translations([source], target, hypotheses)[0]
             # The bytes of a character may not all be there yet.
             yield self.target.join(so_far).rstrip("\N{REPLACEMENT CHARACTER}")
 
@@ -342,6 +303,7 @@ class Translator:
         if by is not None:
             self.require_alignments(by)
         source_side, target_side, hypotheses = self._forced(self.system.plain(), sources, targets)
+        hypotheses = self.second.read(source_side, hypotheses)
         if by == "posterior":
             weights = self.system.posterior([s.spelled for s in source_side], [t.ids for t in target_side])
             hypotheses = [replace(h, attention=w) for h, w in zip(hypotheses, weights, strict=True)]

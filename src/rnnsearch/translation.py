@@ -14,6 +14,7 @@ from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.search.hypothesis import Hypothesis
 from rnnsearch.text.alignments import Link, information
 from rnnsearch.text.attended import Attended
+from rnnsearch.text.copied_words import with_copies
 from rnnsearch.text.spans import NO_WORD, Unit, word_of_symbol
 from rnnsearch.text.spans import words as words_of
 from rnnsearch.text.tokenizer import ReplacedBy, Replacement, Segmented
@@ -105,13 +106,16 @@ class Translation:
 
     @property
     def alignment(self) -> tuple[Link, ...]:
-        """(source word, target word) links: the aligner's; without one attention's."""
-        return self.attended if self.aligned is None else self.aligned.words
+        """(source word, target word) links: the aligner's; without one attention's. A copied word's is to itself."""
+        return self._with_copies(self.attended if self.aligned is None else self.aligned.words, "words")
 
     @property
     def token_alignment(self) -> tuple[Link, ...]:
         """The same of tokens."""
-        return self.attended_tokens if self.aligned is None else self.aligned.tokens
+        return self._with_copies(self.attended_tokens if self.aligned is None else self.aligned.tokens, "symbols")
+
+    def _with_copies(self, links: tuple[Link, ...], unit: Unit) -> tuple[Link, ...]:
+        return with_copies(links, self.by_attention.source, self.by_attention.target, unit)
 
     @property
     def word_token_scores(self) -> list[list[float]]:

@@ -8,12 +8,14 @@ from rnnsearch.data.batches import make_batch
 from rnnsearch.data.spellings import Copies, Spellings
 from rnnsearch.models.decoders.copynet import PSI
 from rnnsearch.objectives.likelihood import likelihood
-from rnnsearch.search.decode import forced_all
+from rnnsearch.search.constraints import SearchOptions
+from rnnsearch.search.copied import copied_attention
+from rnnsearch.search.decode import decode_all, forced_all, make_sources
 from rnnsearch.search.model_scorer import ModelScorer, fastest
 from rnnsearch.search.ranking import MEAN
 from rnnsearch.systems.build import build
 from rnnsearch.systems.spellings import same_words
-from rnnsearch.text.vocabulary import UNK
+from rnnsearch.text.vocabulary import BOS, EOS, UNK
 from rnnsearch.text.words import train_words
 from tests.laws.conftest import lively, same_by_columns_and_alone
 
@@ -81,3 +83,33 @@ def test_scores_of_known_words_in_search_are_the_losses(copying):
 def test_search_of_all_columns_of_some_and_of_one_sentence(beam, copying):
     for one in same_by_columns_and_alone(copying, SOURCES, beam, torch.arange(len(TARGET)).flip(0)):
         assert (one.attention["source"].sum(1) <= 1 + 1e-4).all()
+
+
+def plain_copies(model, source, target):
+    """Of each symbol, step by step: exp(psi_c) of the places where it stands, of all that it has, by (4) to (6); and
+    attention by the rest."""
+    memories, found = model.encode(make_sources([source], model.device)), []
+    state, before = model.start(memories), BOS
+    for y in (*target, EOS):
+        readout, state, alpha = model.step(torch.tensor([before]), state, memories)
+        own, psi, places = (part[0] for part in model.output.split(readout))
+        copied = psi.exp() * (places == y)
+        shares = copied / (copied.sum() + model.output.words.logits(own)[y].exp())
+        found.append(shares + (1 - shares.sum()) * alpha["source"][0])
+        before = y
+    return torch.stack(found)
+
+
+@torch.inference_mode()
+def test_each_word_of_a_hypothesis_is_copied_from_where_its_own_probability_is(copying):
+    """Of whatever rank: another word may have been likelier."""
+    options = SearchOptions(beam=6, n_best=6, max_ratio=0.0, max_extra=6)
+    found = decode_all(ModelScorer(copying), SOURCES, options)
+    pairs = [(source, best.ids) for source, own in zip(SOURCES, found, strict=True) for best in own]
+    assert sum(UNK in ids for _, ids in pairs) > 3
+    for batch in (1, 4, 64):
+        weights = copied_attention(copying, *zip(*pairs, strict=True), batch_sentences=batch)
+        for (source, ids), own in zip(pairs, weights, strict=True):
+            torch.testing.assert_close(
+                torch.from_numpy(own["source"]), plain_copies(copying, source, ids), rtol=1e-4, atol=1e-5
+            )

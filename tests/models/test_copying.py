@@ -116,8 +116,6 @@ def test_probabilities_are_of_one_sum_over_words_and_places(rows, drawn, numbers
     some, words = list(range(V)) if rows is None else rows, within(p, "words")
     scores = layer.over(None if rows is None else torch.tensor(rows))(readout)
     log_p = torch.log_softmax(scores, 1)
-    alpha = torch.full((4, 5), 0.2).double()
-    attention = layer.reads(None if rows is None else torch.tensor(rows))(readout, scores, alpha)
     for n in range(4):
         generated = np.exp(product(words["weight"], own[n].numpy()) + words["bias"])[some]
         mass, copied = dict(zip(some, generated, strict=True)), dict[int, np.ndarray]()
@@ -128,9 +126,9 @@ def test_probabilities_are_of_one_sum_over_words_and_places(rows, drawn, numbers
                 mass[symbol] += copied[symbol][j]
         total = sum(mass.values())
         close(log_p[n].exp(), [mass[word] / total for word in some])
-        best = max(mass, key=mass.get)
-        shares = copied.get(best, np.zeros(5)) / mass[best]
-        close(attention[n], shares + (1 - shares.sum()) * alpha[n].numpy())
+        for symbol in range(V) if rows is None else ():
+            expected = copied.get(symbol, np.zeros(5)) / mass[symbol]
+            close(layer.shares(readout[n : n + 1], torch.tensor([symbol]))[0], expected)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

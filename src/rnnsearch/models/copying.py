@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rnnsearch.models.embeddings import Embedding
 from rnnsearch.models.memory import NOWHERE
-from rnnsearch.models.outputs import Logits, Losses, Output, PlainLoss, Reads
+from rnnsearch.models.outputs import Logits, Losses, Output, PlainLoss
 from rnnsearch.tensors import at_least_fp32, each
 from rnnsearch.text.vocabulary import EOS, UNK
 
@@ -48,7 +48,7 @@ class CopyOutput(PlainLoss):
     vocabulary, and psi_c of each source place, which counts for the word that stands there.
 
     Behind each readout of `width` numbers stand psi_c of the J places and the target word at each. In search <unk> has,
-    beside its own, all the probability of words that no column is for: which one, `reads` then says.
+    beside its own, all the probability of words that no column is for: which one, `shares` then says.
     """
 
     def __init__(self, readout: int, vocabulary: int, tied: Embedding | None = None, lexical: int = 0) -> None:
@@ -93,17 +93,12 @@ class CopyOutput(PlainLoss):
 
         return logits
 
-    def reads(self, rows: Int[Tensor, "C"] | None) -> Reads:
-        columns_of = self._columns(rows)
-
-        def weights(readout: Tensor, logits: Tensor, alpha: Tensor) -> Tensor:
-            """Given the likeliest symbol: by its share that is copied from a place, and attention by the rest."""
-            _, psi, places = self.split(readout)
-            likeliest = logits.max(1, keepdim=True)
-            copied = (psi - likeliest.values).exp() * (columns_of(places) == likeliest.indices)
-            return copied + (1 - copied.sum(1, keepdim=True)).clamp_min(0) * alpha
-
-        return weights
+    def shares(self, readout: Float[Tensor, "M X"], y: Int[Tensor, "M"]) -> Float[Tensor, "M J"]:
+        """Of each symbol y the share of its probability that is copied from each source place."""
+        own, psi, places = self.split(readout)
+        generated, _ = self.words.beside(own, y, y[:0])
+        copied = psi.masked_fill(places != y[:, None], NEVER)
+        return (copied - torch.logaddexp(generated, copied.logsumexp(1))[:, None]).exp()
 
     def losses(
         self,

@@ -21,10 +21,6 @@ Logits = Callable[[Tensor], Tensor]
 """Unnormalised scores [..., C] of readouts [..., R]."""
 
 
-Reads = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""The weights [N, J] of source places, of readouts [N, R], their scores [N, C] and attention [N, J]."""
-
-
 class OutputLayer(nn.Module, ABC):
     """From readouts to the probabilities of all target symbols, or of some."""
 
@@ -46,10 +42,6 @@ class OutputLayer(nn.Module, ABC):
     ) -> Float[Tensor, "*rows C"]:
         """Log-probabilities, in fp32 at least, over all symbols or over `rows`."""
         return torch.log_softmax(at_least_fp32(self.logits(readout, rows)), dim=-1)
-
-    def reads(self, rows: Int[Tensor, "C"] | None) -> Reads:
-        """How much a step over the symbols `rows`, or all, has read of each source place: its attention, if no more."""
-        return lambda _readout, _logits, alpha: alpha
 
 
 class PlainLoss(OutputLayer):

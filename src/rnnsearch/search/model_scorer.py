@@ -19,7 +19,7 @@ from rnnsearch.kernels.native import rows
 from rnnsearch.kernels.native.choice import search_kind
 from rnnsearch.kernels.native.packed import decoding
 from rnnsearch.models.decoders.decoder import each_hidden
-from rnnsearch.models.outputs import Logits, Reads
+from rnnsearch.models.outputs import Logits
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.search.asked import Asked
 from rnnsearch.search.gathered import Scored
@@ -32,8 +32,6 @@ class _Memory(NamedTuple):
     encoded: Any
     logits: Logits
     """The output layer over the batch's columns."""
-    reads: Reads
-    """What these say of attention."""
 
 
 class ModelScorer:
@@ -55,15 +53,13 @@ class ModelScorer:
 
     def start(self, sources: Sources, columns: Tensor | None) -> tuple[Any, Any]:
         memory = self._model.encode(sources)
-        output = self._model.output
-        return _Memory(memory, output.over(columns), output.reads(columns)), self._model.start(memory)
+        return _Memory(memory, self._model.output.over(columns)), self._model.start(memory)
 
     def step(self, memory: Any, state: Any, y: Tensor) -> Step:
         y = y.where(y < self.vocabulary, UNK)
         readout, state, alpha = self._model.step(y, state, memory.encoded)
         logits = memory.logits(readout).float().contiguous()
         norm = rows.norms(logits) if rows.serves(logits) else logits.logsumexp(1)
-        alpha = {name: memory.reads(readout, logits, weights) for name, weights in alpha.items()}
         return Step(logits, state, alpha, norm)
 
     def disturbed(self, state: Any, by: Callable[[Tensor], Tensor]) -> Any:

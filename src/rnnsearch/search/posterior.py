@@ -5,7 +5,8 @@ Attention at position i is a guess before y_i is known. With the position a as a
 
     p(a = j | y_1..y_i, x)  is proportional to  alpha_ij p(y_i | y_1..y_{i-1}, c_i = h_j):
 
-the readout is asked once more for each source position, as if attention had been there alone. Of hard attention alpha is what it is drawn from. Nothing is trained anew.
+the readout is asked once more for each source position, as if attention had been there alone. Hard attention's
+alpha is what it is drawn from. Nothing is trained anew.
 """
 
 from collections.abc import Sequence

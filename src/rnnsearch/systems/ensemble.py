@@ -13,7 +13,7 @@ from rnnsearch.errors import ModelError
 from rnnsearch.search.ensemble import Ensemble, Member
 from rnnsearch.search.model_scorer import Fastest
 from rnnsearch.search.scorer import Scorer, Sources
-from rnnsearch.systems.system import Ability, System
+from rnnsearch.systems.system import Ability, Matrix, System
 from rnnsearch.text.tokenizer import Segmented, Spelled
 
 
@@ -86,13 +86,14 @@ class EnsembleSystem(System[Any]):
             "states": "an encoder's states are of one model; this is an ensemble",
             "choose": "the words that are read are of one model; this is an ensemble",
         }
-        for ability in ("translate", "attend", "spell"):
+        for ability in ("translate", "attend", "spell", "copy"):
             if not self._able(ability):
                 lacks[ability] = self.members[0].cannot.get(ability, f"the ensemble's models cannot {ability}")
         return lacks
 
     def _able(self, ability: Ability) -> list[int]:
-        """The members that count in it: all must translate; those that read as the first does may attend and spell."""
+        """The members that count in it: all must translate; those that read as the first does may attend, spell
+        and copy."""
         able = [n for n, member in enumerate(self.members) if member.can(ability)]
         if ability == "translate":
             return able if len(able) == len(self.members) else []
@@ -144,6 +145,12 @@ class EnsembleSystem(System[Any]):
         self.require("spell")
         number = self._able("spell")[0]
         return self.members[number].spell([_of(source, number) for source in sources], targets, beam)
+
+    def copied(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[dict[str, Matrix]]:
+        """By the first member that copies."""
+        self.require("copy")
+        number = self._able("copy")[0]
+        return self.members[number].copied([_of(source, number) for source in sources], targets)
 
 
 def require_one_model(system: System[Any], number: int) -> None:

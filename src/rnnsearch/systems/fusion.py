@@ -79,3 +79,6 @@ class FusedSystem(System[Any]):
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], beam: int
     ) -> list[dict[int, str]]:
         return self.translation.spell(sources, targets, beam)
+
+    def copied(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[dict[str, Matrix]]:
+        return self.translation.copied(sources, targets)

@@ -62,6 +62,7 @@ class LanguageSystem(Trainable[LanguageModel]):
             "posterior": "posterior attention",
             "states": "an encoder's state",
             "spell": "spelling unknown words",
+            "copy": "copying source words",
             "choose": "choosing source words",
         }
         return {ability: f"{needed} {needs}" for ability, needed in what.items()}

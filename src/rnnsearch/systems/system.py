@@ -35,10 +35,11 @@ from rnnsearch.text.tokenizer import Segmented, Tokenizer
 Matrix = NDArray[np.float32]
 Chosen = NDArray[np.bool_]
 """[symbols]"""
-Ability = Literal["translate", "attend", "read", "posterior", "states", "spell", "choose"]
+Ability = Literal["translate", "attend", "read", "posterior", "states", "spell", "copy", "choose"]
 """To translate at all; to align by attention, or by that of the position after a word, which has read it; by posterior
 weights (`search.posterior`); to say what state a
-source sentence leaves the encoder in; to spell the words that its vocabulary lacks; to choose the words it reads."""
+source sentence leaves the encoder in; to spell the words that its vocabulary lacks; to say of words where they are
+copied from; to choose the words it reads."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +146,11 @@ class System(ABC, Generic[Model]):
     ) -> list[dict[int, str]]:
         """What the unknown words of translations are, by their places. Errors: ModelError where it spells none."""
         raise ModelError(self.cannot["spell"])
+
+    def copied(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[dict[str, Matrix]]:
+        """By source name, what given translations' symbols are copied from, or else attend to. Errors: ModelError where
+        it copies none."""
+        raise ModelError(self.cannot["copy"])
 
     @property
     def parameters(self) -> int:

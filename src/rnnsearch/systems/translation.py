@@ -20,6 +20,7 @@ from rnnsearch.objectives.build import penalties
 from rnnsearch.objectives.contrast import CONTRASTS
 from rnnsearch.objectives.likelihood import Likelihood, likelihood
 from rnnsearch.processes import Processes
+from rnnsearch.search.copied import copied_attention
 from rnnsearch.search.decode import make_sources
 from rnnsearch.search.model_scorer import Fastest, ModelScorer, fastest
 from rnnsearch.search.posterior import posterior_attention
@@ -66,6 +67,8 @@ class TranslationSystem(Trainable[TranslationModel]):
             lacks["choose"] = f"this needs the {Rationale.name} encoder; this model's reads every word"
         if self.model.speller is None:
             lacks["spell"] = "this needs a model with model.target_characters; it has none"
+        if self.model.same_words is None:
+            lacks["copy"] = "this needs a decoder that copies (copynet); this model's does not"
         if not decoder.attends:
             lacks["attend"] = lacks["posterior"] = f"this needs a model with attention; its decoder ({kind}) has none"
             lacks["read"] = lacks["attend"]
@@ -153,6 +156,10 @@ class TranslationSystem(Trainable[TranslationModel]):
         inventory = self.spellings.characters[self.config.data.target]
         size = self.config.search.batch_sentences
         return spell(self.model, inventory, sources, targets, self.sources, beam, size)
+
+    def copied(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[dict[str, Matrix]]:
+        self.require("copy")
+        return copied_attention(self.model, sources, targets, self.sources, self.config.search.batch_sentences)
 
     def chosen(self, sentences: Sequence[Sequence[int]]) -> list[Chosen]:
         self.require("choose")

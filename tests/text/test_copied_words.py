@@ -1,0 +1,57 @@
+"""A copied word is linked to its copy, by whatever the other links are."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rnnsearch.search.hypothesis import EMPTY
+from rnnsearch.search.unknown_words import UnknownWords
+from rnnsearch.text.copied_words import with_copies
+from rnnsearch.text.vocabulary import UNK
+from rnnsearch.text.words import train_words
+from rnnsearch.translation import in_words
+
+SOURCE, TARGET = train_words(["now sees."], 20, 1), train_words(["jetzt sieht ,."], 20, 1)
+
+
+class Links:
+    """An aligner that says always the same."""
+
+    def __init__(self, words, tokens=()):
+        self.words, self.tokens = words, tokens
+
+
+def translated(source, target, places, aligned):
+    """A translation whose unknown words are copied from these source symbols."""
+    source, target = SOURCE.segment([source])[0], TARGET.segment([target])[0]
+    unknown = [n for n, id in enumerate(target.ids) if id == UNK]
+    joined = TARGET.joined(target.ids)
+    attention = np.zeros((len(target.ids), len(source.ids) + 1), dtype=np.float32)
+    told = dict(zip(unknown, places, strict=True))
+    found = UnknownWords().replace(source, joined, attention, told=told)
+    hypothesis = replace(EMPTY, ids=tuple(target.ids), token_scores=(0.0,) * len(target.ids))
+    return in_words(source, found, hypothesis, False, aligned)
+
+
+def test_the_aligners_links_give_way():
+    wrong = Links(((0, 0), (1, 1), (1, 3), (3, 3)), ((0, 0), (1, 1), (1, 3), (3, 3), (4, 4)))
+    one = translated("now Zorro sees Bob.", "jetzt Xo sieht Yo.", [1, 3], wrong)
+    assert one.text == "jetzt Zorro sieht Bob."
+    assert one.alignment == ((0, 0), (1, 1), (3, 3))
+    assert one.token_alignment == ((0, 0), (1, 1), (3, 3), (4, 4))
+
+
+def test_words_change_places_and_stand_twice():
+    one = translated("Zorro sees Bob", "Xo sieht Yo , Zo", [2, 0, 2], Links(((0, 0), (1, 1), (2, 2))))
+    assert one.text == "Bob sieht Zorro , Bob"
+    assert one.alignment == ((0, 2), (1, 1), (2, 0), (2, 4))
+
+
+@pytest.mark.parametrize("by", ["dictionary", "spelled"])
+def test_other_words_are_the_aligners(by):
+    one = translated("now Zorro", "jetzt Xo", [1], Links(((0, 1), (1, 0))))
+    target = replace(one.by_attention.target, replaced=tuple(replace(r, by=by) for r in one.replaced))
+    links = ((0, 1), (1, 0))
+    assert with_copies(links, one.by_attention.source, target, "words") == links
+    assert one.alignment == ((1, 1),)
