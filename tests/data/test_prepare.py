@@ -244,7 +244,12 @@ def test_the_vocabulary_comes_from_the_cleaned_training_text_alone(tmp_path):
 def test_the_share_of_unknown_words_is_told(tmp_path):
     train = write(tmp_path, "train", [("a a a a a", "x"), ("a a a b", "x x")])
     run = config(tmp_path, {"type": "words", "vocabulary": 10, "min_count": 2}, train=[train], dev_size=0, test_size=0)
-    assert prepare(run, tmp_path / "prepared").facts["unknown"] == {"en": 1 / 9, "de": 0.0}
+    prepared = prepare(run, tmp_path / "prepared")
+    assert prepared.facts["unknown"] == prepared.unknown == {"en": 1 / 9, "de": 0.0}
+    dev = write(tmp_path, "dev", [("a b", "x y z"), ("c a", "x")])
+    text = {"type": "words", "vocabulary": 10, "min_count": 2}
+    run = config(tmp_path, text, train=[train], dev=dev, test_size=0)
+    assert prepare(run, tmp_path / "with-dev").unknown == {"en": 0.5, "de": 0.5}
 
 
 def test_a_listed_corpus_brings_split_licence_and_alignments(tmp_path, monkeypatch):

@@ -21,8 +21,11 @@ def rows(dev, train=None, every=1.0):
         (rows([4.0, 3.0, 2.94], every=5.0), "the dev NLL hardly falls any more (0.4% an epoch): this run has"),
         (rows([4.0, 3.0, 2.99]), "the dev NLL hardly falls any more (0.3% an epoch): this run has converged"),
         (rows([4.0, 3.0, 3.1, 3.3]), "overfitted since epoch 2: the dev NLL has risen by 10.0% since; the best"),
-        (rows([4.0, 3.0, 3.1, 3.3], [3.0] * 4), "the dev NLL no longer falls (its best was after epoch 2): this"),
-        (rows([4.0, 3.0, 3.01]), "the dev NLL no longer falls (its best was after epoch 2): this run has converged"),
+        (rows([4.0, 3.0, 3.1, 3.3, 3.2], [3.0] * 5), "the dev NLL no longer falls (its best was after epoch 2): this"),
+        (rows([4.0, 3.0, 3.01]), "the dev NLL fell by 25.0% an epoch until epoch 2, and not at 1 since, which says"),
+        (rows([5.0, 4.5, 4.1, 3.8, 3.6, 3.603], every=0.2), "the dev NLL fell by 35.0% an epoch until epoch 1, and"),
+        (rows([4.0, 3.0, 3.01, 3.0, 3.02]), "the dev NLL no longer falls (its best was after epoch 2): this run has"),
+        (rows([4.0, 3.0, 2.99, 2.995]), "the dev NLL no longer falls (its best was after epoch 3): this run has"),
         (rows([4.0, float("nan"), 3.0, 2.7]), "the dev NLL was still falling at the end, by 10.0% an epoch"),
     ],
 )
@@ -41,6 +44,8 @@ def test_too_little_says_nothing():
 def test_unknown_words():
     [verdict] = verdicts([], {"en": 0.01, "de": 0.124})
     assert verdict == '12% of the training text in de are unknown words: use text.type = "bpe"'
+    [verdict] = verdicts(rows([4.0]), {"en": 0.01, "de": 0.124})
+    assert verdict == '12% of the dev set in de are unknown words: use text.type = "bpe"'
 
 
 def test_a_run_ends_with_it(learn):

@@ -12,6 +12,7 @@ where symbols are words, `train.NAME.unknown`: the unknown words of each row.
 import json
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from rnnsearch.data.spelling import CODES
 from rnnsearch.errors import DataError
 from rnnsearch.text.alignments import Links, read_pharaoh
 from rnnsearch.text.tokenizer import Tokenizer
+from rnnsearch.text.vocabulary import UNK
 
 FORMAT = 2
 """Of the folder; raised where its files or their meaning change."""
@@ -125,6 +127,18 @@ class Prepared:
     def test(self) -> list[Row]:
         """The raw text of the test rows."""
         return self._text("test")
+
+    @property
+    def unknown(self) -> dict[str, float]:
+        """The share of unknown symbols among each side's of the dev rows; without these, of the training text."""
+        if not self.dev:
+            shares: dict[str, float] = self.facts.get("unknown", {})
+            return shares
+        found = {}
+        for number, (side, tokenizer) in enumerate(self.tokenizers.items()):
+            ids = list(chain.from_iterable(tokenizer.ids([row.texts[number] for row in self.dev])))
+            found[side] = ids.count(UNK) / max(len(ids), 1)
+        return found
 
     def links(self, part: Part) -> list[Links] | None:
         """The word alignments of the dev or test pairs, where there are any."""

@@ -132,9 +132,7 @@ def _train(
     reason = trainer.run()
     finish(trainer, outputs, prepared)
     everyone.message(f"training ended: {reason}")
-    unread = {
-        side: share for side, share in prepared.facts.get("unknown", {}).items() if side not in spelled.characters
-    }
+    unread = {side: share for side, share in prepared.unknown.items() if side not in spelled.characters}
     for verdict in verdicts(trainer.state.history, unread):
         everyone.message(verdict)
     return reason

@@ -12,32 +12,37 @@ UNKNOWN = 0.05
 """Of a side's symbols: fewer unknown ones are usual with whole words."""
 LEAST = 3
 """Evaluations that anything can be told from."""
+BETTER = "better (--resume with higher training limits)"
 
 
 def verdicts(history: Sequence[Mapping[str, Any]], unknown: Mapping[str, float]) -> list[str]:
-    """Sentences on a run whose evaluations are `history`; `unknown`: the share of unknown symbols in the training text
-    by side."""
+    """Sentences on a run whose evaluations are `history`; `unknown`: the share of unknown symbols by side, in the dev
+    set if there is one."""
     rows = [row for row in history if "averaged" not in row and math.isfinite(row["dev_nll_per_word"])]
     found = [_of_scores(rows)] if len(rows) >= LEAST else []
     for side, share in unknown.items():
         if share > UNKNOWN:
-            found.append(f'{share:.0%} of the training text in {side} are unknown words: use text.type = "bpe"')
+            text = "dev set" if rows else "training text"
+            found.append(f'{share:.0%} of the {text} in {side} are unknown words: use text.type = "bpe"')
     return found
 
 
 def _of_scores(rows: Sequence[Mapping[str, Any]]) -> str:
     nll = [row["dev_nll_per_word"] for row in rows]
-    best, last = rows[nll.index(min(nll))], rows[-1]
+    number = nll.index(min(nll))
+    best, last, since = rows[number], rows[-1], len(rows) - 1 - number
+    fall = _fall(rows[: number + 1]) if number else 0.0
     if best is last:
-        fall = _fall(rows)
         if fall > FALLING:
-            more = "a longer run would be better (--resume with higher training limits)"
-            return f"the dev NLL was still falling at the end, by {fall:.1%} an epoch: {more}"
+            return f"the dev NLL was still falling at the end, by {fall:.1%} an epoch: a longer run would be {BETTER}"
         return f"the dev NLL hardly falls any more ({fall:.1%} an epoch): this run has converged"
     risen = last["dev_nll_per_word"] / best["dev_nll_per_word"] - 1
     if risen > RISEN and last["train_nll_per_word"] < best["train_nll_per_word"]:
         advice = "the best weights are kept; raise [model.dropout], or train on more text"
         return f"overfitted since epoch {best['epoch']:.3g}: the dev NLL has risen by {risen:.1%} since; {advice}"
+    if fall > FALLING and since < LEAST:
+        until = f"the dev NLL fell by {fall:.1%} an epoch until epoch {best['epoch']:.3g}, and not at {since} since"
+        return f"{until}, which says little: a longer run may be {BETTER}"
     return f"the dev NLL no longer falls (its best was after epoch {best['epoch']:.3g}): this run has converged"
 
 
