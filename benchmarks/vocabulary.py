@@ -1,10 +1,10 @@
 """What a large target vocabulary costs: training over all of it, over parts, by noise words and by classes; search over
 all and over candidates.
 
-Run it as `python -m benchmarks.vocabulary`; `--output FILE` also writes the table. The preset `small`'s model,
-untrained, with so many made-up words on the target side, drawn by Zipf's law; batches of 64 pairs of 13 symbols, in
-fp32, Adam. Each row is a process of its own, for its memory. A part holds the words of `--batches` batches; candidates
-are 2,000. Search is over all but in the way `parts`.
+Run it as `python -m benchmarks.vocabulary`; `--output FILE` also writes the table, and beside it the curves. The preset
+`small`'s model, untrained, with so many made-up words on the target side, drawn by Zipf's law; batches of 64 pairs of
+13 symbols, in fp32, Adam. Each row is a process of its own, for its memory. A part holds the words of `--batches`
+batches; candidates are 2,000. Search is over all but in the way `parts`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from benchmarks.harness import Row, machine_line, parsed, parser, peak_mib, publish, run, seconds_of, table
+from rnnsearch.plots.figures import LIGHT, MARKERS, fonts, legend, paint, save
 
 SIZES = (8_000, 30_000, 100_000, 500_000)
 WAYS: dict[str, dict[str, Any]] = {
@@ -111,6 +114,27 @@ def rows(given: Any) -> Iterator[list[object]]:
             yield [f"{size:,}", way, found["words"], speeds[0], found["mib"], found["files"], speeds[1]]
 
 
+def curves(found: Sequence[Sequence[Any]]) -> Figure:
+    """Speed of training and of search, and the memory of training that is in no file, against the vocabulary's size."""
+    figure = Figure(figsize=(9.6, 3.4), layout="constrained")
+    each: tuple[tuple[str, Callable[[Sequence[Any]], float]], ...] = (
+        ("training, target symbols/s", lambda row: row[3]),
+        ("greedy search, target symbols/s", lambda row: row[6]),
+        ("training, MiB in no file", lambda row: row[4] - row[5]),
+    )
+    ways = list(dict.fromkeys(row[1] for row in found))
+    for axes, (cost, of) in zip(figure.subplots(1, len(each)), each, strict=True):
+        paint(figure, axes, LIGHT)
+        for number, way in enumerate(ways):
+            points = [(int(row[0].replace(",", "")), of(row)) for row in found if row[1] == way]
+            colour, marker = LIGHT.series[number], MARKERS[number % len(MARKERS)]
+            axes.loglog(*zip(*points, strict=True), color=colour, marker=marker, markersize=5, linewidth=1.8)
+        axes.set_xlabel("target words", color=LIGHT.text, fontfamily=fonts())
+        axes.set_ylabel(cost, color=LIGHT.text, fontfamily=fonts())
+    legend(axes, LIGHT, ways)
+    return figure
+
+
 def main() -> None:
     """Measure and print."""
     made = parser(__doc__)
@@ -128,7 +152,10 @@ def main() -> None:
         "target words | training | its words {:,} | training, target symbols/s {:,.0f} | "
         "memory of training, MiB {:,.0f} | of it in files, MiB {:,.0f} | greedy, target symbols/s {:,.0f}"
     )
-    publish([f"Training and search in fp32. {machine_line()}", "", *table(head, rows(given))], given.output)
+    found = list(rows(given))
+    publish([f"Training and search in fp32. {machine_line()}", "", *table(head, found)], given.output)
+    if given.output is not None:
+        save(curves(found), given.output.with_suffix(".png"))
 
 
 if __name__ == "__main__":
