@@ -121,6 +121,13 @@ def test_words_that_were_never_seen_are_copied(cli, copying, tmp_path):
     [row, *_] = cli("translate", pointing, "--format", "json", stdin=lines).rows
     assert [(one["source"], one["by"]) for one in row["replaced"]] == [("Zorro", "copy")]
     assert [2, 2] in row["alignment"], "a copied word is aligned to itself"
+    for side, text in (("src", lines + "we see Zorro.\n"), ("ref", lines + "wir sehen Zorro.\n")):
+        (tmp_path / side).write_text(text, encoding="utf-8")
+    judged = cli("evaluate", pointing, tmp_path / "src", tmp_path / "ref", "--report", tmp_path / "evaluation")
+    assert judged.code == 0, judged.err
+    page = (tmp_path / "evaluation" / "report.html").read_text(encoding="utf-8")
+    row = '<th scope="row">Zorro</th><td>Zorro</td><td>copy</td><td class="number">2</td>'
+    assert row in re.sub(r">\s+<", "><", page)
     words = tmp_path / "words.tsv"
     words.write_text("Zorro\tFuchs\n")
     assert cli("translate", pointing, "--dictionary", words, stdin=lines).lines[0] == "wir sehen Fuchs und sehen."

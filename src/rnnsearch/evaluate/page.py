@@ -55,6 +55,8 @@ class Report:
     """Rows of the training log: `update`, and any of `train_nll`, `dev_nll`, `dev_bleu`."""
     statistics: Sequence[LearningStatistics] = ()
     examples: Sequence[Example] = ()
+    replaced: Rows = field(default_factory=list)
+    """What stands for unknown words in the translations, and from where; empty without any."""
     projection: Projection | None = None
     """Encoder states of chosen source sentences."""
     cleaning: Mapping[str, int] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,10 @@ from rnnsearch.metrics.bleu_chrf_ter import CorpusScore
 from rnnsearch.plots.by_length import write_plot
 from rnnsearch.systems.card import SCORES, measured, statistics, training_facts
 from rnnsearch.translate import Translator
-from rnnsearch.translation import one_line
+from rnnsearch.translation import Translation, one_line
+
+SHOWN = 40
+"""Words that stand for unknown ones, at most."""
 
 
 def write_assessment(
@@ -52,7 +56,8 @@ def write_assessment(
     }
     report = _of_run(training_facts(model), model, translator.languages, facts, [assessment.evaluation])
     page = folder / "report.html"
-    write_report(page, replace(report, examples=examples, projection=projection))
+    replaced = _replaced(assessment.translations)
+    write_report(page, replace(report, examples=examples, replaced=replaced, projection=projection))
     return page
 
 
@@ -84,6 +89,19 @@ def read_grouped(path: Path) -> list[Grouped]:
     if len(sentences) < LEAST:
         raise DataError(f"{path}: must have at least {LEAST} sentences to draw; got {len(sentences)}")
     return sentences
+
+
+def _replaced(translations: Sequence[Translation]) -> list[list[str]]:
+    """The source words that unknown words stood for, what stands in their place, and by what."""
+    counts = Counter(
+        (one.source, target.text[slice(*target.offsets[one.token])], one.by)
+        for target in (t.by_attention.target for t in translations)
+        for one in target.replaced
+    )
+    if not counts:
+        return []
+    head = ["In the source", "In the translation", "By", "Times"]
+    return [head, *([*found, f"{times:,}"] for found, times in counts.most_common(SHOWN))]
 
 
 def _sizes(parameters: int, source: int, target: int) -> dict[str, str]:
