@@ -44,6 +44,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "CopyNet": {"preset": "copynet-small"},
     "hybrid": HYBRID,
     "BPE": {"preset": "small"},
+    "characters out": {"preset": "characters-out-small"},
 }
 """The run file of each model."""
 ROWS: dict[str, tuple[str, str | None]] = {
@@ -58,6 +59,7 @@ ROWS: dict[str, tuple[str, str | None]] = {
     "characters in, + dictionary": ("characters in", "dictionary"),
     "hybrid": ("hybrid", None),
     "BPE": ("BPE", None),
+    "characters out": ("characters out", None),
 }
 """Of each row the model, and what takes the place of its unknown words, where that is asked for."""
 
@@ -99,9 +101,9 @@ def model_config(args: argparse.Namespace, name: str) -> RunConfig:
 
 def prepared_for(config: RunConfig, output: Path) -> Prepared:
     """The corpus, once for all models that cut text alike."""
-    annotation = config.text.annotation
-    cut = config.text.type if annotation is None else f"{config.text.type}-{annotation.type}"
-    return prepared_once(config, output / f"text-{cut}")
+    text = config.text
+    cut = [text.type, text.target_type, text.annotation and text.annotation.type]
+    return prepared_once(config, output / "-".join(["text", *filter(None, cut)]))
 
 
 def scored(args: argparse.Namespace, name: str) -> Result:

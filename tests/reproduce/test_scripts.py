@@ -227,6 +227,9 @@ def test_searches_and_ensembles(script, tmp_path):
 def test_rare_words_side_by_side(script, tmp_path):
     sizes = [*TINY, "model.decoder.maxout=6", "model.attention.size=5", "training.average=0"]
     rows = ["words", "+ copied", "+ dictionary", "hybrid"]
+    subwords = ["BPE", "characters out"]
+    script("open_vocabulary", *OWN, "--rows", *subwords, "--set", *sizes, "text.vocabulary=300")
+    assert len(list((tmp_path / "out").glob("text-bpe*"))) == 2
     script("open_vocabulary", *OWN, "--rows", *rows, "--set", *sizes, "text.vocabulary=9")
     out = tmp_path / "out"
     found = json.loads((out / "open-vocabulary.json").read_text(encoding="utf-8"))
