@@ -5,7 +5,7 @@
     python reproduce/priors.py --systems additive symmetry  some of them; the first is what others are compared with
 
 The systems are those of alignment.py, but each is trained until its dev NLL no longer falls. Alignments are of the test
-verses' references, argmax of attention (Posterior: given the target word), against the links made by hand. Differences
+verses' references, by attention (Posterior: given the target word), against the links made by hand. Differences
 are from the first system, with p of a paired bootstrap over verses. Symmetry's dev NLL is the mean of both directions'.
 --output gets table.md and priors.json.
 Interrupted, it goes on where it stopped; a system with a result is not trained again.
@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from alignment import SYSTEMS, system_config, word_weights
+from alignment import SYSTEMS, system_config
 from common import add_aligned, add_run, kept, prepared_once, require_known, sides, trained, write_json
 
 from rnnsearch.config import RunConfig
@@ -30,8 +30,10 @@ from rnnsearch.files import write_text
 from rnnsearch.loading import load
 from rnnsearch.metrics.significance import paired_bootstrap
 from rnnsearch.systems.card import training_facts
-from rnnsearch.text.alignments import Links, links_from_attention
+from rnnsearch.text.alignments import Links
 from rnnsearch.text.columns import as_markdown
+from rnnsearch.text.spans import AlignedBy
+from rnnsearch.translate import Translator
 
 PRIORS = (
     *("additive", "coverage-linguistic", "coverage-neural", "coverage-embedding", "position", "markov"),
@@ -71,10 +73,11 @@ def arguments() -> argparse.Namespace:
     return args
 
 
-def counts(folder: Path, pairs: Sequence[tuple[str, str]], gold: Sequence[Links], posterior: bool) -> Counts:
+def counts(
+    translator: Translator, sources: list[str], references: list[str], gold: Sequence[Links], by: AlignedBy
+) -> Counts:
     """Each verse's, of a model's links of its words."""
-    weights = word_weights(load(folder), pairs, posterior)
-    of_each = ((links_from_attention(own), truth) for own, truth in zip(weights, gold, strict=True))
+    of_each = zip(map(set, translator.align(sources, references, by=by)), gold, strict=True)
     return [
         (len(a), len(truth.sure), len(a & truth.sure), len(a & (truth.possible | truth.sure))) for a, truth in of_each
     ]
@@ -85,15 +88,15 @@ def run_system(config: RunConfig, prepared: Prepared, folder: Path, system: str)
     trained(config, prepared, folder, system)
     facts, (sources, references) = training_facts(folder), sides(prepared.test)
     best = min(facts["history"], key=lambda row: row["dev_nll"])
-    pairs, gold = list(zip(sources, references, strict=True)), prepared.links("test") or []
+    translator, gold = load(folder), prepared.links("test") or []
     return Result(
         system=system,
         epochs=facts["epochs"],
         best=best["epoch"],
         dev_nll=best["dev_nll"],
-        translations=[t.text for t in load(folder).translate(sources)],
-        argmax=counts(folder, pairs, gold, posterior=False),
-        posterior=counts(folder, pairs, gold, posterior=True),
+        translations=[t.text for t in translator.translate(sources)],
+        argmax=counts(translator, sources, references, gold, "attention"),
+        posterior=counts(translator, sources, references, gold, "posterior"),
     )
 
 

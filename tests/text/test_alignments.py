@@ -14,6 +14,7 @@ from rnnsearch.text.alignments import (
     format_pharaoh,
     information,
     links_from_attention,
+    links_of_words,
     parse_pharaoh,
     read_pharaoh,
     symbols_to_words,
@@ -76,6 +77,26 @@ def test_attention_over_words_against_a_loop():
         for j in range(4):
             expected[i, j] = sum(attention[r, c] for r in rows for c in range(6) if source[c] == j) / len(rows)
     np.testing.assert_allclose(symbols_to_words(attention, source, target), expected, rtol=1e-12)
+
+
+def test_links_of_words_against_a_loop():
+    rng = np.random.default_rng(3)
+    for _ in range(50):
+        attention = rng.dirichlet(np.ones(6), size=5).round(1)  # with equals and zeros
+        source, target = rng.integers(-1, 3, 6).tolist(), rng.integers(-1, 3, 5).tolist()
+        expected = set()
+        for row, word in zip(attention, target, strict=True):
+            places = [j for j in range(6) if source[j] >= 0 and row[j] > 0]
+            if word >= 0 and places:
+                best = max(places, key=lambda j: (row[j], -j))
+                expected.add((source[best], word))
+        assert links_of_words(attention, source, target) == expected
+    assert links_of_words(np.ones((1, 1)), [-1], [0]) == set()
+
+
+def test_words_of_several_symbols_have_no_more_links_for_that():
+    attention = np.full((4, 5), 0.2) + np.eye(4, 5) * 0.01
+    assert links_of_words(attention, [0, 1, 2, 2, 2], [0, 1, 2, 2]) == {(0, 0), (1, 1), (2, 2)}
 
 
 def test_attention_over_words_keeps_the_type_and_rows_sum_to_one_without_eos():

@@ -24,7 +24,7 @@ from rnnsearch.search.decode import decode_all, forced_all
 from rnnsearch.search.model_scorer import ModelScorer, fastest
 from rnnsearch.systems.system import System
 from rnnsearch.systems.validation import HeldOut
-from rnnsearch.text.alignments import Link, Links, attention_of_symbols, links_from_attention, symbols_to_words
+from rnnsearch.text.alignments import Link, Links, attention_of_symbols, links_of_words
 from rnnsearch.text.spans import without_punctuation, word_of_symbol
 
 Found = TypeVar("Found")
@@ -111,4 +111,4 @@ class AlignmentErrorRate:
         assert attention is not None
         columns, rows = self.source_words[pair], self.target_words[pair]
         weights = attention_of_symbols(attention, len(rows), self.of_read_words)
-        return links_from_attention(symbols_to_words(weights[:, : len(columns)], columns, rows))
+        return links_of_words(weights[:, : len(columns)], columns, rows)

@@ -91,6 +91,20 @@ def symbols_to_words(attention: Weights, source_words: Sequence[int], target_wor
     return words
 
 
+def links_of_words(attention: Weights, source_words: Sequence[int], target_words: Sequence[int]) -> set[Link]:
+    """(source, target) links of words, of attention and words as `symbols_to_words` has them: each target symbol links
+    its word to that of the source symbol that it attends to most, the first of equals.
+
+    The greatest sum over a word's symbols would be that of a word of several wherever attention is nearly even.
+    """
+    columns = [place for place, word in enumerate(source_words) if word != NO_WORD]
+    if not columns:
+        return set()
+    own = attention[:, columns]
+    most = zip(own.argmax(axis=1), own.max(axis=1), target_words, strict=True)
+    return {(source_words[columns[j]], word) for j, weight, word in most if word != NO_WORD and weight > 0}
+
+
 def _members(words: Sequence[int], dtype: np.dtype) -> Weights:
     """[words, symbols]: 1 where a symbol (column) lies in a word (row), else 0."""
     members = np.zeros((max(words, default=NO_WORD) + 1, len(words)), dtype=dtype)

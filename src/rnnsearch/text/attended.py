@@ -5,7 +5,14 @@ from functools import cached_property
 
 import numpy as np
 
-from rnnsearch.text.alignments import Link, Weights, attention_of_symbols, links_from_attention, symbols_to_words
+from rnnsearch.text.alignments import (
+    Link,
+    Weights,
+    attention_of_symbols,
+    links_from_attention,
+    links_of_words,
+    symbols_to_words,
+)
 from rnnsearch.text.spans import NO_WORD, without_punctuation, word_of_symbol, word_spans
 from rnnsearch.text.tokenizer import Segmented
 
@@ -29,9 +36,9 @@ class Attended:
     @cached_property
     def weights(self) -> Weights | None:
         """[target's words, source's words]; None without attention."""
-        found = self._spoken
-        if found is None:
+        if self._by_words is None:
             return None
+        found = symbols_to_words(*self._by_words)
         # A last word may have no symbol of its own.
         weights = np.zeros([len(word_spans(side.text)) for side in (self.target, self.source)], dtype=found.dtype)
         weights[: len(found), : found.shape[1]] = found
@@ -39,13 +46,13 @@ class Attended:
 
     @cached_property
     def words(self) -> tuple[Link, ...]:
-        """(source, target) links of words, zero-based: each target word to what it attends to most."""
-        return _links(self._spoken)
+        """(source, target) links of words, zero-based: each target word to what its symbols attend to most."""
+        return () if self._by_words is None else tuple(sorted(links_of_words(*self._by_words)))
 
     @cached_property
     def tokens(self) -> tuple[Link, ...]:
         """The same of symbols."""
-        return _links(self._inner)
+        return () if self._inner is None else tuple(sorted(links_from_attention(self._inner)))
 
     @cached_property
     def _inner(self) -> Weights | None:
@@ -55,18 +62,14 @@ class Attended:
         return attention_of_symbols(self.attention, len(self.target.ids), self.read)[:, : len(self.source.ids)]
 
     @cached_property
-    def _spoken(self) -> Weights | None:
-        """That over words, up to the last one of each side that has a symbol, punctuation apart."""
+    def _by_words(self) -> tuple[Weights, list[int], list[int]] | None:
+        """That with the words of its columns and rows, punctuation apart; None without attention."""
         if self._inner is None:
             return None
         source, target = self.source, self.target
         columns = without_punctuation(word_of_symbol(source.text, source.offsets), source.text, source.offsets)
         pieces, words = _pieces(target, without_punctuation(self.token_words, target.text, target.offsets))
-        return symbols_to_words(self._inner[pieces], columns, words)
-
-
-def _links(weights: Weights | None) -> tuple[Link, ...]:
-    return () if weights is None else tuple(sorted(links_from_attention(weights)))
+        return self._inner[pieces], columns, words
 
 
 def _pieces(target: Segmented, words: list[int]) -> tuple[list[int], list[int]]:

@@ -63,12 +63,16 @@ function eachWord(target, words) {
   return [symbols, found];
 }
 
-/** Each row's column of the most, the first of equals; none of a row of zeros. */
-function links(attention) {
-  return attention.flatMap((row, j) => {
-    const i = row.reduce((best, weight, n) => (weight > row[best] ? n : best), 0);
-    return row[i] > 0 ? [[i, j]] : [];
+/** Each symbol of a row links its word to that of the column of the most, the first of equals. */
+function links(attention, rows, columns) {
+  const own = [...columns.keys()].filter((j) => columns[j] !== NO_WORD);
+  const found = new Map();
+  rows.forEach((word, i) => {
+    if (word === NO_WORD || !own.length) return;
+    const most = own.reduce((best, j) => (attention[i][j] > attention[i][best] ? j : best));
+    if (attention[i][most] > 0) found.set(`${columns[most]} ${word}`, [columns[most], word]);
   });
+  return [...found.values()];
 }
 
 const sorted = (pairs) => pairs.sort((a, b) => a[0] - b[0] || a[1] - b[1]);
@@ -79,8 +83,9 @@ export function inWords(source, target, attention) {
   if (!attention) return { wordAttention: null, alignment: [], tokenWords: rows };
   const columns = withoutPunctuation(wordOfSymbol(source.text, source.offsets), source.text, source.offsets);
   const [symbols, words] = eachWord(target, withoutPunctuation(rows, target.text, target.offsets));
-  const found = ofWords(symbols.map((n) => attention[n]), words, columns);
+  const spoken = symbols.map((n) => attention[n]);
+  const found = ofWords(spoken, words, columns);
   const width = wordSpans(source.text).length;
   const wordAttention = wordSpans(target.text).map((_, n) => Array.from({ length: width }, (_, i) => found[n]?.[i] ?? 0));
-  return { wordAttention, alignment: sorted(links(found)), tokenWords: rows };
+  return { wordAttention, alignment: sorted(links(spoken, words, columns)), tokenWords: rows };
 }
