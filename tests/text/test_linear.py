@@ -38,12 +38,16 @@ HARD = {
     "entities": "&amp",
     "marks": "e\u0301",
     "apostrophes": "l'",
+    "placeholders": "{a}",
+    "placeholders apart": "({a}), ",
+    "braces": "{",
 }
 READERS = {
     "sentences": lambda text: sentence_spans(text, "de"),
     "words": word_spans,
     "markup": Markup,
     "marks": lambda text: MarkedText(text, protect=PROTECTED).placed(text, [(0, 0)]),
+    "altered": lambda text: MarkedText(text, False, PROTECTED).placed(text.upper().replace("1", "2"), [(0, 0), (0, 1)]),
     "language": lambda text: detect(text, ["en", "de", "zh"]),
     "length": lambda text: length(text, "zh"),
     "counts": lambda text: count_words([text]),

@@ -54,6 +54,7 @@ def diagonal(text: str) -> list[tuple[int, int]]:
             "Nimm <code> und dann <kbd>rm -rf</kbd> jetzt",
         ),
         ("<code>a <code>b</code> go", "a b geh", "0-0 1-1 2-2", "<code>a <code>b</code> geh"),
+        ("Run (<code>{x}()</code>), Ann", "Starte ({X}()), Ann", "0-0 1-1 2-2", "Starte (<code>{x}()</code>), Ann"),
         ("go<kbd>X</kbd>go", "los X los", "0-0 1-1 2-2", "los <kbd>X</kbd> los"),
         ("<b>gone</b> here", "hier", "1-0", "<b></b>hier"),
         ("a </b> stray <i> tag", "ein loses Zeichen", "0-0 1-1 2-2", "ein </b> loses <i> Zeichen"),
@@ -100,6 +101,108 @@ def test_a_protected_stretch_stays_in_its_element():
     target = "Zahl 2019 keine 21 < 30 EUR"
     found = marked.placed(target, links("0-0 1-2 2-3 3-4 4-5 5-6 7-1"))
     assert found == "Zahl 2019 <b>keine 20 &lt; 30 <i>EUR</i></b>"
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "linked", "expected"),
+    [
+        ("Hello {{name}}. Bye", "Hallo {{Name}}. Tschüss", "0-0 1-1 2-2", "Hallo {{name}}. Tschüss"),
+        ("Hello ({name}) you", "Hallo ({Name}) du", "0-0 1-1 2-2", "Hallo ({name}) du"),
+        ("Hello {name}, you won", "Hallo { Name }, du hast", "0-0 1-1 1-2 1-3 2-4", "Hallo {name}, du hast"),
+        ("You have %d mails", "Du hast % d Mails", "0-0 1-1 2-2 3-3", "Du hast %d Mails"),
+        ("It cost $5.00 or €3", "Es kostete 5,00 $ oder 3 €", "2-2 2-3 4-5", "Es kostete 5.00 $ oder 3 €"),
+        ("The file {count} files", "Die {count}Dateien", "0-0 1-0 2-1 3-1", "Die {count}Dateien"),
+        ("The %d files", "Die %dDateien", "0-0 1-1 2-1", "Die %dDateien"),
+        ("{name}'s file", "{name}s Datei", "0-0 1-1", "{name}s Datei"),
+        ("{name}'s file", "{Name}s Datei", "0-0 1-1", "{name}s Datei"),
+        ("Pay {a}{b} now", "Zahl {B}{A} jetzt", "0-0 1-1 2-2", "Zahl {b}{a} jetzt"),
+        ("See www.x.de now", "Sieh die www.x.de-Seite", "0-0 1-2 2-1", "Sieh die www.x.de-Seite"),
+        ("5 km or 5,000 km", "5.000km oder 5km", "0-2 1-2 2-1 3-0 4-0", "5,000km oder 5km"),
+        ("1,000,000 of them", "1 000 000 von ihnen", "1-3 2-4", "1,000,000 von ihnen"),
+        ("In 2019 it was 7", "2018 war es 7", "0-0", "2019 war es 7"),  # the only ones left
+        ("In 2019 it was 12", "2018 war es zwölf", "4-3", "2019 war es 12"),
+        ("Ten dogs, 3 cats", "10 Hunde, drei Katzen", "0-0 1-1 2-2 3-3", "10 Hunde, 3 Katzen"),
+    ],
+)
+def test_a_protected_stretch_takes_the_place_of_what_the_model_made_of_it(source, target, linked, expected):
+    assert MarkedText(source, False, PROTECTED).placed(target, links(linked)) == expected
+
+
+BOUNDED = [
+    ("", ""),
+    *(("", mark) for mark in ",.;:!?…"),
+    *zip("([\"'„“«‹¿¡*~", ")]\"'“”»›?!*~", strict=True),
+    ("((", ")),"),
+    ("„(", ").“"),
+    ("", "'s"),
+]
+KEPT = [
+    "{name}",
+    "{{name}}",
+    "${host}",
+    "%(price)s",
+    "v1.2.3",
+    "AB-1234x",
+    "21,000.5",
+    "10:30",
+    "ann.lee@mail.example.org",
+]
+KEPT += ["www.example.org/a?b=c"]
+
+
+def other_case(_, kept):
+    return kept.upper()
+
+
+def other_separators(_, kept):
+    return kept.translate(str.maketrans(",.:", ".,.")) if kept[0].isdigit() else kept.replace("{", "{ ")
+
+
+def one_character(draw, kept):
+    at = draw.choice([n for n, character in enumerate(kept) if character.isalnum()])
+    return kept[:at] + draw.choice("89" if kept[at].isdigit() else "pq") + kept[at + 1 :]
+
+
+def kinds(text):
+    return [mark.kind for mark in MarkedText(text, False, PROTECTED).marks]
+
+
+@pytest.mark.parametrize("alter", [other_case, other_separators, one_character])
+def test_of_altered_stretches_nothing_stays_and_nothing_else_goes(alter):
+    draw, asked = random.Random(8), 0
+    while asked < 1000:
+        source, target, expected, tokens = [], [], [], []
+        for _ in range(draw.randrange(1, 6)):
+            source.append("".join(draw.choices("abc", k=3)))
+            target.append("".join(draw.choices("xyz", k=3)) + draw.choice(["", ",", "."]))
+            expected.append(target[-1])
+            if draw.random() < 0.5:
+                kept, (before, after) = draw.choice(KEPT), draw.choice(BOUNDED)
+                altered = alter(draw, kept)
+                tokens.append(kept)
+                for text, copy in ((source, kept), (target, altered), (expected, kept)):
+                    text.append(f"{before}{copy}{after}")
+        marked = MarkedText(" ".join(source), False, PROTECTED)
+        if tokens and [mark.kept for mark in marked.marks] == tokens:  # a URL may hold what stands behind it
+            asked += 1
+            found = marked.placed(" ".join(target), diagonal(" ".join(source)))
+            assert found == " ".join(expected), (source, target)
+
+
+def test_whatever_the_links_what_is_protected_comes_out_as_often_as_in_the_source():
+    draw = random.Random(9)
+    for _ in range(2000):
+        tokens = draw.choices(KEPT, k=draw.randrange(1, 5))
+        source = " ".join(f"ab {kept}" for kept in tokens)
+        alter = draw.choice([other_case, other_separators, one_character])
+        copies = [draw.choice([kept, alter(draw, kept)]) for kept in tokens]
+        copies = [copy if kinds(copy) == kinds(kept) else kept for copy, kept in zip(copies, tokens, strict=True)]
+        draw.shuffle(copies)
+        target = " ".join(f"xy {copy}," for copy in copies)
+        linked = {(draw.randrange(2 * len(tokens)), draw.randrange(2 * len(tokens))) for _ in range(draw.randrange(9))}
+        linked = {(s, t) for s, t in linked if not source.split()[s][0].isdigit()}  # its link may be a number in words
+        found = MarkedText(source, False, PROTECTED).placed(target, linked)
+        assert Counter(re.findall(r"[^ ]+(?=,)", found)) == Counter(tokens), (source, target, linked, found)
 
 
 def nested(draw: random.Random, depth: int = 0) -> str:

@@ -9,26 +9,15 @@ and nested as they were.
 from __future__ import annotations
 
 import html
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator
-from typing import Literal
 
 from rnnsearch.text.alignments import Link
 from rnnsearch.text.placing import Mark, Placing
+from rnnsearch.text.protected import PROTECTED, Protected, kind_of, protected
 from rnnsearch.text.tags import kept_ends, tags
 
-Protected = Literal["urls", "emails", "placeholders", "codes", "numbers"]
-PROTECTED: dict[Protected, str] = {
-    "urls": r"(?:https?://|ftp://|www\.)[^\s<>\"]*[^\s<>\".,;:!?)\]}'’”»]",
-    "emails": r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}",
-    "placeholders": r"\{\{[^{}\s]{1,64}\}\}|\$?\{[^{}\s]{0,64}\}|%(?:\([^()\s]{1,64}\))?[sdif](?!\w)|%\d\$[sd](?!\w)",
-    "codes": r"(?<![\w.-])(?=[\w.-]{0,64}\d)(?=[\w.-]{0,64}[^\W\d_])(?!\d+(?:st|nd|rd|th)(?!\w))"
-    r"[\w-]{1,64}(?:\.[\w-]{1,64}){0,8}(?![\w-])",
-    "numbers": r"(?<![\w-])\d(?:[\d.,:/]{0,64}\d)?(?![\w-])",
-}
-"""What can be kept letter for letter, by name, and how it is found. The first that matches at a place has it."""
-
+__all__ = ["PROTECTED", "MarkedText", "Protected"]
 
 DEEPEST = 100
 """Elements inside one another; the tags of deeper ones are points. The time to place them grows by it."""
@@ -45,7 +34,7 @@ class MarkedText:
         self.text = read.text if read else source
         """The plain text; empty where there is nothing to be translated, but markup and what is kept."""
         self.marks = read.marks if read else []
-        """Outer ones before inner ones."""
+        """Outer ones before inner ones; what is protected at the end."""
         if protect:
             self._protect(protect)
         self._silent = bool(self.marks) and not self._speaks()
@@ -58,11 +47,10 @@ class MarkedText:
         return any(self.text[begin:end].strip() for begin, end in zip(begins, ends, strict=True))
 
     def _protect(self, names: Collection[Protected]) -> None:
-        pattern = re.compile("|".join(f"(?:{found})" for name, found in PROTECTED.items() if name in names))
         edges = sorted({edge for mark in self.marks for edge in (mark.start, mark.end)})
         elements = [(number, mark) for number, mark in enumerate(self.marks) if mark.end > mark.start]
         around, following = [(-1, Mark(0, len(self.text)))], 0
-        for match in pattern.finditer(self.text):
+        for match in protected(names).finditer(self.text):
             start, end = match.span()
             while following < len(elements) and elements[following][1].start <= start:
                 around.append(elements[following])
@@ -74,7 +62,8 @@ class MarkedText:
             number, element = around[-1]
             crossed = bisect_left(edges, end) > bisect_right(edges, start)
             if element.kept is None and not crossed:
-                self.marks.append(Mark(start, end, kept=self._escaped(match[0]), parent=number))
+                kept = self._escaped(match[0])
+                self.marks.append(Mark(start, end, kept=kept, kind=kind_of(match), parent=number))
 
     def placed(self, target: str, links: Collection[Link]) -> str:
         """A translation of the plain text with the marks in it; `links` are between the words of both."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, takewhile
 
 from rnnsearch.text.alignments import Link
+from rnnsearch.text.protected import Counterparts, Protected, Stretch
 from rnnsearch.text.spans import spoken_spans, word_spans
 
 Span = tuple[int, int]
@@ -23,6 +24,8 @@ class Mark:
     closes: str = ""
     kept: str | None = None
     """What is to come out in the place of the translation of its characters."""
+    kind: Protected | None = None
+    """Of what was not marked, but found: which of `PROTECTED` it is."""
     spaced: bool = False
     """Of a point: whether it stood between two spaces, one of which was taken out."""
     parent: int = -1
@@ -64,7 +67,9 @@ class Placing:
         self._places = [whole]
         """Of the text, and of each mark."""
         for mark in self._marks:
-            self._places.append(self._place(mark, self._places[mark.parent + 1]))
+            if mark.kind is None:
+                self._places.append(self._place(mark, self._places[mark.parent + 1]))
+        self._place_protected()
 
     def _place(self, mark: Mark, parent: _Place) -> _Place:
         words = (
@@ -73,7 +78,7 @@ class Placing:
         )
         found = None
         if words[0] < words[1] and mark.start < mark.end:
-            if mark.kept is not None:
+            if mark.kept is not None and mark.kind is None:
                 found = self._as_it_stands(mark, parent)
             found = found or self._linked_run(mark, words, parent)
         if found is None:
@@ -82,6 +87,29 @@ class Placing:
         found.words = words
         insort(parent.taken, (found.first, found.last))
         return found
+
+    def _place_protected(self) -> None:
+        """Each takes its counterpart in the translation; those that have none, the words linked to it."""
+        kept = [(mark, mark.kind) for mark in self._marks if mark.kind]
+        if not kept:
+            return
+        owners = [0] * len(self._target)
+        for number, place in enumerate(self._places):
+            owners[place.start : place.end] = [number] * (place.end - place.start)
+        stretches = list[Stretch]()
+        for mark, kind in kept:
+            word = bisect_right(self._outer, mark.start, key=lambda span: span[1])
+            stretches.append(Stretch(self._source[mark.start : mark.end], kind, mark.parent + 1, word))
+        found = Counterparts(stretches, self._target, self._links, owners).found
+        parents = [self._places[mark.parent + 1] for mark, _ in kept]
+        known = [self._taking(*span, parent) if span else None for span, parent in zip(found, parents, strict=True)]
+        for (mark, _), parent, own in zip(kept, parents, known, strict=True):
+            self._places.append(own or self._place(mark, parent))
+
+    def _taking(self, start: int, end: int, parent: _Place) -> _Place:
+        first, last = (bisect_right(self._target_outer, at, key=lambda span: span[1]) for at in (start, end - 1))
+        insort(parent.taken, (first, last + 1))
+        return _Place(start, end, first, last + 1)
 
     def _as_it_stands(self, mark: Mark, parent: _Place) -> _Place | None:
         """Where the translation has already what is to be kept."""
@@ -115,12 +143,22 @@ class Placing:
         return self._around(mark, words, best[1], best[2], parent) if best[0] else None
 
     def _around(self, mark: Mark, words: Span, first: int, last: int, parent: _Place) -> _Place:
-        """The characters of target words; punctuation around them where the element has its words' own."""
+        """The characters of target words; punctuation around them where the element has its words' own, and what is the
+        same where it has a part of it."""
         left, right = words[0], words[1] - 1
-        opened = mark.start <= self._outer[left][0] < self._spoken[left][0]
-        ended = mark.end >= self._outer[right][1] > self._spoken[right][1]
-        start = (self._target_outer if opened else self._target_spoken)[first][0]
-        end = (self._target_outer if ended else self._target_spoken)[last - 1][1]
+        (left_outer, _), (left_spoken, _) = self._outer[left], self._spoken[left]
+        (_, right_outer), (_, right_spoken) = self._outer[right], self._spoken[right]
+        (start, _), (_, end) = self._target_spoken[first], self._target_spoken[last - 1]
+        opening = self._target[self._target_outer[first][0] : start]
+        closing = self._target[end : self._target_outer[last - 1][1]]
+        if mark.start <= left_outer < left_spoken:
+            start -= len(opening)
+        elif mark.start < left_spoken:
+            start -= _same(reversed(opening), reversed(self._source[mark.start : left_spoken]))
+        if mark.end >= right_outer > right_spoken:
+            end += len(closing)
+        elif mark.end > right_spoken:
+            end += _same(closing, self._source[right_spoken : mark.end])
         return _Place(max(start, parent.start), min(end, parent.end), first, last)
 
     def _point(self, mark: Mark, words: Span, parent: _Place) -> int:
@@ -198,3 +236,8 @@ def _free(taken: Sequence[Span], first: int, last: int) -> bool:
     """Whether no word of [first, last) is taken."""
     at = bisect_right(taken, first, key=lambda span: span[1])
     return at == len(taken) or taken[at][0] >= last
+
+
+def _same(one: Iterable[str], other: Iterable[str]) -> int:
+    """How many characters are the same at the beginning of both."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
