@@ -1,9 +1,12 @@
 """What is asked of translations beside their sources: what they begin with, and what they must not hold."""
 
+from dataclasses import replace
+
 import pytest
 
 import rnnsearch
 from rnnsearch.errors import RnnsearchError
+from rnnsearch.text.banned import BannedPhrases
 from rnnsearch.translate import Translator
 from tests.untrained import BAHDANAU, TEXT, write_model
 
@@ -52,3 +55,20 @@ def test_the_same_banned_phrases_are_made_ready_once(translator):
     first, again = (translator.options(banned=["Hund", " Hund", "die Katze"]).banned_phrases for _ in range(2))
     assert first is again
     assert translator.options(banned=["Hund"]).banned_phrases is not first
+
+
+@pytest.mark.parametrize("kind", ["words", "bpe"])
+def test_a_term_is_a_whole_word_of_the_translation(tmp_path, kind):
+    translator, longer = rnnsearch.load(write_model(tmp_path / "en-de", BAHDANAU, kind)), 0
+    for term in ("Vogel", "ein", "die", "rot es", "sieh"):
+        if not translator.demands.writes(term):
+            continue
+        options = translator.options(beam=6, n_best=6)
+        whole, plain = BannedPhrases([term]), translator.demands.phrases([[term]], options)[0]
+        for text in ENGLISH:
+            [found] = translator.n_best([text], options, terms=[[term]])
+            assert all(whole.held(t.text) for t in found), term
+            symbols = replace(options, phrases=(tuple(tuple(phrase) for phrase in plain),))
+            longer += sum(not whole.held(t.text) for t in translator.n_best([text], symbols)[0])
+    assert longer or kind == "words", "its symbols alone may begin a longer word"
+    assert type(translator.demands.phrases([["Katze!"]], options)[0][0]) is tuple, "it ends inside no word"

@@ -8,13 +8,16 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rnnsearch.align.aligner import Aligner
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.search.banned import BannedText
 from rnnsearch.search.constraints import SearchOptions
-from rnnsearch.search.phrases import Phrase
+from rnnsearch.search.phrases import Phrase, WordPhrase
 from rnnsearch.systems.system import System
-from rnnsearch.text.banned import IN_WORD, START, BannedPhrases
+from rnnsearch.text.banned import IN_WORD, START, BannedPhrases, goes_on
 from rnnsearch.text.prefixes import Prefix, Prefixes
 from rnnsearch.text.tokenizer import Segmented
 from rnnsearch.text.vocabulary import UNK
@@ -56,7 +59,16 @@ class Demands:
                 raise RnnsearchError(f'the model has no symbol for a word of the term "{term}"; got {phrase}')
             if options.banned_phrases is not None and options.banned_phrases.banned.held(term):
                 raise RnnsearchError(f'a term must not hold a banned phrase; got "{term}"')
-        return tuple(tuple(ids[term] for term in own) for own in terms)
+        whole = {
+            term: WordPhrase(phrase, self._goes_on) if goes_on(term[-1:].encode()) else phrase
+            for term, phrase in ids.items()
+        }
+        return tuple(tuple(whole[term] for term in own) for own in terms)
+
+    @cached_property
+    def _goes_on(self) -> NDArray[np.bool_]:
+        """[V], whether each symbol goes on with a word before it."""
+        return np.array([goes_on(spelling) for spelling in self.target.spellings()])
 
     def writes(self, term: str) -> bool:
         """Whether a translation can hold a text: it is not empty, and all of it is in the vocabulary."""

@@ -13,7 +13,7 @@ from rnnsearch.search.columns import Columns
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all, make_sources
 from rnnsearch.search.greedy import greedy
-from rnnsearch.search.phrases import PhraseState, Table, by_banks
+from rnnsearch.search.phrases import PhraseState, Table, WordPhrase, by_banks
 from rnnsearch.search.ranking import Ranking
 from rnnsearch.search.selection import ScoredRows, best
 from rnnsearch.text.vocabulary import EOS, UNK
@@ -23,8 +23,23 @@ PHRASES = (((5, 6),), (), ((4,), (7, 8, 4)), ((5, 5, 6), (6, 7)), ((8,), (8, 8))
 """For the six sentences of the fixture."""
 
 
+GOES_ON = np.array([False] * 5 + [True, False, False, True])
+"""Whether a symbol goes on with the word before it: 5 and 8 do."""
+WORDS = (((6, 5),), (), ((4,), (4, 8, 5)), ((4,), (6, 8)), ((4,), (4, 8)), ((4, 5, 4, 8),))
+
+
+def words(phrases):
+    return tuple(tuple(WordPhrase(ids, GOES_ON) for ids in own) for own in phrases)
+
+
 def holds(ids, phrase) -> bool:
     return any(tuple(ids[at : at + len(phrase)]) == phrase for at in range(len(ids)))
+
+
+def holds_word(ids, phrase) -> bool:
+    """Whether the word ends where the phrase does, somewhere."""
+    starts = [at for at in range(len(ids)) if tuple(ids[at : at + len(phrase)]) == phrase]
+    return any(at + len(phrase) == len(ids) or not GOES_ON[ids[at + len(phrase)]] for at in starts)
 
 
 @pytest.mark.parametrize("width", [1, 2, 5])
@@ -37,6 +52,47 @@ def test_all_phrases_are_there_however_little_room_there_is(toy, sentences, widt
             assert hypotheses
             for h in hypotheses:
                 assert all(holds(h.ids, phrase) for phrase in phrases), (phrases, h.ids)
+
+
+@pytest.mark.parametrize("width", [1, 2, 5])
+@pytest.mark.parametrize("room", [0, 1, 2, 3, 20])
+def test_all_words_are_there_and_none_is_the_beginning_of_a_longer_one(toy, sentences, width, room):
+    longer = 0
+    for seed in range(6):
+        options = SearchOptions(beam=width, n_best=width, phrases=words(WORDS), max_ratio=0.0, max_extra=room)
+        found = decode_all(toy(seed=seed, end=1.0), sentences, options, batch_sentences=4)
+        for phrases, hypotheses in zip(WORDS, found, strict=True):
+            assert hypotheses
+            for h in hypotheses:
+                assert all(holds_word(h.ids, phrase) for phrase in phrases), (phrases, h.ids)
+        plain = decode_all(toy(seed=seed, end=1.0), sentences, replace(options, phrases=WORDS), batch_sentences=4)
+        longer += sum(
+            not all(holds_word(h.ids, phrase) for phrase in phrases)
+            for phrases, hypotheses in zip(WORDS, plain, strict=True)
+            for h in hypotheses
+        )
+    assert longer, "without word ends they may be"
+
+
+def test_a_wide_beam_finds_the_best_of_all_translations_that_hold_the_words(toy):
+    sentence, symbols, most = [5, 6, 7], (4, 5, 7), 5
+    for seed, phrases in product(range(3), [((4, 5),), ((4,), (4, 5)), ((4, 4),)]):
+        scorer = toy(symbols=8, seed=seed, end=0.5)
+        every = [ids for size in range(most + 1) for ids in product(symbols, repeat=size)]
+        fitting = [ids for ids in every if all(holds_word(ids, phrase) for phrase in phrases)]
+        scored = forced_all(scorer, [sentence] * len(fitting), fitting, Ranking(0.0, "power", 0.0))
+        wanted = max(scored, key=lambda h: h.score)
+        options = SearchOptions(
+            beam=800,
+            phrases=words((phrases,)),
+            banned=frozenset({UNK, 6}),
+            length_penalty=0.0,
+            max_ratio=0.0,
+            max_extra=most,
+        )
+        [[found]] = decode_all(scorer, [sentence], options)
+        assert found.ids == wanted.ids
+        assert found.score == pytest.approx(wanted.score, rel=1e-4)
 
 
 def test_a_wide_beam_finds_the_best_of_all_translations_that_hold_them(toy):
@@ -93,6 +149,21 @@ def test_symbols_met_are_those_of_a_search_in_the_text():
             for phrase, met in zip(phrases, progress[0].tolist(), strict=True):
                 ends = [size for size in range(len(phrase) + 1) if text[len(text) - size :] == list(phrase[:size])]
                 assert met == (len(phrase) if holds(text, phrase) else max(ends))
+
+
+def test_a_word_is_met_for_good_when_what_follows_ends_it():
+    draw = np.random.default_rng(5)
+    for _ in range(200):
+        phrases = [tuple(draw.choice([4, 5, 6, 8], draw.integers(1, 5)).tolist()) for _ in range(3)]
+        table = Table(words([phrases]), np.array([9]), Columns(None, 9))
+        progress, text = torch.zeros(1, 3, dtype=torch.int64), []
+        for _ in range(12):
+            text.append(int(draw.integers(4, 9)))
+            progress = table.advanced(progress, torch.tensor(text[-1:]), torch.tensor([0]))
+            for phrase, met in zip(phrases, progress[0].tolist(), strict=True):
+                ends = [size for size in range(len(phrase)) if text[len(text) - size :] == list(phrase[:size])]
+                for_good = any(holds_word(text[:n], phrase) and not GOES_ON[text[n]] for n in range(len(text)))
+                assert met == (len(phrase) + for_good if holds_word(text, phrase) else max(ends))
 
 
 def test_the_beam_is_shared_out_among_what_is_met(toy, sentences):

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.text.banned import HELD, START, BannedPhrases, SpelledStates
+from rnnsearch.text.banned import HELD, START, BannedPhrases, SpelledStates, goes_on
+from rnnsearch.text.vocabulary import UNK
 
 
 def inside(text, at):
@@ -93,3 +94,18 @@ def test_symbols_are_followed_as_their_text():
 def test_nothing_is_no_phrase(phrases):
     with pytest.raises(RnnsearchError, match="banned must be phrases that are not empty; got"):
         BannedPhrases(phrases)
+
+
+def test_what_goes_on_with_a_word_is_told_by_the_next_symbol(tokenizer):
+    spellings, asked = tokenizer.spellings(), 0
+    for tail in ("", "s", "üren", ".", "-x", " x", "’s", "_", "5", "n's", "\u0308", "!", "日本", " 日本", "ไทย"):
+        [term], [ids] = tokenizer.ids(["Bank"]), tokenizer.ids([f"Bank{tail}"])
+        if ids[: len(term)] == term and ids[len(term) :][:1] not in ([], [UNK]):
+            asked += 1
+            following = spellings[ids[len(term)]]
+            broken = "\ufffd" in following.decode(errors="replace")
+            assert goes_on(following) == (broken or tail[0] in "süren_5\u0308"), tail
+    assert asked
+    assert not goes_on(b""), "the end"
+    assert not goes_on(spellings[UNK]), "an unknown word"
+    assert not goes_on("日".encode()), "where no spaces are written a word ends anywhere"

@@ -4,12 +4,19 @@ Every hypothesis counts, of each phrase, the symbols that it ends with (as Knuth
 It may not end before all are whole; and where no more symbols are left than they take, only they may come. So that this
 is seldom needed, the beam is shared out among hypotheses that have met as many symbols (dynamic beam allocation:
 Post & Vilar 2018, "Fast lexically constrained decoding with dynamic beam allocation").
+
+A phrase that must end where a word does (`WordPhrase`) is met by its symbols until one follows that goes on with the
+word, and for good when another does. Until then it is pending: the translation may end; and where there would be no
+room for the phrase once more, the word may not go on.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rnnsearch.search.columns import Columns
@@ -22,6 +29,18 @@ from rnnsearch.text.vocabulary import EOS
 Phrase = tuple[int, ...]
 NOTHING = -1
 """What pads phrases: no symbol."""
+
+
+class WordPhrase(Phrase):
+    """A phrase that ends where a word does. Where that does not matter, its symbols alone may take its place."""
+
+    goes_on: NDArray[np.bool_]
+    """[V], whether each symbol goes on with a word before it; the same array in all phrases of a search."""
+
+    def __new__(cls, ids: Iterable[int], goes_on: NDArray[np.bool_]) -> "WordPhrase":
+        phrase = super().__new__(cls, ids)
+        phrase.goes_on = goes_on
+        return phrase
 
 
 class Table:
@@ -38,43 +57,73 @@ class Table:
         self.sizes = torch.tensor([[len(phrase) for phrase in own] for own in padded], dtype=torch.int64)
         """[B, P]."""
         fallback = [[_fallback(phrase, self.longest) for phrase in own] for own in padded]
-        self.fallback = torch.tensor(fallback, dtype=torch.int64).reshape(*shape[:2], self.longest + 1)
-        """[B, P, L + 1], how much of a phrase still stands where the next symbol is another."""
+        self.fallback = torch.tensor(fallback, dtype=torch.int64).reshape(*shape[:2], self.longest + 2)
+        """[B, P, L + 2], how much of a phrase still stands where the next symbol is another."""
+        self.bounded = torch.tensor([[isinstance(phrase, WordPhrase) for phrase in own] for own in padded]).view(
+            *shape[:2]
+        )
+        """[B, P], whether it must end where a word does."""
+        known = [phrase.goes_on for own in phrases for phrase in own if isinstance(phrase, WordPhrase)]
+        self._goes_on = torch.from_numpy(known[0] if known else np.zeros(1, np.bool_))
         self.most = torch.from_numpy(most)
         """[B], the greatest length of each translation."""
         self.columns = columns
 
     def to(self, device: torch.device) -> "Table":
         """On a device."""
-        for name in ("symbols", "sizes", "fallback", "most"):
+        for name in ("symbols", "sizes", "fallback", "bounded", "_goes_on", "most"):
             setattr(self, name, getattr(self, name).to(device))
         return self
 
+    @cached_property
+    def goes_on(self) -> Tensor:
+        """[C], whether each column's symbol goes on with a word before it."""
+        return self.after_word(self.columns.tokens(torch.arange(self.columns.count, device=self._goes_on.device)))
+
+    def after_word(self, tokens: Tensor) -> Tensor:
+        """Whether symbols, in any shape, go on with a word before them; one beyond the vocabulary is a word itself."""
+        known = (tokens >= 0) & (tokens < len(self._goes_on))
+        return self._goes_on[tokens.clamp(0, len(self._goes_on) - 1)] & known
+
+    def pending(self, progress: Tensor, sentences: Tensor) -> Tensor:
+        """[N, P], which phrases are met if the word does not go on."""
+        return (progress == self.sizes[sentences]) & self.bounded[sentences]
+
     def advanced(self, progress: Tensor, y: Tensor, sentences: Tensor) -> Tensor:
-        """[N, P], symbols met of each phrase after `y` [N]; a phrase that is whole stays so."""
-        whole, y = progress >= self.sizes[sentences], y[:, None]
-        while True:
-            missed = (self._following(progress, sentences) != y) & (progress > 0) & ~whole
-            if not missed.any():
-                return progress + ((self._following(progress, sentences) == y) & ~whole)
+        """[N, P], symbols met of each phrase after `y` [N]; a phrase that is whole stays so: if it must end where a
+        word does, it has one more than its symbols."""
+        pending, goes_on = self.pending(progress, sentences), self.after_word(y)[:, None]
+        undone = pending & goes_on
+        sought, y = (progress < self.sizes[sentences]) | undone, y[:, None]
+        missed = undone | (sought & (self._following(progress, sentences) != y) & (progress > 0))
+        while missed.any():
             progress = torch.where(missed, self._at(self.fallback, progress, sentences), progress)
+            missed = sought & (self._following(progress, sentences) != y) & (progress > 0)
+        met = sought & (self._following(progress, sentences) == y)
+        return progress + (met | (pending & ~goes_on))
 
     def wanted(self, progress: Tensor, sentences: Tensor) -> Tensor:
         """[N, P], the symbol that goes on with each phrase; NOTHING for one that is whole."""
         return self._following(progress, sentences).masked_fill(progress >= self.sizes[sentences], NOTHING)
 
     def fitting(self, progress: Tensor, sentences: Tensor, room: Tensor) -> tuple[Tensor, Tensor]:
-        """Score columns [N, P * L] of the phrases' symbols, and whether after each there is room [N] for what is left:
-        all phrases that are not whole, but for what is met of one of them."""
+        """Score columns [N, P * L] of the phrases' symbols, and whether after each there is room [N] for what is
+        left."""
         symbols = self.symbols[sentences].flatten(1)
         count = symbols.shape[1]
         of = sentences.repeat_interleave(count)
         after = self.advanced(progress.repeat_interleave(count, 0), symbols.flatten(), of)
-        sizes = self.sizes[of]
-        unmet = after < sizes
-        left = (sizes * unmet).sum(1) - (after * unmet).amax(1)
-        fits = (left.view_as(symbols) <= room[:, None]) & (symbols != NOTHING)
+        fits = (self._left(after, of).view_as(symbols) <= room[:, None]) & (symbols != NOTHING)
         return self.columns.find(symbols).clamp(min=0), fits
+
+    def _left(self, progress: Tensor, sentences: Tensor) -> Tensor:
+        """[N], symbols that are enough: all phrases that are not met, but for what is met of one of them, and once more
+        those that are pending where that one goes on with their word."""
+        sizes = self.sizes[sentences]
+        unmet, again = progress < sizes, (sizes * self.pending(progress, sentences)).sum(1)
+        whole, begun = (sizes * unmet).sum(1), progress * unmet
+        apart = begun.masked_fill(self.after_word(self.wanted(progress, sentences)), 0)
+        return torch.minimum(whole - apart.amax(1), whole + again - begun.amax(1))
 
     def _following(self, progress: Tensor, sentences: Tensor) -> Tensor:
         return self._at(self.symbols, progress.clamp(max=self.longest - 1), sentences)
@@ -86,7 +135,7 @@ class Table:
 
 def _fallback(phrase: Phrase, longest: int) -> list[int]:
     """Of each number of symbols met, the longest smaller one whose symbols the met ones end with."""
-    found = [0] * (longest + 1)
+    found = [0] * (longest + 2)
     for met in range(2, len(phrase) + 1):
         found[met] = max(size for size in range(met) if phrase[:size] == phrase[met - size : met])
     return found
@@ -144,12 +193,15 @@ class PhraseScorer:
         step.scores[:, table.columns.find(torch.tensor([EOS], device=y.device))] += _minus_infinity(more)
         # While there is room for all phrases, any symbol may come; then those after which there still is.
         room = table.most[sentences] - length
-        tight = (more & ((sizes * unmet).sum(1) > room)).nonzero()[:, 0]
-        if len(tight):
-            columns, fits = table.fitting(progress[tight], sentences[tight], room[tight])
-            kept = step.scores[tight[:, None], columns].masked_fill(~fits, -torch.inf)
-            step.scores[tight] = -torch.inf
-            step.scores[tight] = step.scores[tight].scatter_reduce(1, columns, kept, "amax")
+        pending = table.pending(progress, sentences)
+        tight = more & ((sizes * unmet).sum(1) > room)
+        brittle = pending.any(1) & ((sizes * (unmet | pending)).sum(1) > room)
+        some = (tight | brittle).nonzero()[:, 0]
+        if len(some):
+            columns, fits = table.fitting(progress[some], sentences[some], room[some])
+            kept = step.scores[some[:, None], columns].masked_fill(~fits, -torch.inf)
+            free = step.scores[some].masked_fill(tight[some][:, None] | table.goes_on, -torch.inf)
+            step.scores[some] = free.scatter_reduce(1, columns, kept, "amax")
         return step._replace(state=PhraseState(step.state, progress, sentences, length, table))
 
 
@@ -178,7 +230,8 @@ def by_banks(scores: Tensor, log_probs: Tensor, count: int, rows: ScoredRows, st
     total = total.masked_fill(~known, -torch.inf)
     of = (parent + K * torch.arange(A, device=index.device)[:, None]).flatten()
     tokens = table.columns.tokens(index % C).flatten()
-    met = table.advanced(state.progress[of], tokens, state.sentences[of]).sum(1).view(A, -1)
+    sentences = state.sentences[of]
+    met = table.advanced(state.progress[of], tokens, sentences).minimum(table.sizes[sentences]).sum(1).view(A, -1)
     place = _places(-total)
     better = (met[:, :, None] == met[:, None, :]) & (place[:, :, None] > place[:, None, :])
     turn = better.sum(2) * (met.amax() + 1) + met.amax() - met

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rnnsearch.errors import RnnsearchError
+from rnnsearch.text.languages import unspaced_letter
 
 HELD = 0
 """The state of texts that hold a phrase."""
@@ -34,6 +35,13 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 def inside_word(character: str) -> bool:
     """Whether it is a letter, a mark, a digit, or what else `words` counts as inside of words."""
     return unicodedata.category(character)[0] in "LMN" or character in "_\u200c\u200d"
+
+
+def goes_on(spelling: bytes) -> bool:
+    """Whether what a symbol spells (UTF-8) goes on with a word that stands before it; bytes that are no character yet
+    do, for they are of letters mostly. Where no spaces are written a word ends anywhere."""
+    first = spelling.decode(errors="replace")[:1]
+    return first == REPLACEMENT or (first != "" and inside_word(first) and not unspaced_letter(first))
 
 
 class BannedPhrases:

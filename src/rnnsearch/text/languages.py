@@ -132,6 +132,11 @@ def _script(character: str) -> str:
     return unicodedata.name(character, "").partition(" ")[0] if character.isalpha() else ""
 
 
+def unspaced_letter(character: str) -> bool:
+    """Whether it is of a script that is written without spaces between words."""
+    return any(code in UNSPACED for code in _SCRIPTS.get(_script(character), ()))
+
+
 def _fit(code: str, letters: Counter[str], words: Counter[str]) -> float:
     """How well a text fits a language, at least 0."""
     total = max(letters.total(), 1)
