@@ -13,12 +13,13 @@ from rnnsearch.errors import DataError
 from rnnsearch.search.unknown_words import UnknownWords, read_dictionary, unknown_words
 from rnnsearch.systems.checks import check_unknown
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
-from rnnsearch.text.vocabulary import MARKER, UNK
+from rnnsearch.text.vocabulary import MARKER, POSITION, UNK
 from rnnsearch.text.words import train_words
 from tests.untrained import BAHDANAU, RNNENCDEC
 
 SOURCE = train_words(["the portico in", "the"], 50, 1)
 TARGET = train_words(["le de portique,."], 50, 1)
+TARGET_OF_MARKS = train_words(["le de-."], 50, 1)
 
 
 def segmented(tokenizer: Tokenizer, text: str) -> Segmented:
@@ -74,6 +75,67 @@ def test_each_offset_is_that_of_a_loop_over_the_symbols() -> None:
         assert "<unk>" not in found.text
         parts = [target.text[b:c] for (_, b), (c, _) in zip(target.offsets, target.offsets[1:], strict=False)]
         assert found.text == "".join(w + gap for w, gap in zip(expected, [*parts, ""], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("target", "best", "expected"),
+    [
+        ("le <unk> de", (0, 1, 4), "le E-Post de"),
+        ("le <unk> de", (0, 3, 4), "le E-Post de"),  # whichever of its symbols is attended to
+        ("le <unk> <unk> <unk> de", (0, 1, 2, 3, 4), "le E-Post de"),  # once in a row
+        ("le <unk> de <unk>", (0, 1, 0, 3), "le E-Post de E-Post"),
+        ("le <unk> <unk> de", (0, 1, 0, 4), "le E-Post the de"),
+        ("le <unk> - <unk> de", (0, 1, 2, 3, 4), "le E- mail de"),  # the translation has its pieces
+        ("le <unk> - de", (0, 1, 2, 4), "le E-Post- de"),
+        ("le <unk> de", (0, 5, 4), "le Pont-Ile de"),
+        ("le <unk> <unk> .", (0, 5, 8, 3), "le Pont-Ile Nord."),  # the longest that covers the place, and no more
+        ("le <unk> .", (0, 8, 3), "le Nord."),
+        ("le <unk> .", (0, 9, 3), "le ,."),  # what stands around a word is none of it
+    ],
+)
+def test_words_of_several_symbols_are_looked_up_whole(target: str, best: tuple[int, ...], expected: str) -> None:
+    source = segmented(SOURCE, "the E-mail in Pont-de-Buis-Nord, in New York")
+    pieces = [source.text[a:b] for a, b in source.offsets]
+    assert pieces == [
+        "the",
+        "E",
+        "-",
+        "mail",
+        "in",
+        "Pont",
+        "-",
+        "de",
+        "-",
+        "Buis",
+        "-",
+        "Nord",
+        ",",
+        "in",
+        "New",
+        "York",
+    ]
+    places = [{8: 11, 9: 12}.get(place, place) for place in best]
+    symbols = TARGET_OF_MARKS.symbols()
+    known = {symbol.removeprefix(MARKER): id for id, symbol in enumerate(symbols)}
+    weights = attention(*places, columns=len(source.ids) + 1)
+    unknown = UnknownWords(
+        {"e-mail": "E-Post", "Pont-de": "Pont-De", "Pont-de-Buis": "Pont-Ile", "New York": "Nowhere"}
+    )
+    found = unknown.replace(source, TARGET_OF_MARKS.joined([known[word] for word in target.split()]), weights)
+    assert found.text == expected
+    assert all(0 <= a <= b <= len(found.text) for a, b in found.offsets)
+    assert len(found.replaced) == target.count("<unk>")
+
+
+def test_a_mark_between_them_leaves_them_in_a_row() -> None:
+    source = segmented(SOURCE, "the e-mail")
+    marked = train_words(["le"], 50, 1).with_marks([f"{POSITION}+0>"])
+    [le, mark] = [marked.symbols().index(symbol) for symbol in ("▁le", f"{POSITION}+0>")]
+    target = marked.joined([le, mark, UNK, mark, UNK, mark])
+    told = {2: 1, 4: 3}
+    found = UnknownWords({"e-mail": "courriel"}).replace(source, target, None, told=told)
+    assert found.text == "le courriel"
+    assert [one.by for one in found.replaced] == ["dictionary", "dictionary"]
 
 
 def test_nothing_to_replace_or_nothing_to_copy() -> None:

@@ -51,7 +51,7 @@ class Replacement:
     source_token: int
     """The source symbol that it attended to most."""
     source: str
-    """The text of that."""
+    """What was copied or looked up: the text of that, or of all symbols of its word that have an entry together."""
     by: ReplacedBy
 
 
