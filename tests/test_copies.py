@@ -1,0 +1,87 @@
+"""Models that copy and that spell, in every kind of search: what they write is text, and never `<unk>`."""
+
+import pytest
+import torch
+
+import rnnsearch
+from rnnsearch.search.candidates import learn, save
+from rnnsearch.systems.folder import save_system
+from rnnsearch.text.vocabulary import UNK
+from tests.untrained import BAHDANAU, untrained
+
+KINDS = {
+    "pointer": BAHDANAU | {"pointer": {"size": 5}},
+    "copynet": BAHDANAU | {"decoder": {"type": "copynet", "cell": "gru", "size": 11}},
+    "hybrid": BAHDANAU | {"source_characters": {"type": "lstm", "words": "unknown"}, "target_characters": {"size": 8}},
+}
+SOURCES = ["the Quagga sees a Zebu.", "Zoe sees the bird", "the cat"]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def folder(request, tmp_path_factory):
+    folder, system = tmp_path_factory.mktemp(request.param) / "en-de", untrained(KINDS[request.param])
+    with torch.no_grad():
+        for name, bias in system.model.named_parameters():
+            if name in ("output.bias", "output.words.bias"):
+                bias[UNK] += 3.0  # else no unknown word would be among the best
+    save_system(folder, system)
+    translator = rnnsearch.load(folder)
+    texts = [source.ids for source in translator.source.segment(SOURCES)]
+    targets = [
+        target.ids for target in translator.target.segment(["die kleine Quagga sieht", "Zoe sieht", "die Katze"])
+    ]
+    save(folder, learn(texts, targets, len(translator.source), len(translator.target)))
+    return folder
+
+
+def require_text(source, translation):
+    assert "<unk>" not in translation.text
+    for one in translation.replaced:
+        assert one.by != "copy" or one.source in source
+
+
+def texts(found):
+    return [[t.text for t in best] for best in found]
+
+
+def test_n_best_texts_are_those_of_each_hypothesis(folder):
+    translator = rnnsearch.load(folder)
+    options = translator.options(beam=4, n_best=4)
+    found = translator.n_best(SOURCES, options)
+    for source, best in zip(SOURCES, found, strict=True):
+        assert len(best) == 4
+        for t in best:
+            require_text(source, t)
+        assert texts(translator.n_best([source], options)) == [[t.text for t in best]], "in whatever company"
+    assert any(t.replaced for best in found for t in best)
+
+
+def test_what_is_given_first_stays_known_or_not(folder):
+    translator = rnnsearch.load(folder)
+    given = ["die Quagga", "Zoe", ""]
+    for t, prefix, source in zip(translator.n_best(SOURCES, prefixes=given), given, SOURCES, strict=True):
+        assert t[0].text.startswith(prefix)
+        require_text(source, t[0])
+
+
+def test_an_ensemble_of_one_model_twice_is_that_model(folder):
+    options = rnnsearch.load(folder).options(beam=3, n_best=2)
+    alone, twice = (
+        rnnsearch.load(folder).n_best(SOURCES, options),
+        rnnsearch.load([folder, folder]).n_best(SOURCES, options),
+    )
+    assert texts(twice) == texts(alone)
+
+
+def test_candidate_lists_bind_what_is_said_and_not_what_is_copied(folder):
+    translator = rnnsearch.load(folder, candidates=1)
+    assert translator.candidates is not None
+    for source in SOURCES:
+        [sentence] = translator.source.segment([source])
+        listed = translator.candidates(translator.system.sources([sentence.spelled], translator.search.scorer.device))
+        assert len(listed) < len(translator.target)
+        [best] = translator.n_best([source], translator.options(beam=3, n_best=3))
+        for t in best:
+            require_text(source, t)
+            said = {translator.target.symbol(int(id)) for id in listed}
+            assert said.issuperset(t.tokens)
