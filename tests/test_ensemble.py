@@ -63,7 +63,9 @@ def folders(tmp_path_factory) -> dict[str, Path]:
 
 def gathered(root: Path, *names: str) -> Path:
     """A folder of several."""
-    gather(root / "all", root / names[0], [load_system(root / name) for name in names], None, "geometric")
+    gather(
+        root / "all", [root / name for name in names], [load_system(root / name) for name in names], None, "geometric"
+    )
     return root / "all"
 
 

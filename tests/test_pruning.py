@@ -161,7 +161,7 @@ def test_what_cannot_be_pruned(model, tmp_path):
     with pytest.raises(ModelError, match="there is something already; name another folder"):
         prune(model, tmp_path, 0.5, "class-blind")
     systems = [untrained(BAHDANAU), untrained(BAHDANAU)]
-    gather(tmp_path / "both", model, systems, None, "geometric")
+    gather(tmp_path / "both", [model, model], systems, None, "geometric")
     with pytest.raises(ModelError, match="is an ensemble; prune its models one by one"):
         prune(tmp_path / "both", tmp_path / "none", 0.5, "class-blind")
     for bad in ({"output.weight": torch.zeros(3, dtype=torch.uint8)}, {"no": torch.zeros(0, dtype=torch.float32)}):

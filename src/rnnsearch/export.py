@@ -21,7 +21,7 @@ from rnnsearch.models.embeddings import Embedding
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.search.candidates import KEPT, read
 from rnnsearch.search.ranking import ENGINE_NORMS
-from rnnsearch.systems.card import measured, training_facts
+from rnnsearch.systems.card import measured, origin
 from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.system import System
 
@@ -30,7 +30,7 @@ KINDS = {"int4": Kind.INT8, "int8": Kind.INT8, "bf16": Kind.BF16, "fp32": Kind.F
 SEARCH = (*("beam", "length_penalty", "length_norm", "coverage_penalty", "max_ratio", "max_extra", "batch_sentences"),)
 """Of `[search]`, what the engine follows."""
 FACTS = ("licence", "attribution")
-"""Of what training wrote down, what goes with the model wherever it goes."""
+"""Of what is known of a model's corpus, what goes with the model wherever it goes."""
 
 
 @torch.no_grad()
@@ -68,11 +68,11 @@ def export(folder: Path, path: Path, precision: str = "int8", candidates: int | 
 def described(folder: Path, system: System[Any]) -> dict[str, Any]:
     """What goes with a model wherever it goes: languages, how to search, where it comes from, what it was measured
     at."""
-    facts, search = training_facts(folder), system.config.search.model_dump()
+    known, search = origin(folder), system.config.search.model_dump()
     return {
         "languages": [system.config.data.one_source, system.config.data.target],
         "search": {name: search[name] for name in SEARCH},
-        "about": {name: facts[name] for name in FACTS if facts.get(name)},
+        "about": {name: known[name] for name in FACTS if name in known},
         "scores": measured(folder),
     }
 

@@ -144,7 +144,7 @@ def test_several_models_in_one_folder_are_served_as_one(folders, tmp_path):
         own.data.neg_()
     save_system(other, system)
     both = [folders[0], other]
-    gather(tmp_path / "both", folders[0], [load_system(folder) for folder in both], None, "arithmetic")
+    gather(tmp_path / "both", both, [load_system(folder) for folder in both], None, "arithmetic")
     text = "the dog sees a big bird."
     [expected], alone = rnnsearch.load(both, mean="arithmetic").translate([text]), rnnsearch.load(folders[0])
     with TestClient(create_app([tmp_path / "both"], Settings()), base_url="http://127.0.0.1") as http:

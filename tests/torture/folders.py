@@ -20,7 +20,7 @@ import tomli_w
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.loading import load
-from rnnsearch.systems.card import training_facts
+from rnnsearch.systems.card import origin
 from tests.torture import mutants
 from tests.torture.run_files import garbled, mutated
 from tests.untrained import BAHDANAU, RNNENCDEC, write_model
@@ -58,7 +58,7 @@ def loads(folder: Path) -> bool:
     try:
         translator = load(folder)
         translator.translate("the dog sees the cat.")
-        training_facts(folder)
+        origin(folder)
     except RnnsearchError as error:
         if not str(error).strip():
             raise AssertionError("it must say what is wrong") from error

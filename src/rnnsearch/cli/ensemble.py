@@ -35,5 +35,6 @@ def ensemble(
         systems = [load_system(folder) for folder in models]
     else:
         systems = gathered.snapshots(models[0], snapshots)
-    gathered.gather(output, models[0], systems, shares, mean)
+    folders = models if snapshots is None else models * snapshots
+    gathered.gather(output, folders, systems, shares, mean)
     say(f"{output}: an ensemble of {len(systems)} models; `rnnsearch tune` finds their weights")

@@ -19,7 +19,7 @@ from rnnsearch.engine.file import header_of
 from rnnsearch.kernels.native import choice
 from rnnsearch.kernels.native.cases import cases
 from rnnsearch.kernels.native.library import status
-from rnnsearch.systems.card import measured, sha256_of, statistics, training_facts
+from rnnsearch.systems.card import measured, origin, sha256_of, statistics, training_facts
 from rnnsearch.systems.exported import load_model
 from rnnsearch.systems.folder import CONFIG, WEIGHTS
 from rnnsearch.systems.pruning import read_pruned
@@ -35,6 +35,8 @@ def show(folder: Path, config: bool) -> None:
     out.print(_table("Model", ("", ""), _model(system, folder).items()))
     if trained := training_facts(folder):
         out.print(_table("Training", ("", ""), _training(trained).items()))
+    elif known := header_of(folder)["about"] if folder.is_file() else origin(folder):
+        out.print(_table("Training data", ("", ""), ((name.capitalize(), text) for name, text in known.items())))
     if scores := header_of(folder)["scores"] if folder.is_file() else measured(folder):
         columns = ("test set", ">sentences", "search", "score", ">value", "signature")
         out.print(_table("Scores", columns, _scores(scores)))

@@ -18,7 +18,7 @@ from rnnsearch.evaluate.projection import LEAST, Grouped, project, similar_sente
 from rnnsearch.files import write_json, write_text
 from rnnsearch.metrics.bleu_chrf_ter import CorpusScore
 from rnnsearch.plots.by_length import write_plot
-from rnnsearch.systems.card import SCORES, measured, statistics, training_facts
+from rnnsearch.systems.card import SCORES, measured, origin, statistics, training_facts
 from rnnsearch.translate import Translator
 from rnnsearch.translation import Translation, one_line
 
@@ -117,12 +117,12 @@ def _of_run(
 ) -> Report:
     """What the page says of a run, from its `training.json` (empty: it was not trained here)."""
     (source, target), data, name = pair, training.get("data", {}), model.resolve().name
-    origin = {key.capitalize(): str(data[key]) for key in ("corpus", "licence", "attribution") if data.get(key)}
+    known = {key.capitalize(): text for key, text in origin(model).items()}
     return Report(
         title=f"{source} → {target}: {name}",
         source_language=source,
         target_language=target,
-        facts={"Model": str(model), **facts, **origin},
+        facts={"Model": str(model), **facts, **known},
         evaluations=evaluations,
         log=training.get("history", []),
         statistics=[statistics(training, name)] if training else [],

@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from rnnsearch.errors import ModelError
-from rnnsearch.files import write_text
+from rnnsearch.files import write_json, write_text
 from rnnsearch.text.columns import as_markdown
 
 TRAINING = "training.json"
 SCORES = "scores.json"
 """What `rnnsearch evaluate` measured, kept beside the model: a list, one entry a test set and search."""
+ORIGIN = "origin.json"
+"""In the folder of a model that was made of a trained one: what `training.json` said there of the corpus."""
+_CORPUS = ("corpus", "licence", "attribution")
 _SAME = ("set", "text", "search")
 """What tells two measurements of the same weights apart."""
 
@@ -25,11 +28,32 @@ def training_facts(folder: Path) -> dict[str, Any]:
 
     Errors: ModelError for a file that training did not write.
     """
-    path = folder / TRAINING
+    return _table_in(folder / TRAINING, "what training wrote")
+
+
+def origin(folder: Path) -> dict[str, str]:
+    """The corpus that a model, or the one that it was made of, learned from, its licence and its attribution; what is
+    not known is left out.
+
+    Errors: ModelError for a file that neither training nor `hand_on` wrote.
+    """
+    facts = training_facts(folder)
+    data = facts.get("data") if facts else _table_in(folder / ORIGIN, "what was known of a model's corpus")
+    return {name: str(data[name]) for name in _CORPUS if data.get(name)} if isinstance(data, dict) else {}
+
+
+def hand_on(folder: Path, made: Path) -> None:
+    """Keep in the folder of a model that was made of another one what is known of that one's corpus."""
+    if known := origin(folder):
+        write_json(made / ORIGIN, known)
+
+
+def _table_in(path: Path, what: str) -> dict[str, Any]:
+    """What a JSON file holds; nothing where there is none. Errors: ModelError for a foreign file."""
     try:
         return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
     except (ValueError, TypeError, RecursionError):
-        raise ModelError(f"{path}: must be what training wrote; got another file (remove it)") from None
+        raise ModelError(f"{path}: must be {what}; got another file (remove it)") from None
 
 
 def write_card(folder: Path) -> None:

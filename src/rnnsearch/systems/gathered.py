@@ -11,6 +11,7 @@ from rnnsearch import config as run_config
 from rnnsearch.config import laid_on
 from rnnsearch.errors import ModelError
 from rnnsearch.files import atomic_folder, write_text
+from rnnsearch.systems.card import hand_on
 from rnnsearch.systems.ensemble import EnsembleSystem, require_one_model
 from rnnsearch.systems.folder import CONFIG, TWO_SIDES, WEIGHTS, load_system, save_system
 from rnnsearch.systems.system import System
@@ -44,9 +45,9 @@ def snapshots(folder: Path, count: int) -> list[System[Any]]:
 
 
 def gather(
-    output: Path, first: Path, systems: Sequence[System[Any]], weights: Sequence[float] | None, mean: Mean
+    output: Path, folders: Sequence[Path], systems: Sequence[System[Any]], weights: Sequence[float] | None, mean: Mean
 ) -> None:
-    """Write a model folder of `systems` as one; all but their weights is that of the folder `first`.
+    """Write a model folder of `systems`, each of one of the `folders`, as one; all but weights is the first folder's.
 
     Errors: ModelError where they do not go together, one is an ensemble itself, or something stands at `output`.
     """
@@ -58,19 +59,21 @@ def gather(
     members = [f"{MEMBERS}/{number}" for number in range(2, len(systems) + 1)]
     together = {"ensemble": {"members": members, "weights": shares, "mean": mean}}
     with atomic_folder(output) as folder:
-        for system, place in zip(systems, [".", *members], strict=True):
+        for own, system, place in zip(folders, systems, [".", *members], strict=True):
             save_system(folder / place, system)
+            hand_on(own, folder / place)
         config = systems[0].config
         search = laid_on(config.search, together)
         write_text(folder / CONFIG, run_config.dump(config.model_copy(update={"search": search})))
-        _copy(first, folder, KEPT)
+        _copy(folders[0], folder, KEPT)
 
 
 def copy_model(folder: Path, output: Path) -> None:
-    """Copy of a model folder what translation, or a language model, needs: an ensemble's models, too; nothing of how it
-    was trained."""
+    """Copy of a model folder what translation, or a language model, needs: an ensemble's models, too; of how it was
+    trained the corpus alone."""
     output.mkdir(parents=True, exist_ok=True)
     _copy(folder, output, {CONFIG, WEIGHTS, TOKENIZERS, *TWO_SIDES, MEMBERS, *KEPT})
+    hand_on(folder, output)
 
 
 def _copy(folder: Path, output: Path, names: Collection[str]) -> None:

@@ -1,0 +1,71 @@
+"""`rnnsearch export` of trained models: what goes with a model wherever it goes."""
+
+import json
+import shutil
+from importlib.util import find_spec
+
+import pytest
+
+from rnnsearch.engine.file import header_of
+from rnnsearch.errors import RnnsearchError
+from rnnsearch.kernels.native.packed import decoding
+from rnnsearch.kernels.native.places import web_engine
+
+KNOWN = {"licence": "CC BY 9.9", "attribution": "The Toy Makers"}
+
+
+@pytest.fixture(scope="module")
+def licensed(model, tmp_path_factory):
+    """A trained model whose corpus has a licence, as those of `rnnsearch data` have."""
+    folder = tmp_path_factory.mktemp("licensed") / "run"
+    shutil.copytree(model, folder)
+    facts = json.loads((folder / "training.json").read_text(encoding="utf-8"))
+    facts["data"] |= {"corpus": "en-de-toys", **KNOWN}
+    (folder / "training.json").write_text(json.dumps(facts), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module", params=["trained", "pruned", "pruned twice", "of an ensemble"])
+def made(request, cli, licensed, tmp_path_factory):
+    """The model, and models that were made of it."""
+    if request.param == "trained":
+        return licensed
+    root = tmp_path_factory.mktemp("made")
+    if request.param == "of an ensemble":
+        assert cli("ensemble", licensed, licensed, "-o", root / "both").code == 0
+        return root / "both/ensemble/2"
+    assert cli("prune", licensed, "-o", root / "once").code == 0
+    assert cli("prune", root / "once", "-o", root / "twice", "--share", 0.9).code == 0
+    return root / ("once" if request.param == "pruned" else "twice")
+
+
+@pytest.mark.skipif(decoding() is None, reason="native code cannot be built here: there is no C++ compiler")
+def test_licence_and_attribution_go_into_an_engine_file(cli, made, tmp_path):
+    assert cli("export", made, tmp_path / "m.rnn").code == 0
+    assert header_of(tmp_path / "m.rnn")["about"] == KNOWN
+    for shown in (cli("inspect", made).out, cli("inspect", tmp_path / "m.rnn").out):
+        assert all(text in shown for text in KNOWN.values())
+
+
+def test_and_onto_the_page(cli, made, tmp_path):
+    try:
+        web_engine()
+    except RnnsearchError as error:
+        pytest.skip(str(error))
+    assert cli("export", made, tmp_path / "site", "--format", "web").code == 0
+    (row,) = json.loads((tmp_path / "site/models.json").read_text(encoding="utf-8"))
+    assert row["about"] == KNOWN
+
+
+@pytest.mark.skipif(find_spec("onnx") is None, reason="needs onnx: pip install onnx")
+def test_and_beside_graphs(cli, made, tmp_path):
+    assert cli("export", made, tmp_path / "graphs", "--format", "onnx").code == 0
+    assert json.loads((tmp_path / "graphs/model.json").read_text(encoding="utf-8"))["about"] == KNOWN
+
+
+def test_a_foreign_file_in_its_place(fault, made, tmp_path):
+    shutil.copytree(made, tmp_path / "m")
+    (tmp_path / "m/training.json").unlink(missing_ok=True)
+    (tmp_path / "m/origin.json").write_text("[3]")
+    wanted = "must be what was known of a model's corpus; got another file (remove it)"
+    assert fault("export", tmp_path / "m", tmp_path / "m.rnn") == f"{tmp_path / 'm/origin.json'}: {wanted}"
