@@ -11,11 +11,9 @@ import tracemalloc
 import zlib
 from dataclasses import replace
 from functools import partial
-from http.client import HTTPConnection
 from io import BytesIO
 from pathlib import Path
 
-import httpx
 import numpy as np
 import pytest
 
@@ -32,13 +30,11 @@ from rnnsearch.kernels.native.packed import decoding
 from rnnsearch.metrics.calibration import Calibration
 from rnnsearch.runtime import load
 from rnnsearch.runtime.library import variant
-from rnnsearch.runtime.serve import Server
 from rnnsearch.search.candidates import learn, save
 from rnnsearch.serve.registry import read_about
 from rnnsearch.systems.folder import load_system
 from scripts.runtime_wheel import imported, needed, path_of
 from tests.command_line import run
-from tests.servers import running
 from tests.untrained import BAHDANAU, RNNENCDEC, write_model
 
 pytestmark = pytest.mark.skipif(decoding() is None, reason="native code cannot be built here: there is no C++ compiler")
@@ -476,74 +472,6 @@ def test_the_command_line_without_torch(model, tmp_path):
     result = bare("translate", tmp_path / "m.rnn", stdin=b"a\n\xff\n")
     assert result.returncode == 1
     assert result.stderr == b"rnnsearch-runtime: standard input:2: must be text in UTF-8; got other bytes\n"
-
-
-@pytest.fixture
-def address(model, tmp_path):
-    """Of a server in a thread."""
-    export(model, tmp_path / "m.rnn")
-    with running(Server(load(tmp_path / "m.rnn"), "127.0.0.1", 0)) as address:
-        yield address
-
-
-def test_libretranslate(model, address):
-    translator = rnnsearch.load(model, precision="int8")
-
-    def asked(**request):
-        return httpx.post(f"{address}/translate", json={"source": "en", "target": "de", **request}, timeout=60)
-
-    best = [translator.translate(text).text for text in ("the dog.", "Is it red?")]
-    assert asked(q="the dog.\n Is it red?").json() == {"translatedText": f"{best[0]}\n {best[1]}"}
-    assert asked(q=["the dog.", "", "Is it red?"], source="auto").json() == {"translatedText": [best[0], "", best[1]]}
-    form = httpx.post(f"{address}/translate", data={"q": "the dog.", "source": "en", "target": "de"}, timeout=60)
-    assert form.json() == {"translatedText": best[0]}
-    curl = {"Content-Type": "application/x-www-form-urlencoded"}  # of any body
-    assert (
-        httpx.post(f"{address}/translate", content='{"q": "the dog."}', headers=curl, timeout=60).json() == form.json()
-    )
-    assert httpx.get(f"{address}/languages").json() == [{"code": "en", "name": "en", "targets": ["de"]}]
-    assert httpx.get(f"{address}/health").json() == {"status": "ok"}
-    assert httpx.get(f"{address}/nothing").status_code == 404
-    for request, status, said in (
-        ({"q": 3}, 400, "q must be a text"),
-        ({"q": ["a", None]}, 400, "q must be a text"),
-        ({"q": "a", "target": "fr"}, 400, "target must be de; got 'fr'"),
-        ({"q": "a" * 100_001}, 413, "at most 100000 characters"),
-        ({"q": "the dog " * 1001}, 413, "at most 2,000 symbols"),
-    ):
-        answer = asked(**request)
-        assert (answer.status_code, said in answer.json()["error"]) == (status, True), answer.text
-    for body in (b"", b"[]", b"{", b"[" * 100_000, b"\xff"):
-        assert httpx.post(f"{address}/translate", content=body).status_code == 400
-    lone = httpx.post(f"{address}/translate", content=b'{"q": "\\ud800"}')
-    assert (lone.status_code, "valid Unicode" in lone.json()["error"]) == (400, True)
-    large = HTTPConnection(address.removeprefix("http://"))
-    large.request("POST", "/translate", headers={"Content-Length": "9999999999"})
-    assert large.getresponse().status == 413
-
-
-def test_a_page_beside_the_api(model, tmp_path):
-    """Its files, and nothing above its folder."""
-    export(model, tmp_path / "m.rnn")
-    page = tmp_path / "site"
-    (page / "module").mkdir(parents=True)
-    with pytest.raises(RnnsearchError, match="site: must be a folder that `rnnsearch export --format web` wrote"):
-        Server(load(tmp_path / "m.rnn"), "127.0.0.1", 0, page)
-    for name in ("index.html", "module/engine.wasm", "module/index.js", "sw.js"):
-        (page / name).write_bytes(name.encode())
-    with running(Server(load(tmp_path / "m.rnn"), "127.0.0.1", 0, page)) as at:
-        for path, name, type in (
-            ("/", "index.html", "text/html"),
-            ("/module/engine.wasm?v=1", "module/engine.wasm", "application/wasm"),
-            ("/module/index.js", "module/index.js", "text/javascript"),
-        ):
-            answer = httpx.get(at + path)
-            assert (answer.status_code, answer.text, answer.headers["content-type"]) == (200, name, type)
-        assert httpx.get(f"{at}/health").json() == {"status": "ok"}
-        for path in ("/../m.rnn", "/%2e%2e/m.rnn", "//etc/passwd", "/module", "/module/../../m.rnn"):
-            raw = HTTPConnection(at.removeprefix("http://"))
-            raw.request("GET", path)
-            assert raw.getresponse().status == 404
 
 
 def test_the_wheel_asks_for_two_libraries_alone():

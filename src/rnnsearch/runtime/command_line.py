@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -54,6 +55,12 @@ def _parser() -> argparse.ArgumentParser:
     served.add_argument("--host", default="127.0.0.1", help="where to listen  [default: this machine alone]")
     served.add_argument("--port", type=int, default=5000, help="[default: 5000]")
     served.add_argument("--page", type=Path, help="also give out a folder that `rnnsearch export --format web` wrote")
+    served.add_argument(
+        "--allowed-host",
+        action="append",
+        default=[],
+        help="a name that clients call the server by, besides its addresses and localhost; * for any",
+    )
     return whole
 
 
@@ -84,16 +91,22 @@ def translate(args: argparse.Namespace) -> None:
 
 
 def serve(args: argparse.Namespace) -> None:
-    """Until it is stopped."""
+    """Until it is stopped, by SIGTERM, too: what is the first process of a container ignores it unless it says so."""
+    signal.signal(signal.SIGTERM, _end)
+    allowed = frozenset(name.lower() for name in args.allowed_host)
     translator = load(args.model)
     try:
-        server = Server(translator, args.host, args.port, args.page)
+        server = Server(translator, args.host, args.port, args.page, allowed)
     except (OSError, OverflowError) as error:
         raise RnnsearchError(f"cannot listen at {args.host}:{args.port}: {error}") from None
     with server:
         source, target = translator.languages
         sys.stderr.write(f"{source} to {target}: http://{args.host}:{server.server_port}/translate\n")
         server.serve_forever()
+
+
+def _end(*_: object) -> None:
+    sys.exit(0)
 
 
 def _shown(translator: Translator, found: Sequence[Translation], format: str) -> str:

@@ -1,25 +1,18 @@
-"""Who is let in, and how much of what they send: ASGI middleware before everything else.
-
-A page of another site can make a reader's browser send requests to a server on the reader's own machine. It cannot
-read the answers, but could make work, so such requests are refused (`Origin`, `Sec-Fetch-Site`); nor can it come by a
-name of its own that leads to this machine (DNS rebinding), for the names that the server answers to are known (`Host`).
-"""
+"""Who is let in (`callers.py`), and how much of what they send: ASGI middleware before everything else."""
 
 from __future__ import annotations
 
 import asyncio
-from ipaddress import ip_address
-from urllib.parse import urlsplit
 
 from fastapi import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from rnnsearch.callers import Caller, refused
 from rnnsearch.serve.limits import Settings, fault
 
 MOST_HEADERS = 100
 BODY_SECONDS = 60.0
 """In which a whole body must come."""
-LOOPBACK = frozenset({"localhost", "ip6-localhost"})
 Headers = dict[bytes, bytes]
 
 
@@ -49,33 +42,15 @@ class Door:
 
     def _refused(self, scope: Scope, headers: Headers) -> HTTPException | None:
         """What is said to a request that is not let in."""
-        host = headers.get(b"host", b"").decode("latin-1")
         if len(scope["headers"]) > MOST_HEADERS:
             return _refusal(400, f"a request must have at most {MOST_HEADERS} headers; got {len(scope['headers'])}")
-        if not self._known(host):
-            return _refusal(400, "the host must be a name of this server (--allowed-host); got another")
-        origin = headers.get(b"origin", b"").decode("latin-1")
-        foreign = headers.get(b"sec-fetch-site") == b"cross-site" or (origin and _place(origin) != host)
-        if foreign and scope["method"] not in ("GET", "HEAD"):
-            return _refusal(403, "a request must not come from another site's page")
+        said = [headers.get(name, b"").decode("latin-1") for name in (b"host", b"origin", b"sec-fetch-site")]
+        if why := refused(Caller(scope["method"], *said), self._settings.allowed_hosts):
+            return _refusal(*why)
         declared, most = headers.get(b"content-length", b""), self._most(headers)
         if declared.isdigit() and (len(declared) > 18 or int(declared) > most):
             return _too_large(most)
         return None
-
-    def _known(self, host: str) -> bool:
-        """Whether a name is one of this server's. An address is: no other site has it as its name."""
-        try:
-            name = urlsplit(f"//{host}").hostname or ""
-        except ValueError:
-            return False
-        if name in LOOPBACK | self._settings.allowed_hosts or "*" in self._settings.allowed_hosts:
-            return True
-        try:
-            ip_address(name)
-        except ValueError:
-            return False
-        return True
 
 
 class _Body:
@@ -101,14 +76,6 @@ class _Body:
             raise _too_large(self._most)
         self._whole = not message.get("more_body", False)
         return message
-
-
-def _place(origin: str) -> str | None:
-    """The host and port of an origin; None for what is none."""
-    try:
-        return urlsplit(origin).netloc
-    except ValueError:
-        return None
 
 
 def _refusal(status: int, message: str) -> HTTPException:
