@@ -361,6 +361,14 @@ def test_units_without_bound_are_refused(model, tmp_path, monkeypatch):
         load(tmp_path / "m.rnn")
 
 
+@pytest.mark.parametrize("search", [{"max_ratio": 999_999.0}, {"max_extra": 999_999}])
+def test_a_file_cannot_ask_for_all_the_memory(model, tmp_path, search):
+    path = changed(model, tmp_path / "m.rnn", lambda h: h["search"].update(search))
+    for beam in (1, 5):
+        with pytest.raises(RnnsearchError, match=r"^a line of [\d,]+ symbols whose translation may have [\d,]+ is too"):
+            load(path).translate("the dog " * 400, beam)
+
+
 def test_a_search_of_no_symbols_finds_one(model, tmp_path):
     path = changed(model, tmp_path / "m.rnn", lambda h: h["search"].update(max_ratio=0.0, max_extra=0))
     assert len(load(path).translate("the dog").tokens) <= 2

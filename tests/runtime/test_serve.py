@@ -161,7 +161,8 @@ def test_other_methods(address):
     for sent in (b"\xff garbage\r\n\r\n", b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n"):
         with socket.create_connection(("127.0.0.1", urlsplit(address).port), timeout=60) as client:
             client.sendall(sent)
-            assert b"application/json" in client.recv(100_000)
+            with client.makefile("rb") as answer:
+                assert answer.read().endswith(b"}")
 
 
 def test_a_taken_port_is_told_of(exported, address):

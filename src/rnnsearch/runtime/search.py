@@ -20,6 +20,8 @@ from rnnsearch.search.ranking import ENGINE_NORMS, Ranking
 from rnnsearch.search.room import MOST_ROWS
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 
+MOST_NUMBERS = 1 << 28
+"""Of weights of attention in memory at a time, which a line's symbols, its steps and the beam multiply to: 1 GiB."""
 NAN = "the scores of a sentence must be numbers; got NaN"
 
 
@@ -64,7 +66,7 @@ def beam(
     """One batch of sentences (ids without EOS, none of them empty). `sizes`: [V] int64, the bytes of each symbol, where
     something is to be spelled; `lists`: what symbols translations are made of, all where they begin with something.
 
-    Errors: RnnsearchError where scores are no numbers.
+    Errors: RnnsearchError where scores are no numbers, and where a search would take more memory than any may.
     """
     begins = begins or [Begin()] * len(sentences)
     B, K, n = len(sentences), search.beam, search.n_best
@@ -74,6 +76,10 @@ def beam(
     most = (np.floor(search.max_ratio * (lengths - 1)) + search.max_extra).astype(np.int64)
     most = np.maximum(most, [1 + len(begin.ids) + len(begin.rest) for begin in begins])
     T = int(most.max()) + 1
+    if B * K * J * T > MOST_NUMBERS:
+        raise RnnsearchError(
+            f"a line of {J - 1:,} symbols whose translation may have {T - 1:,} is too much for a beam of {K}"
+        )
     output, ids = model.output, None
     if lists is not None and sizes is None and not any(begin.ids for begin in begins):
         ids = lists(padded)

@@ -30,21 +30,25 @@ export interface Translation {
 export interface Options {
   /** 1 is greedy, the fastest; without it the model's own. */
   beam?: number;
-  /** How many of each, best first; without it one. */
-  nBest?: number;
   /** What translations begin with, letter for letter, one for each text; it may end inside a word. */
   prefixes?: string[];
 }
+
+/** With nBest: how many of each are given, as a list, best first; without it one, which is in none. */
+export type Best = Options & { nBest?: undefined };
+export type Several = Options & { nBest: number };
 
 export class Translator {
   /** The codes of source and target. */
   readonly languages: [string, string];
   /** What the file says of the model: licence, attribution, scores. */
   readonly about: Record<string, unknown>;
-  translate(text: string, options: Options & { nBest: number }): Promise<Translation[]>;
-  translate(text: string[], options: Options & { nBest: number }): Promise<Translation[][]>;
-  translate(text: string, options?: Options): Promise<Translation>;
-  translate(text: string[], options?: Options): Promise<Translation[]>;
+  translate(text: string, options: Several): Promise<Translation[]>;
+  translate(text: string[], options: Several): Promise<Translation[][]>;
+  translate(text: string, options?: Best): Promise<Translation>;
+  translate(text: string[], options?: Best): Promise<Translation[]>;
+  /** The n best of each text, at once: nothing else happens on the page meanwhile. */
+  nBest(texts: string[], nBest: number, beam?: number, prefixes?: string[] | null): Translation[][];
 }
 
 /** Read an engine file, as `rnnsearch export` writes it, from its address or its bytes. */
