@@ -90,9 +90,6 @@ export class Translator {
   /** Translate a text, or each of a list; one line in is one line out. Without nBest the best of each, with it lists. */
   async translate(text, { beam, nBest, prefixes } = {}) {
     const many = Array.isArray(text);
-    if (many && prefixes !== undefined && !Array.isArray(prefixes)) {
-      throw new RnnsearchError("prefixes must be a list, one for each text, where texts are a list");
-    }
     const begins = prefixes === undefined || many ? prefixes : [prefixes].flat();
     const found = this.nBest(many ? text : [text], nBest ?? 1, beam, begins);
     const own = nBest === undefined ? found.map(([best]) => best) : found;
@@ -101,8 +98,8 @@ export class Translator {
 
   /** The n best of each text, at once. */
   nBest(texts, nBest, beam = Math.max(this.#search.beam, nBest), prefixes = null) {
-    if (!Array.isArray(texts) || (prefixes && !Array.isArray(prefixes))) {
-      throw new RnnsearchError("texts must be a list, and prefixes a list, one for each of them");
+    if (!Array.isArray(texts) || !Array.isArray(prefixes ?? [])) {
+      throw new RnnsearchError("texts must be a list, and prefixes another, one for each text");
     }
     if (!(Number.isInteger(nBest) && Number.isInteger(beam) && 1 <= nBest && nBest <= beam && beam <= MOST_ROWS)) {
       const told = `(${beam}), which is at most ${MOST_ROWS}; got ${nBest}`;
