@@ -72,25 +72,37 @@ MANIFEST = {
 def export_page(model: Path, folder: Path, precision: str = "int8") -> tuple[int, int]:
     """Write the page with a model; the bytes of the page and of the model. A page that is there keeps its other models.
 
-    Errors: ModelError as of `export`; RnnsearchError where a folder of something else is in the way, or the engine for
-    browsers cannot be had.
+    Errors: ModelError as of `export`; RnnsearchError where a folder of something else is in the way, the page has a
+    model of this name from another folder, or the engine for browsers cannot be had.
     """
-    engine, others = web_engine(), kept(folder)
-    name = model.resolve().name
+    engine, place = web_engine(), model.resolve()
+    name, origin = place.name, digest_of(str(place))
+    file = f"models/{file_name(name)}"
+    others = [row for row in kept(folder) if row["name"] != name or row.get("origin", origin) != origin]
+    if any(row["name"] == name or row["file"] == file for row in others):
+        raise RnnsearchError(f"{folder}: has a model {name} from another folder already: rename the folder {model}")
     with atomic_folder(folder) as new:
         (new / "models").mkdir()
-        file = f"models/{re.sub(r'[^A-Za-z0-9._-]', '-', name)}.rnn"
         export(model, new / file, precision, candidates=0)  # which it would not read
-        rows = [about(name, file, new / file, precision)]
         for row in others:
-            if row["file"] != file:
-                shutil.copyfile(folder / row["file"], new / row["file"])
-                rows.append(row)
+            shutil.copyfile(folder / row["file"], new / row["file"])
+        rows = [{**about(name, file, new / file, precision), "origin": origin}, *others]
         write_page(new, engine)
         page = sum(path.stat().st_size for path in new.rglob("*") if path.is_file() and path.suffix != ".rnn")
         (new / ROWS).write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         write_worker(new)
         return page, (new / file).stat().st_size
+
+
+def digest_of(text: str) -> str:
+    """It tells a text from others and does not say what it is."""
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def file_name(name: str) -> str:
+    """A model's file: of letters that every web host knows, and of no other model."""
+    plain = re.sub(r"[^A-Za-z0-9._-]", "-", name)
+    return f"{plain}.rnn" if plain == name else f"{plain}.{digest_of(name)}.rnn"
 
 
 def kept(folder: Path) -> list[dict[str, Any]]:
@@ -99,7 +111,7 @@ def kept(folder: Path) -> list[dict[str, Any]]:
         return []
     try:
         rows = json.loads((folder / ROWS).read_text(encoding="utf-8"))
-        fine = all(re.fullmatch(r"models/[A-Za-z0-9._-]+\.rnn", row["file"]) for row in rows)
+        fine = all(re.fullmatch(r"models/[A-Za-z0-9._-]+\.rnn", row["file"]) and str(row["name"]) for row in rows)
         if fine and all((folder / row["file"]).is_file() for row in rows):
             return list(rows)
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
