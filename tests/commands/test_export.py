@@ -14,6 +14,14 @@ from rnnsearch.kernels.native.places import web_engine
 KNOWN = {"licence": "CC BY 9.9", "attribution": "The Toy Makers"}
 
 
+def engine_for_browsers():
+    """It is there, or the test is skipped."""
+    try:
+        web_engine()
+    except RnnsearchError as error:
+        pytest.skip(str(error))
+
+
 @pytest.fixture(scope="module")
 def licensed(model, tmp_path_factory):
     """A trained model whose corpus has a licence, as those of `rnnsearch data` have."""
@@ -48,10 +56,7 @@ def test_licence_and_attribution_go_into_an_engine_file(cli, made, tmp_path):
 
 
 def test_and_onto_the_page(cli, made, tmp_path):
-    try:
-        web_engine()
-    except RnnsearchError as error:
-        pytest.skip(str(error))
+    engine_for_browsers()
     assert cli("export", made, tmp_path / "site", "--format", "web").code == 0
     (row,) = json.loads((tmp_path / "site/models.json").read_text(encoding="utf-8"))
     assert row["about"] == KNOWN
@@ -69,3 +74,18 @@ def test_a_foreign_file_in_its_place(fault, made, tmp_path):
     (tmp_path / "m/origin.json").write_text("[3]")
     wanted = "must be what was known of a model's corpus; got another file (remove it)"
     assert fault("export", tmp_path / "m", tmp_path / "m.rnn") == f"{tmp_path / 'm/origin.json'}: {wanted}"
+
+
+@pytest.mark.parametrize("form", ["web", "onnx"])
+def test_lists_that_are_left_out_are_told_of(cli, model, tmp_path, form):
+    if form == "onnx" and find_spec("onnx") is None:
+        pytest.skip("needs onnx: pip install onnx")
+    if form == "web":
+        engine_for_browsers()
+    shutil.copytree(model, tmp_path / "run")
+    config = tmp_path / "run/config.toml"
+    said = [cli("export", tmp_path / "run", tmp_path / "out", "--format", form).err]
+    assert "candidates = 0" in config.read_text()
+    config.write_text(config.read_text().replace("candidates = 0", "candidates = 10"))
+    said.append(cli("export", tmp_path / "run", tmp_path / "out", "--format", form).err)
+    assert ["candidate lists are left out" in one for one in said] == [False, True]

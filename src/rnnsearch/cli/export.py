@@ -62,6 +62,7 @@ def _graphs(model: Path, output: Path, precision: Precision | None) -> None:
     if precision not in (None, "fp32"):
         raise typer.BadParameter("must be fp32 with --format onnx", param_hint="'--precision'")
     say(f"{output}: {write(model, output) / 1e6:.1f} MB, fp32")
+    _tell_of_lists(model)
 
 
 def _page(model: Path, output: Path, precision: Precision) -> None:
@@ -69,3 +70,13 @@ def _page(model: Path, output: Path, precision: Precision) -> None:
 
     page, size = export_page(model, output, precision)
     say(f"{output}: a page of {page / 1e6:.2f} MB, and a model of {size / 1e6:.1f} MB, {precision}")
+    _tell_of_lists(model)
+
+
+def _tell_of_lists(model: Path) -> None:
+    """Say that the model's candidate lists did not go along, where it searches with such."""
+    from rnnsearch.config import load
+    from rnnsearch.systems.folder import CONFIG
+
+    if load(model / CONFIG).search.candidates:
+        say("its candidate lists are left out: the whole vocabulary is searched there")
