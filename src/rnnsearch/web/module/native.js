@@ -5,7 +5,7 @@ import { RnnsearchError } from "./errors.js";
 import { EOS } from "./vocabulary.js";
 
 export const LONG = "a line is longer than the engine takes: give it in shorter ones";
-const FAILED = "the engine has run out of memory, or failed: load the model again";
+export const FAILED = "the engine has run out of memory, or failed: load the model again";
 
 /** A model in the engine. Those of a kind have what it does with a request: asked(sentences, ints, length and coverage
  * penalty), 1, 0 (scores are no numbers) or -1 (no such request); words, [of source, of target]; and whether it attends. */

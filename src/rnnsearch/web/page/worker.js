@@ -1,6 +1,7 @@
 // Translation in a thread of its own: one request after the other; those that are given up meanwhile are left out.
 
 import { load } from "../module/index.js";
+import { FAILED } from "../module/native.js";
 import { wordSpans } from "../module/words.js";
 import { rejoin, sentenceSpans } from "./sentences.js";
 
@@ -43,6 +44,16 @@ function shown(t) {
   };
 }
 
+/** What the engine finds. One that has failed is forgotten: the next request loads it anew. */
+async function translated(own, model, sentences, options) {
+  try {
+    return await own.translate(sentences, options);
+  } catch (error) {
+    if (error.message === FAILED) models.delete(model.name);
+    throw error;
+  }
+}
+
 /** The n best of each sentence, those that are remembered at once. */
 async function found(model, sentences, { beam, nBest, prefix }) {
   const own = await translator(model);
@@ -51,7 +62,7 @@ async function found(model, sentences, { beam, nBest, prefix }) {
   const old = new Map(sentences.map((sentence) => [sentence, known.get(keyOf(sentence))]));
   if (known.size + missing.length > KEPT) known.clear();
   const prefixes = prefix && missing.map(() => prefix);
-  const answers = missing.length ? await own.translate(missing, { beam, nBest, prefixes }) : [];
+  const answers = missing.length ? await translated(own, model, missing, { beam, nBest, prefixes }) : [];
   missing.forEach((sentence, n) => {
     old.set(sentence, answers[n].map(shown));
     known.set(keyOf(sentence), old.get(sentence));
