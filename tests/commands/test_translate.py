@@ -182,6 +182,7 @@ def test_what_is_protected_comes_out(cli, model):
     [found] = cli("translate", model, "--protect", "numbers,urls", stdin=line).lines
     assert " 21,000" in found
     assert "https://a.org/b" in found
+    assert cli("translate", model, "--protect", "numbers", "--protect", "urls", stdin=line).lines == [found]
     assert cli("translate", model, "--protect", "urls", stdin="www.a.org\n").lines == ["www.a.org"]
     assert cli("translate", model, "--protect", "all", stdin=f"{CAT}\n") == cli("translate", model, stdin=f"{CAT}\n")
 

@@ -125,7 +125,7 @@ def translate(
         bool, typer.Option("--tags", help="Lines hold inline tags (<b>..</b>, <x/>), which go with the aligned words.")
     ] = False,
     protect: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(help="Keep letter for letter: urls, emails, placeholders, codes, numbers (with commas), or all."),
     ] = None,
     glossary: Annotated[
@@ -286,12 +286,12 @@ def align(
     doubt(model, counts)
 
 
-def _protected(given: str | None) -> list[Protected]:
-    """The names in `--protect`."""
+def _protected(given: list[str] | None) -> list[Protected]:
+    """The names in `--protect`, which may stand several times."""
     from rnnsearch.text.marks import PROTECTED
 
-    names = [] if given is None else [*PROTECTED] if given == "all" else given.split(",")
+    names = [name for one in given or () for name in ([*PROTECTED] if one == "all" else one.split(","))]
     for name in names:
         if name not in PROTECTED:
             raise typer.BadParameter(f"--protect {must_be_one_of([*PROTECTED, 'all'], name)}")
-    return cast("list[Protected]", names)
+    return cast("list[Protected]", list(dict.fromkeys(names)))
