@@ -9,7 +9,7 @@ import pytest
 
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.loading import load
-from rnnsearch.text.alignments import attention_of_symbols, format_pharaoh, links_from_attention
+from rnnsearch.text.alignments import attention_of_symbols, format_pharaoh, links_from_attention, symmetrise
 from tests.untrained import BAHDANAU, write_model
 
 CAT = "the small cat sees the dog."
@@ -123,6 +123,21 @@ def test_attention_of_the_word_read_is_that_of_the_position_after_it(cli, fault,
     asked = ("align", tmp_path / "late", tmp_path / "s", tmp_path / "t", "--by", "read")
     assert cli(*asked).out == format_pharaoh(after) + "\n"
     assert "bahdanau attends before it reads" in fault("align", model, *asked[2:])
+
+
+def test_links_of_two_directions_become_one(cli, fault, model, texts, tmp_path):
+    back = write_model(tmp_path / "back", BAHDANAU, sides=("de", "en"))
+    both = texts[0].read_text().split("\n")[:5], texts[1].read_text().split("\n")[:5]
+    asked = ("align", model, *texts, "--by", "attention", "--reverse", back)
+    there = load(model).align(*both, by="attention")
+    other = [[(s, t) for t, s in own] for own in load(back).align(*both[::-1], by="attention")]
+    for method in ("intersection", "union", "grow-diag-final-and"):
+        expected = [format_pharaoh(symmetrise(*own, method)) for own in zip(there, other, strict=True)]
+        assert cli(*asked, "--symmetrise", method).lines == expected
+    assert cli(*asked).lines == expected, "the default"
+    assert fault(*asked[:-1], model) == "--reverse must be a model of de-en; got one of en-de"
+    assert "--by attention, read or posterior" in cli("align", model, *texts, "--reverse", back).err
+    assert "no effect without --reverse" in cli("align", model, *texts, "--symmetrise", "union").err
 
 
 def test_posterior_weights_align_given_the_word(cli, model, corpus):

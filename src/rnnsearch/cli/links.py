@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 from rnnsearch.bulk import Counts
 from rnnsearch.cli.io import say
-from rnnsearch.text.spans import AlignedBy, Unit
+from rnnsearch.errors import ModelError
+from rnnsearch.text.spans import AlignedBy, Symmetrisation, Unit
 
 if TYPE_CHECKING:
     from rnnsearch.text.alignments import Link
+    from rnnsearch.translate import Translator
     from rnnsearch.translation import Translation
 
 INFORMATION, ATTENDED = "information of attention", "attended"
@@ -44,6 +46,28 @@ class Links:
             links = translation.attended if attended else translation.alignment
             return pharaoh([(source, before + target) for source, target in links])
         return pharaoh(translation.attended_tokens if attended else translation.token_alignment)
+
+
+class BothWays:
+    """The links of words by two models, one of each direction, as one alignment."""
+
+    def __init__(self, forward: Translator, backward: Translator, by: AlignedBy, method: Symmetrisation) -> None:
+        """Errors: ModelError where the second is no model of the other direction, or has no such links."""
+        if backward.languages != forward.languages[::-1]:
+            wanted, got = ("-".join(pair) for pair in (forward.languages[::-1], backward.languages))
+            raise ModelError(f"--reverse must be a model of {wanted}; got one of {got}")
+        backward.require_alignments(by)
+        self._forward, self._backward, self._by, self._method = forward, backward, by, method
+
+    def links(self, sources: list[str], targets: list[str]) -> list[set[Link]]:
+        """Of each pair."""
+        from rnnsearch.text.alignments import symmetrise
+
+        there = self._forward.align(sources, targets, by=self._by)
+        back = self._backward.align(targets, sources, by=self._by)
+        return [
+            symmetrise(one, [(s, t) for t, s in other], self._method) for one, other in zip(there, back, strict=True)
+        ]
 
 
 def doubt(model: Path, counts: Counts) -> None:

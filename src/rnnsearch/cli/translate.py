@@ -13,7 +13,7 @@ import typer
 from rnnsearch.bulk import Counts, Done
 from rnnsearch.cli.bulk import Actors, Engine, Rows, Store, check_engine, check_files_given, in_shards
 from rnnsearch.cli.io import input_portions, output, require_distinct, say
-from rnnsearch.cli.links import Links, doubt, pharaoh
+from rnnsearch.cli.links import BothWays, Links, doubt, pharaoh
 from rnnsearch.cli.options import (
     MOST_BEAM,
     Batch,
@@ -58,7 +58,7 @@ from rnnsearch.cli.searching import (
     read_banned,
 )
 from rnnsearch.errors import must_be_one_of
-from rnnsearch.text.spans import Unit
+from rnnsearch.text.spans import Symmetrisation, Unit
 
 if TYPE_CHECKING:
     from rnnsearch.cli.translating import Asked, Translating
@@ -267,6 +267,14 @@ def align(
     output_file: Output = None,
     unit: Annotated[Unit, typer.Option(help="What the alignments count.")] = "words",
     by: By = None,
+    reverse: Annotated[
+        Path | None,
+        typer.Option(help="A model of the other direction: its links and the model's become one, not by an aligner."),
+    ] = None,
+    symmetrise: Annotated[
+        Symmetrisation | None,
+        typer.Option(help="How --reverse's links and the model's become one.  [default: grow-diag-final-and]"),
+    ] = None,
     max_symbols: MaxSymbols = 2000,
     device: Device = "cpu",
 ) -> None:
@@ -275,11 +283,20 @@ def align(
 
     translator = load(model, device)
     by = translator.require_alignments(by)
+    if reverse is not None:
+        if by == "aligner" or unit == "symbols":
+            what = "--reverse needs --by attention, read or posterior, and --unit words"
+            raise typer.BadParameter(f"{what} (an aligner is of both directions by itself)")
+        both = BothWays(translator, load(reverse, device), by, symmetrise or "grow-diag-final-and")
+    elif symmetrise is not None:
+        raise typer.BadParameter("--symmetrise has no effect without --reverse")
     counts = Counts()
     links = Links(unit, by, counts)
     with output(output_file) as out:
         for sources, targets, _ in fitting_pairs(translator, source, target, max_symbols):
-            if by == "aligner":
+            if reverse is not None:
+                out.writelines(map(pharaoh, both.links(sources, targets)))
+            elif by == "aligner":
                 out.writelines(map(pharaoh, translator.align(sources, targets, unit, by)))
             else:
                 out.writelines(map(links.line, translator.score(sources, targets, by)))

@@ -10,6 +10,8 @@ from typing import Literal, get_args
 _WORD = re.compile(r"[^ \t\n\r\f\v]+")
 Unit = Literal["words", "symbols"]
 """What alignments count."""
+Symmetrisation = Literal["intersection", "union", "grow-diag", "grow-diag-final-and"]
+"""How links of two directions become one alignment (`alignments.symmetrise`)."""
 AlignedBy = Literal["aligner", "attention", "read", "posterior"]
 ALIGNED_BY: tuple[AlignedBy, ...] = get_args(AlignedBy)
 """What makes alignments: the model folder's aligner, attention, or attention given the target word itself."""
