@@ -1,10 +1,12 @@
 """Models that copy and that spell, in every kind of search: what they write is text, and never `<unk>`."""
 
+import numpy as np
 import pytest
 import torch
 
 import rnnsearch
 from rnnsearch.search.candidates import learn, save
+from rnnsearch.search.decode import forced_all
 from rnnsearch.systems.folder import save_system
 from rnnsearch.text.vocabulary import UNK
 from tests.untrained import BAHDANAU, untrained
@@ -54,6 +56,31 @@ def test_n_best_texts_are_those_of_each_hypothesis(folder):
             require_text(source, t)
         assert texts(translator.n_best([source], options)) == [[t.text for t in best]], "in whatever company"
     assert any(t.replaced for best in found for t in best)
+
+
+def test_weights_are_of_what_was_copied(folder):
+    """Of what was found, of what is given, and of an ensemble."""
+    for given in (folder, [folder, folder]):
+        translator = rnnsearch.load(given)
+        if not translator.system.can("copy"):
+            continue
+        found = [best for own in translator.n_best(SOURCES, translator.options(beam=3, n_best=3)) for best in own]
+        sources = translator.system.read([t.source for t in found])
+        ids = [[translator.target.symbols().index(token) for token in t.tokens if token != "</s>"] for t in found]
+        weights = translator.system.copied([source.spelled for source in sources], ids)
+        plain = translator.system.plain()
+        attended = forced_all(plain, [s.spelled for s in sources], ids, make=translator.system.sources)
+        differs = 0
+        for t, own, other in zip(found, weights, attended, strict=True):
+            expected = next(iter(own.values()))[: len(t.tokens)]
+            np.testing.assert_allclose(t.attention, expected, rtol=1e-4, atol=1e-5)
+            differs += abs(other.weights[: len(t.tokens)] - expected).max() > 0.1
+        assert differs
+    scored = rnnsearch.load(folder).score(SOURCES[:1], ["die Katze sieht"])[0]
+    if rnnsearch.load(folder).system.can("copy"):
+        again = rnnsearch.load(folder)
+        [own] = again.system.copied([again.system.read(SOURCES[:1])[0].spelled], again.target.ids(["die Katze sieht"]))
+        np.testing.assert_allclose(scored.attention, next(iter(own.values())), rtol=1e-4, atol=1e-5)
 
 
 def test_what_is_given_first_stays_known_or_not(folder):

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, TypeVar
 
+from rnnsearch.search.columns import ColumnChooser
 from rnnsearch.search.hypothesis import Hypothesis
 from rnnsearch.search.unknown_words import UnknownWords
 from rnnsearch.systems.system import System
@@ -26,13 +27,16 @@ class SecondStage:
     def __init__(self, system: System[Any], unknown: UnknownWords | None) -> None:
         self._system, self._unknown = system, unknown
 
-    def read(self, sources: Sequence[Segmented], hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
-        """One hypothesis of each source, its attention what its words come from, of a model that copies."""
+    def read(
+        self, sources: Sequence[Segmented], hypotheses: Sequence[Hypothesis], columns: ColumnChooser | None = None
+    ) -> list[Hypothesis]:
+        """One hypothesis of each source, its attention what its words come from, of a model that copies; `columns`:
+        what a search found them among, if not all symbols."""
         copying = [n for n, h in enumerate(hypotheses) if h.attention] if self._system.can("copy") else []
         found = list(hypotheses)
         if copying:
             ids = [sources[n].spelled for n in copying], [found[n].ids for n in copying]
-            for n, weights in zip(copying, self._system.copied(*ids), strict=True):
+            for n, weights in zip(copying, self._system.copied(*ids, columns), strict=True):
                 cut = {name: own[: len(found[n].token_scores)] for name, own in weights.items()}
                 found[n] = replace(found[n], attention={**found[n].attention, **cut})
         return found

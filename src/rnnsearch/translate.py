@@ -224,7 +224,7 @@ class Translator:
         known: Sequence[Mapping[int, str]] = [begin.unknown for begin in begins or ()] or [{}] * len(sources)
         of_each = [source for source, own in zip(sources, found, strict=True) for _ in own]
         given = [words for words, own in zip(known, found, strict=True) for _ in own]
-        hypotheses = self.second.read(of_each, [h for own in found for h in own])
+        hypotheses = self.second.read(of_each, [h for own in found for h in own], self.candidates)
         targets = self.second.texts(of_each, hypotheses, given, options.beam)
         ranks = [rank for own in found for rank in range(len(own))]
         return grouped(self._translations(of_each, targets, hypotheses, ranks=ranks), found)
@@ -255,7 +255,7 @@ class Translator:
             try:
                 so_far = next(steps)
             except StopIteration as end:
-                hypotheses = self.second.read([source], [end.value])
+                hypotheses = self.second.read([source], [end.value], self.candidates)
                 target = self.second.texts([source], hypotheses, [{}], options.beam)
                 return self._translations([source], target, hypotheses)[0]
             # The bytes of a character may not all be there yet.

@@ -96,23 +96,24 @@ class Translation:
 
     @property
     def attended(self) -> tuple[Link, ...]:
-        """(source word, target word) links by attention, zero-based: each word to what it attends to most."""
-        return self.by_attention.words
+        """(source word, target word) links by attention, zero-based: each word to what its symbols attend to most; a
+        copied word's is to itself."""
+        return self._with_copies(self.by_attention.words, "words")
 
     @property
     def attended_tokens(self) -> tuple[Link, ...]:
         """The same of tokens."""
-        return self.by_attention.tokens
+        return self._with_copies(self.by_attention.tokens, "symbols")
 
     @property
     def alignment(self) -> tuple[Link, ...]:
-        """(source word, target word) links: the aligner's; without one attention's. A copied word's is to itself."""
-        return self._with_copies(self.attended if self.aligned is None else self.aligned.words, "words")
+        """(source word, target word) links: the aligner's; without one attention's."""
+        return self.attended if self.aligned is None else self._with_copies(self.aligned.words, "words")
 
     @property
     def token_alignment(self) -> tuple[Link, ...]:
         """The same of tokens."""
-        return self._with_copies(self.attended_tokens if self.aligned is None else self.aligned.tokens, "symbols")
+        return self.attended_tokens if self.aligned is None else self._with_copies(self.aligned.tokens, "symbols")
 
     def _with_copies(self, links: tuple[Link, ...], unit: Unit) -> tuple[Link, ...]:
         return with_copies(links, self.by_attention.source, self.by_attention.target, unit)

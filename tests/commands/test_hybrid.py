@@ -121,6 +121,9 @@ def test_words_that_were_never_seen_are_copied(cli, copying, tmp_path):
     [row, *_] = cli("translate", pointing, "--format", "json", stdin=lines).rows
     assert [(one["source"], one["by"]) for one in row["replaced"]] == [("Zorro", "copy")]
     assert [2, 2] in row["alignment"], "a copied word is aligned to itself"
+    cli("translate", pointing, "--alignments", tmp_path / "links", stdin=lines)
+    written = (tmp_path / "links").read_text().splitlines()[0].split()
+    assert written == [f"{source}-{target}" for source, target in row["alignment"]]
     for side, text in (("src", lines + "we see Zorro.\n"), ("ref", lines + "wir sehen Zorro.\n")):
         (tmp_path / side).write_text(text, encoding="utf-8")
     judged = cli("evaluate", pointing, tmp_path / "src", tmp_path / "ref", "--report", tmp_path / "evaluation")

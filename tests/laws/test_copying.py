@@ -7,7 +7,9 @@ from rnnsearch.config import ModelConfig
 from rnnsearch.data.batches import make_batch
 from rnnsearch.data.spellings import Copies, Spellings
 from rnnsearch.models.decoders.copynet import PSI
+from rnnsearch.models.memory import NOWHERE
 from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.search import copied
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.copied import copied_attention
 from rnnsearch.search.decode import decode_all, forced_all, make_sources
@@ -85,15 +87,16 @@ def test_search_of_all_columns_of_some_and_of_one_sentence(beam, copying):
         assert (one.attention["source"].sum(1) <= 1 + 1e-4).all()
 
 
-def plain_copies(model, source, target):
+def plain_copies(model, source, target, listed=None):
     """Of each symbol, step by step: exp(psi_c) of the places where it stands, of all that it has, by (4) to (6); and
-    attention by the rest."""
+    attention by the rest. `listed`: the symbols that were searched, where <unk> stood for all others."""
     memories, found = model.encode(make_sources([source], model.device)), []
     state, before = model.start(memories), BOS
     for y in (*target, EOS):
         readout, state, alpha = model.step(torch.tensor([before]), state, memories)
         own, psi, places = (part[0] for part in model.output.split(readout))
-        copied = psi.exp() * (places == y)
+        at = [int(w) == y or (y == UNK and listed is not None and int(w) not in (NOWHERE, *listed)) for w in places]
+        copied = psi.exp() * torch.tensor(at)
         shares = copied / (copied.sum() + model.output.words.logits(own)[y].exp())
         found.append(shares + (1 - shares.sum()) * alpha["source"][0])
         before = y
@@ -101,15 +104,29 @@ def plain_copies(model, source, target):
 
 
 @torch.inference_mode()
-def test_each_word_of_a_hypothesis_is_copied_from_where_its_own_probability_is(copying):
-    """Of whatever rank: another word may have been likelier."""
+@pytest.mark.parametrize("lists", [False, True], ids=["all", "lists"])
+def test_each_word_of_a_hypothesis_is_copied_from_where_its_own_probability_is(lists, copying):
+    """Of whatever rank: another word may have been likelier. The lists leave out a word that both sides have."""
     options = SearchOptions(beam=6, n_best=6, max_ratio=0.0, max_extra=6)
-    found = decode_all(ModelScorer(copying), SOURCES, options)
+    both = {int(word) for word in copying.same_words.table[torch.tensor(SOURCES[0])]} - {UNK}
+    assert both
+    listed = [id for id in range(len(TARGET)) if not lists or id not in both]
+    chooser = (lambda _: torch.tensor(listed)) if lists else None
+    found = decode_all(ModelScorer(copying), SOURCES, options, columns=chooser)
     pairs = [(source, best.ids) for source, own in zip(SOURCES, found, strict=True) for best in own]
     assert sum(UNK in ids for _, ids in pairs) > 3
     for batch in (1, 4, 64):
-        weights = copied_attention(copying, *zip(*pairs, strict=True), batch_sentences=batch)
+        weights = copied_attention(copying, *zip(*pairs, strict=True), batch_sentences=batch, columns=chooser)
         for (source, ids), own in zip(pairs, weights, strict=True):
-            torch.testing.assert_close(
-                torch.from_numpy(own["source"]), plain_copies(copying, source, ids), rtol=1e-4, atol=1e-5
-            )
+            expected = plain_copies(copying, source, ids, listed if lists else None)
+            torch.testing.assert_close(torch.from_numpy(own["source"]), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_long_pair_is_not_read_beside_many_short_ones(copying, monkeypatch):
+    sizes, once = [], copied._of_batch
+    monkeypatch.setattr(copied, "ATTENDED", 16 * 900)
+    monkeypatch.setattr(copied, "_of_batch", lambda *given: sizes.append(list(map(len, given[1]))) or once(*given))
+    sources, targets = [[5] * 25, *[[5, 6]] * 40], [[7] * 30, *[[7]] * 40]
+    found = copied_attention(copying, sources, targets)
+    assert [own["source"].shape for own in found] == [(31, 26), *[(2, 3)] * 40]
+    assert sizes[0] == [25] and max(map(len, sizes)) == 40

@@ -4,15 +4,19 @@ the caches."""
 
 import gc
 import time
+from dataclasses import replace
 
 import pytest
 
 from rnnsearch.serve.markup import Markup
 from rnnsearch.text.banned import BannedPhrases
+from rnnsearch.text.copied_words import with_copies
 from rnnsearch.text.languages import detect, length
 from rnnsearch.text.marks import PROTECTED, MarkedText
 from rnnsearch.text.sentences import sentence_spans
 from rnnsearch.text.spans import word_spans
+from rnnsearch.text.tokenizer import Replacement, Segmented
+from rnnsearch.text.vocabulary import UNK
 from rnnsearch.text.words import count_words
 
 HARD = {
@@ -42,6 +46,16 @@ HARD = {
     "placeholders apart": "({a}), ",
     "braces": "{",
 }
+
+
+def copied(text):
+    """Its words, all of them copied."""
+    offsets = word_spans(text)
+    side = Segmented(text, [UNK] * len(offsets), ["<unk>"] * len(offsets), offsets)
+    found = replace(side, replaced=tuple(Replacement(n, n, "", "copy") for n in range(len(offsets))))
+    assert with_copies((), side, found, "words") == tuple((n, n) for n in range(len(offsets)))
+
+
 READERS = {
     "sentences": lambda text: sentence_spans(text, "de"),
     "words": word_spans,
@@ -51,8 +65,9 @@ READERS = {
     "language": lambda text: detect(text, ["en", "de", "zh"]),
     "length": lambda text: length(text, "zh"),
     "counts": lambda text: count_words([text]),
+    "copies": copied,
 }
-MOST = {"words": 8**0.5, "markup": 3.2, "counts": 3.2}
+MOST = {"words": 8**0.5, "markup": 3.2, "counts": 3.2, "copies": 3.2}
 """Where it is more than 2.3: an object for each piece, and in `tokenizers` some bytes for each character, soon more
 than the caches hold. A square would be 4; the first is half-way, as ratios go."""
 LEAST = 0.004

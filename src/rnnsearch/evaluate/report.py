@@ -97,6 +97,7 @@ def _replaced(translations: Sequence[Translation]) -> list[list[str]]:
         (one.source, target.text[slice(*target.offsets[one.token])], one.by)
         for target in (t.by_attention.target for t in translations)
         for one in target.replaced
+        if target.offsets[one.token][0] < target.offsets[one.token][1]  # of several for one entry the first
     )
     if not counts:
         return []

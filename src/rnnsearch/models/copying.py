@@ -93,11 +93,15 @@ class CopyOutput(PlainLoss):
 
         return logits
 
-    def shares(self, readout: Float[Tensor, "M X"], y: Int[Tensor, "M"]) -> Float[Tensor, "M J"]:
-        """Of each symbol y the share of its probability that is copied from each source place."""
+    def shares(
+        self, readout: Float[Tensor, "M X"], y: Int[Tensor, "M"], rows: Int[Tensor, "C"] | None = None
+    ) -> Float[Tensor, "M J"]:
+        """Of each symbol y the share of its probability that is copied from each source place, over all symbols or over
+        `rows`, of which y is one."""
         own, psi, places = self.split(readout)
         generated, _ = self.words.beside(own, y, y[:0])
-        copied = psi.masked_fill(places != y[:, None], NEVER)
+        columns_of = self._columns(rows)
+        copied = psi.masked_fill(columns_of(places) != columns_of(y)[:, None], NEVER)
         return (copied - torch.logaddexp(generated, copied.logsumexp(1))[:, None]).exp()
 
     def losses(

@@ -10,41 +10,56 @@ from numpy.typing import NDArray
 from rnnsearch.data.sides import Side
 from rnnsearch.models.copying import CopyOutput
 from rnnsearch.models.translation_model import TranslationModel
-from rnnsearch.search.decode import MakeSources, make_sources
+from rnnsearch.search.columns import ColumnChooser
+from rnnsearch.search.decode import ATTENDED, Ids, MakeSources, make_sources, pair_batches
 from rnnsearch.text.vocabulary import EOS, PAD
+
+Weights = dict[str, NDArray[np.float32]]
+SIDE_BY_SIDE = 16
+"""Numbers for each weight: behind every readout stand scores and words of all places."""
 
 
 @torch.inference_mode()
 def copied_attention(
     model: TranslationModel,
-    sources: Sequence[Sequence[int]],
-    targets: Sequence[Sequence[int]],
+    sources: Sequence[Ids],
+    targets: Sequence[Ids],
     make: MakeSources = make_sources,
     batch_sentences: int = 64,
-) -> list[dict[str, NDArray[np.float32]]]:
+    columns: ColumnChooser | None = None,
+) -> list[Weights]:
     """By source name, as a `Hypothesis`'s attention: [I, J] of each pair, rows of the target's symbols and EOS, over
     the source's symbols and EOS: a symbol's shares that are copied, and attention by the rest.
 
-    Ids are given without EOS.
+    Ids are given without EOS. `columns`: what a search was over (`decode_all`), for which <unk> stood for all else.
     """
-    found = list[dict[str, NDArray[np.float32]]]()
-    for begin in range(0, len(sources), batch_sentences):
-        numbers = slice(begin, begin + batch_sentences)
-        found += _of_batch(model, sources[numbers], targets[numbers], make)
+    found: list[Weights] = [{} for _ in sources]
+    for batch in pair_batches(sources, targets, batch_sentences, ATTENDED // SIDE_BY_SIDE):
+        own = _of_batch(model, [sources[n] for n in batch], [targets[n] for n in batch], make, columns)
+        for number, weights in zip(batch, own, strict=True):
+            found[number] = weights
     return found
 
 
 def _of_batch(
-    model: TranslationModel, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], make: MakeSources
-) -> list[dict[str, NDArray[np.float32]]]:
+    model: TranslationModel,
+    sources: Sequence[Ids],
+    targets: Sequence[Ids],
+    make: MakeSources,
+    columns: ColumnChooser | None,
+) -> list[Weights]:
     assert isinstance(model.output, CopyOutput)
     device, width = model.device, max(map(len, targets))
     y = torch.tensor([[*ids, EOS, *[PAD] * (width - len(ids))] for ids in targets], device=device)
-    memories = model.encode(make(sources, device))
+    read = make(sources, device)
+    memories = model.encode(read)
     ((name, memory),) = memories.items()
     unrolled = model.unroll(Side.of(y).previous(), memories)
     assert unrolled.reading.alpha is not None
-    copied = model.output.shares(unrolled.readout.flatten(0, 1), y.flatten()).view(*y.shape, -1)
+    # A batch of a search may have had more of them, all that it found among them.
+    chosen = None if columns is None else columns(read)
+    rows = None if chosen is None else torch.cat([chosen, y.flatten()]).unique()
+    copied = model.output.shares(unrolled.readout.flatten(0, 1), y.flatten(), rows).view(*y.shape, -1)
     rest = (1 - copied.sum(-1, keepdim=True)).clamp_min(0)
     weights = (copied + rest * memory.on_source(unrolled.reading.alpha)).float().cpu().numpy()
     pairs = zip(weights, sources, targets, strict=True)

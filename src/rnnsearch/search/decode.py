@@ -115,19 +115,26 @@ def forced_all(
     if len(sentences) != len(targets):
         raise RnnsearchError(f"targets must be as many as the sources ({len(sentences)}); got {len(targets)}")
     found = _Found([EMPTY for _ in sentences], progress)
-    work = {i: len(x) + len(y) for i, (x, y) in enumerate(zip(sentences, targets, strict=True))}
-    found.tell(list(work.values()).count(0))
-
-    def most(symbols: int) -> int:
-        half = symbols // 2 + 1  # there are most pairs of a source's and a target's where both are equally long
-        return sentences_at_once(batch_sentences, 1, half, float(half), ATTENDED)
-
-    for batch in _batches(work, batch_sentences, most):
+    found.tell(sum(not x and not y for x, y in zip(sentences, targets, strict=True)))
+    for batch in pair_batches(sentences, targets, batch_sentences):
         sources = make([sentences[i] for i in batch], scorer.device)
         mine = [targets[i] for i in batch]
         with _renumbered(batch):
             found.add(batch, forced(scorer, sources, mine, ranking))
     return found.results
+
+
+def pair_batches(
+    sentences: Sequence[Ids], targets: Sequence[Ids], batch_sentences: int, attended: int = ATTENDED
+) -> Iterator[list[int]]:
+    """The numbers of the pairs that are not empty, in batches of about as long ones, of so many weights at most."""
+
+    def most(symbols: int) -> int:
+        half = symbols // 2 + 1  # there are most pairs of a source's and a target's where both are equally long
+        return sentences_at_once(batch_sentences, 1, half, float(half), attended)
+
+    work = {i: len(x) + len(y) for i, (x, y) in enumerate(zip(sentences, targets, strict=True))}
+    return _batches(work, batch_sentences, most)
 
 
 class _Found(Generic[Result]):

@@ -20,6 +20,7 @@ from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.loss import Model, Objective
 from rnnsearch.processes import Processes
 from rnnsearch.search.constraints import SearchOptions
+from rnnsearch.search.copied import copied_attention
 from rnnsearch.search.decode import decode_all, forced_all
 from rnnsearch.search.model_scorer import ModelScorer, fastest
 from rnnsearch.systems.system import System
@@ -101,14 +102,18 @@ class AlignmentErrorRate:
     def __call__(self, model: TranslationModel) -> float:
         dev = self.dev
         sources, targets = ([ids[n] for n in dev.own] for ids in (dev.source_ids, dev.target_ids))
-        scorer, size = ModelScorer(model), self.batch_sentences
-        found = forced_all(scorer, sources, targets, batch_sentences=size, make=dev.system.sources)
-        links = [self._links(n, each.weights) for n, each in zip(dev.own, found, strict=True)]
+        size, make = self.batch_sentences, dev.system.sources
+        if dev.system.can("copy"):
+            found = copied_attention(model, sources, targets, make, size)
+        else:
+            found = [
+                h.attention for h in forced_all(ModelScorer(model), sources, targets, batch_sentences=size, make=make)
+            ]
+        links = [self._links(n, next(iter(own.values()))) for n, own in zip(dev.own, found, strict=True)]
         return alignment_error(dev.of_all(links), self.gold).aer
 
-    def _links(self, pair: int, attention: NDArray[np.float32] | None) -> Set[Link]:
+    def _links(self, pair: int, attention: NDArray[np.float32]) -> Set[Link]:
         """The links of a pair's weights [I, J] over symbols."""
-        assert attention is not None
         columns, rows = self.source_words[pair], self.target_words[pair]
         weights = attention_of_symbols(attention, len(rows), self.of_read_words)
         return links_of_words(weights[:, : len(columns)], columns, rows)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from rnnsearch.errors import ModelError
+from rnnsearch.search.columns import ColumnChooser
 from rnnsearch.search.ensemble import Ensemble, Member
 from rnnsearch.search.model_scorer import Fastest
 from rnnsearch.search.scorer import Scorer, Sources
@@ -146,11 +147,13 @@ class EnsembleSystem(System[Any]):
         number = self._able("spell")[0]
         return self.members[number].spell([_of(source, number) for source in sources], targets, beam)
 
-    def copied(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[dict[str, Matrix]]:
+    def copied(
+        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], columns: ColumnChooser | None = None
+    ) -> list[dict[str, Matrix]]:
         """By the first member that copies."""
         self.require("copy")
         number = self._able("copy")[0]
-        return self.members[number].copied([_of(source, number) for source in sources], targets)
+        return self.members[number].copied([_of(source, number) for source in sources], targets, columns)
 
 
 def require_one_model(system: System[Any], number: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from rnnsearch.errors import ModelError
+from rnnsearch.search.columns import ColumnChooser
 from rnnsearch.search.combined import Combined, Weighted
 from rnnsearch.search.model_scorer import Fastest
 from rnnsearch.search.scorer import Scorer, Sources
@@ -80,5 +81,7 @@ class FusedSystem(System[Any]):
     ) -> list[dict[int, str]]:
         return self.translation.spell(sources, targets, beam)
 
-    def copied(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[dict[str, Matrix]]:
-        return self.translation.copied(sources, targets)
+    def copied(
+        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], columns: ColumnChooser | None = None
+    ) -> list[dict[str, Matrix]]:
+        return self.translation.copied(sources, targets, columns)

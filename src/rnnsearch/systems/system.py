@@ -22,6 +22,7 @@ from rnnsearch.data.spellings import Spellings
 from rnnsearch.errors import ModelError
 from rnnsearch.objectives.loss import Model, Objective
 from rnnsearch.processes import Processes
+from rnnsearch.search.columns import ColumnChooser
 from rnnsearch.search.model_scorer import Fastest
 from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.systems.parameters import ParameterGroup
@@ -147,9 +148,11 @@ class System(ABC, Generic[Model]):
         """What the unknown words of translations are, by their places. Errors: ModelError where it spells none."""
         raise ModelError(self.cannot["spell"])
 
-    def copied(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[dict[str, Matrix]]:
-        """By source name, what given translations' symbols are copied from, or else attend to. Errors: ModelError where
-        it copies none."""
+    def copied(
+        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], columns: ColumnChooser | None = None
+    ) -> list[dict[str, Matrix]]:
+        """By source name, what given translations' symbols are copied from, or else attend to; `columns`: what a search
+        found them among, if not all symbols. Errors: ModelError where it copies none."""
         raise ModelError(self.cannot["copy"])
 
     @property

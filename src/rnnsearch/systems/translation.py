@@ -20,6 +20,7 @@ from rnnsearch.objectives.build import penalties
 from rnnsearch.objectives.contrast import CONTRASTS
 from rnnsearch.objectives.likelihood import Likelihood, likelihood
 from rnnsearch.processes import Processes
+from rnnsearch.search.columns import ColumnChooser
 from rnnsearch.search.copied import copied_attention
 from rnnsearch.search.decode import make_sources
 from rnnsearch.search.model_scorer import Fastest, ModelScorer, fastest
@@ -157,9 +158,12 @@ class TranslationSystem(Trainable[TranslationModel]):
         size = self.config.search.batch_sentences
         return spell(self.model, inventory, sources, targets, self.sources, beam, size)
 
-    def copied(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[dict[str, Matrix]]:
+    def copied(
+        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], columns: ColumnChooser | None = None
+    ) -> list[dict[str, Matrix]]:
         self.require("copy")
-        return copied_attention(self.model, sources, targets, self.sources, self.config.search.batch_sentences)
+        size = self.config.search.batch_sentences
+        return copied_attention(self.model, sources, targets, self.sources, size, columns)
 
     def chosen(self, sentences: Sequence[Sequence[int]]) -> list[Chosen]:
         self.require("choose")

@@ -1,5 +1,6 @@
 """Source words that were copied into a translation: each is linked to its copy, whatever else aligns the two."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from itertools import product
 
@@ -18,17 +19,18 @@ def with_copies(links: tuple[Link, ...], source: Segmented, target: Segmented, u
 
 
 def _copies(source: Segmented, target: Segmented, unit: Unit) -> Iterator[Link]:
-    for one in target.replaced:
-        if one.by != "copy":
-            continue
-        if unit == "symbols":
-            yield one.source_token, one.token
-            continue
-        here = _words(source.text, *source.offsets[one.source_token])
-        there = _words(target.text, *target.offsets[one.token])
+    copied = [(one.source_token, one.token) for one in target.replaced if one.by == "copy"]
+    if unit == "symbols" or not copied:
+        yield from copied
+        return
+    sources, targets = word_spans(source.text), word_spans(target.text)
+    for s, t in copied:
+        here, there = _words(sources, source.offsets[s]), _words(targets, target.offsets[t])
         yield from zip(here, there, strict=True) if len(here) == len(there) else product(here, there)
 
 
-def _words(text: str, start: int, end: int) -> list[int]:
-    """Those that have one of the characters [start, end)."""
-    return [n for n, (begin, stop) in enumerate(word_spans(text)) if begin < end and start < stop]
+def _words(spans: list[tuple[int, int]], covered: tuple[int, int]) -> range:
+    """Those that have one of these characters."""
+    start, end = covered
+    first = bisect_right(spans, start, key=lambda span: span[1])
+    return range(first, bisect_left(spans, end, lo=first, key=lambda span: span[0]))
