@@ -7,7 +7,7 @@
 Every system is trained on the corpus's training verses; its attention to the REFERENCES of the test verses (forced
 decoding) is then compared with the alignments made by hand (Och & Ney 2003). Three ways from weights to links:
 
-    argmax     each target word to the source word it attends to most: what `rnnsearch align` gives
+    argmax     each target word to the source word that it attends to most, summed over its symbols
     tuned      every link with at least a weight t, where t has the lowest error on the dev verses
     posterior  the same of some systems (--posterior), with weights given the target word itself, as
                `rnnsearch align --by posterior` makes them

@@ -10,6 +10,7 @@ from rnnsearch.engine.file import header_of
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.kernels.native.packed import decoding
 from rnnsearch.kernels.native.places import web_engine
+from tests.runtime.test_runtime import rewritten
 
 KNOWN = {"licence": "CC BY 9.9", "attribution": "The Toy Makers"}
 
@@ -53,6 +54,15 @@ def test_licence_and_attribution_go_into_an_engine_file(cli, made, tmp_path):
     assert header_of(tmp_path / "m.rnn")["about"] == KNOWN
     for shown in (cli("inspect", made).out, cli("inspect", tmp_path / "m.rnn").out):
         assert all(text in shown for text in KNOWN.values())
+
+
+@pytest.mark.skipif(decoding() is None, reason="native code cannot be built here: there is no C++ compiler")
+@pytest.mark.parametrize("said", [{"about": [1]}, {"about": 3}, {"scores": 3}, {"scores": [{"set": "x"}]}], ids=str)
+def test_what_a_file_says_of_itself_may_be_anything(cli, fault, licensed, tmp_path, said):
+    assert cli("export", licensed, tmp_path / "m.rnn").code == 0
+    whole = (tmp_path / "m.rnn").read_bytes()
+    (tmp_path / "m.rnn").write_bytes(rewritten(whole, lambda header: header.update(said)))
+    assert "damaged" in fault("inspect", tmp_path / "m.rnn")
 
 
 def test_and_onto_the_page(cli, made, tmp_path):

@@ -65,7 +65,7 @@ def test_a_page_of_before_does_not_say_from_where(model, tmp_path):
     (tmp_path / "site" / row["file"]).rename(tmp_path / "site/models/an-other.rnn")
     old = {name: value for name, value in row.items() if name != "origin"} | {"file": "models/an-other.rnn"}
     (tmp_path / "site/models.json").write_text(json.dumps([old]))
-    with pytest.raises(RnnsearchError, match="has a model an-other from another folder already"):
+    with pytest.raises(RnnsearchError, match="has a model an other from another folder already"):
         export_page(copied(model, tmp_path / "an-other"), tmp_path / "site")
     export_page(tmp_path / "an other", tmp_path / "site")
     assert [row["file"] for row in rows(tmp_path / "site")] == [f"models/{file_name('an other')}"]

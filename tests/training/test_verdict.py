@@ -30,21 +30,19 @@ def rows(dev, train=None, every=1.0):
     ],
 )
 def test_what_the_scores_say(history, said):
-    [verdict] = verdicts(history, {"en": 0.0, "de": 0.01})
+    [verdict] = verdicts(history, {"en": 0.0, "de": 0.01}, "dev set")
     assert verdict.startswith(said)
     averaged = {**history[-1], "averaged": 4, "dev_nll_per_word": 99.0}
-    assert verdicts([*history, averaged], {}) == [verdict], "a mean of weights is no step of the run"
+    assert verdicts([*history, averaged], {}, "dev set") == [verdict], "a mean of weights is no step of the run"
 
 
 def test_too_little_says_nothing():
-    assert verdicts(rows([4.0, 3.0]), {}) == []
-    assert verdicts([], {}) == []
+    assert verdicts(rows([4.0, 3.0]), {}, "dev set") == []
+    assert verdicts([], {}, "dev set") == []
 
 
 def test_unknown_words():
-    [verdict] = verdicts([], {"en": 0.01, "de": 0.124})
-    assert verdict == '12% of the training text in de are unknown words: use text.type = "bpe"'
-    [verdict] = verdicts(rows([4.0]), {"en": 0.01, "de": 0.124})
+    [verdict] = verdicts([], {"en": 0.01, "de": 0.124}, "dev set")
     assert verdict == '12% of the dev set in de are unknown words: use text.type = "bpe"'
 
 

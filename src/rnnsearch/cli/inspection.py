@@ -15,7 +15,7 @@ from rnnsearch.align.aligner import Aligner
 from rnnsearch.backend.twins import in_training
 from rnnsearch.config import ModelConfig, RunConfig, SearchConfig, dump
 from rnnsearch.config.language import LanguageModelConfig
-from rnnsearch.engine.file import header_of
+from rnnsearch.engine.file import damaged, header_of
 from rnnsearch.kernels.native import choice
 from rnnsearch.kernels.native.cases import cases
 from rnnsearch.kernels.native.library import status
@@ -31,15 +31,16 @@ Rows = Iterable[Sequence[str]]
 def show(folder: Path, config: bool) -> None:
     """Print what is inside a model folder or an engine file, and its whole resolved `config`, too, where asked for."""
     system, out = load_model(folder), _console()
+    known, scores = _said(folder) if folder.is_file() else (origin(folder), list(_scores(measured(folder))))
     out.print(Text(str(folder), "bold"), soft_wrap=True)
     out.print(_table("Model", ("", ""), _model(system, folder).items()))
     if trained := training_facts(folder):
         out.print(_table("Training", ("", ""), _training(trained).items()))
-    elif known := header_of(folder)["about"] if folder.is_file() else origin(folder):
+    if known and not trained:
         out.print(_table("Training data", ("", ""), ((name.capitalize(), text) for name, text in known.items())))
-    if scores := header_of(folder)["scores"] if folder.is_file() else measured(folder):
+    if scores:
         columns = ("test set", ">sentences", "search", "score", ">value", "signature")
-        out.print(_table("Scores", columns, _scores(scores)))
+        out.print(_table("Scores", columns, scores))
     out.print(_table("Parts", ("part", "shape", ">parameters", ">share"), _parts(system)))
     if config:
         text = dump(system.config) if folder.is_file() else (folder / CONFIG).read_text(encoding="utf-8")
@@ -223,6 +224,16 @@ def _training(facts: dict[str, Any]) -> dict[str, str]:
         "NLL a sentence": ", ".join(nll),
     }
     return {name: value for name, value in rows.items() if value}
+
+
+def _said(path: Path) -> tuple[dict[str, str], list[Sequence[str]]]:
+    """What an engine file says of its corpus, and rows of its scores. Errors: ModelError for what is none of these."""
+    header = header_of(path)
+    try:
+        known = {str(name): str(text) for name, text in dict(header.get("about", {})).items()}
+        return known, list(_scores(header.get("scores", [])))
+    except (KeyError, TypeError, ValueError, IndexError):
+        raise damaged(path) from None
 
 
 def _scores(scores: list[dict[str, Any]]) -> Rows:

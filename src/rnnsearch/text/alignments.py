@@ -148,14 +148,14 @@ def information(attention: Weights) -> float | None:
     return float((p * bits).sum(axis=1).mean() / np.log(min(p.shape)))
 
 
-def links_from_attention(word_attention: Weights, threshold: float | None = None) -> set[Link]:
-    """Each target word (row of [Iw, Jw]) linked to the source word (column) that it attends to most, the first of
+def links_from_attention(attention: Weights, threshold: float | None = None) -> set[Link]:
+    """Each target unit (row of [I, J]) linked to the source unit (column) that it attends to most, the first of
     equals; with a threshold, to every other that it gives as much or more too. A row of zeros has no link."""
-    if word_attention.size == 0:
+    if attention.size == 0:
         return set()
-    links = {(int(i), j) for j, i in enumerate(word_attention.argmax(axis=1)) if word_attention[j, i] > 0}
+    links = {(int(i), j) for j, i in enumerate(attention.argmax(axis=1)) if attention[j, i] > 0}
     if threshold is not None:
-        rows, columns = np.nonzero((word_attention >= threshold) & (word_attention > 0))
+        rows, columns = np.nonzero((attention >= threshold) & (attention > 0))
         links |= {(int(i), int(j)) for j, i in zip(rows, columns, strict=True)}
     return links
 

@@ -15,14 +15,13 @@ LEAST = 3
 BETTER = "better (--resume with higher training limits)"
 
 
-def verdicts(history: Sequence[Mapping[str, Any]], unknown: Mapping[str, float]) -> list[str]:
-    """Sentences on a run whose evaluations are `history`; `unknown`: the share of unknown symbols by side, in the dev
-    set if there is one."""
+def verdicts(history: Sequence[Mapping[str, Any]], unknown: Mapping[str, float], text: str) -> list[str]:
+    """Sentences on a run whose evaluations are `history`; `unknown`: the share of unknown symbols in a text by side;
+    `text`: what that is."""
     rows = [row for row in history if "averaged" not in row and math.isfinite(row["dev_nll_per_word"])]
     found = [_of_scores(rows)] if len(rows) >= LEAST else []
     for side, share in unknown.items():
         if share > UNKNOWN:
-            text = "dev set" if rows else "training text"
             found.append(f'{share:.0%} of the {text} in {side} are unknown words: use text.type = "bpe"')
     return found
 

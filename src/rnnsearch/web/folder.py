@@ -79,8 +79,10 @@ def export_page(model: Path, folder: Path, precision: str = "int8") -> tuple[int
     name, origin = place.name, digest_of(str(place))
     file = f"models/{file_name(name)}"
     others = [row for row in kept(folder) if row["name"] != name or row.get("origin", origin) != origin]
-    if any(row["name"] == name or row["file"] == file for row in others):
-        raise RnnsearchError(f"{folder}: has a model {name} from another folder already: rename the folder {model}")
+    for row in others:
+        if row["name"] == name or row["file"] == file:
+            held = f"has a model {row['name']} from another folder already"
+            raise RnnsearchError(f"{folder}: {held}: rename the folder {model}")
     with atomic_folder(folder) as new:
         (new / "models").mkdir()
         export(model, new / file, precision, candidates=0)  # which it would not read
