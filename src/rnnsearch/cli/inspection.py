@@ -231,7 +231,7 @@ def _said(path: Path) -> tuple[dict[str, str], list[Sequence[str]]]:
     header = header_of(path)
     try:
         known = {str(name): str(text) for name, text in dict(header.get("about", {})).items()}
-        return known, list(_scores(header.get("scores", [])))
+        return known, list(_scores([dict(one) for one in header.get("scores", [])]))
     except (KeyError, TypeError, ValueError, IndexError):
         raise damaged(path) from None
 
