@@ -173,7 +173,8 @@ def test_a_taken_port_is_told_of(exported, address):
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_when_what_it_has_taken_is_answered(exported, stop):
     """A request is on its way when the signal comes; a process that has a handler ends as PID 1, too."""
-    code = "from rnnsearch.runtime.command_line import main; main()"
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # in the background it is ignored
+    code = f"{heard}; from rnnsearch.runtime.command_line import main; main()"
     command = [sys.executable, "-c", code, "serve", str(exported), "--port", "0"]
     served = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ)
     try:

@@ -116,7 +116,7 @@ def forced_all(
         raise RnnsearchError(f"targets must be as many as the sources ({len(sentences)}); got {len(targets)}")
     found = _Found([EMPTY for _ in sentences], progress)
     found.tell(sum(not x and not y for x, y in zip(sentences, targets, strict=True)))
-    for batch in pair_batches(sentences, targets, batch_sentences):
+    for batch in pair_batches(sentences, targets, batch_sentences, ATTENDED):
         sources = make([sentences[i] for i in batch], scorer.device)
         mine = [targets[i] for i in batch]
         with _renumbered(batch):
@@ -125,7 +125,7 @@ def forced_all(
 
 
 def pair_batches(
-    sentences: Sequence[Ids], targets: Sequence[Ids], batch_sentences: int, attended: int = ATTENDED
+    sentences: Sequence[Ids], targets: Sequence[Ids], batch_sentences: int, attended: int
 ) -> Iterator[list[int]]:
     """The numbers of the pairs that are not empty, in batches of about as long ones, of so many weights at most."""
 
