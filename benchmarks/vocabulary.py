@@ -117,18 +117,25 @@ def rows(given: Any) -> Iterator[list[object]]:
 def curves(found: Sequence[Sequence[Any]]) -> Figure:
     """Speed of training and of search, and the memory of training that is in no file, against the vocabulary's size."""
     figure = Figure(figsize=(9.6, 3.4), layout="constrained")
-    each: tuple[tuple[str, Callable[[Sequence[Any]], float]], ...] = (
-        ("training, target symbols/s", lambda row: row[3]),
-        ("greedy search, target symbols/s", lambda row: row[6]),
-        ("training, MiB in no file", lambda row: row[4] - row[5]),
+    each: tuple[tuple[str, str, Callable[[Sequence[Any]], float]], ...] = (
+        ("training, target symbols/s", "log", lambda row: row[3]),
+        ("greedy search, target symbols/s", "log", lambda row: row[6]),
+        ("training, MiB in no file", "linear", lambda row: row[4] - row[5]),
     )
     ways = list(dict.fromkeys(row[1] for row in found))
-    for axes, (cost, of) in zip(figure.subplots(1, len(each)), each, strict=True):
+    sizes = {int(row[0].replace(",", "")): row[0].replace(",000", "k") for row in found}
+    for axes, (cost, scale, of) in zip(figure.subplots(1, len(each)), each, strict=True):
         paint(figure, axes, LIGHT)
+        axes.set_xscale("log")
+        axes.set_yscale(scale)
         for number, way in enumerate(ways):
-            points = [(int(row[0].replace(",", "")), of(row)) for row in found if row[1] == way]
+            ys = [of(row) for row in found if row[1] == way]
             colour, marker = LIGHT.series[number], MARKERS[number % len(MARKERS)]
-            axes.loglog(*zip(*points, strict=True), color=colour, marker=marker, markersize=5, linewidth=1.8)
+            axes.plot([*sizes], ys, color=colour, marker=marker, markersize=5, linewidth=1.8)
+        axes.set_xticks([*sizes], list(sizes.values()))
+        axes.minorticks_off()
+        if scale == "linear":
+            axes.set_ylim(bottom=0)
         axes.set_xlabel("target words", color=LIGHT.text, fontfamily=fonts())
         axes.set_ylabel(cost, color=LIGHT.text, fontfamily=fonts())
     legend(axes, LIGHT, ways)
