@@ -7,20 +7,11 @@ from importlib.util import find_spec
 import pytest
 
 from rnnsearch.engine.file import header_of
-from rnnsearch.errors import RnnsearchError
 from rnnsearch.kernels.native.packed import decoding
-from rnnsearch.kernels.native.places import web_engine
+from tests.engines import engine_for_browsers
 from tests.runtime.test_runtime import rewritten
 
 KNOWN = {"licence": "CC BY 9.9", "attribution": "The Toy Makers"}
-
-
-def engine_for_browsers():
-    """It is there, or the test is skipped."""
-    try:
-        web_engine()
-    except RnnsearchError as error:
-        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="module")

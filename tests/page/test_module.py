@@ -19,7 +19,6 @@ import pytest
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.export import export
 from rnnsearch.kernels.native import building, places
-from rnnsearch.kernels.native.packed import decoding
 from rnnsearch.runtime import load
 from rnnsearch.text import words
 from rnnsearch.text.prefixes import Prefixes
@@ -29,6 +28,7 @@ from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.unigram import train_unigram
 from rnnsearch.text.words import train_words
 from rnnsearch.web.folder import write_module
+from tests.engines import engine_for_browsers, require_native_code
 from tests.laws.test_written_models import MODELS as WRITTEN
 from tests.runtime.test_runtime import HOSTILE, TIED, damages, rewritten
 from tests.servers import running
@@ -69,12 +69,8 @@ def served(folder: Path) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """With the module, its engine, and a few engine files."""
-    if decoding() is None:
-        pytest.skip("native code cannot be built here: there is no C++ compiler")
-    try:
-        engine = places.web_engine()
-    except RnnsearchError as error:
-        pytest.skip(str(error))
+    require_native_code()
+    engine = engine_for_browsers()
     made = tmp_path_factory.mktemp("module")
     (made / "module").mkdir()
     write_module(made / "module", engine)

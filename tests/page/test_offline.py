@@ -14,11 +14,10 @@ from typing import Any
 import pytest
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.kernels.native.packed import decoding
-from rnnsearch.kernels.native.places import web_engine
 from rnnsearch.runtime import load
 from rnnsearch.web.folder import export_page, file_name
 from tests.command_line import run
+from tests.engines import engine_for_browsers, require_native_code
 from tests.page.conftest import PATIENCE, Sheet
 
 PHONE = {"width": 390, "height": 844}
@@ -47,12 +46,8 @@ class Site:
 
 @pytest.fixture(scope="module")
 def folder(model, tmp_path_factory):
-    if decoding() is None:
-        pytest.skip("native code cannot be built here: there is no C++ compiler")
-    try:
-        web_engine()
-    except RnnsearchError as error:
-        pytest.skip(str(error))
+    require_native_code()
+    engine_for_browsers()
     made = tmp_path_factory.mktemp("offline") / SITE
     result = run("export", model, made, "--format", "web")
     assert result.code == 0, result.err

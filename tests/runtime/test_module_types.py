@@ -7,11 +7,9 @@ import subprocess
 
 import pytest
 
-from rnnsearch.errors import RnnsearchError
 from rnnsearch.export import export
-from rnnsearch.kernels.native.packed import decoding
-from rnnsearch.kernels.native.places import web_engine
 from rnnsearch.web.folder import write_module
+from tests.engines import engine_for_browsers, require_native_code
 from tests.untrained import BAHDANAU, write_model
 
 NAMES = """
@@ -47,13 +45,9 @@ def module(tmp_path_factory):
     """The module's folder, with an engine file; what a script in it prints, as JSON."""
     if (node := shutil.which("node")) is None:
         pytest.skip("needs node")
-    if decoding() is None:
-        pytest.skip("native code cannot be built here: there is no C++ compiler")
+    require_native_code()
     folder = tmp_path_factory.mktemp("module")
-    try:
-        write_module(folder, web_engine())
-    except RnnsearchError as error:
-        pytest.skip(str(error))
+    write_module(folder, engine_for_browsers())
     export(write_model(folder / "model", BAHDANAU), folder / "m.rnn")
 
     def said(script):

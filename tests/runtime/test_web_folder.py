@@ -7,20 +7,15 @@ import pytest
 
 from rnnsearch.engine.file import header_of
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.kernels.native.packed import decoding
-from rnnsearch.kernels.native.places import web_engine
 from rnnsearch.web.folder import export_page, file_name
+from tests.engines import engine_for_browsers, require_native_code
 from tests.untrained import BAHDANAU, write_model
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    if decoding() is None:
-        pytest.skip("native code cannot be built here: there is no C++ compiler")
-    try:
-        web_engine()
-    except RnnsearchError as error:
-        pytest.skip(str(error))
+    require_native_code()
+    engine_for_browsers()
     return write_model(tmp_path_factory.mktemp("models") / "model", BAHDANAU)
 
 

@@ -6,10 +6,8 @@ import subprocess
 
 import pytest
 
-from rnnsearch.errors import RnnsearchError
-from rnnsearch.kernels.native.packed import decoding
-from rnnsearch.kernels.native.places import web_engine
 from rnnsearch.web.folder import export_page
+from tests.engines import engine_for_browsers, require_native_code
 from tests.untrained import BAHDANAU, write_model
 
 SCRIPT = """
@@ -46,12 +44,8 @@ console.log(JSON.stringify({ first, failed, again, same: known.answer.text === f
 def test_an_engine_that_has_failed_is_loaded_anew(tmp_path):
     if (node := shutil.which("node")) is None:
         pytest.skip("needs node")
-    if decoding() is None:
-        pytest.skip("native code cannot be built here: there is no C++ compiler")
-    try:
-        web_engine()
-    except RnnsearchError as error:
-        pytest.skip(str(error))
+    require_native_code()
+    engine_for_browsers()
     export_page(write_model(tmp_path / "model", BAHDANAU), tmp_path / "site")
     (tmp_path / "site/package.json").write_text('{"type": "module"}')
     (tmp_path / "site/script.mjs").write_text(SCRIPT)

@@ -11,8 +11,7 @@ from rnnsearch.data.sides import Side
 from rnnsearch.models.copying import CopyOutput
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.search.columns import ColumnChooser
-from rnnsearch.search.decode import ATTENDED, Ids, MakeSources, make_sources, pair_batches
-from rnnsearch.text.vocabulary import EOS, PAD
+from rnnsearch.search.decode import ATTENDED, Ids, MakeSources, ended, make_sources, pair_batches
 
 Weights = dict[str, NDArray[np.float32]]
 SIDE_BY_SIDE = 16
@@ -49,9 +48,7 @@ def _of_batch(
     columns: ColumnChooser | None,
 ) -> list[Weights]:
     assert isinstance(model.output, CopyOutput)
-    device, width = model.device, max(map(len, targets))
-    y = torch.tensor([[*ids, EOS, *[PAD] * (width - len(ids))] for ids in targets], device=device)
-    read = make(sources, device)
+    y, read = ended(targets).to(model.device), make(sources, model.device)
     memories = model.encode(read)
     ((name, memory),) = memories.items()
     unrolled = model.unroll(Side.of(y).previous(), memories)

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 import torch
+from torch import Tensor
 
 from rnnsearch.data.sides import Side
 from rnnsearch.data.spelling import Characters
@@ -34,13 +35,18 @@ Progress = Callable[[int], None]
 Result = TypeVar("Result")
 
 
+def ended(sentences: Sequence[Ids]) -> Tensor:
+    """Ids [B, T] of sentences, EOS after each, then padding."""
+    width = max(map(len, sentences))
+    return torch.tensor([[*ids, EOS, *[PAD] * (width - len(ids))] for ids in sentences])
+
+
 def make_sources(
     sentences: Sequence[Ids], device: torch.device, characters: Characters | None = None, name: str = SOURCE
 ) -> Sources:
     """The batch of a system with one source: EOS after each sentence, then padding. With `characters`, of sentences
     that are `Spelled`, symbols have their spelling."""
-    width = max(len(ids) for ids in sentences)
-    padded = torch.tensor([[*ids, EOS, *[PAD] * (width - len(ids))] for ids in sentences])
+    padded = ended(sentences)
     if characters is None:
         return {name: Side.of(padded).to(device)}
     unknown = [ids.unknown if isinstance(ids, Spelled) else [] for ids in sentences]

@@ -14,10 +14,10 @@ from rnnsearch.data.spelling import LONGEST, Characters
 from rnnsearch.models.speller import Speller
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.search.constraints import SearchOptions
-from rnnsearch.search.decode import Ids, MakeSources, decode_all
+from rnnsearch.search.decode import Ids, MakeSources, decode_all, ended
 from rnnsearch.search.hypothesis import Hypothesis
 from rnnsearch.search.scorer import SOURCE, Sources, Step
-from rnnsearch.text.vocabulary import EOS, PAD, UNK
+from rnnsearch.text.vocabulary import UNK
 
 
 class CharacterScorer:
@@ -83,10 +83,9 @@ def _unknown(
     model: TranslationModel, sources: Sequence[Ids], targets: Sequence[Ids], make: MakeSources
 ) -> tuple[list[tuple[int, int]], Tensor]:
     """Where the unknown words of a batch are, as (sentence, place), and what each begins at."""
-    device, width = model.device, max(len(ids) for ids in targets)
     assert model.speller is not None
-    y = torch.tensor([[*ids, EOS, *[PAD] * (width - len(ids))] for ids in targets], device=device)
-    reading = model.unroll(Side.of(y).previous(), model.encode(make(sources, device))).reading
+    y = ended(targets).to(model.device)
+    reading = model.unroll(Side.of(y).previous(), model.encode(make(sources, model.device))).reading
     places = (y == UNK).nonzero(as_tuple=True)
     first = model.speller.first(reading.state[places], reading.context[places])
     return list(zip(*(part.tolist() for part in places), strict=True)), first

@@ -107,9 +107,14 @@ class Placing:
             self._places.append(own or self._place(mark, parent))
 
     def _taking(self, start: int, end: int, parent: _Place) -> _Place:
+        words = self._words_of(start, end)
+        insort(parent.taken, words)
+        return _Place(start, end, *words)
+
+    def _words_of(self, start: int, end: int) -> Span:
+        """The target words [first, last) that hold characters [start, end)."""
         first, last = (bisect_right(self._target_outer, at, key=lambda span: span[1]) for at in (start, end - 1))
-        insort(parent.taken, (first, last + 1))
-        return _Place(start, end, first, last + 1)
+        return first, last + 1
 
     def _as_it_stands(self, mark: Mark, parent: _Place) -> _Place | None:
         """Where the translation has already what is to be kept."""
@@ -117,10 +122,10 @@ class Placing:
         at = self._target.find(text, max(parent.start, self._searched.get(text, 0)), parent.end)
         while at >= 0:
             end = self._searched[text] = at + len(text)
-            first, last = (bisect_right(self._target_outer, place, key=lambda span: span[1]) for place in (at, end - 1))
+            words = self._words_of(at, end)
             alone = not (self._target[at - 1 : at].isalnum() or self._target[end : end + 1].isalnum())
-            if alone and _free(parent.taken, first, last + 1):
-                return _Place(at, end, first, last + 1)
+            if alone and _free(parent.taken, *words):
+                return _Place(at, end, *words)
             at = self._target.find(text, end, parent.end)
         return None
 
