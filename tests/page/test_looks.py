@@ -17,7 +17,7 @@ def test_the_theme_follows_the_system_until_it_is_chosen(open_page):
     sheet.page.emulate_media(color_scheme="light")
     assert luminance(ground(sheet)) > 0.8
     sheet.page.emulate_media(color_scheme="dark")
-    assert sheet.page.get_attribute("#theme", "aria-pressed") == "true"
+    sheet.page.wait_for_selector("#theme[aria-pressed=true]")  # the page is told of it with its next frame
     sheet.page.click("#theme")
     assert luminance(ground(sheet)) > 0.8
     assert sheet.page.get_attribute("#theme", "aria-pressed") == "false"
