@@ -104,10 +104,14 @@ def test_halving_begins_with_the_first_update_of_an_epoch(learn):
 def test_plateau_waits_for_its_patience_then_lowers():
     schedule = make("plateau", patience=2, factor=0.1)
     factors = []
+    early = []
     for better in (True, False, False, True, False, False, False, False, False, False):
         schedule.evaluated(better)
         factors.append(schedule.factor(1, 1.0))
+        early.append(schedule.early)
     assert factors == [1.0] * 6 + [0.1] * 3 + [pytest.approx(0.01)]
+    assert early == [True] * 9 + [False]
+    assert not make("constant").early
 
 
 def test_plateau_without_patience_lowers_at_once_by_half_down_to_the_minimum():

@@ -36,6 +36,21 @@ def test_what_the_scores_say(history, said):
     assert verdicts([*history, averaged], {}, "dev set") == [verdict], "a mean of weights is no step of the run"
 
 
+@pytest.mark.parametrize(
+    ("scores", "said"),
+    [
+        ([4.0, 3.0, 2.99], "the dev NLL hardly fell any more after epoch 3, but the learning rate was still to be"),
+        ([4.0, 3.0, 2.99, 2.992], "the dev NLL hardly fell any more after epoch 3, but the learning rate was still"),
+        ([4.0, 3.0, 2.94], "the dev NLL was still falling at the end"),
+        ([4.0, 3.0, 3.01], "the dev NLL fell by 25.0% an epoch until epoch 2, and not at 1 since"),
+        ([4.0, 3.0, 3.01, 3.0, 3.02], "the dev NLL no longer falls (its best was after epoch 2): this run has"),
+    ],
+)
+def test_no_run_has_converged_at_the_first_rate_of_a_schedule_that_lowers_it(scores, said):
+    [verdict] = verdicts(rows(scores), {}, "dev set", early=True)
+    assert verdict.startswith(said)
+
+
 def test_too_little_says_nothing():
     assert verdicts(rows([4.0, 3.0]), {}, "dev set") == []
     assert verdicts([], {}, "dev set") == []

@@ -21,7 +21,7 @@ def plot(systems: Mapping[str, Sequence[Bucket]], theme: Theme = LIGHT, title: s
     buckets = next(iter(systems.values()), ())
     bars(below, theme, [b.low - 0.5 for b in buckets], [b.sentences for b in buckets], _widths(buckets))
     # Room above the lines for a legend there.
-    above.set_ylim(0, above.get_ylim()[1] * (1 + 0.1 * len(systems) * (1 < len(systems) <= FEW)))
+    above.set_ylim(0, above.get_ylim()[1] * (1 + 0.15 * len(systems) * (1 < len(systems) <= FEW)))
     below.set_xlabel("source length (words)")
     below.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     legend(above, theme, list(systems))

@@ -133,7 +133,8 @@ def _train(
     finish(trainer, outputs, prepared)
     everyone.message(f"training ended: {reason}")
     unread = {side: share for side, share in prepared.unknown.items() if side not in spelled.characters}
-    for verdict in verdicts(trainer.state.history, unread, "dev set" if prepared.dev else "training text"):
+    text, early = "dev set" if prepared.dev else "training text", trainer.schedule.early
+    for verdict in verdicts(trainer.state.history, unread, text, early):
         everyone.message(verdict)
     return reason
 

@@ -33,6 +33,12 @@ class Schedule(ABC):
     def evaluated(self, better: bool) -> None:
         """Told of each dev evaluation, and whether it was the best so far."""
 
+    @property
+    def early(self) -> bool:
+        """Whether it waits for the dev score to lower the rate, and has done so once at most: what the score does not
+        gain at this rate it may gain at lower ones."""
+        return False
+
 
 class Constant(Schedule):
     """Always 1."""
@@ -95,6 +101,10 @@ class Plateau(Schedule):
         self.state["worse"] = 0 if better else self.state["worse"] + 1
         if self.state["worse"] > self.options.patience:
             self.state = {"current": self.state["current"] * self.options.factor, "worse": 0}
+
+    @property
+    def early(self) -> bool:
+        return self.state["current"] >= self.options.factor
 
 
 class Exponential(Schedule):

@@ -15,26 +15,26 @@ LEAST = 3
 BETTER = "better (--resume with higher training limits)"
 
 
-def verdicts(history: Sequence[Mapping[str, Any]], unknown: Mapping[str, float], text: str) -> list[str]:
+def verdicts(
+    history: Sequence[Mapping[str, Any]], unknown: Mapping[str, float], text: str, early: bool = False
+) -> list[str]:
     """Sentences on a run whose evaluations are `history`; `unknown`: the share of unknown symbols in a text by side;
-    `text`: what that is."""
+    `text`: what that is; `early`: whether the learning rate has yet to be lowered (see `Schedule.early`)."""
     rows = [row for row in history if "averaged" not in row and math.isfinite(row["dev_nll_per_word"])]
-    found = [_of_scores(rows)] if len(rows) >= LEAST else []
+    found = [_of_scores(rows, early)] if len(rows) >= LEAST else []
     for side, share in unknown.items():
         if share > UNKNOWN:
             found.append(f'{share:.0%} of the {text} in {side} are unknown words: use text.type = "bpe"')
     return found
 
 
-def _of_scores(rows: Sequence[Mapping[str, Any]]) -> str:
+def _of_scores(rows: Sequence[Mapping[str, Any]], early: bool) -> str:
     nll = [row["dev_nll_per_word"] for row in rows]
     number = nll.index(min(nll))
     best, last, since = rows[number], rows[-1], len(rows) - 1 - number
     fall = _fall(rows[: number + 1]) if number else 0.0
-    if best is last:
-        if fall > FALLING:
-            return f"the dev NLL was still falling at the end, by {fall:.1%} an epoch: a longer run would be {BETTER}"
-        return f"the dev NLL hardly falls any more ({fall:.1%} an epoch): this run has converged"
+    if best is last and fall > FALLING:
+        return f"the dev NLL was still falling at the end, by {fall:.1%} an epoch: a longer run would be {BETTER}"
     risen = last["dev_nll_per_word"] / best["dev_nll_per_word"] - 1
     if risen > RISEN and last["train_nll_per_word"] < best["train_nll_per_word"]:
         advice = "the best weights are kept; raise [model.dropout], or train on more text"
@@ -42,6 +42,11 @@ def _of_scores(rows: Sequence[Mapping[str, Any]]) -> str:
     if fall > FALLING and since < LEAST:
         until = f"the dev NLL fell by {fall:.1%} an epoch until epoch {best['epoch']:.3g}, and not at {since} since"
         return f"{until}, which says little: a longer run may be {BETTER}"
+    if early and since < LEAST:
+        until = f"the dev NLL hardly fell any more after epoch {best['epoch']:.3g}"
+        return f"{until}, but the learning rate was still to be lowered: a longer run may be {BETTER}"
+    if best is last:
+        return f"the dev NLL hardly falls any more ({fall:.1%} an epoch): this run has converged"
     return f"the dev NLL no longer falls (its best was after epoch {best['epoch']:.3g}): this run has converged"
 
 
