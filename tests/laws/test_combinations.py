@@ -39,6 +39,7 @@ REASONS = (
     "model.decoder.cell: has no effect with the",
     "model.decoder.cell: must be given for the",
     "model.decoder.residual_from: has no effect with the",
+    "model.dropout.state: has no effect with ssru cells",
     "model.encoder.direction: must be forward or bottom for the",
     "model.encoder.type: must be unidirectional, stacked for the",
     "model.lexical: has no effect with the",
@@ -61,6 +62,7 @@ def right(whole) -> bool:
         (name, whole["window"]) != ("copynet", "wait-k")
         and (name, encoder) != ("copynet", "rationale")
         and attends == (name not in BLIND)
+        and not (whole["state dropout"] and {whole["cell"], whole["encoder cell"]} == {"ssru"})
         and (whole["cell"] is None) == (name in OWN_CELL)
         and (bridge is not None) == (name in STACKS)
         and (not whole["residual"] or name in {*STACKS, "bideep"})
@@ -86,7 +88,7 @@ def right_attention(whole) -> bool:
 
 def right_copy(whole) -> bool:
     """As many layers of one size and one kind of state; the sizes here are made to fit wherever they can."""
-    memory = {"lstm", "layer-norm-lstm", "gate-norm-lstm", "rnmt-lstm"}
+    memory = {"lstm", "layer-norm-lstm", "gate-norm-lstm", "rnmt-lstm", "ssru"}
     layers_of_one_size = {"stacked forward", "stacked both", "stacked with all", "pyramid"}
     return whole["encoder"] in layers_of_one_size and (whole["cell"] in memory) == (whole["encoder cell"] in memory)
 

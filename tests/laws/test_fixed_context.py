@@ -43,7 +43,7 @@ def twins(cell) -> tuple[TranslationModel, TranslationModel]:
     """RNNencdec, and RNNsearch with its weights wherever both have them and its context fixed."""
     plain = build(config_of(cell, attends=False), 12, 12, seed=1).double()
     for p in plain.parameters():
-        p.data.normal_(std=0.6, generator=torch.Generator().manual_seed(p.numel()))
+        p.data.normal_(std=0.6, generator=torch.Generator().manual_seed(p.numel() + 1))
     search = build(config_of(cell, attends=True), 12, 12, seed=2).double()
     own = dict(plain.named_parameters())
     with torch.no_grad():

@@ -309,10 +309,10 @@ def defined(model, kind):
 
 def assert_rounded_alike(got, want, exact, near, about):
     """Beside fp32's own rounding, `near`, of each number, native steps may differ from a model whose products round the
-    same by as much as the rounding does once more: sums in another order make another number here and there, which may
-    be rounded to the other neighbour, and Cohn's state is rounded, too, as a product with I."""
+    same by as much as the rounding does, three times: sums in another order make another number here and there, which
+    may be rounded to the other neighbour, and Cohn's state is rounded, too, as a product with I."""
     off = ((got - want).abs() - near * (1 + want.abs())).clamp(min=0.0)
-    assert off.norm() <= (want - exact).norm(), about
+    assert off.norm() <= 3 * (want - exact).norm(), about
 
 
 def test_every_familys_native_steps_are_the_models(whole, make):
@@ -340,6 +340,37 @@ def test_every_familys_native_steps_are_the_models(whole, make):
                 if scorers[2]._twin.searches_whole:
                     wide = SearchOptions(beam=4, n_best=3, **LIMITS)
                     assert_one_call_is_the_steps(scorers[2]._twin, sources, wide)
+
+
+MERGING = {
+    "pyramid": {"type": "pyramid", "cell": "gru", "size": 6, "layers": 2, "reduce": 1},
+    "convolutional": {"type": "convolutional", "cell": "gru", "size": 6, "filters": 2, "stride": 2},
+}
+
+
+@pytest.mark.parametrize("feature", ["coverage-linguistic", "coverage-neural", "markov", "fertility-local"])
+@pytest.mark.parametrize("encoder", MERGING)
+def test_what_features_remember_is_of_annotations_and_not_of_symbols(encoder, feature):
+    """Where a merging encoder has fewer of them."""
+    attention = {"score": "additive", "size": 4, "features": [feature]} | {
+        "coverage-linguistic": {"fertility": 2.0},
+        "coverage-neural": {"coverage_size": 3},
+        "markov": {"neighbours": 1},
+        "fertility-local": {"neighbours": 1},
+    }[feature]
+    decoder = {"type": "cgru", "cell": "gru", "size": 8, "readout": 6}
+    config = ModelConfig.model_validate(
+        {"embedding": 5, "encoder": MERGING[encoder], "attention": attention, "decoder": decoder}
+    )
+    model = build(config, SYMBOLS, SYMBOLS, seed=1).eval()
+    for p in model.parameters():
+        p.data.normal_(std=0.6, generator=torch.Generator().manual_seed(p.numel()))
+    sources = make_sources(SOURCES, torch.device("cpu"))
+    scorers = ModelScorer(model), NativeScorer(NativeDecoder.of(model, Kind.FP32))
+    with torch.inference_mode():
+        scored = [forced(scorer, sources, [[5, 60], [], [69], [8, 9], [1]]) for scorer in scorers]
+    for plain, native in zip(*scored, strict=True):
+        torch.testing.assert_close(torch.tensor(native.token_scores), torch.tensor(plain.token_scores))
 
 
 @pytest.mark.parametrize("kind", Kind)

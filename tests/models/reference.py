@@ -147,6 +147,15 @@ def rnmt_lstm(p: Parameters, share: Array, state: State) -> State:
     return np.array([sigma(o[k]) * new_c[k] for k in range(n)]), new_c
 
 
+def ssru(_: Parameters, share: Array, state: State) -> State:
+    """Kim et al. 2019: c' = f c + (1 - f) W x, h' = max(0, c'); share: W x + b of f, and of the candidate."""
+    c = state[1]
+    n = len(c)
+    f = [sigma(share[k]) for k in range(n)]
+    new_c = np.array([f[k] * c[k] + (1 - f[k]) * share[n + k] for k in range(n)])
+    return np.array([max(0.0, new_c[k]) for k in range(n)]), new_c
+
+
 CELLS = {
     "gru": gru,
     "cho-gru": cho_gru,
@@ -157,6 +166,7 @@ CELLS = {
     "layer-norm-lstm": layer_norm_lstm,
     "gate-norm-lstm": gate_norm_lstm,
     "rnmt-lstm": rnmt_lstm,
+    "ssru": ssru,
 }
 
 
@@ -171,7 +181,9 @@ def close(found: Tensor, expected: object) -> None:
 
 
 def start(name: str, h: Array) -> State:
-    """The state whose output is h; an LSTM's memory is empty."""
+    """The state whose output is h; an LSTM's memory is empty, an SSRU's is h."""
+    if name == "ssru":
+        return h, h
     return (h, np.zeros_like(h)) if "lstm" in name else (h,)
 
 

@@ -16,6 +16,7 @@ from rnnsearch.models.cells import (
     GRU,
     LSTM,
     RNMTLSTM,
+    SSRU,
     BiasAlone,
     Cell,
     ChoGRU,
@@ -166,6 +167,12 @@ def _lstm(step: Step, sums: Sums, old: State, new: State, plain: bool = False) -
     step.lstm(new.h, new.c, sums, old.h, old.c, plain)
 
 
+def ssru(step: Step, _cell: SSRU, to: Room, old: State, new: State, _keep: Mask) -> None:
+    assert old.c is not None
+    assert new.c is not None
+    step.ssru(new.h, new.c, to.all, old.h, old.c)
+
+
 CELLS: dict[type[Cell], Callable[..., None]] = {
     Tanh: tanh,
     GRU: gru,
@@ -175,6 +182,7 @@ CELLS: dict[type[Cell], Callable[..., None]] = {
     LSTM: lstm,
     GateNormLSTM: gate_norm_lstm,
     RNMTLSTM: gate_norm_lstm,
+    SSRU: ssru,
 }
 """`Cell.step` from the sums of the inputs' share, by exact class."""
 

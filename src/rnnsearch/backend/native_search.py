@@ -170,11 +170,12 @@ class NativeDecoder:
     def encode(self, sentences: Side) -> NativeBatch:
         """The memory of B sentences [B, J]."""
         step, _, memory = self._write(sentences)
-        ids = sentences.ids
-        remembered = torch.zeros(len(ids), ids.shape[1] * self._c.features.memory)
-        first = torch.cat([remembered, *(part.float() for _, part in step.states), torch.zeros(len(ids), 1)], dim=1)
-        nothing = torch.empty(len(ids), 0)
+        B = len(sentences.ids)
+        nothing = torch.empty(B, 0)
         source = step.source or Source(nothing[:, :, None], nothing[:, :, None], nothing.bool())
+        # Of each annotation, of which a merging encoder has fewer than symbols.
+        remembered = torch.zeros(B, source.mask.shape[1] * self._c.features.memory)
+        first = torch.cat([remembered, *(part.float() for _, part in step.states), torch.zeros(B, 1)], dim=1)
         centres = nothing if source.centres is None else source.centres.float().contiguous()
         keys, annotations = source.keys.float().contiguous(), source.annotations.float().contiguous()
         prepared = prepared_of(source).contiguous()

@@ -26,7 +26,7 @@ from rnnsearch.models.attention.attention import Attention
 from rnnsearch.models.attention.normalisers import Softmax
 from rnnsearch.models.attention.scores import Additive
 from rnnsearch.models.attention.windows import Global
-from rnnsearch.models.cells import GRU, LSTM, RNMTLSTM, Cell, ChoGRU, GateNormLSTM, LayerNormGRU, Tanh, TorchGRU
+from rnnsearch.models.cells import GRU, LSTM, RNMTLSTM, SSRU, Cell, ChoGRU, GateNormLSTM, LayerNormGRU, Tanh, TorchGRU
 from rnnsearch.models.decoders.bahdanau import Bahdanau, BahdanauState, BahdanauTanh, Cohn
 from rnnsearch.models.decoders.bi_scale import BiScale
 from rnnsearch.models.decoders.conditional import BiDeep, ConditionalGRU, DeepTransition
@@ -260,7 +260,7 @@ RNNSEARCH = _native(_bahdanau_in_pytorch)
 RECURRENCE = _native(_repeat_step)
 TWINS: dict[type[nn.Module], Twin] = {
     GRU: Twin(SEQUENCE, _sequence),
-    **dict.fromkeys((ChoGRU, Tanh, LayerNormGRU, GateNormLSTM, RNMTLSTM), NATIVE),
+    **dict.fromkeys((ChoGRU, Tanh, LayerNormGRU, GateNormLSTM, RNMTLSTM, SSRU), NATIVE),
     TorchGRU: Twin(SEQUENCE, _or_library(_torch_gru)),
     LSTM: Twin(SEQUENCE, _or_library(_lstm)),
     Attention: Twin(

@@ -17,6 +17,8 @@ CELLS = {
     "layer-norm-lstm": "The LSTM with layer normalisation of W x, U h and the memory (Ba et al. 2016).",
     "gate-norm-lstm": "The LSTM with layer normalisation of each gate's sum (after Chen et al. 2018).",
     "rnmt-lstm": "The same without a tanh on its output, h' = o * c' (RNMT+: Chen et al. 2018).",
+    "ssru": "The simpler simple recurrent unit (Kim et al. 2019): a gate and no product with the state. For "
+    "decoders of small, fast models.",
 }
 BRIDGES = {
     "zero": "First states of zeros.",

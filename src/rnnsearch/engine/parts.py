@@ -27,6 +27,7 @@ class What(IntEnum):
     MAXOUT = 12
     CLOCK = 13
     BEND = 14
+    SSRU = 15
 
 
 class CPart(Structure):

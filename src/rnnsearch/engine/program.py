@@ -211,6 +211,7 @@ RANGES: dict[What, tuple[tuple[int, str, float], ...]] = {
     What.CLOCK: ((0, SUMS, 1),),
     What.MAXOUT: ((0, VALUES, 1), (1, SUMS, 2)),
     What.BEND: ((0, VALUES, 1), (1, VALUES, 1)),
+    What.SSRU: ((0, VALUES, 1), (1, VALUES, 1), (2, VALUES, 1), (3, SUMS, 2), (4, VALUES, 1), (5, VALUES, 1)),
 }
 """Which `at` of a part begins a range of which row, and how many times its size (`parts.h`)."""
 OPTIONAL = {What.READ: (2,), What.SIGMOID: (2,), What.TANH: (2,), What.GRU: (5,)}

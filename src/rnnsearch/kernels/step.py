@@ -237,6 +237,11 @@ class Step:
         at = (h.at, c.at, gates.at, of.at, old_c.at, old_h.at, int(plain))
         self.parts.append(Part(What.LSTM, h.size, at, old_c.before << 4 | old_h.before << 5))
 
+    def ssru(self, h: Value, c: Value, of: Sums, old_h: Value, old_c: Value) -> None:
+        """c' = f c + (1 - f) candidate, h' = max(0, c'), of sums of f, before its sigma, and the candidate."""
+        at = (h.at, c.at, self.value(h.size).at, of.at, old_c.at, old_h.at)
+        self.parts.append(Part(What.SSRU, h.size, at, old_c.before << 4 | old_h.before << 5))
+
     def attend(
         self, query: Value | Sums, source: Source, to: Value | None = None, centre: Value | None = None
     ) -> Value:

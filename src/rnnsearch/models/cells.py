@@ -17,6 +17,8 @@ With layer normalisation, LN(a) = g * (a - mean(a)) / std(a) + b over a vector's
 | gate-norm-lstm  | the sum W x + U h of each gate by itself; c is not                        | after Chen et al.   |
 | rnmt-lstm       | the same, and h' = o * c' without a tanh                                  | Chen et al. 2018    |
 
+Without any product of the state: ssru (Kim et al. 2019), whose step costs next to nothing.
+
 What a decoder adds to the inputs' share (its context's product) stands outside the norms of Ba et al.'s cells and
 inside those of the last two, which are taken of the sum.
 
@@ -66,6 +68,8 @@ class Cell(nn.Module, ABC):
     blocks: ClassVar[int]
     state: ClassVar[type[Hidden] | type[HiddenAndCell]] = Hidden
     """What it carries from one position to the next."""
+    feeds_back: ClassVar[bool] = True
+    """Whether its output enters a product of its next step."""
     twin: Callable[..., tuple[Tensor, CellState]] | None = None
 
     def __init__(self, inputs_size: int | None, size: int) -> None:
@@ -367,6 +371,29 @@ class RNMTLSTM(GateNormLSTM):
         return c
 
 
+class SSRU(Cell):
+    """The simpler simple recurrent unit (Kim et al. 2019, "From research to production and back"); f, candidate.
+
+    f = sigma(W_f x + b_f),  c' = f * c + (1 - f) * (W x + b),  h' = max(0, c').
+
+    The paper's W x has no b; without inputs nothing would be left of it.
+    """
+
+    name = "ssru"
+    blocks = 2
+    state = HiddenAndCell
+    feeds_back = False
+
+    def start(self, h: Float[Tensor, "N D"]) -> HiddenAndCell:
+        return HiddenAndCell(h, h)
+
+    def next(self, x: Share, h: Units, state: HiddenAndCell) -> HiddenAndCell:
+        f, candidate = x.chunk(2, dim=-1)
+        f = torch.sigmoid(f)
+        c = f * state.c + (1 - f) * candidate
+        return HiddenAndCell(torch.relu(c), c)
+
+
 CELLS: dict[str, type[Cell]] = {
-    c.name: c for c in (GRU, ChoGRU, TorchGRU, LSTM, Tanh, LayerNormGRU, LayerNormLSTM, GateNormLSTM, RNMTLSTM)
+    c.name: c for c in (GRU, ChoGRU, TorchGRU, LSTM, Tanh, LayerNormGRU, LayerNormLSTM, GateNormLSTM, RNMTLSTM, SSRU)
 }

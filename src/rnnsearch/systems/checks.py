@@ -14,7 +14,7 @@ from rnnsearch.data.catalog import CORPORA
 from rnnsearch.models.attention.normalisers import NORMALISERS
 from rnnsearch.models.attention.scores import SCORES
 from rnnsearch.models.bridges import BRIDGES, Zero
-from rnnsearch.models.cells import CELLS
+from rnnsearch.models.cells import CELLS, GRU
 from rnnsearch.models.decoders.table import DECODERS
 from rnnsearch.models.encoders import shapes
 from rnnsearch.models.memory import StateShape
@@ -283,9 +283,12 @@ def _bridge(model: ModelConfig) -> list[str]:
 
 
 def _dropout(model: ModelConfig) -> list[str]:
-    """Dropout between layers needs some."""
+    """Dropout between layers needs some, dropout on what cells feed back cells that do."""
     one = len(model.encoder.layer_sizes) == model.decoder.depth == 1
-    return idle("an encoder and a decoder of one layer", {"model.dropout.layers": one and model.dropout.layers > 0})
+    faults = idle("an encoder and a decoder of one layer", {"model.dropout.layers": one and model.dropout.layers > 0})
+    cells = {side.model_dump().get("cell", GRU.name) for side in (model.encoder, model.decoder)}
+    without = not any(CELLS[cell].feeds_back for cell in cells)
+    return faults + idle(f"{', '.join(cells)} cells", {"model.dropout.state": without and model.dropout.state > 0})
 
 
 def _output(config: RunConfig) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rnnsearch.config import RunConfig
 from rnnsearch.config.init import NormalOptions
 from rnnsearch.config.language import FeedForwardOptions, LanguageModelConfig, RecurrentOptions
+from rnnsearch.models.cells import CELLS
 from rnnsearch.systems.shared_checks import (
     against,
     idle,
@@ -59,6 +60,8 @@ def check_network(model: LanguageModelConfig) -> list[str]:
     faults = idle(_KIND, {f"model.dropout.{name}": getattr(dropout, name) > 0 for name in ("annotations", "attention")})
     if not isinstance(network, RecurrentOptions):
         faults += idle(f"a {network.type} network", {"model.dropout.state": dropout.state > 0})
+    elif not CELLS[network.cell].feeds_back:
+        faults += idle(f"{network.cell} cells", {"model.dropout.state": dropout.state > 0})
     if not isinstance(network, RecurrentOptions) or network.layers == 1:
         faults += idle("a network of one layer", {"model.dropout.layers": dropout.layers > 0})
     if isinstance(model.init, NormalOptions):

@@ -181,6 +181,54 @@ static void lstm_back(const Part& p, const Row<T>& r) {
     }
 }
 
+// SSRU: h' at[0], c' at[1], f at[2] of sums f, candidate at[3]; c at[4], h at[5].
+// c' = f c + (1 - f) candidate, h' = max(0, c') (Kim et al. 2019).
+template <class T>
+static void ssru(const Part& p, const Row<T>& r) {
+    const Index D = p.size;
+    const float *sums = r.sums + p.at[3], *old = r.value(p, 4);
+    float *h = r.own + p.at[0], *c = r.own + p.at[1], *gate = r.own + p.at[2];
+    if (!r.real) {
+        memcpy(c, old, D * sizeof(float));
+        memcpy(h, r.value(p, 5), D * sizeof(float));
+        return;
+    }
+    for (Index k = 0; k < D; k += LANES) {
+        const Index n = D - k;
+        Vec f = sigmoid(load(sums + k, n)), candidate = load(sums + D + k, n);
+        Vec now = candidate + f * (load(old + k, n) - candidate);
+        store(gate + k, f, n);
+        store(c + k, now, n);
+        store(h + k, most(now, Vec{}), n);
+    }
+}
+
+// (1 - f) (c - candidate) is c - c', so the candidate need not be kept.
+template <class T>
+static void ssru_back(const Part& p, const Row<T>& r) {
+    const Index D = p.size;
+    const float *gate = r.own + p.at[2], *now = r.own + p.at[1], *old = r.value(p, 4);
+    const float *d_h = r.d_own + p.at[0], *d_c = r.d_own + p.at[1];
+    float *d_old = r.d_value(p, 4), *d_h_old = r.d_value(p, 5);
+    T* d_sums = r.d_sums + p.at[3];
+    for (Index k = 0; k < D; k += LANES) {
+        const Index n = D - k;
+        Vec d = load(d_h + k, n), e = load(d_c + k, n);
+        if (!r.real) {
+            add(d_h_old + k, d, n);
+            add(d_old + k, e, n);
+            store(d_sums + k, Vec{}, n);
+            store(d_sums + D + k, Vec{}, n);
+            continue;
+        }
+        Vec f = load(gate + k, n), c = load(now + k, n);
+        e += c > 0.0f ? d : Vec{};
+        store(d_sums + k, e * f * (load(old + k, n) - c), n);
+        store(d_sums + D + k, e * (1.0f - f), n);
+        add(d_old + k, e * f, n);
+    }
+}
+
 // ADD: values at[0] = values at[1] + values at[2].
 template <class T>
 static void sum_of(const Part& p, const Row<T>& r) {
@@ -329,5 +377,6 @@ static inline void part_of_step(const Part& p, const Row<T>& r, const float* mas
         case CENTRE: return centre(p, r, source);
         case MAXOUT: return maxout(p, r);
         case BEND: return bend(p, r);
+        case SSRU: return ssru(p, r);
     }
 }

@@ -185,6 +185,7 @@ struct Worker {
                         case TANH: activate_back<T, false>(p, r); break;
                         case GRU: gru_back(p, r); break;
                         case LSTM: lstm_back(p, r); break;
+                        case SSRU: ssru_back(p, r); break;
                         case ADD: sum_of_back(p, r); break;
                         case NORM: norm_back(p, r, own); break;
                         case CENTRE: centre_back(p, r, count[m], own); break;

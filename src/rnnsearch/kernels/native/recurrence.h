@@ -10,7 +10,7 @@
 #include "matrix.h"
 #include "team.h"
 
-enum What : int64_t { INPUT, READ, PRODUCT, SIGMOID, TANH, GRU, LSTM, ADDITIVE, DOT, ADD, NORM, CENTRE, MAXOUT, CLOCK, BEND };
+enum What : int64_t { INPUT, READ, PRODUCT, SIGMOID, TANH, GRU, LSTM, ADDITIVE, DOT, ADD, NORM, CENTRE, MAXOUT, CLOCK, BEND, SSRU };
 
 struct Part {
     int64_t what;

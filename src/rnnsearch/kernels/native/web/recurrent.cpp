@@ -41,6 +41,7 @@ constexpr Range RANGES[] = {
     {ADD, 0, VALUES}, {ADD, 1, VALUES}, {ADD, 2, VALUES},
     {NORM, 0, SUMS}, {NORM, 1, SUMS}, {NORM, 2, VALUES}, {CENTRE, 1, VALUES}, {CLOCK, 0, SUMS},
     {MAXOUT, 0, VALUES}, {MAXOUT, 1, SUMS, 2}, {BEND, 0, VALUES}, {BEND, 1, VALUES},
+    {SSRU, 0, VALUES}, {SSRU, 1, VALUES}, {SSRU, 2, VALUES}, {SSRU, 3, SUMS, 2}, {SSRU, 4, VALUES}, {SSRU, 5, VALUES},
 };
 
 // Things that are numbered as they come, and go with their owner.
@@ -152,7 +153,7 @@ bool read_parts(const Network& net, Machine& m, Reader& said) {
   int64_t attending = 0;
   for (int64_t n = 0; n < d.parts; n++) {
     Part& p = m.parts[n];
-    p.what = said.next(INPUT, BEND), p.size = said.next(1, MOST), p.before = said.next(0, 255);
+    p.what = said.next(INPUT, SSRU), p.size = said.next(1, MOST), p.before = said.next(0, 255);
     const Layer* layer = net.layers.of(said.next(-1, MOST_PARTS));
     const int64_t begin = said.next(0, m.own.size), own = said.next(0, m.own.size);
     for (int64_t& at : p.at) at = said.next(-1, INT32_MAX);
