@@ -61,6 +61,12 @@ OTHERS: dict[str, dict[str, Any]] = {
             "readout": 7,
         },
     },
+    "ssru": _INIT
+    | {
+        "encoder": {"type": "bidirectional", "cell": "gru", "size": 10},
+        "attention": {"score": "additive", "size": 9},
+        "decoder": {"type": "luong", "cell": "ssru", "size": 11, "layers": 2, "bridge": "learned", "readout": 12},
+    },
 }
 """Models of other families."""
 

@@ -77,9 +77,7 @@ class Demands:
 
     @cached_property
     def _prefixes(self) -> Prefixes:
-        # What a model spells by itself may lack the space.
-        copied = self.target.type == "words" and not self.system.can("spell")
-        return Prefixes(self.target, self.target.unknown if copied else ())
+        return Prefixes(self.target, spells=self.system.can("spell"))
 
     def begun(self, prefixes: Sequence[str], sources: Sequence[Segmented], options: SearchOptions) -> list[Prefix]:
         """What each sentence's translations begin with, in symbols. Errors: RnnsearchError where they are not as many

@@ -77,7 +77,7 @@ class TextModel:
 
     @cached_property
     def _prefixes(self) -> Prefixes:
-        return Prefixes(self.tokenizer, self.tokenizer.unknown if self.tokenizer.type == "words" else ())
+        return Prefixes(self.tokenizer)
 
     def options(
         self, beam: int = 1, n_best: int = 1, most: int = 100, variant: Variant | None = None, no_repeat_ngram: int = 0

@@ -74,6 +74,6 @@ def test_nothing_asks_for_nothing_and_no_text_is_refused(tokenizer):
 
 
 def test_after_a_space_may_come_what_stands_for_any_word(words):
-    told = Prefixes(words, {UNK}).read("Ein Mann ")
-    assert told.rest[-1][-1] == UNK and UNK not in Prefixes(words).read("Ein Mann ").rest[-1]
-    assert all(UNK not in some for some in Prefixes(words, {UNK}).read("Ein Mann s").rest)
+    told = Prefixes(words).read("Ein Mann ")
+    assert told.rest[-1][-1] == UNK and UNK not in Prefixes(words, spells=True).read("Ein Mann ").rest[-1]
+    assert all(UNK not in some for some in Prefixes(words).read("Ein Mann s").rest)

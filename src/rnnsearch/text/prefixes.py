@@ -6,7 +6,6 @@ that agree.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
@@ -29,11 +28,13 @@ class Prefix(NamedTuple):
 
 
 class Prefixes:
-    """Reads prefixes for a tokenizer. `words`: the symbols that stand for some word or other, with the space before it,
-    which may follow a prefix that ends with a space."""
+    """Reads prefixes for a tokenizer. Of whole words, one that has no symbol may follow a prefix that ends with a space,
+    but where the model `spells` it, for what it spells may lack the space."""
 
-    def __init__(self, tokenizer: Tokenizer, words: Iterable[int] = ()) -> None:
-        self._tokenizer, self._words = tokenizer, tuple(words)
+    def __init__(self, tokenizer: Tokenizer, spells: bool = False) -> None:
+        self._tokenizer = tokenizer
+        self._words = sorted(tokenizer.unknown) if tokenizer.type == "words" and not spells else []
+        """The symbols that stand for some word or other, with the space before it."""
         spelled = enumerate(tokenizer.spellings())
         known = sorted(
             (spelling, id)
@@ -75,7 +76,7 @@ class Prefixes:
         ways: list[tuple[int, ...]] = [()] * len(rest)
         for place in reversed(range(len(rest))):
             left = rest[place:]
-            found = self._symbols(left, longer=True) + [*self._words] * (left == b" ")
+            found = self._symbols(left, longer=True) + self._words * (left == b" ")
             for size in range(1, min(self._longest, len(left) - 1) + 1):
                 if ways[place + size]:
                     found += self._symbols(left[:size], longer=False)

@@ -11,6 +11,7 @@ const binary = (bytes) => String.fromCharCode(...bytes);
 export class Prefixes {
   #tokenizer;
   #known;
+  #words; // that stand for some word or other, with the space before it: one may follow a prefix that ends with a space
   #longest;
 
   constructor(tokenizer) {
@@ -19,6 +20,7 @@ export class Prefixes {
       .map((_, id) => [binary(tokenizer.spelling(id)), id])
       .filter(([spelling, id]) => id >= SPECIALS.length && spelling && !tokenizer.unknown.has(id))
       .sort(([a, m], [b, n]) => (a < b ? -1 : a > b ? 1 : m - n));
+    this.#words = tokenizer.words ? [...tokenizer.unknown].sort((a, b) => a - b) : [];
     this.#longest = Math.max(0, ...this.#known.map(([spelling]) => spelling.length));
   }
 
@@ -50,7 +52,7 @@ export class Prefixes {
     const ways = Array.from(rest, () => []);
     for (let place = rest.length - 1; place >= 0; place--) {
       const left = rest.slice(place);
-      const found = this.#symbols(left, true);
+      const found = [...this.#symbols(left, true), ...(left === " " ? this.#words : [])];
       for (let size = 1; size <= Math.min(this.#longest, left.length - 1); size++) {
         if (ways[place + size].length) found.push(...this.#symbols(left.slice(0, size), false));
       }

@@ -29,7 +29,7 @@ export class Tokenizer {
   #encode;
   #rare;
   #bytes;
-  #words;
+  words;
 
   /** Of the JSON that `Tokenizer.save` writes. Errors: RnnsearchError for another. */
   constructor(text) {
@@ -55,7 +55,7 @@ export class Tokenizer {
     if (SPECIALS.some((name, id) => this.names[id] !== name)) {
       throw foreign(`one whose first symbols are not ${SPECIALS.join(", ")}`);
     }
-    this.#words = model.type === "WordLevel";
+    this.words = model.type === "WordLevel";
     this.#encode = encoder(model, ids);
     this.#rare = rare.length ? parts(model, ids, rare) : new Map();
     this.symbols = this.names.map((name) => name.replaceAll(" ", MARKER));
@@ -98,7 +98,7 @@ export class Tokenizer {
       spans.push([Math.max(at, 0), at + length]);
       at += length;
     };
-    if (this.#words) {
+    if (this.words) {
       for (const piece of own) cover(piece.length);
       return spans;
     }
