@@ -7,7 +7,7 @@
 Every system is trained on the corpus's training verses; its attention to the REFERENCES of the test verses (forced
 decoding) is then compared with the alignments made by hand (Och & Ney 2003). Three ways from weights to links:
 
-    argmax     each target word to the source word that it attends to most, summed over its symbols
+    argmax     what `rnnsearch align --by attention` makes: each target word to the source word attended to most
     tuned      every link with at least a weight t, where t has the lowest error on the dev verses
     posterior  the same of some systems (--posterior), with weights given the target word itself, as
                `rnnsearch align --by posterior` makes them
@@ -44,7 +44,7 @@ from rnnsearch.loading import load
 from rnnsearch.metrics.alignment_error import AlignmentScores, alignment_error
 from rnnsearch.plots.figures import save
 from rnnsearch.systems.card import training_facts
-from rnnsearch.text.alignments import Link, Links, links_from_attention, read_pharaoh
+from rnnsearch.text.alignments import Link, Links, read_pharaoh
 from rnnsearch.text.columns import as_markdown
 from rnnsearch.training.tasks import reverse_folder
 from rnnsearch.translate import Translator
@@ -212,8 +212,9 @@ def ways(folder: Path, parts: Parts, posterior: bool) -> dict[str, AlignmentScor
     reverse, kind = reverse_folder(folder), "posterior " if posterior else ""
     forward = load(folder)
     weights = {part: word_weights(forward, pairs, posterior) for part, (pairs, _) in parts.items()}
-    argmax = [links_from_attention(w) for w in weights["test"]]
-    scores = {f"{kind}argmax": alignment_error(argmax, parts["test"][1])}
+    sources, targets = zip(*parts["test"][0], strict=True)
+    argmax = map(set, forward.align(sources, targets, by="posterior" if posterior else "attention"))
+    scores = {f"{kind}argmax": alignment_error(list(argmax), parts["test"][1])}
     _add_tuned(scores, f"{kind}tuned", weights, parts)
     if reverse.is_dir():
         backward, mean = load(reverse), dict[str, list[Weights]]()

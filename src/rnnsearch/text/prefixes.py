@@ -28,8 +28,8 @@ class Prefix(NamedTuple):
 
 
 class Prefixes:
-    """Reads prefixes for a tokenizer. Of whole words, one without a symbol may follow a prefix that ends with a space, but
-    not where the model `spells` it, for what it spells may lack the space."""
+    """Reads prefixes for a tokenizer. Of whole words, one without a symbol may follow a prefix that ends with a space,
+    but not where the model `spells` it, for what it spells may lack the space."""
 
     def __init__(self, tokenizer: Tokenizer, spells: bool = False) -> None:
         self._tokenizer = tokenizer
