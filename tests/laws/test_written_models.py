@@ -76,7 +76,10 @@ MODELS = {
     "bideep": over_both({"type": "bideep", "size": 8, "layers": 2, "transitions": 1, "readout": 7}, "layer-norm-gru"),
     "cgru": over_both({"type": "cgru", "size": 8, "readout": 7}),
     "deep transition": over_both({"type": "deep-transition", "size": 8, "readout": 7, "transitions": 1}),
-    **{cell: over_both(ONE, cell) for cell in ("tanh", "cho-gru", "torch-gru", "lstm", "gate-norm-lstm")},
+    "bideep of simple units": over_both(
+        {"type": "bideep", "size": 8, "layers": 2, "transitions": 1, "readout": 7}, "ssru"
+    ),
+    **{cell: over_both(ONE, cell) for cell in ("tanh", "cho-gru", "torch-gru", "lstm", "gate-norm-lstm", "ssru")},
     "one way": luong(
         ADDITIVE, BOTH | {"type": "unidirectional", "reverse": True}, ONE | {"cell": "gru", "first": "zero"}
     ),

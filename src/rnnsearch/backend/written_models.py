@@ -46,7 +46,7 @@ from rnnsearch.models.decoders.decoder import Decoder
 from rnnsearch.models.decoders.stack_decoders import RNMTPlus, StackDecoder
 from rnnsearch.models.embeddings import Embedding
 from rnnsearch.models.encoders import Bidirectional, Encoder, Stacked, Unidirectional
-from rnnsearch.models.memory import HiddenAndCell, StateShape
+from rnnsearch.models.memory import StateShape
 from rnnsearch.models.outputs import Output
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.text.vocabulary import BOS
@@ -283,23 +283,23 @@ def _first(arrays: _Arrays, decoder: Decoder, encoder: Encoder) -> Iterator[Firs
     elif isinstance(decoder, BiDeep | ConditionalGRU):
         cell = decoder.bottom.word
         for layer in range(len(decoder.initial.weight) // cell.size):
-            yield First(cell.size, "mean", (), arrays.affine(decoder.initial), "tanh", layer * cell.size)
-            yield from _memory(cell)
+            first = First(cell.size, "mean", (), arrays.affine(decoder.initial), "tanh", layer * cell.size)
+            yield from _started(cell, first)
     else:
         assert isinstance(decoder, Bahdanau)
         size, initial = decoder.cell.size, arrays.affine(decoder.initial)
-        yield _zeros(size) if initial is None else First(size, "summary", (), initial, "tanh", 0)
-        yield from _memory(decoder.cell)
+        first = _zeros(size) if initial is None else First(size, "summary", (), initial, "tanh", 0)
+        yield from _started(decoder.cell, first)
 
 
 def _zeros(size: int) -> First:
     return First(size, "zeros", (), None, "", 0)
 
 
-def _memory(cell: Cell) -> Iterator[First]:
-    """Of an LSTM's c, which is empty."""
-    if cell.state is HiddenAndCell:
-        yield _zeros(cell.size)
+def _started(cell: Cell, h: First) -> Iterator[First]:
+    """`Cell.start`: h, and beside it a memory that is empty (an LSTM's) or h, too (SSRU's)."""
+    for part in cell.start(torch.ones(1, cell.size)):
+        yield h if part.any() else _zeros(cell.size)
 
 
 def _bridged(arrays: _Arrays, bridge: Bridge, encoder: Sequence[StateShape]) -> Iterator[First]:
