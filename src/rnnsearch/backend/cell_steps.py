@@ -46,7 +46,8 @@ class State(NamedTuple):
 
 def states(step: Step, first: CellState) -> State:
     """Room for a state that is handed from position to position."""
-    return State(*(step.state(part.float(), hidden=part is first.h) for part in first))
+    named = zip(first._fields, first, strict=True)  # an SSRU's c may be the very tensor that its h is
+    return State(*(step.state(part.float(), hidden=name == "h") for name, part in named))
 
 
 def between(step: Step, cell: Cell) -> State:
