@@ -302,6 +302,20 @@ def test_what_is_not_a_number_is_never_hidden(kind, odd):
     assert not Packed(decoding(), w, None, kind)(x[:1])[0, 9].isfinite()
 
 
+def test_simple_units_hide_no_nan(sources):
+    """Whose max(0, c) a processor's own may take for 0."""
+    decoder = {"type": "luong", "cell": "ssru", "size": 8, "layers": 1, "bridge": "learned", "readout": 6}
+    encoder = {"type": "bidirectional", "cell": "gru", "size": 6}
+    attention = {"score": "additive", "size": 4}
+    config = ModelConfig.model_validate({"embedding": 5, "encoder": encoder, "attention": attention, "decoder": decoder})
+    model = build(config, SYMBOLS, SYMBOLS, seed=1).eval()
+    model.decoder.stack.bottom.input.bias.data[11] = torch.nan
+    for scorer in (ModelScorer(model), NativeScorer(NativeDecoder.of(model, Kind.FP32))):
+        with torch.inference_mode():
+            memory, state = scorer.start(sources, None)
+            assert scorer.step(memory, state, torch.tensor([2] * len(sources["source"].ids))).norm.isnan().all()
+
+
 def defined(model, kind):
     """By the definition, in fp32, and with products that round what native search rounds."""
     return ModelScorer(packed(model, Kind.FP32)), ModelScorer(packed(model, kind))

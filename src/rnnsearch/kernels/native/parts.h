@@ -199,7 +199,7 @@ static void ssru(const Part& p, const Row<T>& r) {
         Vec now = candidate + f * (load(old + k, n) - candidate);
         store(gate + k, f, n);
         store(c + k, now, n);
-        store(h + k, most(now, Vec{}), n);
+        store(h + k, most(Vec{}, now), n);  // of NaN: NaN
     }
 }
 
