@@ -121,6 +121,9 @@ def test_plateau_without_patience_lowers_at_once_by_half_down_to_the_minimum():
         schedule.evaluated(False)
         factors.append(schedule.factor(1, 1.0))
     assert factors == [0.5, 0.25, 0.2, 0.2]
+    at_its_least = make("plateau", patience=0, minimum=0.5)
+    at_its_least.evaluated(False)
+    assert not at_its_least.early, "its rate cannot fall any more"
 
 
 def test_plateau_goes_on_from_its_state():

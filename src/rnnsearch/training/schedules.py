@@ -104,7 +104,8 @@ class Plateau(Schedule):
 
     @property
     def early(self) -> bool:
-        return self.state["current"] >= self.options.factor
+        current = self.state["current"]
+        return current >= self.options.factor and current > (self.options.minimum or 0.0)
 
 
 class Exponential(Schedule):

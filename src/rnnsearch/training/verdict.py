@@ -42,12 +42,12 @@ def _of_scores(rows: Sequence[Mapping[str, Any]], early: bool) -> str:
     if fall > FALLING and since < LEAST:
         until = f"the dev NLL fell by {fall:.1%} an epoch until epoch {best['epoch']:.3g}, and not at {since} since"
         return f"{until}, which says little: a longer run may be {BETTER}"
-    if early and since < LEAST:
-        until = f"the dev NLL hardly fell any more after epoch {best['epoch']:.3g}"
-        return f"{until}, but the learning rate was still to be lowered: a longer run may be {BETTER}"
-    if best is last:
-        return f"the dev NLL hardly falls any more ({fall:.1%} an epoch): this run has converged"
-    return f"the dev NLL no longer falls (its best was after epoch {best['epoch']:.3g}): this run has converged"
+    still = f"hardly falls any more ({fall:.1%} an epoch)"
+    if best is not last:
+        still = f"no longer falls (its best was after epoch {best['epoch']:.3g})"
+    if early:
+        return f"the dev NLL {still} at a learning rate that was still to be lowered: a longer run may be {BETTER}"
+    return f"the dev NLL {still}: this run has converged"
 
 
 def _fall(rows: Sequence[Mapping[str, Any]]) -> float:
