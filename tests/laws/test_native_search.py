@@ -307,7 +307,9 @@ def test_simple_units_hide_no_nan(sources):
     decoder = {"type": "luong", "cell": "ssru", "size": 8, "layers": 1, "bridge": "learned", "readout": 6}
     encoder = {"type": "bidirectional", "cell": "gru", "size": 6}
     attention = {"score": "additive", "size": 4}
-    config = ModelConfig.model_validate({"embedding": 5, "encoder": encoder, "attention": attention, "decoder": decoder})
+    config = ModelConfig.model_validate(
+        {"embedding": 5, "encoder": encoder, "attention": attention, "decoder": decoder}
+    )
     model = build(config, SYMBOLS, SYMBOLS, seed=1).eval()
     model.decoder.stack.bottom.input.bias.data[11] = torch.nan
     for scorer in (ModelScorer(model), NativeScorer(NativeDecoder.of(model, Kind.FP32))):

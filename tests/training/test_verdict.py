@@ -43,7 +43,10 @@ def test_what_the_scores_say(history, said):
         ([4.0, 3.0, 2.99, 2.992], "the dev NLL no longer falls (its best was after epoch 3) at a learning rate that"),
         ([4.0, 3.0, 2.94], "the dev NLL was still falling at the end"),
         ([4.0, 3.0, 3.01], "the dev NLL fell by 25.0% an epoch until epoch 2, and not at 1 since"),
-        ([4.0, 3.0, 3.01, 3.0, 3.02], "the dev NLL no longer falls (its best was after epoch 2) at a learning rate that"),
+        (
+            [4.0, 3.0, 3.01, 3.0, 3.02],
+            "the dev NLL no longer falls (its best was after epoch 2) at a learning rate that",
+        ),
     ],
 )
 def test_no_run_has_converged_at_the_first_rate_of_a_schedule_that_lowers_it(scores, said):
