@@ -88,9 +88,11 @@ def right_attention(whole) -> bool:
 
 def right_copy(whole) -> bool:
     """As many layers of one size and one kind of state; the sizes here are made to fit wherever they can."""
-    memory = {"lstm", "layer-norm-lstm", "gate-norm-lstm", "rnmt-lstm", "ssru"}
+    kinds = dict.fromkeys(("lstm", "layer-norm-lstm", "gate-norm-lstm", "rnmt-lstm"), "memory") | {
+        "ssru": "memory alone"
+    }
     layers_of_one_size = {"stacked forward", "stacked both", "stacked with all", "pyramid"}
-    return whole["encoder"] in layers_of_one_size and (whole["cell"] in memory) == (whole["encoder cell"] in memory)
+    return whole["encoder"] in layers_of_one_size and kinds.get(whole["cell"]) == kinds.get(whole["encoder cell"])
 
 
 def test_what_is_legal(cover, choices):

@@ -323,12 +323,12 @@ def defined(model, kind):
     return ModelScorer(packed(model, Kind.FP32)), ModelScorer(packed(model, kind))
 
 
-def assert_rounded_alike(got, want, exact, near, about):
+def assert_rounded_alike(got, want, exact, near, about, times=1):
     """Beside fp32's own rounding, `near`, of each number, native steps may differ from a model whose products round the
-    same by as much as the rounding does, three times: sums in another order make another number here and there, which
-    may be rounded to the other neighbour, and Cohn's state is rounded, too, as a product with I."""
+    same by as much as the rounding does once more, or so many `times`: sums in another order make another number here
+    and there, which may be rounded to the other neighbour, and Cohn's state is rounded, too, as a product with I."""
     off = ((got - want).abs() - near * (1 + want.abs())).clamp(min=0.0)
-    assert off.norm() <= 3 * (want - exact).norm(), about
+    assert off.norm() <= times * (want - exact).norm(), about
 
 
 def test_every_familys_native_steps_are_the_models(whole, make):
@@ -338,6 +338,8 @@ def test_every_familys_native_steps_are_the_models(whole, make):
         assert lacks(model.decoder) is not None or type(model.decoder) not in STEPS or lexical_lacks(model) is not None
         pytest.skip("its step is not written for native search")
     sources = make_sources([[min(id, 11) for id in ids] for ids in SOURCES], torch.device("cpu"))
+    # Where half of a state's numbers are 0, few are left to be rounded.
+    times = 3 if whole.model.decoder.model_dump().get("cell") == "ssru" else 1
     with torch.inference_mode():
         for kind in Kind:
             scorers = *defined(model, kind), NativeScorer(NativeDecoder.of(model, kind))
@@ -347,7 +349,7 @@ def test_every_familys_native_steps_are_the_models(whole, make):
                 exact, want, got = ({"": step.scores - step.norm[:, None], **step.attention} for step in steps)
                 assert got.keys() == want.keys()
                 for name in want:
-                    assert_rounded_alike(got[name], want[name], exact[name], 2e-4, f"{kind} {name}")
+                    assert_rounded_alike(got[name], want[name], exact[name], 2e-4, f"{kind} {name}", times)
                 states = [(m, step.state) for (m, _), step in zip(states, steps, strict=True)]
             if kind is Kind.FP32:
                 options = SearchOptions(beam=1, **LIMITS)

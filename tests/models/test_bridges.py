@@ -47,7 +47,7 @@ def test_every_bridge_gives_the_decoders_states_or_refuses(name, encoder, decode
     [
         ((LSTM(4),), (LSTM(4), LSTM(4)), "as many encoder layers as decoder layers; got 1 and 2"),
         ((LSTM(8), LSTM(4)), (LSTM(4), LSTM(4)), "layer 1 has 8 units in the encoder and 4 in the decoder"),
-        ((GRU(4),), (LSTM(4),), "both have, or both have not, an LSTM's memory"),
+        ((GRU(4),), (LSTM(4),), "whose cells carry the same"),
     ],
 )
 def test_copy_refuses_what_does_not_fit(encoder, decoder, reason):

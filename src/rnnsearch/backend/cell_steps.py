@@ -26,7 +26,7 @@ from rnnsearch.models.cells import (
     Tanh,
     TorchGRU,
 )
-from rnnsearch.models.memory import CellState
+from rnnsearch.models.memory import CellAlone, CellState
 
 Mask = Tensor | None
 """Of dropout on what a cell feeds back, [N, D]."""
@@ -46,8 +46,9 @@ class State(NamedTuple):
 
 def states(step: Step, first: CellState) -> State:
     """Room for a state that is handed from position to position."""
+    hidden = "c" if isinstance(first, CellAlone) else "h"
     named = zip(first._fields, first, strict=True)  # an SSRU's c may be the very tensor that its h is
-    return State(*(step.state(part.float(), hidden=name == "h") for name, part in named))
+    return State(*(step.state(part.float(), hidden=name == hidden) for name, part in named))
 
 
 def between(step: Step, cell: Cell) -> State:

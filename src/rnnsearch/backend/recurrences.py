@@ -15,7 +15,7 @@ from rnnsearch.kernels.step import Step
 from rnnsearch.models.attention.attention import Attention
 from rnnsearch.models.cells import LSTM, Cell
 from rnnsearch.models.decoders.decoder import Decoder, Reading
-from rnnsearch.models.memory import CellState, Hidden, HiddenAndCell, Memory
+from rnnsearch.models.memory import CellState, Memory
 from rnnsearch.tensors import product_type
 
 TIMED: dict[type[nn.Module], str] = {LSTM: choice.LSTM}
@@ -33,7 +33,7 @@ def sequence(
     step.outputs = [own.h] if own.c is None else [own.h, own.c]
     outputs, _ = recurrence.run(step, mask, backward)
     ends = [output[:, 0] if backward else output[:, -1] for output in outputs]
-    return outputs[0], Hidden(*ends) if own.c is None else HiddenAndCell(*ends)
+    return outputs[0], cell.state(*ends)
 
 
 def unroll(decoder: Decoder, x: Tensor, state: Any, memory: Memory) -> Reading:

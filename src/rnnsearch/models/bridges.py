@@ -65,8 +65,8 @@ class Copy(Bridge):
                 )
             if source.kind is not target.kind:
                 return (
-                    '"copy" needs an encoder and a decoder that both have, or both have not, an LSTM\'s memory '
-                    'cells: use cells of one kind, or "learned"'
+                    '"copy" needs an encoder and a decoder whose cells carry the same (an output, a memory or both): '
+                    'use cells of one kind, or "learned"'
                 )
         return None
 
@@ -77,9 +77,9 @@ class Copy(Bridge):
 class Learned(Bridge):
     """s^l_0 = tanh(W_l f + b_l), f the last state of an encoder layer (Bahdanau et al., appendix A.2.2, by layer).
 
-    A state's h and an LSTM's c count side by side, in f and in s^l_0. The tops are paired, then layer by layer
-    downwards; decoder layers below the encoder's bottom read that bottom, encoder layers below the decoder's bottom
-    are not read.
+    A state's h and the c of a cell with a memory count side by side, in f and in s^l_0. The tops are paired, then layer
+    by layer downwards; decoder layers below the encoder's bottom read that bottom, encoder layers below the decoder's
+    bottom are not read.
     """
 
     name = "learned"
@@ -118,7 +118,7 @@ class LearnedTop(Learned):
 
 class Rectified(Bridge):
     """[s^1_0; ...; s^L_0] = max(0, W_h [h^1; ...; h^L] + b_h), h^l the last states of the encoder's layers; and the
-    memory cells of LSTMs likewise from theirs, by W_c and b_c (OpenNMT-py's `bridge`), or from h^l of an encoder
+    memory cells likewise from theirs, by W_c and b_c (OpenNMT-py's `bridge`), or from h^l of an encoder
     without."""
 
     name = "rectified"

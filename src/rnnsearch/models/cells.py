@@ -38,7 +38,7 @@ from torch import Tensor, nn
 
 from rnnsearch.models.initialise import parameter
 from rnnsearch.models.linear import Linear
-from rnnsearch.models.memory import CellState, Hidden, HiddenAndCell
+from rnnsearch.models.memory import CellAlone, CellState, Hidden, HiddenAndCell
 from rnnsearch.tensors import at_least_fp32
 
 Share = Float[Tensor, "N G"]
@@ -381,17 +381,17 @@ class SSRU(Cell):
 
     name = "ssru"
     blocks = 2
-    state = HiddenAndCell
+    state = CellAlone
     feeds_back = False
 
-    def start(self, h: Float[Tensor, "N D"]) -> HiddenAndCell:
-        return HiddenAndCell(h, h)
+    def start(self, h: Float[Tensor, "N D"]) -> CellAlone:
+        return CellAlone(h, h)
 
-    def next(self, x: Share, h: Units, state: HiddenAndCell) -> HiddenAndCell:
+    def next(self, x: Share, h: Units, state: CellAlone) -> CellAlone:
         f, candidate = x.chunk(2, dim=-1)
         f = torch.sigmoid(f)
         c = f * state.c + (1 - f) * candidate
-        return HiddenAndCell(torch.relu(c), c)
+        return CellAlone(torch.relu(c), c)
 
 
 CELLS: dict[str, type[Cell]] = {

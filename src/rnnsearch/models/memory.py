@@ -14,10 +14,16 @@ class Hidden(NamedTuple):
 
 
 class HiddenAndCell(NamedTuple):
-    """The state of an LSTM: its output h and its memory c, [N, D] each."""
+    """The state of a cell with a memory: its output h and its memory c, [N, D] each."""
 
     h: Tensor
     c: Tensor
+
+
+class CellAlone(HiddenAndCell):
+    """The same of a cell whose memory alone goes on; its output is read of it (SSRU)."""
+
+    __slots__ = ()
 
 
 CellState = Hidden | HiddenAndCell

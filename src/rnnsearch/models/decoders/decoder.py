@@ -20,7 +20,7 @@ from rnnsearch.models.attention.features import WordSizes
 from rnnsearch.models.decoders.readouts import NewState, Readout, ReadoutLayer
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoders import Encoder
-from rnnsearch.models.memory import Encoded, Hidden, HiddenAndCell, Memory
+from rnnsearch.models.memory import CellAlone, Encoded, Hidden, HiddenAndCell, Memory
 from rnnsearch.tensors import at_least_fp32, stack
 
 State = Any
@@ -146,7 +146,10 @@ def repeated(step: Step, x: Float[Tensor, "N I G"], state: State, memory: Memory
 
 
 def each_hidden(function: Callable[[Tensor], Tensor], state: State) -> State:
-    """A state with `function` of the h of each cell in it; what attention remembers stays as it is."""
+    """A state with `function` of the h of each cell in it, or of the c where that alone goes on; what attention remembers
+    stays as it is."""
+    if isinstance(state, CellAlone):
+        return state._replace(c=function(state.c))
     if isinstance(state, Hidden | HiddenAndCell):
         return state._replace(h=function(state.h))
     if not isinstance(state, tuple) or isinstance(state, AttentionState):
