@@ -146,8 +146,8 @@ def repeated(step: Step, x: Float[Tensor, "N I G"], state: State, memory: Memory
 
 
 def each_hidden(function: Callable[[Tensor], Tensor], state: State) -> State:
-    """A state with `function` of the h of each cell in it, or of the c where that alone goes on; what attention remembers
-    stays as it is."""
+    """A state with `function` of the h of each cell in it, or of the c where that alone goes on; what attention
+    remembers stays as it is."""
     if isinstance(state, CellAlone):
         return state._replace(c=function(state.c))
     if isinstance(state, Hidden | HiddenAndCell):
