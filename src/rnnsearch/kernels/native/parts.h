@@ -129,6 +129,24 @@ static void gru_back(const Part& p, const Row<T>& r) {
     }
 }
 
+// LSTM and SSRU, where the position is not real: h' at[0] and c' at[1] are h at[5] and c at[4].
+template <class T>
+static void state_stays(const Part& p, const Row<T>& r) {
+    memcpy(r.own + p.at[1], r.value(p, 4), p.size * sizeof(float));
+    memcpy(r.own + p.at[0], r.value(p, 5), p.size * sizeof(float));
+}
+
+// The sums at[3] of so many gates have no part in it.
+template <class T>
+static void state_stays_back(const Part& p, const Row<T>& r, int gates) {
+    for (Index k = 0; k < p.size; k += LANES) {
+        const Index n = p.size - k;
+        add(r.d_value(p, 5) + k, load(r.d_own + p.at[0] + k, n), n);
+        add(r.d_value(p, 4) + k, load(r.d_own + p.at[1] + k, n), n);
+        for (int gate = 0; gate < gates; gate++) store(r.d_sums + p.at[3] + gate * p.size + k, Vec{}, n);
+    }
+}
+
 // LSTM: h' at[0], c' at[1], gates i, f, o, candidate at[2] of sums at[3]; c at[4], h at[5].
 // c' = f c + i candidate, h' = o tanh(c'), or with at[6] = 1 h' = o c' (Chen et al. 2018).
 template <class T>
@@ -136,11 +154,7 @@ static void lstm(const Part& p, const Row<T>& r) {
     const Index D = p.size;
     const float *sums = r.sums + p.at[3], *old = r.value(p, 4);
     float *h = r.own + p.at[0], *c = r.own + p.at[1], *gates = r.own + p.at[2];
-    if (!r.real) {
-        memcpy(c, old, D * sizeof(float));
-        memcpy(h, r.value(p, 5), D * sizeof(float));
-        return;
-    }
+    if (!r.real) return state_stays(p, r);
     for (Index k = 0; k < D; k += LANES) {
         const Index n = D - k;
         Vec i = sigmoid(load(sums + k, n)), f = sigmoid(load(sums + D + k, n)), o = sigmoid(load(sums + 2 * D + k, n));
@@ -156,20 +170,15 @@ static void lstm(const Part& p, const Row<T>& r) {
 
 template <class T>
 static void lstm_back(const Part& p, const Row<T>& r) {
+    if (!r.real) return state_stays_back(p, r, 4);
     const Index D = p.size;
     const float *gates = r.own + p.at[2], *now = r.own + p.at[1], *old = r.value(p, 4);
     const float *d_h = r.d_own + p.at[0], *d_c = r.d_own + p.at[1];
-    float *d_old = r.d_value(p, 4), *d_h_old = r.d_value(p, 5);
+    float* d_old = r.d_value(p, 4);
     T* d_sums = r.d_sums + p.at[3];
     for (Index k = 0; k < D; k += LANES) {
         const Index n = D - k;
         Vec d = load(d_h + k, n), e = load(d_c + k, n);
-        if (!r.real) {
-            add(d_h_old + k, d, n);
-            add(d_old + k, e, n);
-            for (int gate = 0; gate < 4; gate++) store(d_sums + gate * D + k, Vec{}, n);
-            continue;
-        }
         Vec i = load(gates + k, n), f = load(gates + D + k, n), o = load(gates + 2 * D + k, n);
         Vec g = load(gates + 3 * D + k, n), c = load(now + k, n), read = p.at[6] ? c : hyperbolic_tangent(c);
         e += p.at[6] ? d * o : d * o * (1.0f - read * read);
@@ -188,11 +197,7 @@ static void ssru(const Part& p, const Row<T>& r) {
     const Index D = p.size;
     const float *sums = r.sums + p.at[3], *old = r.value(p, 4);
     float *h = r.own + p.at[0], *c = r.own + p.at[1], *gate = r.own + p.at[2];
-    if (!r.real) {
-        memcpy(c, old, D * sizeof(float));
-        memcpy(h, r.value(p, 5), D * sizeof(float));
-        return;
-    }
+    if (!r.real) return state_stays(p, r);
     for (Index k = 0; k < D; k += LANES) {
         const Index n = D - k;
         Vec f = sigmoid(load(sums + k, n)), candidate = load(sums + D + k, n);
@@ -206,21 +211,15 @@ static void ssru(const Part& p, const Row<T>& r) {
 // (1 - f) (c - candidate) is c - c', so the candidate need not be kept.
 template <class T>
 static void ssru_back(const Part& p, const Row<T>& r) {
+    if (!r.real) return state_stays_back(p, r, 2);
     const Index D = p.size;
     const float *gate = r.own + p.at[2], *now = r.own + p.at[1], *old = r.value(p, 4);
     const float *d_h = r.d_own + p.at[0], *d_c = r.d_own + p.at[1];
-    float *d_old = r.d_value(p, 4), *d_h_old = r.d_value(p, 5);
+    float* d_old = r.d_value(p, 4);
     T* d_sums = r.d_sums + p.at[3];
     for (Index k = 0; k < D; k += LANES) {
         const Index n = D - k;
         Vec d = load(d_h + k, n), e = load(d_c + k, n);
-        if (!r.real) {
-            add(d_h_old + k, d, n);
-            add(d_old + k, e, n);
-            store(d_sums + k, Vec{}, n);
-            store(d_sums + D + k, Vec{}, n);
-            continue;
-        }
         Vec f = load(gate + k, n), c = load(now + k, n);
         e += c > 0.0f ? d : Vec{};
         store(d_sums + k, e * f * (load(old + k, n) - c), n);
