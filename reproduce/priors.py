@@ -4,7 +4,7 @@
     python reproduce/priors.py --corpus bible-hbo-en        the Hebrew Bible, 18,600 verses
     python reproduce/priors.py --systems additive symmetry  some of them; the first is what others are compared with
 
-The systems are those of alignment.py, but each is trained until its dev NLL no longer falls. Alignments are of the test
+The systems are those of alignment.py, each trained until its dev NLL no longer falls. Alignments are of the test
 verses' references, by attention (Posterior: given the target word), against the links made by hand. Differences
 are from the first system, with p of a paired bootstrap over verses. Symmetry's dev NLL is the mean of both directions'.
 --output gets table.md and priors.json.
@@ -39,9 +39,6 @@ PRIORS = (
     *("additive", "coverage-linguistic", "coverage-neural", "coverage-embedding", "position", "markov"),
     *("fertility-local", "cohn", "doubly-stochastic", "symmetry", "supervised-squared-error"),
 )
-TO_THE_END = {"max_epochs": 60}
-"""And as `rnnsearch-small` has it: the rate is halved where the dev NLL does not fall, three times without a better one
-are the end."""
 SAMPLES, SEED = 1000, 1
 
 Counts = list[tuple[int, int, int, int]]
@@ -134,7 +131,7 @@ def main() -> None:
     """Train, translate, align and write; the table is written anew after each system."""
     args, results, text = arguments(), list[Result](), ""
     for system in args.systems:
-        config, folder = system_config(args, system, TO_THE_END), args.output / system
+        config, folder = system_config(args, system), args.output / system
         prepared = prepared_once(config, args.output)
         make = partial(run_system, config, prepared, folder, system)
         results.append(Result(**kept(folder / "priors.json", lambda make=make: asdict(make()))))
