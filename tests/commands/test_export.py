@@ -8,10 +8,12 @@ import pytest
 
 from rnnsearch.engine.file import header_of
 from rnnsearch.kernels.native.packed import decoding
+from rnnsearch.systems.card import hand_on, origin
 from tests.engines import engine_for_browsers
 from tests.runtime.test_runtime import rewritten
 
 KNOWN = {"licence": "CC BY 9.9", "attribution": "The Toy Makers"}
+OWING = {"begun from": 'training.begin_from="{}"', "taught by": 'objective.teacher={{folder="{}"}}'}
 
 
 @pytest.fixture(scope="module")
@@ -25,12 +27,16 @@ def licensed(model, tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module", params=["trained", "pruned", "pruned twice", "of an ensemble"])
-def made(request, cli, licensed, tmp_path_factory):
-    """The model, and models that were made of it."""
+@pytest.fixture(scope="module", params=["trained", "pruned", "pruned twice", "of an ensemble", *OWING])
+def made(request, cli, corpus, licensed, tmp_path_factory):
+    """The model, models that were made of it, and those that begin or learn from it, on text of one's own."""
     if request.param == "trained":
         return licensed
     root = tmp_path_factory.mktemp("made")
+    if request.param in OWING:
+        own = [f'folder="{root / "own"}"', f'data.prepared="{root / "data"}"', "training.max_updates=2"]
+        assert cli("train", corpus / "run.toml", "--set", *own, OWING[request.param].format(licensed)).code == 0
+        return root / "own"
     if request.param == "of an ensemble":
         assert cli("ensemble", licensed, licensed, "-o", root / "both").code == 0
         return root / "both/ensemble/2"
@@ -67,6 +73,21 @@ def test_and_onto_the_page(cli, made, tmp_path):
 def test_and_beside_graphs(cli, made, tmp_path):
     assert cli("export", made, tmp_path / "graphs", "--format", "onnx").code == 0
     assert json.loads((tmp_path / "graphs/model.json").read_text(encoding="utf-8"))["about"] == KNOWN
+
+
+def test_who_owes_to_several_says_all_each_once(licensed, tmp_path):
+    for number, corpus in enumerate(("toys", "games", "toys")):
+        (tmp_path / f"{number}").mkdir()
+        data = {"corpus": corpus, "licence": "CC BY 9.9", "attribution": f"The makers of {corpus}"}
+        (tmp_path / f"{number}/training.json").write_text(json.dumps({"data": data}))
+    (tmp_path / "made").mkdir()
+    shutil.copyfile(licensed / "training.json", tmp_path / "made/training.json")
+    hand_on([tmp_path / f"{number}" for number in range(3)], tmp_path / "made")
+    assert origin(tmp_path / "made") == {
+        "corpus": "en-de-toys; toys; games",
+        "licence": "CC BY 9.9",
+        "attribution": "The Toy Makers; The makers of toys; The makers of games",
+    }
 
 
 def test_a_foreign_file_in_its_place(fault, made, tmp_path):

@@ -32,12 +32,13 @@ def show(folder: Path, config: bool) -> None:
     """Print what is inside a model folder or an engine file, and its whole resolved `config`, too, where asked for."""
     system, out = load_model(folder), _console()
     known, scores = _said(folder) if folder.is_file() else (origin(folder), list(_scores(measured(folder))))
+    known = {name.capitalize(): text for name, text in known.items()}
     out.print(Text(str(folder), "bold"), soft_wrap=True)
     out.print(_table("Model", ("", ""), _model(system, folder).items()))
     if trained := training_facts(folder):
-        out.print(_table("Training", ("", ""), _training(trained).items()))
+        out.print(_table("Training", ("", ""), _training(trained, known).items()))
     if known and not trained:
-        out.print(_table("Training data", ("", ""), ((name.capitalize(), text) for name, text in known.items())))
+        out.print(_table("Training data", ("", ""), known.items()))
     if scores:
         columns = ("test set", ">sentences", "search", "score", ">value", "signature")
         out.print(_table("Scores", columns, scores))
@@ -209,14 +210,12 @@ def _together(search: SearchConfig) -> dict[str, str]:
     return rows
 
 
-def _training(facts: dict[str, Any]) -> dict[str, str]:
+def _training(facts: dict[str, Any], known: dict[str, str]) -> dict[str, str]:
     data, learned = facts["data"], statistics(facts, "")
     both = {"train": learned.train_nll, "dev": learned.dev_nll}
     nll = [f"{name} {value:.2f}" for name, value in both.items() if value is not None]
     rows = {
-        "Corpus": str(data.get("corpus", "")),
-        "Licence": str(data.get("licence", "")),
-        "Attribution": str(data.get("attribution", "")),
+        **known,
         "Training pairs": f"{data['pairs']:,}" if "pairs" in data else "",
         "Corpus' SHA-256": str(data.get("sha256", "")),
         "Updates": f"{facts['updates']:,} ({facts['epochs']:.1f} epochs, {facts['hours']:.2f} hours)",

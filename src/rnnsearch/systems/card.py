@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ TRAINING = "training.json"
 SCORES = "scores.json"
 """What `rnnsearch evaluate` measured, kept beside the model: a list, one entry a test set and search."""
 ORIGIN = "origin.json"
-"""In the folder of a model that was made of a trained one: what `training.json` said there of the corpus."""
+"""In the folder of a model that was made of trained ones, begins from one or learns from one: what is known of their
+corpora."""
 _CORPUS = ("corpus", "licence", "attribution")
 _SAME = ("set", "text", "search")
 """What tells two measurements of the same weights apart."""
@@ -32,20 +33,25 @@ def training_facts(folder: Path) -> dict[str, Any]:
 
 
 def origin(folder: Path) -> dict[str, str]:
-    """The corpus that a model, or the one that it was made of, learned from, its licence and its attribution; what is
-    not known is left out.
+    """The corpora that a model, and the ones that it was made of or learned from, learned from, their licences and
+    attributions, each said once; what is not known is left out.
 
     Errors: ModelError for a file that neither training nor `hand_on` wrote.
     """
-    facts = training_facts(folder)
-    data = facts.get("data") if facts else _table_in(folder / ORIGIN, "what was known of a model's corpus")
-    return {name: str(data[name]) for name in _CORPUS if data.get(name)} if isinstance(data, dict) else {}
+    own = training_facts(folder).get("data")
+    return _together([own, _table_in(folder / ORIGIN, "what was known of a model's corpus")])
 
 
-def hand_on(folder: Path, made: Path) -> None:
-    """Keep in the folder of a model that was made of another one what is known of that one's corpus."""
-    if known := origin(folder):
+def hand_on(folders: Iterable[Path], made: Path) -> None:
+    """Keep in the folder of a model that owes something to others what is known of their corpora."""
+    if known := _together([origin(folder) for folder in folders]):
         write_json(made / ORIGIN, known)
+
+
+def _together(sources: Iterable[Any]) -> dict[str, str]:
+    tables = [table for table in sources if isinstance(table, dict)]
+    said = {name: dict.fromkeys(str(table[name]) for table in tables if table.get(name)) for name in _CORPUS}
+    return {name: "; ".join(texts) for name, texts in said.items() if texts}
 
 
 def _table_in(path: Path, what: str) -> dict[str, Any]:
@@ -65,7 +71,7 @@ def write_card(folder: Path) -> None:
     if not facts:
         return
     try:
-        text = card(facts, digest, measured(folder, digest))
+        text = card(facts | {"data": facts["data"] | origin(folder)}, digest, measured(folder, digest))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError):
         raise ModelError(f"{folder / TRAINING}: must be what training wrote; got another file (remove it)") from None
     write_text(folder / "card.md", text)

@@ -61,7 +61,7 @@ def gather(
     with atomic_folder(output) as folder:
         for own, system, place in zip(folders, systems, [".", *members], strict=True):
             save_system(folder / place, system)
-            hand_on(own, folder / place)
+            hand_on(folders if place == "." else [own], folder / place)
         config = systems[0].config
         search = laid_on(config.search, together)
         write_text(folder / CONFIG, run_config.dump(config.model_copy(update={"search": search})))
@@ -73,7 +73,7 @@ def copy_model(folder: Path, output: Path) -> None:
     trained the corpus alone."""
     output.mkdir(parents=True, exist_ok=True)
     _copy(folder, output, {CONFIG, WEIGHTS, TOKENIZERS, *TWO_SIDES, MEMBERS, *KEPT})
-    hand_on(folder, output)
+    hand_on([folder], output)
 
 
 def _copy(folder: Path, output: Path, names: Collection[str]) -> None:

@@ -32,7 +32,14 @@ from rnnsearch.training.finish import describe_all, describe_run, finish
 from rnnsearch.training.heap import kept_heap
 from rnnsearch.training.loop import Trainer
 from rnnsearch.training.progress import LOG, Reporter, RunLog, TensorBoard, Together
-from rnnsearch.training.run_folder import CHECKPOINTS, open_folder, take_zeros, with_dictionary, with_language_model
+from rnnsearch.training.run_folder import (
+    CHECKPOINTS,
+    open_folder,
+    take_origin,
+    take_zeros,
+    with_dictionary,
+    with_language_model,
+)
 from rnnsearch.training.tasks import make_trained
 from rnnsearch.training.verdict import verdicts
 from rnnsearch.weights import weights
@@ -65,6 +72,7 @@ def train(
         stack.enter_context(kept_heap())
         processes.once(lambda: open_folder(given, prepared, folder, resume))
         processes.once(lambda: take_zeros(given, folder))
+        processes.once(lambda: take_origin(given, folder))
         config = processes.once(lambda: with_language_model(with_dictionary(given, folder), folder))
         reporters: list[Reporter] = []
         if processes.first:

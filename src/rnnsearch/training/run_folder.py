@@ -12,7 +12,7 @@ from rnnsearch.files import recover, remove_temporaries, write_bytes, write_text
 from rnnsearch.search.candidates import FILE as LISTS
 from rnnsearch.search.unknown_words import DICTIONARY, read_dictionary
 from rnnsearch.systems.beginning import language_model
-from rnnsearch.systems.card import TRAINING
+from rnnsearch.systems.card import ORIGIN, TRAINING, hand_on
 from rnnsearch.systems.folder import CONFIG, WEIGHTS, require_whole
 from rnnsearch.systems.pruning import PRUNED
 from rnnsearch.text.tokenizer import TOKENIZERS
@@ -66,6 +66,19 @@ def take_zeros(config: RunConfig, folder: Path) -> None:
         what = "needs a training.begin_from that `rnnsearch prune` has made, or that was trained on from such a one"
         raise ConfigError([f"training.keep_zeros: {what}; {given} has no pruned weights"])
     write_bytes(folder / PRUNED, (given / PRUNED).read_bytes())
+
+
+def take_origin(config: RunConfig, folder: Path) -> None:
+    """Keep what is known of the corpora of the trained models that a run begins from or learns from, in each folder of
+    a run that begins."""
+    if (folder / CHECKPOINTS / "last").is_dir():
+        return
+    inside = config.model.language_model if isinstance(config.model, ModelConfig) else None
+    learned_from = [one.folder for one in (config.objective.teacher, inside) if one is not None]
+    folders = [config.base / one for one in (config.training.begin_from, *learned_from) if one is not None]
+    for place in [folder] if config.objective.symmetry is None else [folder, reverse_folder(folder)]:
+        (place / ORIGIN).unlink(missing_ok=True)
+        hand_on(folders, place)
 
 
 def with_dictionary(config: RunConfig, folder: Path) -> RunConfig:
