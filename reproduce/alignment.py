@@ -39,6 +39,7 @@ from numpy.typing import NDArray
 from rnnsearch import config as run_config
 from rnnsearch.config import RunConfig
 from rnnsearch.data.catalog import CORPORA, get
+from rnnsearch.data.prepared import Prepared
 from rnnsearch.files import write_text
 from rnnsearch.loading import load
 from rnnsearch.metrics.alignment_error import AlignmentScores, alignment_error
@@ -81,6 +82,8 @@ READ = {**SUPERVISED, "word": "read"}
 CONDITIONAL = {"model": {"decoder": {"type": "cgru", "cell": "gru", "size": 256, "readout": 128}}}
 """Its attention has read the word before, as links of read words need."""
 BY_ERROR = {"training": {"metric": "aer"}}
+BIASES = features("position", "markov", "fertility-local", neighbours=1)
+"""Those of Cohn et al. (2016) inside the score."""
 HARD = {"reinforce": {"baseline": "average", "decay": 0.9, "entropy": 0.01}}
 SYSTEMS: dict[str, list[dict[str, Any]]] = {
     "additive": [attention(size=256)],
@@ -103,12 +106,12 @@ SYSTEMS: dict[str, list[dict[str, Any]]] = {
     "fertility-local": [features("fertility-local", neighbours=1)],
     "fertility-global": [objective(fertility={"size": 128})],
     "doubly-stochastic": [objective(doubly_stochastic=0.5)],
-    "cohn": [features("position", "markov", "fertility-local", neighbours=1), objective(fertility={"size": 128})],
+    "fertility-global-after": [objective(fertility={"size": 128})],
+    "cohn": [BIASES],
+    "cohn-fertility": [BIASES, objective(fertility={"size": 128})],
+    "cohn-fertility-after": [BIASES, objective(fertility={"size": 128})],
     "symmetry": [objective(symmetry=1.0)],
-    "cohn-symmetry": [
-        features("position", "markov", "fertility-local", neighbours=1),
-        objective(fertility={"size": 128}, symmetry=1.0),
-    ],
+    "cohn-symmetry": [BIASES, objective(symmetry=1.0)],
     "supervised-cross-entropy": [objective(supervision=SUPERVISED), BY_ERROR],
     "supervised-squared-error": [objective(supervision={"type": "squared-error", "weight": 4.0}), BY_ERROR],
     "cgru": [CONDITIONAL],
@@ -117,13 +120,11 @@ SYSTEMS: dict[str, list[dict[str, Any]]] = {
     "cgru-supervised-read-symmetry": [CONDITIONAL, objective(supervision=READ, symmetry=1.0), BY_ERROR],
     "supervised-end": [objective(supervision={**SUPERVISED, "unaligned": "end"}), BY_ERROR],
     "supervised-symmetry": [objective(supervision=SUPERVISED, symmetry=1.0), BY_ERROR],
-    "supervised-cohn-symmetry": [
-        features("position", "markov", "fertility-local", neighbours=1),
-        objective(supervision=SUPERVISED, symmetry=1.0),
-        BY_ERROR,
-    ],
+    "supervised-cohn-symmetry": [BIASES, objective(supervision=SUPERVISED, symmetry=1.0), BY_ERROR],
 }
 """Tables laid one after the other on the base, additive attention; each system changes only what it is named after."""
+BEGINS = {"fertility-global-after": "additive", "cohn-fertility-after": "cohn"}
+"""The system that one begins from, trained to its end: global fertility is for a model that aligns already."""
 
 
 @dataclass(frozen=True)
@@ -174,6 +175,7 @@ def system_config(args: argparse.Namespace, system: str, epochs: float | None = 
         "clip_norm": 5.0,
         "max_length": 80,
         "dev_bleu": False,
+        **({"begin_from": str(args.output / BEGINS[system])} if system in BEGINS else {}),
         **(TO_THE_END if epochs is None else FALLING | {"max_epochs": epochs}),
     }
     base = {
@@ -236,13 +238,22 @@ def _add_tuned(scores: dict[str, AlignmentScores], name: str, of: dict[str, list
     scores[f"{name}, t = {threshold:g}"] = alignment_error(links, parts["test"][1])
 
 
+def learned(args: argparse.Namespace, system: str, prepared: Prepared, epochs: float | None = None) -> Path:
+    """The folder of a system, trained, after what it begins from."""
+    if system in BEGINS:
+        learned(args, BEGINS[system], prepared, epochs)
+    folder = args.output / system
+    trained(system_config(args, system, epochs), prepared, folder, system)
+    return folder
+
+
 def run_system(args: argparse.Namespace, system: str) -> list[Result]:
     """Train (or go on with) one system and align the test verses."""
     config, folder = system_config(args, system, args.epochs), args.output / system
 
     def found(posterior: bool) -> list[dict[str, Any]]:
         prepared = prepared_once(config, args.output)
-        trained(config, prepared, folder, system)
+        learned(args, system, prepared, args.epochs)
         parts: Parts = {
             "dev": ([(p.source, p.target) for p in prepared.dev], prepared.links("dev") or []),
             "test": ([(p.source, p.target) for p in prepared.test], prepared.links("test") or []),
@@ -330,13 +341,13 @@ def main() -> None:
         sys.stdout.write("".join(f"{name}\n" for name in (ALIGNER, *SYSTEMS)))
         return
     results: list[Result] = []
-    trained = [system for system in args.systems if system != ALIGNER]
+    networks = [system for system in args.systems if system != ALIGNER]
     for system in args.systems:
         results += run_aligner(args) if system == ALIGNER else run_system(args, system)
         write_text(args.output / "table.md", as_markdown(table(results)))
         write_json(args.output / "alignment.json", [asdict(r) for r in results])
-    if trained:
-        save(heat_maps(args, trained), args.output / "attention.png")
+    if networks:
+        save(heat_maps(args, networks), args.output / "attention.png")
     sys.stdout.write(f"{as_markdown(table(results))}\n")
 
 

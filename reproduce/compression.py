@@ -50,6 +50,7 @@ WAYS: dict[str, tuple[SchemeName, bool]] = {
     "class-uniform": ("class-uniform", False),
     "class-distribution": ("class-distribution", False),
     "class-blind, step by step": ("class-blind", True),
+    "class-uniform, step by step": ("class-uniform", True),
 }
 """The scheme of each, and whether it prunes what the share before has become."""
 SHARES = (0.2, 0.4, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95)

@@ -18,13 +18,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 
 import numpy as np
-from alignment import SYSTEMS, system_config
-from common import add_aligned, add_run, kept, prepared_once, require_known, sides, trained, write_json
+from alignment import SYSTEMS, learned, system_config
+from common import add_aligned, add_run, kept, prepared_once, require_known, sides, write_json
 
-from rnnsearch.config import RunConfig
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.files import write_text
 from rnnsearch.loading import load
@@ -37,7 +35,7 @@ from rnnsearch.translate import Translator
 
 PRIORS = (
     *("additive", "coverage-linguistic", "coverage-neural", "coverage-embedding", "position", "markov"),
-    *("fertility-local", "cohn", "doubly-stochastic", "symmetry", "supervised-squared-error"),
+    *("fertility-local", "cohn", "cohn-fertility-after", "doubly-stochastic", "symmetry", "supervised-squared-error"),
 )
 SAMPLES, SEED = 1000, 1
 
@@ -80,9 +78,9 @@ def counts(
     ]
 
 
-def run_system(config: RunConfig, prepared: Prepared, folder: Path, system: str) -> Result:
+def run_system(args: argparse.Namespace, prepared: Prepared, system: str) -> Result:
     """Train (or go on with) one system, translate and align the test verses."""
-    trained(config, prepared, folder, system)
+    folder = learned(args, system, prepared)
     facts, (sources, references) = training_facts(folder), sides(prepared.test)
     best = min(facts["history"], key=lambda row: row["dev_nll"])
     translator, gold = load(folder), prepared.links("test") or []
@@ -133,7 +131,7 @@ def main() -> None:
     for system in args.systems:
         config, folder = system_config(args, system), args.output / system
         prepared = prepared_once(config, args.output)
-        make = partial(run_system, config, prepared, folder, system)
+        make = partial(run_system, args, prepared, system)
         results.append(Result(**kept(folder / "priors.json", lambda make=make: asdict(make()))))
         _, references = sides(prepared.test)
         text = as_markdown(table(results, references, config.data.target))

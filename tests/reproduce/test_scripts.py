@@ -154,7 +154,7 @@ def test_alignment(script: Script, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("greek")
 def test_priors_and_penalties(script, tmp_path):
-    systems = ["additive", "coverage-embedding"]
+    systems = ["additive", "coverage-embedding", "fertility-global-after"]
     small = ["model.attention.size=4", "text.vocabulary=300"]
     script("priors", "--systems", *systems, "--set", *TINY, *small)
     results = json.loads((tmp_path / "out" / "priors.json").read_text())
