@@ -69,9 +69,16 @@ OTHERS: dict[str, dict[str, Any]] = {
     },
 }
 """Models of other families."""
+SEARCH = {"bideep": {"attended_word": "read"}}
+"""The `[search]` of some of them."""
 
 
-def untrained(model: dict[str, Any], kind: str = "words", sides: tuple[str, str] = ("en", "de")) -> TranslationSystem:
+def untrained(
+    model: dict[str, Any],
+    kind: str = "words",
+    sides: tuple[str, str] = ("en", "de"),
+    search: dict[str, Any] | None = None,
+) -> TranslationSystem:
     """A system of a `[model]` over symbols of a kind, from the first language to the second."""
     train = {"words": train_words, "bpe": train_bpe}[kind]
     config = resolve(
@@ -80,15 +87,19 @@ def untrained(model: dict[str, Any], kind: str = "words", sides: tuple[str, str]
             "text": {"type": kind, "vocabulary": 340},
             "model": model,
             "training": {"max_updates": 1, "optimiser": {"type": "sgd", "learning_rate": 1.0}},
-            "search": {"beam": 3, "max_ratio": 1.0, "max_extra": 4},
+            "search": {"beam": 3, "max_ratio": 1.0, "max_extra": 4, **(search or {})},
         }
     )
     return TranslationSystem.make(config, {side: train(TEXT[side], 340, 1) for side in sides}, 7)
 
 
 def write_model(
-    folder: Path, model: dict[str, Any], kind: str = "words", sides: tuple[str, str] = ("en", "de")
+    folder: Path,
+    model: dict[str, Any],
+    kind: str = "words",
+    sides: tuple[str, str] = ("en", "de"),
+    search: dict[str, Any] | None = None,
 ) -> Path:
     """The folder of such a system."""
-    save_system(folder, untrained(model, kind, sides))
+    save_system(folder, untrained(model, kind, sides, search))
     return folder

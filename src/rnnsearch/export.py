@@ -72,6 +72,7 @@ def described(folder: Path, system: System[Any]) -> dict[str, Any]:
     return {
         "languages": [system.config.data.one_source, system.config.data.target],
         "search": {name: search[name] for name in SEARCH},
+        "aligns_read_words": system.config.aligns_read_words,
         "about": {name: known[name] for name in FACTS if name in known},
         "scores": measured(folder),
     }

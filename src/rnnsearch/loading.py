@@ -36,12 +36,13 @@ def load(
     mean: str | None = None,
     language_model: str | Path | None = None,
     language_model_weight: float | None = None,
+    attended_word: str | None = None,
 ) -> Translator:
     """A model folder or engine file as a Translator on `device` (auto, cpu, cuda, cuda:N); several as one, an ensemble.
 
     `replace_unknown` (none, copy, dictionary) and `dictionary`, a TSV file, take the place of the model's own
     `[search]` options; a dictionary alone means "dictionary". So do `candidates`, of which 0 means the whole
-    vocabulary, and `precision` (auto, fp32, bf16, int8).
+    vocabulary, `precision` (auto, fp32, bf16, int8) and `attended_word` (predicted, read).
     An ensemble takes everything but its models from the first folder; `weights`, one a model, and `mean` (geometric,
     the default, or arithmetic) say how their distributions become one (see `search.ensemble`). So they do of a folder
     that is an ensemble by itself (`rnnsearch ensemble`).
@@ -58,11 +59,14 @@ def load(
     system, own = load_model(folders[0], on), folders[0]
     system.require("translate")
     asked = {"candidates": candidates, "precision": precision, "language_model_weight": language_model_weight}
+    asked["attended_word"] = attended_word
     if language_model is not None:
         asked["language_model"] = str(Path(language_model).absolute())
     given = {name: value for name, value in asked.items() if value is not None}
     search = _searching(system.config.search, given | _replacing(replace_unknown, dictionary))
     config = system.config.model_copy(update={"search": search})
+    if search.attended_word == "read":
+        system.require("read")
     if faults := check_unknown(config):
         raise ConfigError(faults)
     lists = _candidates(own, search.candidates, system)

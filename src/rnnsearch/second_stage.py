@@ -61,7 +61,7 @@ class SecondStage:
             return target
         attention, annotation = None, self._system.annotation
         if hypothesis.weights is not None:
-            read = self._system.config.objective.aligns_read_words
+            read = self._system.config.aligns_read_words
             attention = attention_of_symbols(hypothesis.weights, len(hypothesis.ids), read)
         told = {} if annotation is None else annotation.places(target, source)
         return self._unknown.replace(source, target, attention, known, spelled, told)

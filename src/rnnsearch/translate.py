@@ -346,7 +346,7 @@ class Translator:
         links: list[OneAligned | None] = [None] * len(sources)
         if self.aligner is not None and aligned:
             links = linked(self.aligner, list(zip(sources, targets, strict=True)), ranks or [0] * len(sources))
-        read, calibration = read or self.config.objective.aligns_read_words, self.calibration
+        read, calibration = read or self.config.aligns_read_words, self.calibration
         found = [
             in_words(source, target, hypothesis, read, own)
             for source, target, hypothesis, own in zip(sources, targets, hypotheses, links, strict=True)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.search.hypothesis import Hypothesis
-from rnnsearch.text.alignments import Link, information
+from rnnsearch.text.alignments import Link, attention_of_symbols, information
 from rnnsearch.text.attended import Attended
 from rnnsearch.text.copied_words import with_copies
 from rnnsearch.text.spans import NO_WORD, Unit, word_of_symbol
@@ -163,7 +163,8 @@ class Translation:
             raise ModelError("there is nothing to plot: the model has no attention")
         if unit == "words":
             return self.word_attention, self.source_words, self.words
-        return self.attention, self.source_tokens, self.tokens
+        rows = attention_of_symbols(self.attention, len(self.tokens), self.by_attention.read)
+        return rows, self.source_tokens, self.tokens
 
     def plot(self, path: str | Path, unit: Unit = "words") -> Path:
         """Write the attention as a heat map (png, svg or pdf by suffix) and return its path.

@@ -123,6 +123,34 @@ def test_attention_of_the_word_read_is_that_of_the_position_after_it(cli, fault,
     asked = ("align", tmp_path / "late", tmp_path / "s", tmp_path / "t", "--by", "read")
     assert cli(*asked).out == format_pharaoh(after) + "\n"
     assert "bahdanau attends before it reads" in fault("align", model, *asked[2:])
+    rows, columns, symbols = read.drawing("symbols")
+    assert (len(columns), len(symbols)) == (rows.shape[1], len(rows)) == (6, 6)
+    assert rows.tolist() == [*guessed.attention[1:].tolist(), [0.0] * 6], "a row is that of its own symbol"
+
+
+def test_a_model_says_whose_attention_it_is(cli, fault, model, tmp_path):
+    """`search.attended_word`, in what becomes of unknown words, too, or `translate --by read`."""
+    late = {
+        "embedding": 8,
+        "encoder": {"type": "bidirectional", "cell": "gru", "size": 8},
+        "attention": {"score": "dot"},
+        "decoder": {"type": "luong", "cell": "lstm", "size": 16, "layers": 1, "bridge": "zero", "readout": 8},
+    }
+    write_model(tmp_path / "late", late)
+    write_model(tmp_path / "told", late, search={"attended_word": "read"})
+    (tmp_path / "s").write_text("the cat sees a dog\n\nIs it red?\n")
+    found = {}
+    for name, folder, by in [("plain", "late", "attention"), ("asked", "late", "read"), ("told", "told", "attention")]:
+        asked = ("translate", tmp_path / folder, "-i", tmp_path / "s", "--replace-unknown", "copy", "--by", by)
+        found[name] = (
+            cli(*asked, "--alignments", tmp_path / f"{name}.links").lines,
+            (tmp_path / f"{name}.links").read_text(),
+        )
+    assert found["asked"] == found["told"] != found["plain"]
+    assert all(len(lines) == links.count("\n") == 3 for lines, links in found.values())
+    assert "bahdanau attends before it reads" in fault(
+        "translate", model, "-i", tmp_path / "s", "--by", "read", "--alignments", tmp_path / "none"
+    )
 
 
 def test_links_of_two_directions_become_one(cli, fault, model, texts, tmp_path):

@@ -35,6 +35,12 @@ BLIND = "which does not attend; remove it"
             {},
             'objective.supervision.word: must be "predic',
         ),
+        ({}, {"search": {"attended_word": "read"}}, 'search.attended_word: must be "predicted", for the bahdanau'),
+        (
+            {},
+            NO_ATTENTION | {"search": {"attended_word": "read"}},
+            'search.attended_word: must be "predicted", for the rnnencdec decoder has no attention',
+        ),
         ({"doubly_stochastic": 0.1}, NO_ATTENTION, f"objective.doubly_stochastic: has no effect .* {BLIND}"),
         (
             {},

@@ -33,7 +33,7 @@ from tests.laws.test_written_models import MODELS as WRITTEN
 from tests.runtime.test_runtime import HOSTILE, TIED, damages, rewritten
 from tests.servers import running
 from tests.torture.engine_files import odd
-from tests.untrained import BAHDANAU, OTHERS, TEXT, write_model
+from tests.untrained import BAHDANAU, OTHERS, SEARCH, TEXT, write_model
 
 WEB = Path(__file__).parents[2] / "src/rnnsearch/web"
 TANH = {**BAHDANAU, "decoder": {"type": "bahdanau-tanh", "cell": "gru", "size": 11, "readout": 7}}
@@ -78,7 +78,7 @@ def folder(tmp_path_factory):
     (made / "page/sentences.js").write_bytes((WEB / "page/sentences.js").read_bytes())
     (made / "index.html").write_text("<!doctype html><title>test</title>")
     for name, model in MODELS.items():
-        write_model(made / name, model, "bpe" if name in ("bpe", "luong") else "words")
+        write_model(made / name, model, "bpe" if name in ("bpe", "luong") else "words", search=SEARCH.get(name))
     return made
 
 

@@ -44,6 +44,13 @@ def test_long_sentences_become_a_list():
     assert lines == ["eins     <- word0 (1.02)", "zweitens <- word1 (1.02)"]
 
 
+def test_a_list_shows_links():
+    words, weights = [f"word{n}" for n in range(40)], np.full((3, 40), 0.02)
+    weights[0, 7], weights[0, 3], weights[1, 5], weights[1, 9], weights[2, 4] = 0.3, 0.2, 0.1, 0.12, 0.1
+    lines = draw(weights, words, ["eins", "zwei", "drei"], links=[(3, 0), (5, 1), (9, 1)]).splitlines()
+    assert lines == ["eins <- word3 (0.20)", "zwei <- word9 (0.12)", "drei <- word4 (0.10)"]
+
+
 def test_wide_characters_keep_the_columns_straight():
     lines = draw(np.eye(2), ["私", "は"], ["語", "me"]).splitlines()
     assert [lines[2], lines[3]] == ["語  ██ ·", "me  ·  ██"]

@@ -16,7 +16,7 @@ from rnnsearch.runtime import load
 from tests.command_line import run
 from tests.runtime.test_runtime import PREFIXES, TEXTS, rewritten
 from tests.torture.engine_files import odd
-from tests.untrained import OTHERS, write_model
+from tests.untrained import OTHERS, SEARCH, write_model
 
 pytestmark = pytest.mark.skipif(decoding() is None, reason="native code cannot be built here: there is no C++ compiler")
 
@@ -29,7 +29,8 @@ and what is rounded next may be a neighbour."""
 def model(request, tmp_path_factory):
     """A model folder."""
     kind = "bpe" if request.param == "luong" else "words"
-    return write_model(tmp_path_factory.mktemp(request.param) / "model", OTHERS[request.param], kind)
+    folder = tmp_path_factory.mktemp(request.param) / "model"
+    return write_model(folder, OTHERS[request.param], kind, search=SEARCH.get(request.param))
 
 
 @pytest.mark.parametrize("precision", ROUNDED)

@@ -75,7 +75,7 @@ def _show(assessment: Assessment) -> None:
         t = assessment.translations[number]
         typer.echo(f"\nsource:      {t.source}\ntranslation: {t.text}\nreference:   {assessment.references[number]}\n")
         if t.word_attention is not None and t.words:
-            typer.echo(draw(t.word_attention, t.source_words, t.words, width=100, scale=shown == 0))
+            typer.echo(draw(t.word_attention, t.source_words, t.words, 100, shown == 0, t.attended))
     typer.echo("")
 
 

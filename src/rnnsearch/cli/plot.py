@@ -36,6 +36,7 @@ def plot(
     if output is None:
         attention, columns, rows = translation.drawing(unit)
         typer.echo(f"{translation.text}\n")
-        typer.echo(draw(attention, columns, rows, scale=True))
+        links = translation.attended if unit == "words" else translation.attended_tokens
+        typer.echo(draw(attention, columns, rows, scale=True, links=links))
     else:
         say(str(translation.plot(output, unit)))

@@ -112,7 +112,8 @@ class Prompt:
         if self.view.words and first.words:
             self.console.print(word_table(first))
         if self.view.heat and first.word_attention is not None and first.words:
-            drawn = draw(first.word_attention, first.source_words, first.words, max(40, self.console.width), scale=True)
+            width = max(40, self.console.width)
+            drawn = draw(first.word_attention, first.source_words, first.words, width, True, first.attended)
             self.console.print(drawn, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -126,7 +127,8 @@ def shaded(translation: Translation) -> Text:
 
 
 def word_table(translation: Translation) -> Table:
-    """Each word with its probability and the source words that it attends to, the most first."""
+    """Each word with its probability and the source words that it attends to: those that it is linked to, the others by
+    weight."""
     table = Table(box=None, pad_edge=True, header_style="dim")
     table.add_column("word")
     table.add_column("probability", justify="right")
@@ -136,7 +138,9 @@ def word_table(translation: Translation) -> Table:
     for n, (word, sure) in enumerate(zip(translation.words, translation.word_probabilities, strict=True)):
         cells = [Text(visible(word)), Text(f"{100 * sure:.0f} %")]
         if attention is not None:
-            order = [int(j) for j in (-attention[n]).argsort(kind="stable")[:3] if attention[n, j] >= 0.1]
+            ranks = attention[n].copy()
+            ranks[[i for i, own in translation.attended if own == n]] += 1
+            order = [int(j) for j in (-ranks).argsort(kind="stable")[:3] if ranks[j] >= 0.1]
             found = (f"{visible(translation.source_words[j])} {100 * attention[n, j]:.0f} %" for j in order)
             cells.append(Text(", ".join(found) or "–"))
         table.add_row(*cells)

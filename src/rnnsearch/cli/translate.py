@@ -85,8 +85,10 @@ def translate(
     alignments: Annotated[Path | None, typer.Option(help="Write Pharaoh alignments (source-target) here.")] = None,
     unit: Annotated[Unit, typer.Option(help="What the alignments count.")] = "words",
     by: Annotated[
-        Literal["aligner", "attention"] | None,
-        typer.Option(help="What makes the alignments.  [default: aligner, if the model has one]"),
+        Literal["aligner", "attention", "read"] | None,
+        typer.Option(
+            help="What makes the alignments; read: attention after each word.  [default: aligner, if the model has one]"
+        ),
     ] = None,
     length_penalty: Annotated[
         float | None, typer.Option(min=0.0, help="Score = log-probability / length ** this.  [default: the model's]")
@@ -164,13 +166,13 @@ def translate(
     check_files_given(engine, input, output_file)
     ways = MoreWays(groups, diversity, stochastic, noisy, sigma)
     variant = asked_variant(sample, temperature, top_k, top_p, seed, ways)
-    shares = asked_weights(weights)
+    shares, attended_word = asked_weights(weights), "read" if by == "read" else None
     from rnnsearch.cli.translating import ALIGNMENTS, OUTPUT, Asked, tell
 
     asked = Asked(
         models=tuple(models),
         source=str(input or "<standard input>"),
-        model_options=(replace_unknown, dictionary, candidates, precision, shares, mean, lm, lm_weight),
+        model_options=(replace_unknown, dictionary, candidates, precision, shares, mean, lm, lm_weight, attended_word),
         beam=beam,
         n_best=n_best,
         search_options=(length_penalty, max_length, ban_unknown, no_repeat_ngram, variant, tuple(read_banned(ban))),

@@ -64,7 +64,7 @@ class Asked:
     format: Literal["text", "json", "nbest"] = "text"
     alignments: bool = False
     unit: Unit = "words"
-    by: Literal["aligner", "attention"] | None = None
+    by: Literal["aligner", "attention", "read"] | None = None
     tags: bool = False
     protect: tuple[Protected, ...] = ()
     glossary: Path | None = None
@@ -143,8 +143,9 @@ class Translating:
         """Lines that are sorted by length together."""
         self._find = finder(terms or self.translator, self.options, size, order)
         self._surely = Surely(asked.min_confidence, asked.unsure, self._counts)
-        self._write = Writer(asked.format, asked.by, asked.marked, self._surely)
-        self._links = Links(asked.unit, asked.by, self._counts)
+        by = "attention" if asked.by == "read" else asked.by
+        self._write = Writer(asked.format, by, asked.marked, self._surely)
+        self._links = Links(asked.unit, by, self._counts)
 
     def __call__(self, lines: Sequence[str], first: int) -> Done:
         """As many lines as there are, a portion after the other."""

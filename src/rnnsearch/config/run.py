@@ -58,6 +58,12 @@ class RunConfig(Table):
         return isinstance(self.model, ModelConfig) and self.model.copies and set(self.text.types) == {"words"}
 
     @property
+    def aligns_read_words(self) -> bool:
+        """Whether the alignment of a target symbol is in the weights of the position after it."""
+        told = self.search.attended_word
+        return self.objective.aligns_read_words if told is None else told == "read"
+
+    @property
     def base(self) -> Path:
         """The folder that relative paths are relative to: the run file's."""
         return self._base

@@ -56,6 +56,10 @@ class SearchConfig(Table):
     in `dictionary`, if it has one. Only for `text.type = "words"` and a decoder with attention."""
     dictionary: str | None = None
     """A TSV file of source words and their translations. It is copied into the model folder."""
+    attended_word: Literal["predicted", "read"] | None = None
+    """Whose alignment a position's attention is said to be, in links, heat maps and where `<unk>` is replaced: that of
+    the word predicted there, or of the one just read (Luong et al. 2015, footnote 14), of a decoder that attends after
+    it reads. Not given: as `objective.supervision.word` has it, else the one predicted."""
     language_model: str | None = None
     """A language model's folder, beside the translation model in search ([shallow
     fusion](language-models.md#beside-a-translation-model)), over the same target symbols. Not in a run file: `rnnsearch

@@ -13,7 +13,7 @@ darker a cell, the more of a target word's attention:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from rich.cells import cell_len, set_cell_size
 
 from rnnsearch.plots.attention import check_attention, visible
+from rnnsearch.text.alignments import Link
 
 _SHADES = ((0.75, "█"), (0.5, "▓"), (0.25, "▒"), (0.1, "░"), (0.0, "·"))
 _STAIRS = 28
@@ -39,12 +40,14 @@ def draw(
     target_words: Sequence[str],
     width: int = 100,
     scale: bool = False,
+    links: Collection[Link] = (),
 ) -> str:
     """The attention of one sentence pair, drawn; no line is wider than `width` columns (40 or more).
 
     `attention` is [I, J], target word by source word. A sentence too long for the grid becomes a list of
-    `target word <- source word (0.83)`. `scale` adds a line that explains the shades. Words are shown
-    without control characters, so that no sentence can steer the terminal.
+    `target word <- source word (0.83)`, of its `links` the one of most weight: the most of all may be a word of several
+    symbols, over which attention that is nearly even adds up. `scale` adds a line that explains the shades. Words are
+    shown without control characters, so that no sentence can steer the terminal.
     Errors: RnnsearchError for a wrong shape or numbers that are not finite.
     """
     check_attention(attention, source_words, target_words)
@@ -56,7 +59,7 @@ def draw(
         lines = _grid(attention, sources, targets, pitch)
         if max(cell_len(line) for line in lines) <= width:
             return "\n".join([*lines, *([SCALE] if scale else [])])
-    return "\n".join(_list(attention, sources, targets, width))
+    return "\n".join(_list(attention, sources, targets, width, links))
 
 
 def _grid(attention: NDArray[np.floating[Any]], sources: list[str], targets: list[str], pitch: int) -> list[str]:
@@ -75,13 +78,18 @@ def _mark(weight: float, pitch: int) -> str:
     return (shade if shade == "·" else shade * (pitch - 1)).ljust(pitch)
 
 
-def _list(attention: NDArray[np.floating[Any]], sources: list[str], targets: list[str], width: int) -> list[str]:
-    """Each target word with the source word that it attends to most."""
+def _list(
+    attention: NDArray[np.floating[Any]], sources: list[str], targets: list[str], width: int, links: Collection[Link]
+) -> list[str]:
+    """Each target word with the source word that it is linked to or, without a link, attends to most."""
+    linked = np.zeros(attention.shape)
+    for i, j in links:
+        linked[j, i] = 1.0
     room = max((width - len(" <-  (0.00)")) // 2, 4)
     label = min(room, max(cell_len(word) for word in targets))
     lines = []
-    for word, weights in zip(targets, attention, strict=True):
-        best = int(weights.argmax())
+    for word, weights, own in zip(targets, attention, linked, strict=True):
+        best = int((weights + own * (1.0 + weights.max())).argmax())
         left = set_cell_size(_cut(word, label), label)
         lines.append(f"{left} <- {_cut(sources[best], room)} ({float(weights[best]):.2f})")
     return lines

@@ -48,6 +48,8 @@ class Translator:
     batch_sentences: int
     about: dict[str, Any] = field(repr=False)
     """What the file says of the model: licence, attribution, scores."""
+    aligns_read_words: bool = False
+    """Whether a symbol's alignment is in the weights of the position after it."""
     calibration: Calibration | None = None
     lists: CandidateLists | None = field(default=None, repr=False)
     """What symbols translations are made of."""
@@ -116,7 +118,8 @@ class Translator:
         return n_best_hypotheses(found, [len(own) + 1 for own in ids], ranking, SOURCE)
 
     def _made(self, source: Segmented, hypothesis: Hypothesis, begin: Prefix | None) -> Translation:
-        made = in_words(source, self.target.joined(hypothesis.ids, begin.unknown if begin else {}), hypothesis, False)
+        target = self.target.joined(hypothesis.ids, begin.unknown if begin else {})
+        made = in_words(source, target, hypothesis, self.aligns_read_words)
         return made if self.calibration is None else sure(made, self.calibration)
 
     @cached_property
@@ -169,4 +172,5 @@ def _translator(path: Path, contents: file.Contents) -> Translator:
     lists, marks = None, list(read[-1].marks.values())
     if candidates is not None:
         lists = CandidateLists(*candidates, candidates[0].shape[1], len(read[-1]), marks)
-    return Translator(model, read[0], read[-1], languages, search, batch, about, calibration, lists)
+    of_read = header.get("aligns_read_words") is True
+    return Translator(model, read[0], read[-1], languages, search, batch, about, of_read, calibration, lists)

@@ -114,10 +114,13 @@ def _aligned(config: RunConfig) -> list[str]:
         if supervision.unaligned == "end" and not config.translation.encoder.reads_end:
             what = '"end" needs an end symbol to attend to (model.encoder.reads_end = true)'
             faults.append(f"objective.supervision.unaligned: {what}")
-    if config.objective.aligns_read_words and decoder.attends_before_reading:
+    if config.aligns_read_words and (decoder.attends_before_reading or not decoder.attends):
         late = ", ".join(name for name, kind in DECODERS.items() if kind.attends and not kind.attends_before_reading)
-        what = f"the {decoder.name} decoder attends before it reads a word"
-        faults.append(f'objective.supervision.word: must be "predicted", for {what}; "read" needs one of {late}')
+        what = (
+            f"the {decoder.name} decoder {'attends before it reads a word' if decoder.attends else 'has no attention'}"
+        )
+        option = "objective.supervision.word" if config.search.attended_word is None else "search.attended_word"
+        faults.append(f'{option}: must be "predicted", for {what}; "read" needs one of {late}')
     if config.training.metric == "aer":
         dev_aligned = by_hand if data.corpus is not None or data.dev is None else data.dev_alignments is not None
         if not decoder.attends:

@@ -108,7 +108,7 @@ class EnsembleSystem(System[Any]):
                 member.source.fingerprint(),
                 member.config.translation.source_characters,
                 member.config.text.inline_terms,
-                member.config.objective.aligns_read_words,
+                member.config.aligns_read_words,
             )
             for member in self.members
         ]

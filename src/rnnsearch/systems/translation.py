@@ -127,7 +127,7 @@ class TranslationSystem(Trainable[TranslationModel]):
         if config.training.dev_bleu:
             measures["bleu"] = Bleu(dev, config.data.target, config.search)
         if gold is not None:
-            read = config.objective.aligns_read_words
+            read = config.aligns_read_words
             measures["aer"] = AlignmentErrorRate(dev, gold, read, config.search.batch_sentences)
         size = config.training.batch.sentences or 64
         return Validation(dev.held_out(likelihood(), size, device), measures)

@@ -9,13 +9,13 @@ import { damaged, isObject, read } from "./file.js";
 import { Prefixes } from "./prefixes.js";
 import { Recurrent } from "./recurrent.js";
 import { RNNsearch } from "./rnnsearch.js";
+import { MOST_ROWS, settings } from "./settings.js";
 import { Tokenizer } from "./tokenizer.js";
 import { EOS, SPECIALS } from "./vocabulary.js";
 import { inWords, wordSpans } from "./words.js";
 
 export { RnnsearchError };
 
-const MOST_ROWS = 1024; // hypotheses of a batch
 const ATTENDED = 2 ** 24; // weights of attention in memory at a time
 const SCORED = 2 ** 25; // scores in memory at a time
 const LEAST = 1e-6; // what a source symbol that was never attended to counts as
@@ -54,27 +54,18 @@ async function engineOf(given) {
   }
 }
 
-const isNumber = (value) => typeof value === "number" && value >= 0 && value < 1e6;
-
-/** How to search, where nothing else is asked for. */
-function settings(search) {
-  const { beam, length_penalty: length, length_norm: norm, coverage_penalty: coverage } = Object(search);
-  const { max_ratio: ratio, max_extra: extra, batch_sentences: batch } = Object(search);
-  const fine = [length, coverage, ratio, extra].every(isNumber) && ["power", "gnmt"].includes(norm);
-  if (!fine || ![beam, extra].every(Number.isInteger) || beam < 1 || beam > MOST_ROWS || !(batch >= 1)) throw damaged();
-  return search;
-}
-
 export class Translator {
   #engine;
   #source;
   #target;
   #search;
+  #ofRead;
   #prefixes = null;
 
   constructor(file, wasm) {
     const { header } = file;
     this.#search = settings(header.search);
+    this.#ofRead = header.aligns_read_words === true;
     const [source, target, ...more] = Array.isArray(header.tokenizers) ? header.tokenizers : [];
     const codes = header.languages;
     if (more.length || typeof source !== "string" || typeof target !== "string") throw damaged();
@@ -164,7 +155,7 @@ export class Translator {
     const ended = finished && tokens.length > 0;
     const target = this.#target.joined(ended ? tokens.slice(0, -1) : tokens, begin?.unknown);
     const logProb = tokenScores.reduce((sum, score) => Math.fround(sum + score), 0);
-    const { wordAttention, alignment, tokenWords } = inWords(source, target, attention);
+    const { wordAttention, alignment, tokenWords } = inWords(source, target, attention, this.#ofRead);
     const wordsOf = ({ text }) => wordSpans(text).map(([start, end]) => text.slice(start, end));
     return {
       source: source.text,

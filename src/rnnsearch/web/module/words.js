@@ -77,13 +77,14 @@ function links(attention, rows, columns) {
 
 const sorted = (pairs) => pairs.sort((a, b) => a[0] - b[0] || a[1] - b[1]);
 
-/** What a translation says of words: {wordAttention, alignment, tokenWords}. attention: [tokens][source tokens]. */
-export function inWords(source, target, attention) {
+/** What a translation says of words: {wordAttention, alignment, tokenWords}. attention: [tokens][source tokens], of the
+ * symbols that were predicted or, ofRead, just read, whose rows are one further on, that of a cut translation's last zeros. */
+export function inWords(source, target, attention, ofRead) {
   const rows = wordOfSymbol(target.text, target.offsets);
   if (!attention) return { wordAttention: null, alignment: [], tokenWords: rows };
   const columns = withoutPunctuation(wordOfSymbol(source.text, source.offsets), source.text, source.offsets);
   const [symbols, words] = eachWord(target, withoutPunctuation(rows, target.text, target.offsets));
-  const spoken = symbols.map((n) => attention[n]);
+  const spoken = symbols.map((n) => attention[ofRead ? n + 1 : n] ?? new Array(columns.length).fill(0));
   const found = ofWords(spoken, words, columns);
   const width = wordSpans(source.text).length;
   const wordAttention = wordSpans(target.text).map((_, n) => Array.from({ length: width }, (_, i) => found[n]?.[i] ?? 0));
