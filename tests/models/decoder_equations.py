@@ -262,8 +262,11 @@ def memdec(p: Parameters, sentence: Sentence, cell: str, slots: int, own_heads: 
     """Wang et al. 2016, section 3: read, attend, step, then erase and add; or with a head each for reading and writing,
     a tanh in both, and cells that begin by parameters of their own."""
     own, controller = within(p, "cell"), paper.start(cell, first(p, sentence.summary))
-    begin = np.tanh(product(p["first_buffer.weight"], mean(sentence.annotations)) + p["first_buffer.bias"])
-    buffer = begin.reshape(slots, -1) if own_heads else np.stack([begin + noise for noise in p["noise"]])
+    begin = product(p["first_buffer.weight"], mean(sentence.annotations))
+    if own_heads:
+        buffer = np.tanh(begin + p["first_buffer.bias"]).reshape(slots, -1)
+    else:
+        buffer = np.stack([sigma(begin) + noise for noise in p["noise"]])
     read = write = np.full(slots, 1 / slots)
     for y in sentence.words:
         fed_back = product(p["recurrent.weight"], controller[0])

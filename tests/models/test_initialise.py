@@ -107,3 +107,17 @@ def test_uniform_and_glorot_keep_within_their_bounds():
     assert 0.199 < weight.abs().max() <= 0.2  # sqrt(6 / 150)
     INITS["glorot"](GlorotOptions(), generator(1)).embedding(weight)
     assert weight.norm(dim=1).mean().item() == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.parametrize("kind", OPTIONS)
+def test_noise_is_of_one_size_whatever_draws_the_rest(kind):
+    scales = {"normal": {"scale": 0.01, "alignment_scale": 0.001}, "uniform": {"scale": 0.3}}
+    model = {
+        "embedding": 20,
+        "encoder": {"type": "bidirectional", "cell": "gru", "size": 40},
+        "attention": {"score": "additive", "size": 9},
+        "decoder": {"type": "memdec", "cell": "gru", "size": 40, "maxout": 30, "slots": 8, "slot_size": 50},
+        "init": {"type": kind, **scales.get(kind, {})},
+    }
+    made = build(resolve({**preset("rnnsearch-50"), "data": DATA, "model": model}).model, 60, 50, seed=1)
+    assert 0.09 < spread(made.decoder.noise) < 0.11

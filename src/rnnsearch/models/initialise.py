@@ -12,7 +12,7 @@ from torch import Generator, Tensor, nn
 from rnnsearch.config import InitConfig
 from rnnsearch.config.init import NormalOptions, UniformOptions
 
-Role = Literal["weight", "recurrent", "alignment", "alignment_vector", "embedding", "bias"] | float
+Role = Literal["weight", "recurrent", "alignment", "alignment_vector", "embedding", "bias", "noise"] | float
 """What a parameter is: the method of `Init` that draws it, or a number that it begins with whatever the `Init`."""
 
 
@@ -64,6 +64,10 @@ class Init(ABC):
     def alignment(self, weight: Tensor) -> None:
         """W_a or U_a of the alignment model."""
         self.weight(weight)
+
+    def noise(self, weight: Tensor) -> None:
+        """What tells like things apart: N(0, 0.1^2), whatever the kind (Wang et al. 2016)."""
+        nn.init.normal_(weight, std=0.1, generator=self.generator)
 
     def alignment_vector(self, vector: Tensor) -> None:
         """v_a [1, A] of the alignment model."""

@@ -2,7 +2,7 @@
 
 | name   | energies of the cells     | weights of writing       | M_0(k)                              |
 |--------|---------------------------|--------------------------|-------------------------------------|
-| memdec | v^T A M(k)                | those of reading         | tanh(W mean_j h_j + b) + noise(k)   |
+| memdec | v^T A M(k)                | those of reading         | sigma(W mean_j h_j) + noise(k)      |
 | memory | v^T tanh(A M(k) + B s)    | a head of their own      | tanh(W_k mean_j h_j + b_k)          |
 """
 
@@ -194,8 +194,9 @@ class OwnHeads(_ExternalMemory):
 
 class MemDec(_ExternalMemory):
     """As Wang et al. have it (section 3): one weighting for reading and writing, w^W_i = w^R_i, without a tanh; all
-    cells begin at one vector of the annotations' mean, plus noise to be told apart. The noise is drawn once, with the
-    parameters, and not learned, so that a translation depends on nothing random."""
+    cells begin at one vector of the annotations' mean, plus noise to be told apart, of N(0, 0.1). (Their division by
+    the number of words stands behind sigma; here, as in PaddlePaddle's published version, within.) The noise is drawn
+    once, with the parameters, and not learned, so that a translation depends on nothing random."""
 
     name = "memdec"
 
@@ -203,12 +204,12 @@ class MemDec(_ExternalMemory):
         self.reader = StraightHead(size, self.slot_size)
 
     def make_buffer(self, annotation: int) -> None:
-        self.first_buffer = Linear(annotation, self.slot_size)
-        """W and b."""
-        self.noise = parameter("weight", self.slots, self.slot_size).requires_grad_(False)
+        self.first_buffer = Linear(annotation, self.slot_size, bias=False)
+        """W."""
+        self.noise = parameter("noise", self.slots, self.slot_size).requires_grad_(False)
 
     def buffer(self, mean: Float[Tensor, "N H"]) -> Float[Tensor, "N n m"]:
-        begin: Tensor = first_state(self.first_buffer, mean).unsqueeze(1)
+        begin = at_least_fp32(torch.sigmoid(self.first_buffer(mean))).unsqueeze(1)
         return begin + self.noise
 
     def write_weights(self, cell: CellState, read: Tensor, state: MemDecState) -> Float[Tensor, "N n"]:
