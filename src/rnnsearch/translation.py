@@ -45,7 +45,8 @@ class Translation:
     text: raw target text. score: length-normalised log-probability. log_prob: its sum, in nats.
     tokens: target symbols (EOS last, if the search ended there). token_scores: log-probability of each.
     source_tokens: source symbols, EOS last. attention: [tokens, source_tokens]; None for a model without attention.
-    Its rows sum to 1, local-p's to less. source_words, words: the whitespace-separated words of the two texts.
+    Its rows sum to 1, but under local-p, monotonic and exponential.
+    source_words, words: the whitespace-separated words of the two texts.
     by_attention: what attention says of its words. aligned: what an aligner does; None without one.
     replaced: what took the place of unknown words, and from where.
     word_confidence: how sure to be of each of `words`, the probability that a reference has it in its place, by what

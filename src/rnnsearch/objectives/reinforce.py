@@ -28,7 +28,7 @@ MEANS, SENTENCES = "reinforce.means", "reinforce.sentences"
 @dataclass(frozen=True)
 class Reinforce(Penalty):
     """The estimator's penalty, with what its baseline learns from; `entropy` weights -H[expected_i], which keeps the
-    weights from settling too early (Xu et al. 2015, eq. 12)."""
+    weights from settling too early (Xu et al. 2015, section 4.1)."""
 
     entropy: float = 0.0
 

@@ -5,7 +5,9 @@ Attention at position i is a guess before y_i is known. With the position a as a
 
     p(a = j | y_1..y_i, x)  is proportional to  alpha_ij p(y_i | y_1..y_{i-1}, c_i = h_j):
 
-the readout is asked once more for each source position, as if attention had been there alone. Hard attention's
+the readout is asked once more for each source position, as if attention had been there alone. Where a decoder's state
+has read c_i before the readout does (cgru, deep-transition, bideep, cohn, memdec, bi-scale, rnmt-plus) it keeps the one
+that attention made: there h_j takes c_i's place in the readout alone, and this is an approximation. Hard attention's
 alpha is what it is drawn from. Nothing is trained anew.
 """
 

@@ -1,4 +1,4 @@
-"""Normalisers: from masked energies (-inf outside) to weights that sum to 1."""
+"""Normalisers: from masked energies (-inf outside) to weights that sum to 1, but for `exponential` and `monotonic`."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ class Decoder(nn.Module, ABC):
         return repeated(self.step, x, state, memory)
 
     def unroll_apart(self, x: Float[Tensor, "N I G"], state: State, memory: Memory) -> Reading:
-        """As `unroll`, for `readout_apart`: each state has not read c_i yet, so that another can take its place."""
+        """As `unroll`, for `readout_apart`: what the readout reads, where another can take c_i's place."""
         return self.unroll(x, state, memory)
 
     def readout_apart(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:

@@ -165,7 +165,8 @@ class Neubig(StackDecoder):
     """h_t = dec([embed(e_{t-1}); c_{t-1}], h_{t-1}) (72), c_0 = 0;  a_{t,j} = attn_score(h_j, h_t) (73);
     alpha_t = softmax(a_t) (74), c_t = H alpha_t (71);  p_t = softmax(W_hs [h_t; c_t] + b_s) (75).
 
-    h_0 is the encoder's last state, by the bridge; "dec" is a stack of `layers` cells. The readout is [h_t; c_t].
+    h_0 (the tutorial's annotation of the end symbol) is the encoder's last state, by the bridge; "dec" is a stack of
+    `layers` cells. The readout is [h_t; c_t].
     """
 
     name = "neubig"
