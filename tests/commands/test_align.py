@@ -91,6 +91,9 @@ def test_links_that_mean_nothing_are_said_to(cli, corpus, tmp_path):
         r"so these links mean nothing; has it been trained long enough\?\n",
         result.err,
     )
+    back = write_model(tmp_path / "back", BAHDANAU, "words", ("de", "en"))
+    both = cli("align", untrained, *pair, "--by", "attention", "--reverse", back)
+    assert [line.partition(":")[0] for line in both.err.splitlines()] == [str(untrained), str(back)]
     beside = cli("translate", untrained, "-i", pair[0], "-o", tmp_path / "out", "--alignments", tmp_path / "links")
     assert "so these links mean nothing" in beside.err
 

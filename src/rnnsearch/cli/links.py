@@ -27,6 +27,13 @@ def pharaoh(links: Collection[Link]) -> str:
     return format_pharaoh(links) + "\n"
 
 
+def count(translation: Translation, counts: Counts) -> None:
+    """Count what a translation's attention told."""
+    if (told := translation.attention_information) is not None:
+        counts[INFORMATION] = counts.get(INFORMATION, 0.0) + told
+        counts[ATTENDED] = counts.get(ATTENDED, 0) + 1
+
+
 class Links:
     """Pharaoh lines of the links of translations, and in `counts` what their attention told."""
 
@@ -36,10 +43,8 @@ class Links:
     def line(self, translation: Translation, before: int | None = 0) -> str:
         """That of one; `before`: how many words stand before it in its line, None where that is empty."""
         attended = self._attended or translation.aligned is None
-        told = translation.attention_information if attended else None
-        if told is not None:
-            self._counts[INFORMATION] = self._counts.get(INFORMATION, 0.0) + told
-            self._counts[ATTENDED] = self._counts.get(ATTENDED, 0) + 1
+        if attended:
+            count(translation, self._counts)
         if before is None:
             return pharaoh(())
         if self._unit == "words":
@@ -49,7 +54,8 @@ class Links:
 
 
 class BothWays:
-    """The links of words by two models, one of each direction, as one alignment."""
+    """The links of words by two models, one of each direction, as one alignment; in the `counts` of each what its
+    attention told."""
 
     def __init__(self, forward: Translator, backward: Translator, by: AlignedBy, method: Symmetrisation) -> None:
         """Errors: ModelError where the second is no model of the other direction, or has no such links."""
@@ -58,16 +64,20 @@ class BothWays:
             raise ModelError(f"--reverse must be a model of {wanted}; got one of {got}")
         backward.require_alignments(by)
         self._forward, self._backward, self._by, self._method = forward, backward, by, method
+        self.counts = Counts(), Counts()
 
     def links(self, sources: list[str], targets: list[str]) -> list[set[Link]]:
         """Of each pair."""
         from rnnsearch.text.alignments import symmetrise
 
-        there = self._forward.align(sources, targets, by=self._by)
-        back = self._backward.align(targets, sources, by=self._by)
-        return [
-            symmetrise(one, [(s, t) for t, s in other], self._method) for one, other in zip(there, back, strict=True)
-        ]
+        there = self._forward.score(sources, targets, self._by)
+        back = self._backward.score(targets, sources, self._by)
+        found = []
+        for one, other in zip(there, back, strict=True):
+            count(one, self.counts[0])
+            count(other, self.counts[1])
+            found.append(symmetrise(one.alignment, [(s, t) for t, s in other.alignment], self._method))
+        return found
 
 
 def doubt(model: Path, counts: Counts) -> None:

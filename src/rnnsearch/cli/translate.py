@@ -302,7 +302,11 @@ def align(
                 out.writelines(map(pharaoh, translator.align(sources, targets, unit, by)))
             else:
                 out.writelines(map(links.line, translator.score(sources, targets, by)))
-    doubt(model, counts)
+    if reverse is None:
+        doubt(model, counts)
+    else:
+        doubt(model, both.counts[0])
+        doubt(reverse, both.counts[1])
 
 
 def _protected(given: list[str] | None) -> list[Protected]:
