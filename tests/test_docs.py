@@ -107,6 +107,8 @@ def toy_tables(text: str) -> dict[str, Any]:
         return {**tables, "model": {"embedding": 6, "network": {**whole["model"]["network"], "size": 6}}}
     if whole["model"]["decoder"].get("type") in ("rnnencdec", "cho", "sutskever"):
         del tables["model"]["attention"]
+    if "readout" in whole["model"]["decoder"]:
+        tables["model"]["decoder"] = {"size": 6, "readout": 6}
     return tables
 
 
