@@ -54,7 +54,9 @@ def test_pairs_of_too_many_symbols_are_told_of_and_have_empty_lines(cli, model, 
     one, *none, other = scores.splitlines()
     assert (code, none, said) == (0, ["", ""], told) and one == other and float(one) < 0
     rows = cli("score", model, source, target, "--max-symbols", 20, "--format", "json").rows
-    assert [row["source"] for row in rows] == [CAT, "", "", CAT]
+    assert [row["source"] for row in rows] == [CAT, CAT * 200, CAT, CAT]
+    assert [row["log_prob"] is None for row in rows] == [False, True, True, False]
+    assert rows[1]["warnings"] == rows[2]["warnings"] == ["too long"] and rows[1]["text"] == "der Hund."
     code, links, said = cli("align", model, source, target, "--max-symbols", 20)
     one, *none, other = links.splitlines()
     assert (code, none, said) == (0, ["", ""], told) and one == other != ""

@@ -344,6 +344,7 @@ def test_two_outputs_of_one_name_are_refused(cli, model, tmp_path):
         result = cli("translate", model, "-o", target, "--alignments", other, stdin=CAT)
         assert result.code == 2
         assert "--output and --alignments must name different files" in result.err
+        assert "--output must not be a file that is read" in cli("translate", model, "-i", target, "-o", other).err
     assert target.read_text() == "old"
     assert cli("translate", model, "-o", "/dev/null", "--alignments", "/dev/null", stdin=CAT).code == 0
 
@@ -355,6 +356,9 @@ def test_a_line_that_is_too_long_has_an_empty_line_of_output(cli, model, tmp_pat
     assert cli("translate", model, "--max-source", "20", stdin=source.read_bytes()).lines == result.lines
     assert [bool(line) for line in result.lines] == [True, False, True, False, True]
     assert (tmp_path / "links").read_text().count("\n") == 5
+    rows = cli("translate", model, "-i", source, "--max-source", "20", "--format", "json").rows
+    assert [row["warnings"] == ["too long"] for row in rows] == [False, True, False, True, False]
+    assert rows[1]["source"] == "dog " * 50 and rows[1]["text"] == ""
     assert result.err.splitlines() == [
         f"{source}:{n}: must have at most 20 symbols (--max-source); its line of output is empty" for n in (2, 4)
     ]
@@ -399,3 +403,14 @@ def test_closed_standard_error_is_no_fault(model):
     command = f"echo '{CAT}' | {sys.executable} -m rnnsearch translate {model} 2>&-"
     told = subprocess.run(["bash", "-c", command], check=False, capture_output=True, text=True)
     assert told.stdout.count("\n") == 1
+
+
+def test_json_has_the_links_of_what_is_asked_for(cli, model, tmp_path):
+    found = {}
+    for by in ("aligner", "attention"):
+        asked = ("translate", model, "--by", by, "--format", "json")
+        rows = cli(*asked, "--alignments", tmp_path / by, stdin=f"{CAT}\n{BIRD}\n").rows
+        found[by] = [" ".join(f"{i}-{j}" for i, j in row["alignment"]) for row in rows]
+        assert found[by] == (tmp_path / by).read_text().splitlines()
+        assert cli(*asked, stdin=f"{CAT}\n{BIRD}\n").rows == rows
+    assert found["aligner"] != found["attention"]

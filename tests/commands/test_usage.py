@@ -76,7 +76,7 @@ def test_version(cli):
         (["translate", "m", "--replace-unknown", "copy", "--ban-unknown"], "have no effect with --ban-unknown"),
         (["translate", "m", "--n-best", "2"], "--n-best needs --format json or nbest"),
         (["translate", "m", "--unit", "symbols"], "--unit has no effect without --alignments"),
-        (["translate", "m", "--by", "attention"], "--by has no effect without --alignments, --tags and --protect"),
+        (["translate", "m", "--by", "attention"], "--by has no effect without --alignments, --format"),
         (["translate", "m", "--protect", "number"], 'got "number" (did you mean "numbers"?)'),
         (["translate", "m", "--top-k", "3"], "--top-k has no effect without --sample"),
         (["translate", "m", "--seed", "0"], "--seed has no effect without --sample"),
@@ -100,6 +100,17 @@ def test_version(cli):
         (["filter", "a", "b", "--scores", "s", "-o", "c", "d"], "-o needs --share, --threshold or both"),
         (["filter", "a", "b", "--scores", "s", "--forward", "m", "--share", "1"], "have no effect without -o"),
         (["filter", "a", "b", "--scores", "s", "-o", "c", "c", "--share", "1"], "must name different files; got c"),
+        (["filter", __file__, "b", "--scores", __file__, "--forward", "m"], "--scores must not be a file that is read"),
+        *(
+            ([name, "m", *read, "-o", __file__], "--output must not be a file that is read")
+            for name, read in [
+                *[("score", ["a", __file__]), ("align", [__file__, "b"]), ("distil", [__file__])],
+                *[("backtranslate", [__file__]), ("distil", ["a", "--interpolate", __file__])],
+            ]
+        ),
+        (["dictionary", __file__, "b", "-o", __file__], "--output must not be a file that is read"),
+        (["translate", "m", "--length-penalty", "1000"], "'--length-penalty'"),
+        (["translate", "m", "--threads", "100000"], "'--threads'"),
         (["demo", "--pair", "en-xx"], "'--pair'"),
         (["prune", "m", "-o", "o", "--share", "1"], "--share must be at least 0 and below 1; got 1"),
         (["prune", "m", "-o", "o", "--scheme", "blind"], "'--scheme'"),

@@ -29,6 +29,7 @@ BOTH = pytest.mark.parametrize("search", [greedy, beam])
         ("length_norm", "wu", 'length_norm must be one of power, gnmt, power-with-bos; got "wu"'),
         ("max_ratio", -1.0, "max_ratio must be at least 0; got -1.0"),
         ("length_penalty", math.nan, "length_penalty must be at least 0; got nan"),
+        ("length_penalty", 1000.0, "length_penalty must be at most 10; got 1000"),
         ("max_ratio", math.inf, "max_ratio must be finite; got inf"),
         ("max_extra", -1, "max_extra must be at least 0; got -1"),
         ("n_best", 6, "n_best must be between 1 and beam (5); got 6"),

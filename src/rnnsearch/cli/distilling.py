@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rnnsearch.cli.bulk import Actors, EngineOfMany, Rows, Store, check_engine, in_shards
-from rnnsearch.cli.io import say
+from rnnsearch.cli.io import require_distinct, say
 from rnnsearch.cli.options import Batch, Beam, Device, MaxSource, PrecisionOfProducts, Threads
 from rnnsearch.cli.searching import Mean, Weights, asked_weights
 
@@ -48,6 +48,7 @@ def distil(
 
     One line in is one line out; `SOURCE|OUTPUT` is then a corpus for `data.train`. Begun again, it goes on.
     """
+    require_distinct({"--output": output_file}, [source, interpolate])
     check_engine(engine, store, rows, actors)
     shares = asked_weights(weights)
     from rnnsearch.cli.translating import EMPTY, OUTPUT, Asked

@@ -55,7 +55,8 @@ def filter_pairs(
     if kept_files is None and (share is not None or threshold is not None):
         raise typer.BadParameter("--share and --threshold have no effect without -o")
     use_threads(threads)
-    require_distinct({"--scores": scores, **dict(zip(("-o", "its second file"), kept_files or (), strict=False))})
+    written = {"--scores": scores, **dict(zip(("-o", "its second file"), kept_files or (), strict=False))}
+    require_distinct(written, [source, target])
     pairs = count_pairs(source, target)
     if models:
         from rnnsearch.evaluate.filtering import PairScores

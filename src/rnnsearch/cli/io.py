@@ -168,17 +168,20 @@ def line_pairs(one: Path, other: Path) -> Iterator[tuple[str, str]]:
     return zip(*(read_lines(path, cut=True) for path in (one, other)), strict=True)
 
 
-def require_distinct(outputs: Mapping[str, Path | None]) -> None:
-    """Errors: BadParameter where two options, by name, have one file to write to."""
+def require_distinct(outputs: Mapping[str, Path | None], read: Iterable[Path | None] = ()) -> None:
+    """Errors: BadParameter where two options, by name, have one file to write to, or one of those that are read."""
     from typer import BadParameter
 
     seen: dict[Path, str] = {}
+    given = {path.resolve() for path in read if path is not None and path.is_file()}
     for option, path in outputs.items():
         if path is None or (path.exists() and not path.is_file()):  # a device takes from anybody
             continue
         other = seen.setdefault(path.resolve(), option)
         if other != option:
             raise BadParameter(f"{other} and {option} must name different files; got {path} twice")
+        if path.resolve() in given:
+            raise BadParameter(f"{option} must not be a file that is read; got {path}")
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rnnsearch.cli.io import both_lines, output, same_lines, say, use_threads
+from rnnsearch.cli.io import both_lines, output, require_distinct, same_lines, say, use_threads
 from rnnsearch.cli.options import By, Device, Model, Output, SourceFile, TargetFile, Threads
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ def dictionary(
         raise typer.BadParameter("--model has no effect with --alignments")
     if model is None and by is not None:
         raise typer.BadParameter("--by has no effect without --model")
+    require_distinct({"--output": output_file}, [source, target, alignments])
     from rnnsearch.align.dictionary import Dictionary
 
     sources, targets = both_lines(source, target)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rnnsearch.cli.bulk import Actors, EngineOfMany, Rows, Store, check_engine, in_shards
-from rnnsearch.cli.io import say
+from rnnsearch.cli.io import require_distinct, say
 from rnnsearch.cli.options import Batch, Beam, Device, MaxSource, Model, PrecisionOfProducts, Threads
 from rnnsearch.cli.searching import Sample, Seed, Temperature, TopK, TopP, asked_variant
 
@@ -40,6 +40,7 @@ def backtranslate(
     """
     if tag is not None and (not tag.strip() or len(tag.split()) != 1):
         raise typer.BadParameter(f'--tag must be one word; got "{tag}"')
+    require_distinct({"--output": output_file}, [text])
     check_engine(engine, store, rows, actors)
     variant = asked_variant(sample, temperature, top_k, top_p, seed)
     from rnnsearch.cli.translating import EMPTY, OUTPUT, Asked

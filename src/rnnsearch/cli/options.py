@@ -27,7 +27,7 @@ By = Annotated[
     ),
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads.  [default: all cores]")]
+Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="CPU threads.  [default: all cores]")]
 
 Batch = Annotated[int | None, typer.Option(min=1, help="Sentences a batch.  [default: the model's]")]
 MaxSource = Annotated[

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class Pairs(NamedTuple):
-    """Some lines of two files. refused: of which pairs a side has too many symbols, so that both are empty here."""
+    """Some lines of two files. refused: the pairs of which a side has too many symbols, so that both are empty here."""
 
     sources: list[str]
     targets: list[str]
-    refused: list[bool]
+    refused: list[tuple[str, str] | None]
 
 
 def fitting_pairs(translator: Translator, source: Path, target: Path, most: int) -> Iterator[Pairs]:
@@ -38,6 +38,6 @@ def fitting_pairs(translator: Translator, source: Path, target: Path, most: int)
                 say(too_long(path, number, most, "--max-symbols"))
             found.sources.append("" if long else text)
             found.targets.append("" if long else translation)
-            found.refused.append(bool(long))
+            found.refused.append((text, translation) if long else None)
         yield found
         first += len(portion)

@@ -91,7 +91,8 @@ def translate(
         ),
     ] = None,
     length_penalty: Annotated[
-        float | None, typer.Option(min=0.0, help="Score = log-probability / length ** this.  [default: the model's]")
+        float | None,
+        typer.Option(min=0.0, max=10.0, help="Score = log-probability / length ** this.  [default: the model's]"),
     ] = None,
     max_length: Annotated[int | None, typer.Option(min=1, max=100_000, help="Most symbols of a translation.")] = None,
     max_source: MaxSource = 2000,
@@ -156,11 +157,11 @@ def translate(
     if unit != "words" and alignments is None:
         raise typer.BadParameter("--unit has no effect without --alignments")
     kept = _protected(protect)
-    if by is not None and alignments is None and not tags and not kept:
-        raise typer.BadParameter("--by has no effect without --alignments, --tags and --protect")
+    if by is not None and alignments is None and format != "json" and not tags and not kept:
+        raise typer.BadParameter("--by has no effect without --alignments, --format json, --tags and --protect")
     if ban_unknown and (replace_unknown or dictionary):
         raise typer.BadParameter("--replace-unknown and --dictionary have no effect with --ban-unknown")
-    require_distinct({"--output": output_file, "--alignments": alignments})
+    require_distinct({"--output": output_file, "--alignments": alignments}, [input])
     check_surely(min_confidence, unsure, format)
     check_engine(engine, store, rows, actors)
     check_files_given(engine, input, output_file)
@@ -251,15 +252,20 @@ def score(
     """Score given translations: log p(target | source), one line a pair."""
     if format == "nbest":
         raise typer.BadParameter("--format must be text or json here")
-    from rnnsearch.cli.translating import as_json, row
+    require_distinct({"--output": output_file}, [source, target])
+    from rnnsearch.cli.translating import TOO_LONG, as_json, row
     from rnnsearch.loading import load
 
     translator = load(model, device)
     with output(output_file) as out:
         for pairs in fitting_pairs(translator, source, target, max_symbols):
             for pair, refused in zip(translator.score(pairs.sources, pairs.targets), pairs.refused, strict=True):
-                text = "\n" if refused else f"{pair.log_prob:.6f}\n"
-                out.write(as_json(row(pair)) if format == "json" else text)
+                if format == "text":
+                    out.write("\n" if refused else f"{pair.log_prob:.6f}\n")
+                    continue
+                unknown = {"score": None, "log_prob": None, "warnings": [TOO_LONG]}
+                given = {} if refused is None else {"source": refused[0], "text": refused[1], **unknown}
+                out.write(as_json(row(pair) | given))
 
 
 def align(
@@ -281,6 +287,7 @@ def align(
     device: Device = "cpu",
 ) -> None:
     """Align given translations: Pharaoh `source-target` links, zero-based, one line a pair."""
+    require_distinct({"--output": output_file}, [source, target])
     from rnnsearch.loading import load
 
     translator = load(model, device)

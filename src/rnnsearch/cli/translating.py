@@ -170,7 +170,8 @@ class Translating:
         if references:
             found = list(map(self._closest, found, references))
         said += self._blocked(found, first)
-        written = [self._write(*each) for each in zip(texts, found, count(first))]
+        refused = [given if given and not line else None for given, line in zip(lines, kept, strict=True)]
+        written = [self._write(*each) for each in zip(texts, found, count(first), refused)]
         if self.asked.tag is not None:
             written = [line if line == "\n" else f"{self.asked.tag} {line}" for line in written]
         outputs = {OUTPUT: "".join(written)}
@@ -229,13 +230,14 @@ class Writer:
         """`by`: what says where tags belong, if not the best there is."""
         self._format, self._by, self._marked, self._surely = format, by, marked, surely
 
-    def __call__(self, source: MarkedText, best: list[Translation], number: int) -> str:
-        """Of the one with that number."""
+    def __call__(self, source: MarkedText, best: list[Translation], number: int, refused: str | None = None) -> str:
+        """Of the one with that number; refused: the line that an empty one stands for."""
         if self._format == "text":
             return self._surely(best[0], self._text(source, best[0])) + "\n"
         if self._format == "json":
             others = {"n_best": [self._row(source, t) for t in best]} if len(best) > 1 else {}
-            return as_json({**self._row(source, best[0]), **others})
+            long = {} if refused is None else {"source": refused, "warnings": [TOO_LONG]}
+            return as_json({**self._row(source, best[0]), **others, **long})
         return "".join(
             f"{number} ||| {self._text(source, t)} ||| log_prob={t.log_prob:.6f} ||| {t.score:.6f}\n" for t in best
         )
@@ -249,17 +251,24 @@ class Writer:
         return one_line(source.placed(one_line(found.text), links))
 
     def _row(self, source: MarkedText, found: Translation) -> dict[str, Any]:
-        return row(found) | ({"marked": self._text(source, found)} if self._marked else {})
+        marked = {"marked": self._text(source, found)} if self._marked else {}
+        return row(found, attended=self._by == "attention") | marked
 
 
-def row(translation: Translation) -> dict[str, Any]:
-    """A translation in `--format json`."""
+TOO_LONG = "too long"
+"""What `--format json` says of a line of too many symbols, in its warnings."""
+
+
+def row(translation: Translation, attended: bool = False) -> dict[str, Any]:
+    """A translation in `--format json`; attended: its links are attention's, even where there is an aligner."""
     from rnnsearch.confidence import warnings
 
+    links = translation.plain("attended", "attended_tokens") if attended else {}
     return translation.plain(
         *("source", "text", "score", "log_prob", "finished", "tokens", "token_scores", "source_tokens"),
         *("alignment", "token_alignment", "attention", "confidence", "word_confidence"),
     ) | {
+        **({"alignment": links["attended"], "token_alignment": links["attended_tokens"]} if attended else {}),
         "replaced": [asdict(one) for one in translation.replaced],
         "warnings": warnings(translation),
         **({} if translation.rationale is None else {"rationale": translation.rationale}),

@@ -37,7 +37,7 @@ class SearchConfig(Table):
 
     beam: Annotated[int, Field(ge=1, le=1000)] = 5
     """Beam width; 1 is greedy search."""
-    length_penalty: NotNegative = 1.0
+    length_penalty: Annotated[float, Field(ge=0.0, le=10.0)] = 1.0
     """Score = log-probability / length to this power. 0: the plain sum; 1: the mean a symbol."""
     length_norm: LengthNorm = "power"
     """What `length_penalty` is the exponent of: see below."""

@@ -91,7 +91,7 @@ class TrainingConfig(Table):
     not."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     """Of everything random: parameters, dropout, the order of batches."""
-    threads: Size | None = None
+    threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     """CPU threads. Without it: torch's own choice."""
     device: str = "auto"
     """`auto` (the GPU where there is one), `cpu`, `cuda` or `cuda:N`; with several processes not `cuda:N`: each has its

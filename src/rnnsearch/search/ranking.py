@@ -35,6 +35,8 @@ def power_with_bos(length: Any, exponent: float) -> Any:
     return (length + 1.0) ** exponent
 
 
+MOST_PENALTY = 10.0
+"""The greatest exponent: a power of any length is then a number."""
 LENGTH_NORMS: dict[str, Callable[[Any, float], Any]] = {
     "power": power,
     "gnmt": gnmt,
@@ -59,6 +61,8 @@ class Ranking:
         for name in ("length_penalty", "coverage_penalty"):
             if not getattr(self, name) >= 0:  # nor NaN
                 raise RnnsearchError(f"{name} must be at least 0; got {getattr(self, name)}")
+        if self.length_penalty > MOST_PENALTY:
+            raise RnnsearchError(f"length_penalty must be at most {MOST_PENALTY:g}; got {self.length_penalty:g}")
         if self.length_norm not in LENGTH_NORMS:
             raise RnnsearchError(f"length_norm {must_be_one_of(LENGTH_NORMS, self.length_norm)}")
 
