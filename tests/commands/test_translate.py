@@ -168,6 +168,9 @@ def test_tags_go_with_the_aligned_words(cli, model):
     assert [re.sub("<[^>]*>", "", line) for line in found] == plain
     assert re.search("<b>Katze</b>", found[0])
     assert found[1:] == ["<x/>", "", f"<i>{plain[3]}</i>"]
+    long = f"{CAT.replace('cat', f'<b id={chr(34)}{900 * chr(120)}{chr(34)}>cat</b>')}\n"
+    [whole] = cli("translate", model, "--tags", "--max-source", "20", stdin=long).lines
+    assert re.sub("<[^>]*>", "", whole) == plain[0], "markup is not counted"
     rows = cli("translate", model, "--tags", "--by", "attention", "--format", "json", stdin=lines).rows
     assert [row["text"] for row in rows] == plain
     assert all(row["marked"].count("<b>") == row["source"].count("cat") for row in rows)
@@ -184,7 +187,9 @@ def test_what_is_protected_comes_out(cli, model):
     assert "https://a.org/b" in found
     assert cli("translate", model, "--protect", "numbers", "--protect", "urls", stdin=line).lines == [found]
     assert cli("translate", model, "--protect", "urls", stdin="www.a.org\n").lines == ["www.a.org"]
-    assert cli("translate", model, "--protect", "all", stdin=f"{CAT}\n") == cli("translate", model, stdin=f"{CAT}\n")
+    for names in ("all", "all,urls"):
+        same = cli("translate", model, "--protect", names, stdin=f"{CAT}\n")
+        assert same == cli("translate", model, stdin=f"{CAT}\n")
 
 
 def test_terms_of_a_glossary_are_there(cli, model, tmp_path):

@@ -135,5 +135,5 @@ def test_keys(serve):
         assert "API key" in response.json()["error"]
     assert http.post("/translate", json={**body, "api_key": "two"}).status_code == 200
     assert http.post("/translate", data={**body, "api_key": "one"}).status_code == 200
-    for headers in ({"X-API-Key": "one"}, {"Authorization": "Bearer one"}):
+    for headers in ({"X-API-Key": "one"}, {"Authorization": "Bearer one"}, {"Authorization": "bearer one"}):
         assert http.post("/translate", json=body, headers=headers).status_code == 200

@@ -320,7 +320,8 @@ def _protected(given: list[str] | None) -> list[Protected]:
     """The names in `--protect`, which may stand several times."""
     from rnnsearch.text.marks import PROTECTED
 
-    names = [name for one in given or () for name in ([*PROTECTED] if one == "all" else one.split(","))]
+    told = [name for one in given or () for name in one.split(",")]
+    names = [name for one in told for name in ([*PROTECTED] if one == "all" else [one])]
     for name in names:
         if name not in PROTECTED:
             raise typer.BadParameter(f"--protect {must_be_one_of([*PROTECTED, 'all'], name)}")

@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -158,19 +159,15 @@ class Translating:
 
     def translate(self, lines: Sequence[str], first: int) -> Done:
         """A portion, of which the first line has that number, from 0."""
-        from rnnsearch.text.marks import MarkedText
-
         self._counts.clear()
         references: Sequence[str] = ()
         if self.asked.closest_to is not None:
             lines, references = zip(*(line.split("\n") for line in lines), strict=True)
-        kept, said = self._fitting(lines, first)
-        texts = [MarkedText(line, self.asked.tags, self.asked.protect) for line in kept]
+        texts, refused, said = self._fitting(lines, first)
         found = self._find([text.text for text in texts])
         if references:
             found = list(map(self._closest, found, references))
         said += self._blocked(found, first)
-        refused = [given if given and not line else None for given, line in zip(lines, kept, strict=True)]
         written = [self._write(*each) for each in zip(texts, found, count(first), refused)]
         if self.asked.tag is not None:
             written = [line if line == "\n" else f"{self.asked.tag} {line}" for line in written]
@@ -180,15 +177,20 @@ class Translating:
         every = Counter(REPLACED + one.by for best in found for one in best[0].replaced)
         return Done(outputs, said, {**self._counts, **every, EMPTY: written.count("\n")})
 
-    def _fitting(self, lines: Sequence[str], first: int) -> tuple[list[str], list[str]]:
-        """Empty lines in the place of those of too many symbols, which are told of."""
-        most = self.asked.max_source
-        kept = [line if fits(line, most, self.translator.source) else "" for line in lines]
-        return kept, [
-            too_long(self.asked.source, number, most, "--max-source")
-            for number, (line, given) in enumerate(zip(kept, lines, strict=True), first + 1)
-            if given and not line
-        ]
+    def _fitting(self, lines: Sequence[str], first: int) -> tuple[list[MarkedText], list[str | None], list[str]]:
+        """The lines, empty ones in the place of those of too many symbols (markup is none); these; and what to say."""
+        from rnnsearch.text.marks import MarkedText
+
+        marked, most = partial(MarkedText, tags=self.asked.tags, protect=self.asked.protect), self.asked.max_source
+        kept, refused, said = list[MarkedText](), list[str | None](), list[str]()
+        for number, line in enumerate(lines, first + 1):
+            text = marked(line) if within(line) else None
+            fine = text is not None and self.translator.source.fits(text.text, most)
+            kept.append(text if text is not None and fine else marked(""))
+            refused.append(None if fine else line)
+            if not fine:
+                said.append(too_long(self.asked.source, number, most, "--max-source"))
+        return kept, refused, said
 
     def _blocked(self, found: Sequence[Sequence[Translation]], first: int) -> list[str]:
         """Those of which nothing that is allowed was found, which are told of."""
@@ -200,11 +202,16 @@ class Translating:
         ]
 
 
-def fits(line: str, most: int, tokenizer: Tokenizer) -> bool:
-    """Whether a line has no more than `most` symbols."""
+def within(line: str) -> bool:
+    """Whether a line is not so long that nobody looks into it."""
     from rnnsearch.data.corpus import LONGEST
 
-    return len(line.encode()) <= LONGEST and tokenizer.fits(line, most)
+    return len(line.encode()) <= LONGEST
+
+
+def fits(line: str, most: int, tokenizer: Tokenizer) -> bool:
+    """Whether a line has no more than `most` symbols."""
+    return within(line) and tokenizer.fits(line, most)
 
 
 def too_long(path: object, number: int, most: int, option: str) -> str:

@@ -57,7 +57,7 @@ class Service:
 
     def check_key(self, request: Request, given: str | None = None) -> None:
         """Errors: ServeError 403 where a key is asked for and none of the given ones is right."""
-        bearer = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
+        bearer = _bearer(request.headers.get("authorization", ""))
         keys = [
             key.encode("utf-8", "surrogatepass") for key in (given, request.headers.get("x-api-key"), bearer) if key
         ]
@@ -139,3 +139,9 @@ async def service_of(request: Request) -> Service:
 
 Use = Annotated[Service, Depends(service_of)]
 """A route's parameter that is given the service."""
+
+
+def _bearer(header: str) -> str:
+    """The key in an Authorization header, whose scheme may be written in any case."""
+    scheme, _, key = header.strip().partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else header.strip()
