@@ -51,6 +51,16 @@ def test_a_file_comes_back_translated(http, folders):
     assert (http.delete(job).status_code, http.get(job).status_code) == (204, 404)
 
 
+def test_a_sentence_that_is_too_long_stays_empty_and_the_others_do_not(http):
+    lines = [*LINES, "the dog " * 300, "a bird"]
+    sent = http.post("/v1/files", data={"source": "en", "target": "de"}, **file("a.txt", "\n".join(lines) + "\n"))
+    row = ended(http, sent.json()["id"])
+    assert (row["state"], row["error"], row["left"]) == ("done", None, [len(LINES) + 1])
+    found = http.get(f"/v1/files/{sent.json()['id']}/result").text.removesuffix("\n").split("\n")
+    assert [bool(line) for line in found] == [True] * len(LINES) + [False, True]
+    assert found[-1] == found[2], "the same line"
+
+
 def test_what_a_program_fills_in_stays_in_a_catalogue(http):
     entries = {"the %(size)s cat sees {name}.": ["%(size)s", "{name}"], "%d": ["%d"], "the dog": []}
     text = "".join(f'msgid "{entry}"\nmsgstr ""\n\n' for entry in entries)
@@ -72,7 +82,7 @@ def test_libretranslates_way(serve):
     assert len(result.text) > len("the cat\t\n")
     bad = http.post("/translate_file", data={"source": "en", "target": "de"}, **file("a.txt", "x " * 90))
     assert bad.status_code == 400
-    assert bad.json()["error"].startswith("a.txt: a sentence must have at most 50 symbols")
+    assert bad.json()["error"].startswith("a.txt: each of its segments has a sentence that is too long")
 
 
 FRENCH, ENGLISH, GERMAN = "le chat est dans la maison", "the cat is in the house", "die Katze ist in dem Haus"

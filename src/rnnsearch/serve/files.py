@@ -16,12 +16,14 @@ from rnnsearch.errors import RnnsearchError
 from rnnsearch.serve.apart import apart
 from rnnsearch.serve.limits import ServeError, Settings
 from rnnsearch.serve.logs import log, unforeseen
-from rnnsearch.serve.registry import Registry, Search
+from rnnsearch.serve.registry import Registry, Search, Served
 from rnnsearch.serve.schemas import About
 from rnnsearch.serve.texts import TextTranslation, translate_texts
 from rnnsearch.text.languages import detect
 from rnnsearch.text.marks import MarkedText, Protected
 
+TOO_LARGE = 413
+"""The status of what is too long."""
 CHUNK = 16
 """Segments that are in the queue at a time."""
 SAMPLE = 500
@@ -44,6 +46,8 @@ class FileJob:
     document: Document
     state: Literal["queued", "running", "done", "failed"] = "queued"
     done: int = 0
+    left: list[int] = field(default_factory=list)
+    """The numbers, from 1, of segments that stay empty: a sentence of theirs is too long."""
     error: str | None = None
     result: bytes | None = None
     fetched: bool = False
@@ -72,9 +76,21 @@ def _marked(segments: Sequence[str], protect: Collection[Protected]) -> list[Mar
     return [MarkedText(segment, tags=False, protect=protect) for segment in segments]
 
 
-def _placed(marked: Sequence[MarkedText], found: Sequence[TextTranslation]) -> list[str]:
+def _placed(marked: Sequence[MarkedText], found: Sequence[TextTranslation | None]) -> list[str]:
     each = zip(marked, found, strict=True)
-    return [text.placed(whole.text(), whole.links() if text.marks else ()) for text, whole in each]
+    return [text.placed(own.text(), own.links() if text.marks else ()) if own else "" for text, own in each]
+
+
+async def _fitting(served: Served, texts: Sequence[str], search: Search) -> list[TextTranslation | None]:
+    """The translations of texts, None of one with a sentence that is too long; none at fault keeps others waiting."""
+    try:
+        return list(await translate_texts(served, texts, search, patient=True))
+    except ServeError as error:
+        if error.status != TOO_LARGE:
+            raise
+    if len(texts) == 1:
+        return [None]
+    return [one for text in texts for one in await _fitting(served, [text], search)]
 
 
 def _read(name: str, content: bytes, abouts: Sequence[About]) -> tuple[About, Document]:
@@ -174,9 +190,12 @@ class Files:
                     marked = await apart(_marked, segments, job.document.protect, size=size)
                     search = Search(aligned=any(text.marks for text in marked))
                     async with self._registry.lease(job.about) as served:
-                        found = await translate_texts(served, [text.text for text in marked], search, patient=True)
+                        found = await _fitting(served, [text.text for text in marked], search)
+                    job.left += [number for number, own in enumerate(found, begin + 1) if own is None]
                     translations += await apart(_placed, marked, found, size=size)
                     job.done = len(translations)
+                if job.segments and len(job.left) == job.segments:
+                    raise ServeError(TOO_LARGE, "each of its segments has a sentence that is too long")
                 job.result = await asyncio.to_thread(job.document.filled, translations)
                 job.state = "done"
         except RnnsearchError as error:

@@ -234,6 +234,7 @@ class FileReport(BaseModel):
     state: Literal["queued", "running", "done", "failed"]
     done: int
     segments: int
+    left: list[int] = Field(description="Numbers, from 1, of segments that stay empty: a sentence in them is too long.")
     error: str | None
 
 

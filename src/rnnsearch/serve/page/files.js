@@ -71,7 +71,8 @@ function progress(row, now) {
 
 function finished(row, now) {
   row.bar.value = 1;
-  ended(row, `${now.segments} segment${now.segments === 1 ? "" : "s"} translated`, false);
+  const left = now.left?.length ? `; too long and left empty: ${now.left.join(", ")}` : "";
+  ended(row, `${now.segments} segment${now.segments === 1 ? "" : "s"} translated${left}`, false);
   const button = element("button", { type: "button", className: "button", textContent: "Download" });
   button.setAttribute("aria-label", `Download ${row.name}, translated`);
   button.addEventListener("click", () => download(row));
