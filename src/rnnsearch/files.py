@@ -39,6 +39,34 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def require_folder_place(path: Path) -> None:
+    """Errors: RnnsearchError where there is no folder to write into and none can be made; nothing is made yet."""
+    try:
+        there = path.resolve()
+        while not there.exists():
+            there = there.parent
+        if not there.is_dir():
+            raise RnnsearchError(f"{path}: must be a folder, or the name of one to make; {there} is a file")
+        writable = os.access(there, os.W_OK | os.X_OK)
+    except PermissionError:  # in a folder that cannot even be looked into
+        writable = False
+    if not writable:
+        raise RnnsearchError(f"{path}: must be a folder that can be written to; it is not, or cannot be made")
+
+
+def require_file_place(path: Path) -> None:
+    """Errors: RnnsearchError where no file can be written; nothing is written yet. A device takes from anybody."""
+    try:
+        through = path.exists() and not path.is_file() and not path.is_dir()
+    except PermissionError:
+        through = False
+    if through:
+        return
+    require_folder_place(path.resolve().parent)
+    if path.is_dir():
+        raise RnnsearchError(f"{path}: must be a file to write to; it is a folder")
+
+
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
     """A temporary path to write to; renamed to `path` when the block ends, removed if it fails.

@@ -116,6 +116,27 @@ def test_nothing_is_written_where_nothing_is_asked_for(cli, model, few, tmp_path
     assert len(list(tmp_path.iterdir())) == 2
 
 
+def test_what_would_be_lost_or_cannot_be_written_is_refused_before_anything_is_translated(
+    cli, fault, own, few, tmp_path, monkeypatch
+):
+    cli("evaluate", own, *few)
+    kept = {path: path.read_bytes() for path in own.rglob("*") if path.is_file()}
+    (tmp_path / "link").symlink_to(own)
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr("rnnsearch.loading.load", None)
+    for place in (own, tmp_path / "link"):
+        said = "must not be a model folder, whose scores.json the report's would replace; name a folder in it"
+        assert fault("evaluate", own, *few, "--report", place) == f"{place}: {said}"
+        said = "must not be the file in which a model folder keeps what was measured; name another"
+        assert fault("evaluate", own, *few, "-o", place / "scores.json") == f"{place / 'scores.json'}: {said}"
+    assert fault("evaluate", own, *few, "-o", own) == f"{own}: must be a file to write to; it is a folder"
+    for place in (tmp_path / "file", tmp_path / "file" / "report"):
+        said = f"must be a folder, or the name of one to make; {tmp_path / 'file'} is a file"
+        assert fault("evaluate", own, *few, "--report", place) == f"{place}: {said}"
+    assert f"{tmp_path / 'file'} is a file" in fault("evaluate", own, *few, "-o", tmp_path / "file" / "scores.json")
+    assert {path: path.read_bytes() for path in own.rglob("*") if path.is_file()} == kept
+
+
 def test_rare_words_by_the_runs_own_text_or_by_a_file(cli, model, own, few, corpus):
     by_run = cli("evaluate", model, *few, "--no-card")
     assert "Times in training" in by_run.out

@@ -49,7 +49,7 @@ def evaluate(
 ) -> None:
     """Translate a test set and score it: BLEU, chrF and TER with signatures, without unknown words, by length."""
     from rnnsearch.evaluate.assess import assess, training_counts
-    from rnnsearch.evaluate.report import read_grouped, write_assessment
+    from rnnsearch.evaluate.report import read_grouped, require_places, write_assessment
     from rnnsearch.files import write_json
     from rnnsearch.loading import load
 
@@ -57,6 +57,7 @@ def evaluate(
         raise typer.BadParameter("--sentences has no effect without --report")
     if by is not None and alignments is None:
         raise typer.BadParameter("--by has no effect without --alignments")
+    require_places(report, output_file)
     translator = load(model, device)
     sources, references = both_lines(source, reference)
     more = [both_lines(reference, path)[1] for path in also or ()]

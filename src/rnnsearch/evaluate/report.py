@@ -15,15 +15,35 @@ from rnnsearch.evaluate.corpus_scores import Evaluation
 from rnnsearch.evaluate.examples import choose
 from rnnsearch.evaluate.page import Report, write_report
 from rnnsearch.evaluate.projection import LEAST, Grouped, project, similar_sentences
-from rnnsearch.files import write_json, write_text
+from rnnsearch.files import require_file_place, require_folder_place, write_json, write_text
 from rnnsearch.metrics.bleu_chrf_ter import CorpusScore
 from rnnsearch.plots.by_length import write_plot
 from rnnsearch.systems.card import SCORES, measured, origin, statistics, training_facts
+from rnnsearch.systems.folder import CONFIG
 from rnnsearch.translate import Translator
 from rnnsearch.translation import Translation, one_line
 
 SHOWN = 40
 """Words that stand for unknown ones, at most."""
+
+
+def require_places(report: Path | None, scores: Path | None) -> None:
+    """Whether the report's folder and the file of scores can be written, before there is anything to write.
+
+    Errors: ModelError where a model folder would lose what it keeps in `scores.json`; RnnsearchError for a folder in
+    the place of a file, and a file in that of a folder.
+    """
+    if report is not None:
+        require_folder_place(report)
+        if (report / CONFIG).is_file():
+            what = f"must not be a model folder, whose {SCORES} the report's would replace; name a folder in it"
+            raise ModelError(f"{report}: {what}")
+    if scores is not None:
+        require_file_place(scores)
+        whole = scores.resolve()
+        if whole.name == SCORES and (whole.parent / CONFIG).is_file():
+            what = "must not be the file in which a model folder keeps what was measured; name another"
+            raise ModelError(f"{scores}: {what}")
 
 
 def write_assessment(
