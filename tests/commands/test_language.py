@@ -164,6 +164,26 @@ def test_each_kind_of_model_is_told_from_the_other(cli, corpus, lm, model):
     assert "a language model" in (lm / "card.md").read_text()
 
 
+def test_what_needs_a_translation_model_says_so(fault, corpus, lm, model, tmp_path):
+    needs = "translating needs a translation model; this is a language model (see `rnnsearch lm`)"
+    both, before = [corpus / "dev.en", corpus / "dev.de"], sorted(lm.iterdir())
+    assert fault("serve", model, lm) == f"{lm}: {needs}"
+    assert fault("aligner", lm, *both) == f"{lm}: {needs}"
+    assert fault("candidates", lm, *both) == needs
+    assert fault("ensemble", lm, lm, "-o", tmp_path / "x") == f"model 1 of the ensemble: {needs}"
+    assert fault("ensemble", model, lm, "-o", tmp_path / "x") == f"model 2 of the ensemble: {needs}"
+    assert fault("translate", model, lm, stdin="a\n") == f"model 2 of the ensemble: {needs}"
+    assert sorted(lm.iterdir()) == before and not (tmp_path / "x").exists()
+
+
+def test_the_page_of_a_run_has_one_side(cli, lm, tmp_path):
+    result = cli("report", lm, "-o", tmp_path / "page.html")
+    assert result.code == 0, result.err
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "<h1>de: tiny</h1>" in page and "de symbols" in page
+    assert page.count("<img") == 1, "the learning curves"
+
+
 LM = {"preset": "lm-lstm", "data": {"target": "de", "train": ["x.de"]}}
 
 

@@ -26,9 +26,9 @@ def aligner(model: Model, source: SourceFile, target: TargetFile) -> None:
     """
     from rnnsearch.align.aligner import FOLDER, ROWS
     from rnnsearch.files import locked
-    from rnnsearch.systems.folder import require_whole
+    from rnnsearch.systems.folder import translating_config
 
-    require_whole(model)
+    translating_config(model)
     sources, targets = both_lines(source, target)
     with locked(model):
         learned = _learned(sources, targets)
@@ -46,6 +46,7 @@ def candidates(model: Model, source: SourceFile, target: TargetFile) -> None:
     from rnnsearch.systems.folder import load_system
 
     system = load_system(model)
+    system.require("translate")
     sources, targets = both_lines(source, target)
     tables = learn(system.source.ids(sources), system.target.ids(targets), len(system.source), len(system.target))
     save(model, tables)

@@ -71,7 +71,7 @@ def write_assessment(
     if shown is not None or (len(chosen) >= LEAST and translator.system.can("states")):
         projection = project(chosen, translator.states([s.sentence for s in chosen]))
     facts = {
-        **_sizes(translator.parameters, len(translator.source), len(translator.target)),
+        **_sizes(translator.parameters, translator.languages, (len(translator.source), len(translator.target))),
         "Search": assessment.search,
     }
     report = _of_run(training_facts(model), model, translator.languages, facts, [assessment.evaluation])
@@ -89,14 +89,14 @@ def write_run_report(model: Path, page: Path) -> None:
     training = training_facts(model)
     if not training:
         raise ModelError(f"{model}: must be the folder of a run that has evaluated its dev set; got none")
-    facts = _sizes(training["parameters"], *training["vocabulary"])
+    facts = _sizes(training["parameters"], training["pair"], training["vocabulary"])
     evaluations = [
         Evaluation(
             f"{row['set']}, {row['search']}", row["sentences"], tuple(CorpusScore(**one) for one in row["scores"])
         )
         for row in measured(model)
     ]
-    write_report(page, _of_run(training, model, tuple(training["pair"]), facts, evaluations))
+    write_report(page, _of_run(training, model, training["pair"], facts, evaluations))
 
 
 def read_grouped(path: Path) -> list[Grouped]:
@@ -125,24 +125,27 @@ def _replaced(translations: Sequence[Translation]) -> list[list[str]]:
     return [head, *([*found, f"{times:,}"] for found, times in counts.most_common(SHOWN))]
 
 
-def _sizes(parameters: int, source: int, target: int) -> dict[str, str]:
-    return {"Parameters": f"{parameters:,}", "Vocabulary": f"{source:,} source and {target:,} target symbols"}
+def _sizes(parameters: int, sides: Sequence[str], symbols: Sequence[int]) -> dict[str, str]:
+    names = ("source", "target") if len(sides) == 2 else sides
+    each = " and ".join(f"{count:,} {name}" for count, name in zip(symbols, names, strict=True))
+    return {"Parameters": f"{parameters:,}", "Vocabulary": f"{each} symbols"}
 
 
 def _of_run(
     training: dict[str, Any],
     model: Path,
-    pair: tuple[str, str],
+    sides: Sequence[str],
     facts: dict[str, str],
     evaluations: Sequence[Evaluation],
 ) -> Report:
-    """What the page says of a run, from its `training.json` (empty: it was not trained here)."""
-    (source, target), data, name = pair, training.get("data", {}), model.resolve().name
+    """What the page says of a run, from its `training.json` (empty: it was not trained here); a language model has one
+    side."""
+    data, name = training.get("data", {}), model.resolve().name
     known = {key.capitalize(): text for key, text in origin(model).items()}
     return Report(
-        title=f"{source} → {target}: {name}",
-        source_language=source,
-        target_language=target,
+        title=f"{' → '.join(sides)}: {name}",
+        source_language=sides[0] if len(sides) > 1 else "",
+        target_language=sides[-1],
         facts={"Model": str(model), **facts, **known},
         evaluations=evaluations,
         log=training.get("history", []),

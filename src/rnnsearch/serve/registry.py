@@ -16,12 +16,11 @@ from typing import NamedTuple, TypeVar
 
 import torch
 
-from rnnsearch import config as run_config
 from rnnsearch.align import aligner
 from rnnsearch.confidence import CONFIDENCE
 from rnnsearch.config import RunConfig
 from rnnsearch.engine.file import header_of
-from rnnsearch.errors import ConfigError, ModelError, RnnsearchError
+from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.loading import load
 from rnnsearch.search.workers import one_thread_each
 from rnnsearch.serve.apart import apart
@@ -31,7 +30,7 @@ from rnnsearch.serve.logs import failed
 from rnnsearch.serve.schemas import About
 from rnnsearch.systems.card import training_facts
 from rnnsearch.systems.exported import exported_config
-from rnnsearch.systems.folder import CONFIG, require_whole
+from rnnsearch.systems.folder import translating_config
 from rnnsearch.text.glossary import Glossary
 from rnnsearch.text.languages import base, language_name
 from rnnsearch.translate import Translator
@@ -281,7 +280,7 @@ def _ready(folder: Path, device: str) -> Translator:
 
 def read_about(folder: Path) -> About:
     """What a model folder, or an engine file, says of itself, its weights unread. Errors: ModelError for one that is
-    not whole."""
+    not whole, or does not translate."""
     config, calibrated = _exported(folder) if folder.is_file() else _kept(folder)
     return About(
         name=folder.resolve().name,
@@ -304,11 +303,7 @@ def _exported(path: Path) -> tuple[RunConfig, bool]:
 
 def _kept(folder: Path) -> tuple[RunConfig, bool]:
     """The same, of a model folder."""
-    require_whole(folder)
-    try:
-        return run_config.load(folder / CONFIG), (folder / CONFIDENCE).is_file()
-    except ConfigError as error:
-        raise ModelError(f"{folder}: its {CONFIG} is not of this version of rnnsearch: {error.faults[0]}") from None
+    return translating_config(folder), (folder / CONFIDENCE).is_file()
 
 
 def _score(folder: Path) -> float | None:

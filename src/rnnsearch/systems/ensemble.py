@@ -55,6 +55,9 @@ class EnsembleSystem(System[Any]):
         """`weights`: equal ones, if none are given. Errors: ModelError, where the members do not go together;
         RnnsearchError as in `search.ensemble`."""
         first, *others = members
+        for number, member in enumerate(members, start=1):
+            if not member.can("translate"):
+                raise ModelError(f"model {number} of the ensemble: {member.cannot['translate']}")
         for number, other in enumerate(others, start=2):
             require_one_model(other, number)
             cls._together(first, other, f"model {number} of the ensemble")

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from rnnsearch import config as run_config
-from rnnsearch.config import SearchConfig
+from rnnsearch.config import RunConfig, SearchConfig
 from rnnsearch.errors import ConfigError, ModelError
 from rnnsearch.files import write_text
 from rnnsearch.systems.checks import check_model
+from rnnsearch.systems.language import NEEDS, LanguageSystem
 from rnnsearch.systems.system import System
 from rnnsearch.systems.table import SYSTEMS
 from rnnsearch.text.tokenizer import TOKENIZERS, Tokenizer, tokenizer_file
@@ -48,6 +49,23 @@ def require_whole(folder: Path) -> None:
         raise ModelError(f"{folder}: is not a whole model folder: it lacks {', '.join(missing)}")
 
 
+def translating_config(folder: Path) -> RunConfig:
+    """The config of a whole model folder; its weights stay unread. Errors: ModelError for a model of another version,
+    and for one that does not translate."""
+    require_whole(folder)
+    try:
+        config = run_config.load(folder / CONFIG)
+    except ConfigError as error:
+        raise _of_another_version(folder, error) from None
+    if config.model.kind == LanguageSystem.kind:
+        raise ModelError(f"{folder}: translating {NEEDS}")
+    return config
+
+
+def _of_another_version(folder: Path, error: ConfigError) -> ModelError:
+    return ModelError(f"{folder}: its {CONFIG} is not of this version of rnnsearch: {error.faults[0]}")
+
+
 def _require_inside(folder: Path, search: SearchConfig) -> None:
     """A folder may come from anybody. Errors: ModelError where it names a file that is not in it."""
     named = [("dictionary", search.dictionary), ("language_model", search.language_model)]
@@ -75,7 +93,7 @@ def load_system(folder: Path, device: torch.device | str = "cpu") -> System[Any]
             require_shapes(folder / WEIGHTS, SYSTEMS[config.model.kind].make(config, tokenizers, seed=None).model)
         system = SYSTEMS[config.model.kind].make(config, tokenizers, seed=None)
     except ConfigError as error:
-        raise ModelError(f"{folder}: its {CONFIG} is not of this version of rnnsearch: {error.faults[0]}") from None
+        raise _of_another_version(folder, error) from None
     fill(system.model, read_weights(folder / WEIGHTS))
     system.model.to(device).eval()
     return system

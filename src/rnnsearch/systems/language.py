@@ -32,6 +32,9 @@ from rnnsearch.systems.word_classes import arrange
 from rnnsearch.text.alignments import Links
 from rnnsearch.text.tokenizer import Tokenizer
 
+NEEDS = "needs a translation model; this is a language model (see `rnnsearch lm`)"
+"""Said of all that a language model cannot do."""
+
 
 @dataclass(frozen=True)
 class LanguageSystem(Trainable[LanguageModel]):
@@ -54,7 +57,6 @@ class LanguageSystem(Trainable[LanguageModel]):
 
     @property
     def cannot(self) -> Mapping[Ability, str]:
-        needs = "needs a translation model; this is a language model (see `rnnsearch lm`)"
         what: dict[Ability, str] = {
             "translate": "translating",
             "attend": "attention",
@@ -65,7 +67,7 @@ class LanguageSystem(Trainable[LanguageModel]):
             "copy": "copying source words",
             "choose": "choosing source words",
         }
-        return {ability: f"{needed} {needs}" for ability, needed in what.items()}
+        return {ability: f"{needed} {NEEDS}" for ability, needed in what.items()}
 
     def objective(self) -> NextSymbol:
         told = self.config.objective.contrast
