@@ -67,6 +67,14 @@ def require_file_place(path: Path) -> None:
         raise RnnsearchError(f"{path}: must be a file to write to; it is a folder")
 
 
+def require_appendable(path: Path) -> None:
+    """Errors: RnnsearchError where nothing can be added to a file; one that is not there yet is made."""
+    try:
+        path.open("a").close()
+    except OSError as error:
+        raise RnnsearchError(f"{path}: must be a file that can be added to; got: {error.strerror}") from None
+
+
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
     """A temporary path to write to; renamed to `path` when the block ends, removed if it fails.

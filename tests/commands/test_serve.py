@@ -28,3 +28,17 @@ def test_keys_that_cannot_be_read(fault, one_vector, tmp_path):
     assert fault("serve", one_vector, "--api-keys", keys).startswith(f"{keys}: the file of API keys cannot be read")
     keys.write_text("\n")
     assert fault("serve", one_vector, "--api-keys", keys) == f"{keys}: must hold API keys, one a line; it is empty"
+
+
+def test_suggestions_that_cannot_be_kept(fault, one_vector, tmp_path, monkeypatch):
+    monkeypatch.setattr("rnnsearch.serve.server.run", None)
+    said = "must be a file that can be added to; got: "
+    assert fault("serve", one_vector, "--suggestions", tmp_path) == f"{tmp_path}: {said}Is a directory"
+    place = tmp_path / "nowhere" / "kept"
+    assert fault("serve", one_vector, "--suggestions", place) == f"{place}: {said}No such file or directory"
+
+
+def test_a_device_that_is_not_there(fault, one_vector, monkeypatch):
+    monkeypatch.setattr("rnnsearch.serve.server.run", None)
+    assert fault("serve", one_vector, "--device", "foo") == 'device: must be auto, cpu, cuda or cuda:N; got "foo"'
+    assert "device: must be a device of this machine" in fault("serve", one_vector, "--device", "cuda:99")

@@ -45,9 +45,14 @@ def serve(
     """Serve models over HTTP: a page, LibreTranslate's API and our own. Stops on Ctrl-C or SIGTERM when all is done."""
     if log_level not in ("debug", "info", "warning", "error"):
         raise typer.BadParameter("--log-level must be debug, info, warning or error")
+    from rnnsearch.device import choose_device
+    from rnnsearch.files import require_appendable
     from rnnsearch.serve.limits import Settings
     from rnnsearch.serve.server import run
 
+    choose_device(device, "device")  # not only when a first request asks for a model
+    if suggestions is not None:
+        require_appendable(suggestions)
     settings = Settings(
         api_keys=_keys(api_keys),
         allowed_hosts=frozenset(name.lower() for name in allowed_host or ()),
