@@ -67,6 +67,14 @@ def test_a_calibrated_model_says_how_sure_it_is(cli, own, corpus, fault, tmp_pat
     assert "got a damaged or foreign file" in fault("translate", own, stdin=given)
 
 
+def test_an_engine_file_is_refused_before_anything_is_translated(corpus, fault, tmp_path, monkeypatch):
+    monkeypatch.setattr("rnnsearch.loading.load", None)
+    engine = tmp_path / "m.rnn"
+    engine.write_bytes(b"an engine file")
+    told = fault("calibrate", engine, corpus / "dev.en", corpus / "dev.de")
+    assert told == f"{engine}: is a file, and must be a model folder"
+
+
 def test_what_does_not_fit_is_refused(own, corpus, fault, tmp_path):
     (tmp_path / "few").write_text(f"{CAT}\n")
     assert "a calibration needs 200 translated words" in fault("calibrate", own, tmp_path / "few", tmp_path / "few")

@@ -111,7 +111,9 @@ def calibrate(
     use_threads(threads)
     from rnnsearch.confidence import CONFIDENCE, learned
     from rnnsearch.loading import load
+    from rnnsearch.systems.folder import require_whole
 
+    require_whole(model)  # `load` takes an engine file, too, in which nothing can be kept
     sources, references = both_lines(source, reference)
     found = learned(load(model, device).translate(sources), references)
     found.save(model / CONFIDENCE)
