@@ -64,6 +64,18 @@ def test_what_is_no_teacher_is_refused(learn, teacher, configure, tmp_path):
         learn(tables=tables(teacher), max_updates=1)
 
 
+def test_a_teacher_of_the_other_direction_is_refused(learn, configure, tmp_path):
+    joint = {"text": {"type": "bpe", "vocabulary": 260, "joint": True}}
+    turned = {**joint, "data": {"source": "bb", "target": "aa", "train": ["train.bb|train.aa"], "dev": "dev.bb|dev.aa"}}
+    data = {name: prepare(configure(some, max_updates=1), tmp_path / f"data-{name}")
+            for name, some in (("back", turned), ("there", joint))}  # fmt: skip
+    learn("back", turned, data=data["back"], max_updates=1)
+    with pytest.raises(ConfigError) as error:
+        learn("there", {**joint, **tables(tmp_path / "back")}, data=data["there"], max_updates=1)
+    told = f"must translate aa to bb, as this run; got a model of bb to aa in {tmp_path / 'back'}"
+    assert error.value.faults == [f"objective.teacher.folder: {told}"]
+
+
 def test_a_teacher_alone_leaves_no_references_to_smooth(configure):
     fault = (
         "training.label_smoothing: has no effect with objective.teacher.weight = 1.0, which leaves the references out; "

@@ -52,7 +52,8 @@ def language_model(config: RunConfig) -> LanguageSystem:
 def teacher(system: System[Any]) -> TranslationModel:
     """The model that `[objective.teacher]` names, which stays as it is.
 
-    Errors: ModelError, where its folder is missing or has no such model; ConfigError, where it has other symbols.
+    Errors: ModelError, where its folder is missing or has no such model; ConfigError, where it has other symbols
+    or goes another way.
     """
     config, path = system.config, "objective.teacher.folder"
     assert config.objective.teacher is not None
@@ -71,6 +72,9 @@ def teacher(system: System[Any]) -> TranslationModel:
     }
     for option in (option for option, given in has.items() if given):
         raise ModelError(f"{folder}: must be one model that reads and writes symbols alone ({path}); got {option}")
+    if found.direction != system.direction:  # two sides of one vocabulary have the same symbols in either
+        want, got = (f"{', '.join(way.sources)} to {way.target}" for way in (system.direction, found.direction))
+        raise ConfigError([f"{path}: must translate {want}, as this run; got a model of {got} in {folder}"])
     _require_symbols(path, system, found, config.data.sides)
     model: TranslationModel = found.model.requires_grad_(False)
     return model
