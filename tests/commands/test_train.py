@@ -205,6 +205,13 @@ def test_missing_and_unfitting_files(fault, corpus, tmp_path):
     assert not (tmp_path / "out" / "data").exists()
 
 
+def test_a_folder_of_another_model_is_refused_before_any_text_comes_into_it(fault, corpus, own):
+    before = sorted(own.rglob("*"))
+    told = fault("train", corpus / "run.toml", "--set", f'folder="{own}"')
+    assert told == f"{own}: holds a model without a checkpoint to go on from; name another folder"
+    assert sorted(own.rglob("*")) == before
+
+
 def test_a_folder_name_is_no_markup(cli, model, tmp_path):
     (tmp_path / "my [bold]").symlink_to(model)
     assert "my [bold]" in cli("inspect", tmp_path / "my [bold]").out

@@ -149,14 +149,19 @@ def report(prepared: Prepared) -> None:
 def run(config: RunConfig, folder: Path, resume: bool, processes: Processes | None = None) -> str:
     """Prepare where needed, print the config, train; returns why training ended."""
     from rnnsearch import config as run_config
-    from rnnsearch.processes import Processes
+    from rnnsearch.data.prepared import FACTS
+    from rnnsearch.processes import Processes, restarted
     from rnnsearch.training.progress import Screen, Together
     from rnnsearch.training.run import train as train_run
+    from rnnsearch.training.run_folder import refuse_other_run
 
     def prepare_first() -> None:
+        if not (data_folder(config, folder) / FACTS).is_file():
+            refuse_other_run(config, folder, resume)  # before anybody's text comes into a folder that is no run's
         prepared_data(config, folder)
 
     processes = processes or Processes()
+    resume = resume or processes.any(restarted())
     processes.once(prepare_first)
     prepared = prepared_data(config, folder)
     if not processes.first:

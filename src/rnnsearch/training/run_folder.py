@@ -8,7 +8,7 @@ from rnnsearch import config as run_config
 from rnnsearch.config import ModelConfig, RunConfig
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.errors import ConfigError, TrainingError
-from rnnsearch.files import recover, remove_temporaries, write_bytes, write_text
+from rnnsearch.files import locked, recover, remove_temporaries, write_bytes, write_text
 from rnnsearch.search.candidates import FILE as LISTS
 from rnnsearch.search.unknown_words import DICTIONARY, read_dictionary
 from rnnsearch.systems.beginning import language_model
@@ -47,6 +47,18 @@ def open_folder(config: RunConfig, prepared: Prepared, folder: Path, resume: boo
                 left.unlink()
     except OSError as error:
         raise TrainingError(f"{folder}: must be a folder that can be written to; got: {error.strerror}") from None
+
+
+def refuse_other_run(config: RunConfig, folder: Path, resume: bool) -> None:
+    """What `open_folder` refuses whatever the data are, for who is about to prepare them into the folder.
+
+    Errors: TrainingError as there; RnnsearchError where another process works in the folder.
+    """
+    if folder.is_dir():
+        last = folder / CHECKPOINTS / "last"
+        with locked(folder):
+            recover(last)
+            _refuse_other_run(config, folder, last, resume)
 
 
 def take_zeros(config: RunConfig, folder: Path) -> None:
