@@ -66,3 +66,18 @@ def test_options_that_do_not_fit(cli, arguments, message):
     result = cli("inspect", *arguments)
     assert result.code == 2
     assert message in result.err
+
+
+@pytest.mark.parametrize(
+    ("command", "options"), [("evaluate", ["--no-card"]), ("score", []), ("align", []), ("translate", ["-i"])]
+)
+def test_threads_are_those_asked_for(cli, model, tmp_path, monkeypatch, command, options):
+    asked = []
+    monkeypatch.setattr("torch.set_num_threads", asked.append)
+    files = [tmp_path / name for name in ("en", "de")]
+    for path, text in zip(files, ("the small cat sees the dog.", "der kleine Katze sieht der Hund."), strict=True):
+        path.write_text(f"{text}\n")
+    given = files[:1] if command == "translate" else files
+    result = cli(command, model, *options, *given, "--threads", "3")
+    assert result.code == 0, result.err
+    assert asked[0] == 3

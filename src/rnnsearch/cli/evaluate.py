@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rnnsearch.cli.io import both_lines, same_lines, say
+from rnnsearch.cli.io import both_lines, same_lines, say, use_threads
 from rnnsearch.cli.options import Beam, By, Device, Model, Threads
 from rnnsearch.text.spans import AlignedBy
 
@@ -16,14 +16,19 @@ if TYPE_CHECKING:
     from rnnsearch.text.alignments import Links
     from rnnsearch.translate import Translator
 
+References = Annotated[
+    list[Path] | None, typer.Option(help="Further references of the same sentences; once for each file.")
+]
+ReportFolder = Annotated[
+    Path | None, typer.Option(help="A folder for translations, scores, plots, heat maps and report.html.")
+]
+
 
 def evaluate(
     model: Model,
     source: Annotated[Path, typer.Argument(help="The test set's source text.", show_default=False)],
     reference: Annotated[Path, typer.Argument(help="Its reference translations.", show_default=False)],
-    also: Annotated[
-        list[Path] | None, typer.Option(help="Further references of the same sentences; once for each file.")
-    ] = None,
+    also: References = None,
     alignments: Annotated[
         Path | None, typer.Option(help="Gold word alignments (Pharaoh; i-j sure, ipj possible): adds AER.")
     ] = None,
@@ -31,9 +36,7 @@ def evaluate(
     baseline: Annotated[
         Path | None, typer.Option(help="Another system's translations: adds a paired bootstrap against them.")
     ] = None,
-    report: Annotated[
-        Path | None, typer.Option(help="A folder for translations, scores, plots, heat maps and report.html.")
-    ] = None,
+    report: ReportFolder = None,
     training_text: Annotated[
         Path | None,
         typer.Option(help="The training text's target side: adds rare words' accuracy.  [default: the run's own]"),
@@ -46,6 +49,7 @@ def evaluate(
     output_file: Annotated[Path | None, typer.Option("-o", "--output", help="Write the scores here (JSON).")] = None,
     beam: Beam = None,
     device: Device = "cpu",
+    threads: Threads = None,
 ) -> None:
     """Translate a test set and score it: BLEU, chrF and TER with signatures, without unknown words, by length."""
     from rnnsearch.evaluate.assess import assess, training_counts
@@ -58,6 +62,7 @@ def evaluate(
     if by is not None and alignments is None:
         raise typer.BadParameter("--by has no effect without --alignments")
     require_places(report, output_file)
+    use_threads(threads)
     translator = load(model, device)
     sources, references = both_lines(source, reference)
     more = [both_lines(reference, path)[1] for path in also or ()]

@@ -12,7 +12,7 @@ import typer
 
 from rnnsearch.bulk import Counts, Done
 from rnnsearch.cli.bulk import Actors, Engine, Rows, Store, check_engine, check_files_given, in_shards
-from rnnsearch.cli.io import input_portions, output, require_distinct, say
+from rnnsearch.cli.io import input_portions, output, require_distinct, say, use_threads
 from rnnsearch.cli.links import BothWays, Links, doubt, pharaoh
 from rnnsearch.cli.options import (
     MOST_BEAM,
@@ -248,6 +248,7 @@ def score(
     format: Annotated[Format, typer.Option(help="text (log-probability, nats) or json (with everything).")] = "text",
     max_symbols: MaxSymbols = 2000,
     device: Device = "cpu",
+    threads: Threads = None,
 ) -> None:
     """Score given translations: log p(target | source), one line a pair."""
     if format == "nbest":
@@ -256,6 +257,7 @@ def score(
     from rnnsearch.cli.translating import TOO_LONG, as_json, row
     from rnnsearch.loading import load
 
+    use_threads(threads)
     translator = load(model, device)
     with output(output_file) as out:
         for pairs in fitting_pairs(translator, source, target, max_symbols):
@@ -285,11 +287,13 @@ def align(
     ] = None,
     max_symbols: MaxSymbols = 2000,
     device: Device = "cpu",
+    threads: Threads = None,
 ) -> None:
     """Align given translations: Pharaoh `source-target` links, zero-based, one line a pair."""
     require_distinct({"--output": output_file}, [source, target])
     from rnnsearch.loading import load
 
+    use_threads(threads)
     translator = load(model, device)
     by = translator.require_alignments(by)
     if reverse is not None:
