@@ -106,7 +106,7 @@ SYSTEMS: dict[str, list[dict[str, Any]]] = {
     "fertility-local": [features("fertility-local", neighbours=1)],
     "fertility-global": [objective(fertility={"size": 128})],
     "doubly-stochastic": [objective(doubly_stochastic=0.5)],
-    "fertility-global-after": [objective(fertility={"size": 128})],
+    "fertility-global-after": [attention(size=256), objective(fertility={"size": 128})],
     "cohn": [BIASES],
     "cohn-fertility": [BIASES, objective(fertility={"size": 128})],
     "cohn-fertility-after": [BIASES, objective(fertility={"size": 128})],
