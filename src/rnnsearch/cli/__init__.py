@@ -12,7 +12,6 @@ import re
 import sys
 import warnings
 from collections.abc import Iterable
-from contextlib import suppress
 from io import TextIOWrapper
 
 PRIMITIVES = "64"
@@ -23,6 +22,7 @@ def main() -> None:
     """The `rnnsearch` command."""
     from rnnsearch.cli.app import app
     from rnnsearch.errors import Interrupted, RnnsearchError
+    from rnnsearch.streams import give_up, open_streams
 
     for cache in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
         os.environ.setdefault(cache, PRIMITIVES)  # read when torch is first used, so before it is imported
@@ -45,11 +45,7 @@ def main() -> None:
         sys.stderr.write("".join(f"rnnsearch: {line}\n" for line in str(error).splitlines()))
         sys.exit(1)
     except OSError as error:
-        if not isinstance(error, BrokenPipeError):  # the reader of our output has gone (`| head`): not a word then
-            sys.stderr.write(f"rnnsearch: {error.filename or 'standard output'}: {error.strerror or error}\n")
-        with suppress(OSError):  # what is left of the output is given up
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        give_up("rnnsearch", error)
     except (MemoryError, RuntimeError) as error:
         if not is_of_memory(error):
             raise
@@ -76,13 +72,3 @@ def with_each_set(arguments: Iterable[str]) -> list[str]:
         another = found[-2:-1] == ["--set"] and _SETTING.fullmatch(argument)
         found += ["--set", argument] if another else [argument]
     return found
-
-
-def open_streams() -> None:
-    """Standard streams that are closed become such as hold nothing and take nothing: no file that is opened later may
-    get their numbers."""
-    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
-        if getattr(sys, name) is None:
-            while os.open(os.devnull, os.O_RDWR if name == "stderr" else os.O_RDONLY) < number:
-                pass
-            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))

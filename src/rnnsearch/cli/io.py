@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, TextIO, cast
 
 from rnnsearch.errors import DataError
 from rnnsearch.files import atomic_file
+from rnnsearch.streams import lines_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -58,9 +58,6 @@ def download_bar() -> Iterator[Callable[[int, int | None], None]]:
             bar.stop()
 
 
-MOMENT = 0.005
-"""Seconds that more input may take to come before what is there is worked on."""
-_BLOCK = 1 << 16
 SQUARES = 1 << 31
 """Of the lengths of a portion's lines, in characters, summed, at most, before another line: what is kept of attention
 grows as they do. It is 1,000 lines of 1,400 characters each."""
@@ -85,22 +82,10 @@ def _of_standard_input() -> Iterator[str | None]:
     """Its lines, and None where it would be waited for."""
     from rnnsearch.data.corpus import CUT
 
-    stream, block = cast(BufferedIOBase, sys.stdin.buffer), b"more"
-    number, begun, held = 0, list[bytes](), 0
-    while block:
-        if not _ready(stream):
-            yield None
-        block = stream.read1(_BLOCK)
-        if held < CUT or b"\n" in block:
-            begun.append(block)
-            held += len(block)
-        if block and b"\n" not in block:
-            continue
-        *lines, rest = b"".join(begun).split(b"\n")
-        begun, held = [rest], len(rest)
-        for line in lines if block or not rest else [*lines, rest]:
-            number += 1
-            yield _decoded(line[:CUT], number)
+    number = 0
+    for line in lines_of(cast(BufferedIOBase, sys.stdin.buffer), CUT):
+        number += line is not None
+        yield None if line is None else _decoded(line, number)
 
 
 def in_portions(lines: Iterable[str | None], size: int) -> Iterator[list[str]]:
@@ -119,20 +104,11 @@ def in_portions(lines: Iterable[str | None], size: int) -> Iterator[list[str]]:
         yield portion
 
 
-def _ready(stream: BufferedIOBase) -> bool:
-    """Whether reading would not wait; True where that cannot be known (no pipe, no terminal)."""
-    try:
-        return bool(select.select([stream.fileno()], [], [], MOMENT)[0])
-    except (OSError, ValueError):
-        return True
-
-
 def _decoded(line: bytes, number: int) -> str:
     from rnnsearch.data.corpus import decoded
 
     try:
-        text = decoded(line).removesuffix("\r")
-        return text.removeprefix("\ufeff") if number == 1 else text  # a byte order mark is not text
+        return decoded(line)
     except UnicodeDecodeError:
         raise DataError(f"<standard input>:{number}: must be text in UTF-8; got other bytes") from None
 

@@ -8,32 +8,41 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from itertools import islice
+from io import BufferedIOBase, TextIOWrapper
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import TextIO, cast
 
 from rnnsearch.errors import DataError, RnnsearchError
 from rnnsearch.files import atomic_file
 from rnnsearch.runtime.serve import Server
 from rnnsearch.runtime.translator import MOST_SYMBOLS, Translator, load
+from rnnsearch.streams import give_up, lines_of, open_streams
 from rnnsearch.text.alignments import format_pharaoh
 from rnnsearch.translation import Translation, one_line
 
 CHUNK = 16
 """Batches of lines that are sorted by length together."""
+MOST_BYTES = 1 << 20
+"""Of a line: one that does not end would fill the memory."""
+CUT = MOST_BYTES + 8
+"""Bytes of a longer one that are still looked at: more than that with its end and a part of a character gone."""
 SHOWN = ("source", "text", "score", "finished", "tokens", "token_scores", "words", "alignment", "confidence")
 """Of a translation, in JSON."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; what is the user's fault is one sentence, and status 1."""
-    args = _parser().parse_args(arguments)
+    open_streams()
     try:
-        args.run(args)
+        try:
+            args = _parser().parse_args(arguments)
+            args.run(args)
+        finally:
+            sys.stdout.flush()
     except RnnsearchError as error:
         sys.exit(f"rnnsearch-runtime: {error}")
-    except BrokenPipeError:
-        sys.exit(1)
+    except OSError as error:
+        give_up("rnnsearch-runtime", error)
     except KeyboardInterrupt:
         sys.exit(130)
 
@@ -77,10 +86,14 @@ def translate(args: argparse.Namespace) -> None:
         raise RnnsearchError("--n-best needs --format json")
     translator = load(args.model)
     with ExitStack() as stack:
-        source = sys.stdin.buffer if args.input is None else stack.enter_context(_opened(args.input))
+        source = cast(BufferedIOBase, sys.stdin.buffer)
+        if args.input is not None:
+            source = stack.enter_context(_opened(args.input))
         output, alignments = (
             None if path is None else _written(stack, path) for path in (args.output, args.alignments)
         )
+        if isinstance(sys.stdout, TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8", newline="\n")
         path = args.input or Path("standard input")
         for lines in _portions(_fitting(translator, _lines(source, path), path), CHUNK * translator.batch_sentences):
             for found in translator.n_best(lines, args.n_best, args.beam):
@@ -117,7 +130,7 @@ def _shown(translator: Translator, found: Sequence[Translation], format: str) ->
     return json.dumps(rows[0] if len(rows) == 1 else rows, ensure_ascii=False) + "\n"
 
 
-def _opened(path: Path) -> BinaryIO:
+def _opened(path: Path) -> BufferedIOBase:
     try:
         return path.open("rb")
     except OSError as error:
@@ -129,25 +142,41 @@ def _written(stack: ExitStack, path: Path) -> TextIO:
     return stack.enter_context(stack.enter_context(atomic_file(path)).open("w", encoding="utf-8", newline="\n"))
 
 
-def _lines(source: BinaryIO, path: Path) -> Iterator[str]:
-    """Errors: DataError, which names the line, for other bytes than UTF-8."""
-    for number, line in enumerate(source, start=1):
-        try:
-            yield line.decode("utf-8").rstrip("\r\n")
-        except UnicodeDecodeError:
-            raise DataError(f"{path}:{number}: must be text in UTF-8; got other bytes") from None
+def _lines(source: BufferedIOBase, path: Path) -> Iterator[str | None]:
+    """Lines, and None where more would be waited for. Errors: DataError, which names the line, for other bytes than
+    UTF-8, and where the source cannot be read."""
+    number = 0
+    try:
+        for line in lines_of(source, CUT):
+            number += line is not None
+            # The end of a line that was cut may be part of a character.
+            yield None if line is None else line.decode("utf-8", "ignore" if len(line) > MOST_BYTES else "strict")
+    except UnicodeDecodeError:
+        raise DataError(f"{path}:{number}: must be text in UTF-8; got other bytes") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
-def _fitting(translator: Translator, lines: Iterator[str], path: Path) -> Iterator[str]:
+def _fitting(translator: Translator, lines: Iterator[str | None], path: Path) -> Iterator[str | None]:
     """Empty lines in the place of those that are too long, which are told of."""
-    for number, line in enumerate(lines, start=1):
-        if translator.fits(line):
+    number = 0
+    for line in lines:
+        number += line is not None
+        if line is None or (len(line.encode()) <= MOST_BYTES and translator.fits(line)):
             yield line
             continue
         sys.stderr.write(f"{path}:{number}: must have at most {MOST_SYMBOLS:,} symbols; its line of output is empty\n")
         yield ""
 
 
-def _portions(lines: Iterator[str], size: int) -> Iterator[list[str]]:
-    while some := list(islice(lines, size)):
-        yield some
+def _portions(lines: Iterator[str | None], size: int) -> Iterator[list[str]]:
+    """Up to `size` lines at a time, fewer before None: who writes a line and waits for its answer gets it."""
+    portion: list[str] = []
+    for line in lines:
+        if line is not None:
+            portion.append(line)
+        if portion and (line is None or len(portion) == size):
+            yield portion
+            portion = []
+    if portion:
+        yield portion

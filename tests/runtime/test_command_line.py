@@ -1,0 +1,86 @@
+"""The runtime's own command line: what it reads and writes, and how it ends."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from threading import Timer
+
+import pytest
+
+from rnnsearch.export import export
+from rnnsearch.kernels.native.packed import decoding
+from rnnsearch.runtime import load
+from tests.runtime.test_runtime import BARE, TEXTS, bare
+from tests.untrained import BAHDANAU, write_model
+
+pytestmark = pytest.mark.skipif(decoding() is None, reason="native code cannot be built here: there is no C++ compiler")
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """An engine file."""
+    folder = tmp_path_factory.mktemp("exported")
+    export(write_model(folder / "model", BAHDANAU, "bpe"), folder / "m.rnn")
+    return folder / "m.rnn"
+
+
+def test_a_byte_order_mark_is_not_text(exported, tmp_path):
+    """At the beginning of a file or of standard input; the carriage return of a line's end is not, either."""
+    best = load(exported).translate(["the dog.", "Is it red?"])
+    given = "\ufeffthe dog.\r\nIs it red?".encode()
+    (tmp_path / "in.en").write_bytes(given)
+    wanted = "".join(f"{one.text}\n" for one in best).encode()
+    assert bare("translate", exported, stdin=given).stdout == wanted
+    assert bare("translate", exported, "-i", tmp_path / "in.en").stdout == wanted
+
+
+def test_a_line_that_does_not_end_fills_no_memory(tmp_path):
+    """It is too long, though a single word."""
+    export(write_model(tmp_path / "model", BAHDANAU), tmp_path / "m.rnn")
+    (tmp_path / "in.en").write_text("é" * 6_000_000 + "\nthe dog", encoding="utf-8")
+    result = bare("translate", tmp_path / "m.rnn", "-i", tmp_path / "in.en", "--format", "json")
+    assert [json.loads(line)["source"] for line in result.stdout.splitlines()] == ["", "the dog"]
+    assert result.stderr.endswith(b"in.en:1: must have at most 2,000 symbols; its line of output is empty\n")
+
+
+def test_who_waits_for_an_answer_gets_it(exported):
+    """Before the input ends."""
+    command = [sys.executable, "-c", BARE, "translate", str(exported)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        late = Timer(60, process.kill)
+        late.start()
+        for text in TEXTS[:3]:
+            process.stdin.write(f"{text}\n".encode())
+            process.stdin.flush()
+            assert process.stdout.readline().decode() == f"{load(exported).translate(text).text}\n"
+        late.cancel()
+        process.stdin.close()
+        assert (process.stdout.read(), process.wait(60)) == (b"", 0)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize(
+    ("redirect", "said"),
+    [
+        (">/dev/full", "rnnsearch-runtime: standard output: No space left on device\n"),
+        (">&-", "rnnsearch-runtime: standard output: Bad file descriptor\n"),
+        ("| true", ""),
+    ],
+)
+def test_an_output_that_takes_nothing(exported, redirect, said):
+    command = shlex.join([sys.executable, "-c", BARE, "translate", str(exported)])
+    line = f"set -o pipefail; (sleep 0.5; echo the dog) | {command} {redirect}"
+    result = subprocess.run(["bash", "-c", line], capture_output=True, timeout=120, check=False)
+    assert (result.returncode, result.stdout, result.stderr.decode()) == (1, b"", said)
+
+
+def test_what_is_written_is_utf_8(exported):
+    """Whatever standard output is for others."""
+    command = [sys.executable, "-c", BARE, "translate", exported, "--format", "json"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    given = "Ünïcode ⁂\n".encode()
+    result = subprocess.run(command, input=given, capture_output=True, timeout=120, check=False, env=environment)
+    assert (result.returncode, result.stderr, json.loads(result.stdout)["source"]) == (0, b"", "Ünïcode ⁂")
