@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -61,6 +63,27 @@ def test_who_waits_for_an_answer_gets_it(exported):
         assert (process.stdout.read(), process.wait(60)) == (b"", 0)
 
 
+def test_no_output_takes_the_place_of_another_file(exported, tmp_path):
+    """By whatever spelling of its path."""
+    (tmp_path / "in.en").write_bytes(b"the dog\n")
+    shutil.copy(exported, tmp_path / "m.rnn")
+    (tmp_path / "folder").mkdir()
+    folder = tmp_path / "folder" / ".."
+    before = (tmp_path / "m.rnn").read_bytes()
+    for files, said in {
+        ("-o", tmp_path / "x", "--alignments", folder / "x"): "--output and --alignments must name different files",
+        ("-o", folder / "in.en"): "--output must not be a file that is read",
+        ("--alignments", folder / "in.en"): "--alignments must not be a file that is read",
+        ("-o", folder / "m.rnn"): "--output must not be a file that is read",
+    }.items():
+        result = bare("translate", tmp_path / "m.rnn", "-i", tmp_path / "in.en", *files)
+        assert (result.returncode, result.stdout) == (1, b"")
+        assert re.fullmatch(f"rnnsearch-runtime: {said}; got [^\n]+\n", result.stderr.decode())
+    assert (tmp_path / "in.en").read_bytes() == b"the dog\n" and (tmp_path / "m.rnn").read_bytes() == before
+    assert not (tmp_path / "x").exists()
+    assert bare("translate", exported, "-o", "/dev/null", "--alignments", "/dev/null", stdin=b"a\n").returncode == 0
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 @pytest.mark.parametrize(
     ("redirect", "said"),
@@ -84,3 +107,18 @@ def test_what_is_written_is_utf_8(exported):
     given = "Ünïcode ⁂\n".encode()
     result = subprocess.run(command, input=given, capture_output=True, timeout=120, check=False, env=environment)
     assert (result.returncode, result.stderr, json.loads(result.stdout)["source"]) == (0, b"", "Ünïcode ⁂")
+
+
+def test_json_has_one_shape(exported):
+    """A list where several translations are asked for, however many there are."""
+    for more, shape in (([], dict), (["--n-best", "2"], list)):
+        result = bare("translate", exported, "--format", "json", *more, stdin=b"the dog\n\n \nthe cat\n")
+        assert [type(json.loads(line)) for line in result.stdout.splitlines()] == [shape] * 4
+
+
+@pytest.mark.parametrize("given", ["x", "0", "1.5", "1001"])
+def test_a_beam_that_is_none(given):
+    result = bare("translate", "m.rnn", "--beam", given)
+    assert (result.returncode, result.stdout) == (2, b"")
+    wanted = f"argument --beam: must be a whole number between 1 and 1000; got {given}\n"
+    assert result.stderr.decode().endswith(wanted)

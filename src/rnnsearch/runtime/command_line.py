@@ -6,7 +6,7 @@ import argparse
 import json
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from io import BufferedIOBase, TextIOWrapper
 from pathlib import Path
@@ -74,16 +74,21 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _count(text: str) -> int:
-    number = int(text)
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
     if not 1 <= number <= 1000:
-        raise argparse.ArgumentTypeError(f"must be between 1 and 1000; got {number}")
+        raise argparse.ArgumentTypeError(f"must be a whole number between 1 and 1000; got {text}")
     return number
 
 
 def translate(args: argparse.Namespace) -> None:
-    """One line out a line in, or a JSON object. Errors: RnnsearchError for --n-best without --format json."""
+    """One line out a line in, or JSON. Errors: RnnsearchError for --n-best without --format json, and for an output
+    that is another file's place."""
     if args.n_best > 1 and args.format != "json":
         raise RnnsearchError("--n-best needs --format json")
+    _require_distinct({"--output": args.output, "--alignments": args.alignments}, [args.model, args.input])
     translator = load(args.model)
     with ExitStack() as stack:
         source = cast(BufferedIOBase, sys.stdin.buffer)
@@ -97,10 +102,24 @@ def translate(args: argparse.Namespace) -> None:
         path = args.input or Path("standard input")
         for lines in _portions(_fitting(translator, _lines(source, path), path), CHUNK * translator.batch_sentences):
             for found in translator.n_best(lines, args.n_best, args.beam):
-                (output or sys.stdout).write(_shown(translator, found, args.format))
+                (output or sys.stdout).write(_shown(translator, found, args.format, args.n_best))
                 if alignments is not None:
                     alignments.write(format_pharaoh(found[0].alignment) + "\n")
             (output or sys.stdout).flush()
+
+
+def _require_distinct(outputs: Mapping[str, Path | None], read: Sequence[Path | None]) -> None:
+    """Errors: RnnsearchError where two options, by name, have one file to write to, or one of those that are read."""
+    seen: dict[Path, str] = {}
+    given = {path.resolve() for path in read if path is not None}
+    for option, path in outputs.items():
+        if path is None or (path.exists() and not path.is_file()):  # a device takes from anybody
+            continue
+        other = seen.setdefault(path.resolve(), option)
+        if other != option:
+            raise RnnsearchError(f"{other} and {option} must name different files; got {path} twice")
+        if path.resolve() in given:
+            raise RnnsearchError(f"{option} must not be a file that is read; got {path}")
 
 
 def serve(args: argparse.Namespace) -> None:
@@ -122,12 +141,14 @@ def _end(*_: object) -> None:
     sys.exit(0)
 
 
-def _shown(translator: Translator, found: Sequence[Translation], format: str) -> str:
+def _shown(translator: Translator, found: Sequence[Translation], format: str, n_best: int) -> str:
+    """The best translation as text, or as a JSON object; a list of objects where several are asked for, however many
+    there are."""
     if format == "text":
         return f"{one_line(found[0].text)}\n"
     names = [name for name in SHOWN if name != "confidence" or translator.calibration is not None]
     rows = [one.plain(*names) for one in found]
-    return json.dumps(rows[0] if len(rows) == 1 else rows, ensure_ascii=False) + "\n"
+    return json.dumps(rows if n_best > 1 else rows[0], ensure_ascii=False) + "\n"
 
 
 def _opened(path: Path) -> BufferedIOBase:
