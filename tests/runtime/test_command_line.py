@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from threading import Timer
 
@@ -15,6 +16,7 @@ import pytest
 from rnnsearch.export import export
 from rnnsearch.kernels.native.packed import decoding
 from rnnsearch.runtime import load
+from rnnsearch.runtime.command_line import CUT, _lines
 from tests.runtime.test_runtime import BARE, TEXTS, bare
 from tests.untrained import BAHDANAU, write_model
 
@@ -39,13 +41,18 @@ def test_a_byte_order_mark_is_not_text(exported, tmp_path):
     assert bare("translate", exported, "-i", tmp_path / "in.en").stdout == wanted
 
 
-def test_a_line_that_does_not_end_fills_no_memory(tmp_path):
-    """It is too long, though a single word."""
-    export(write_model(tmp_path / "model", BAHDANAU), tmp_path / "m.rnn")
-    (tmp_path / "in.en").write_text("é" * 6_000_000 + "\nthe dog", encoding="utf-8")
-    result = bare("translate", tmp_path / "m.rnn", "-i", tmp_path / "in.en", "--format", "json")
-    assert [json.loads(line)["source"] for line in result.stdout.splitlines()] == ["", "the dog"]
+def test_a_line_that_does_not_end_fills_no_memory(exported, tmp_path):
+    """It is too long, and of what is behind its first bytes nothing is held."""
+    (tmp_path / "in.en").write_text("é" * 32_000_000 + "\nthe dog", encoding="utf-8")
+    result = bare("translate", exported, "-i", tmp_path / "in.en")
+    assert result.stdout.decode() == f"\n{load(exported).translate('the dog').text}\n"
     assert result.stderr.endswith(b"in.en:1: must have at most 2,000 symbols; its line of output is empty\n")
+    tracemalloc.start()
+    with (tmp_path / "in.en").open("rb") as source:
+        found = list(_lines(source, tmp_path / "in.en"))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert ([line is None or len(line) for line in found], peak < 10_000_000) == ([CUT // 2, 7], True)
 
 
 def test_who_waits_for_an_answer_gets_it(exported):
