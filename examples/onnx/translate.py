@@ -94,8 +94,9 @@ def main():
     parser.add_argument("--beam", type=int, help="hypotheses kept; 1: greedy; else the model's own number")
     arguments = parser.parse_args()
     translator = Translator(arguments.folder)
-    for line in sys.stdin.buffer:
-        text = translator.translate(line.decode().removesuffix("\n"), arguments.beam)
+    for number, given in enumerate(sys.stdin.buffer):
+        line = given.decode("utf-8" if number else "utf-8-sig")  # a byte order mark is not text
+        text = translator.translate(line.removesuffix("\n").removesuffix("\r"), arguments.beam)
         sys.stdout.buffer.write(text.encode() + b"\n")
         sys.stdout.buffer.flush()
 

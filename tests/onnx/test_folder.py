@@ -95,7 +95,7 @@ def test_the_command_and_the_example_as_a_program(tmp_path):
     assert (about["format"], about["version"], about["languages"]) == ("rnnsearch-onnx", 1, ["en", "de"])
     assert about["symbols"] == {"pad": 0, "unk": 1, "bos": 2, "eos": 3} and about["search"]["beam"] == 3
     program = [sys.executable, EXAMPLES / "translate.py", tmp_path / "onnx"]
-    given = "".join(f"{text}\n" for text in TEXTS)
+    given = "\ufeff" + "".join(f"{text}\r\n" for text in TEXTS)
     found = subprocess.run(program, input=given.encode(), capture_output=True, timeout=120, check=True).stdout.decode()
     assert found == run("translate", model, stdin=given).out
 
