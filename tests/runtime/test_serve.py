@@ -153,9 +153,17 @@ def test_other_methods(address):
         whole.headers["content-length"],
     )
     assert httpx.head(f"{address}/nothing").status_code == 404
-    answer = httpx.options(f"{address}/translate")
-    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD, POST")
-    assert answer.json() == {"error": "the method must be GET, HEAD or POST; got OPTIONS"}
+    for method in ("GET", "HEAD", "OPTIONS"):
+        answer = httpx.request(method, f"{address}/translate?q=dog")
+        assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+    assert answer.json() == {"error": "the method must be POST; got OPTIONS"}
+    for method in ("POST", "DELETE"):
+        answer = httpx.request(method, f"{address}/health", json={"q": "the dog."})
+        assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD")
+        assert answer.json() == {"error": f"the method must be GET or HEAD; got {method}"}
+        answer = httpx.request(method, f"{address}/nothing", json={"q": "the dog."})
+        said = "there is no /nothing; there are /translate, /languages and /health"
+        assert (answer.status_code, answer.json()) == (404, {"error": said})
     answer = httpx.request("BREW", f"{address}/translate")
     assert (answer.status_code, list(answer.json())) == (405, ["error"])
     for sent in (b"\xff garbage\r\n\r\n", b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n"):

@@ -12,14 +12,14 @@ import json
 import mimetypes
 import sys
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import BoundedSemaphore, Lock
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import parse_qs, unquote
 
-from rnnsearch.callers import Caller, refused
+from rnnsearch.callers import READING, Caller, refused
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.runtime.translator import MOST_SYMBOLS, Translator
 from rnnsearch.text.languages import language_name
@@ -37,6 +37,8 @@ WAITING = 30.0
 ENDING = 5.0
 """Seconds for what is being answered when the server ends."""
 AUTO = "auto"
+TRANSLATE, SHOWN = "/translate", ("/languages", "/health")
+"""What there is besides the page."""
 NONE = frozenset[str]()
 
 
@@ -198,21 +200,35 @@ class Handler(BaseHTTPRequestHandler):
 
     def _shown(self) -> None:
         answers = {"/health": {"status": "ok"}, "/languages": self.server.languages()}
-        path = unquote(self.path.partition("?")[0])
+        path = self._wanted()
         if path in answers:
             self._answer(200, answers[path])
         elif path in self.server.page:
             self._give(200, self.server.page[path].read_bytes(), type_of(path))
         else:
-            raise RequestError(404, f"there is no {path[:50]}; there are /translate, /languages and /health")
+            self._other()
 
     def _translated(self) -> None:
-        if self.path.partition("?")[0] != "/translate":
-            raise RequestError(404, "there is no such path; there are /translate, /languages and /health")
+        if self._wanted() != TRANSLATE:
+            self._other()
         self._answer(200, self.server.translated(self._asked()))
 
-    def _other(self) -> None:
-        raise RequestError(405, f"the method must be GET, HEAD or POST; got {self.command}")
+    def _other(self) -> NoReturn:
+        """Errors: RequestError, of what is done by other methods, or not at all."""
+        path, methods = self._wanted(), self._methods()
+        if not methods:
+            raise RequestError(404, f"there is no {path[:50]}; there are {TRANSLATE}, {' and '.join(SHOWN)}")
+        raise RequestError(405, f"the method must be {' or '.join(methods)}; got {self.command}")
+
+    def _wanted(self) -> str:
+        """The path that is asked for."""
+        return unquote(self.path.partition("?")[0])
+
+    def _methods(self) -> Sequence[str]:
+        """What may be done with that path."""
+        if self._wanted() == TRANSLATE:
+            return ("POST",)
+        return READING if self._wanted() in {*SHOWN, *self.server.page} else ()
 
     def _asked(self) -> dict[str, Any]:
         length = self.headers.get("Content-Length", "")
@@ -246,7 +262,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("X-Content-Type-Options", "nosniff")
         self.send_header("Content-Length", str(len(body)))
         if status == 405:
-            self.send_header("Allow", "GET, HEAD, POST")
+            self.send_header("Allow", ", ".join(self._methods()))
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
