@@ -322,6 +322,7 @@ HOSTILE = {
         {f"more.{n}": h["arrays"]["output"] for n in range(3000)}
     ),
     "no norm": lambda h: h["search"].update(length_norm="none"),
+    "a norm without bound": lambda h: h["search"].update(length_penalty=1000.0),
     "lists for a norm": lambda h: h["search"].update(length_norm=[1]),
     "unknown setting": lambda h: h["search"].update(cats=3),
     "no batch": lambda h: h["search"].update(batch_sentences=0),

@@ -16,7 +16,7 @@ from rnnsearch.engine.rnnsearch import CChoice, CGreedy
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.search.asked import Asked, Rest
 from rnnsearch.search.candidate_lists import CandidateLists
-from rnnsearch.search.ranking import ENGINE_NORMS, Ranking
+from rnnsearch.search.ranking import ENGINE_NORMS, MOST_PENALTY, Ranking
 from rnnsearch.search.room import MOST_ROWS
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 
@@ -42,6 +42,7 @@ class Search:
         """Itself. Errors: ModelError where a file says what no search can be."""
         numbers = (self.length_penalty, self.coverage_penalty, self.max_ratio, self.max_extra)
         fine = all(isinstance(n, int | float) and 0 <= n < 1e6 for n in numbers) and type(self.max_extra) is int
+        fine = fine and self.length_penalty <= MOST_PENALTY
         fine = fine and str(self.length_norm) in ENGINE_NORMS and self.banned == frozenset()
         if not fine or not isinstance(self.beam, int) or not 1 <= self.beam <= MOST_ROWS:
             raise ModelError(f"{path}: its search settings are damaged: export the model again")
