@@ -81,9 +81,10 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
     A link is followed; what is there keeps its mode, and a new file has that of the umask, whoever writes it. What is
     no file (a device, a pipe) stays what it is: all is written through it when the block ends. Errors: RnnsearchError
-    where the disk is full or the place cannot be written; `path` is as it was.
+    where the disk is full or the place cannot be written; BrokenPipeError of what else is written meanwhile. `path` is
+    as it was.
     """
-    temporary = None
+    temporary, through = None, False
     try:
         through = path.exists() and not path.is_file() and not path.is_dir()
         target = path if through else path.resolve()
@@ -102,6 +103,8 @@ def atomic_file(path: Path) -> Iterator[Path]:
         _sync(temporary)
         temporary.replace(target)
     except OSError as error:
+        if isinstance(error, BrokenPipeError) and not through:  # of another output: a file has no reader who goes away
+            raise
         raise RnnsearchError(f"{path}: cannot be written: {error.strerror or error}; nothing was changed") from error
     finally:
         if temporary is not None:

@@ -107,6 +107,16 @@ def test_an_output_that_takes_nothing(exported, redirect, said):
     assert (result.returncode, result.stdout, result.stderr.decode()) == (1, b"", said)
 
 
+def test_a_reader_who_goes_away_is_not_told_of_another_output(exported, tmp_path):
+    command = shlex.join(
+        [sys.executable, "-c", BARE, "translate", str(exported), "--alignments", str(tmp_path / "x.align")]
+    )
+    line = f"set -o pipefail; (sleep 0.5; echo the dog) | {command} | true"
+    result = subprocess.run(["bash", "-c", line], capture_output=True, timeout=120, check=False)
+    assert (result.returncode, result.stdout, result.stderr.decode()) == (1, b"", "")
+    assert not (tmp_path / "x.align").exists()
+
+
 def test_what_is_written_is_utf_8(exported):
     """Whatever standard output is for others."""
     command = [sys.executable, "-c", BARE, "translate", exported, "--format", "json"]
