@@ -7,7 +7,7 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -110,6 +110,21 @@ def atomic_file(path: Path) -> Iterator[Path]:
         if temporary is not None:
             with suppress(OSError):  # which would hide the error above
                 temporary.unlink()
+
+
+def clash(outputs: Mapping[str, Path | None], read: Iterable[Path | None] = ()) -> str | None:
+    """What is wrong where two options, by name, have one file to write to, or one of those that are read."""
+    seen: dict[Path, str] = {}
+    given = {path.resolve() for path in read if path is not None and path.is_file()}
+    for option, path in outputs.items():
+        if path is None or (path.exists() and not path.is_file()):  # a device takes from anybody
+            continue
+        other = seen.setdefault(path.resolve(), option)
+        if other != option:
+            return f"{other} and {option} must name different files; got {path} twice"
+        if path.resolve() in given:
+            return f"{option} must not be a file that is read; got {path}"
+    return None
 
 
 def write_bytes(path: Path, content: bytes) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, cast
 
 from rnnsearch.errors import DataError
-from rnnsearch.files import atomic_file
+from rnnsearch.files import atomic_file, clash
 from rnnsearch.streams import lines_of
 
 if TYPE_CHECKING:
@@ -148,16 +148,8 @@ def require_distinct(outputs: Mapping[str, Path | None], read: Iterable[Path | N
     """Errors: BadParameter where two options, by name, have one file to write to, or one of those that are read."""
     from typer import BadParameter
 
-    seen: dict[Path, str] = {}
-    given = {path.resolve() for path in read if path is not None and path.is_file()}
-    for option, path in outputs.items():
-        if path is None or (path.exists() and not path.is_file()):  # a device takes from anybody
-            continue
-        other = seen.setdefault(path.resolve(), option)
-        if other != option:
-            raise BadParameter(f"{other} and {option} must name different files; got {path} twice")
-        if path.resolve() in given:
-            raise BadParameter(f"{option} must not be a file that is read; got {path}")
+    if wrong := clash(outputs, read):
+        raise BadParameter(wrong)
 
 
 @contextmanager

@@ -6,14 +6,14 @@ import argparse
 import json
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from io import BufferedIOBase, TextIOWrapper
 from pathlib import Path
 from typing import TextIO, cast
 
 from rnnsearch.errors import DataError, RnnsearchError
-from rnnsearch.files import atomic_file
+from rnnsearch.files import atomic_file, clash
 from rnnsearch.runtime.serve import Server
 from rnnsearch.runtime.translator import MOST_SYMBOLS, Translator, load
 from rnnsearch.streams import give_up, lines_of, open_streams
@@ -88,7 +88,8 @@ def translate(args: argparse.Namespace) -> None:
     that is another file's place."""
     if args.n_best > 1 and args.format != "json":
         raise RnnsearchError("--n-best needs --format json")
-    _require_distinct({"--output": args.output, "--alignments": args.alignments}, [args.model, args.input])
+    if wrong := clash({"--output": args.output, "--alignments": args.alignments}, [args.model, args.input]):
+        raise RnnsearchError(wrong)
     translator = load(args.model)
     with ExitStack() as stack:
         source = cast(BufferedIOBase, sys.stdin.buffer)
@@ -106,20 +107,6 @@ def translate(args: argparse.Namespace) -> None:
                 if alignments is not None:
                     alignments.write(format_pharaoh(found[0].alignment) + "\n")
             (output or sys.stdout).flush()
-
-
-def _require_distinct(outputs: Mapping[str, Path | None], read: Sequence[Path | None]) -> None:
-    """Errors: RnnsearchError where two options, by name, have one file to write to, or one of those that are read."""
-    seen: dict[Path, str] = {}
-    given = {path.resolve() for path in read if path is not None}
-    for option, path in outputs.items():
-        if path is None or (path.exists() and not path.is_file()):  # a device takes from anybody
-            continue
-        other = seen.setdefault(path.resolve(), option)
-        if other != option:
-            raise RnnsearchError(f"{other} and {option} must name different files; got {path} twice")
-        if path.resolve() in given:
-            raise RnnsearchError(f"{option} must not be a file that is read; got {path}")
 
 
 def serve(args: argparse.Namespace) -> None:
