@@ -26,8 +26,8 @@ def prune(
     ] = 0.8,
     scheme: Annotated[
         Literal["class-blind", "class-uniform", "class-distribution"],
-        typer.Option(help="Which: the smallest of all, of each class, or by each class's standard deviation."),
-    ] = "class-blind",
+        typer.Option(help="Which: the smallest of each class, of all, or by each class's standard deviation."),
+    ] = "class-uniform",
 ) -> None:
     """Make a model folder whose weights nearest to zero are zero; training goes on from it with them staying so."""
     if not 0 <= share < 1:
