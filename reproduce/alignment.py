@@ -108,6 +108,7 @@ SYSTEMS: dict[str, list[dict[str, Any]]] = {
     "doubly-stochastic": [objective(doubly_stochastic=0.5)],
     "fertility-global-after": [attention(size=256), objective(fertility={"size": 128})],
     "cohn": [BIASES],
+    "cohn-again": [BIASES],
     "cohn-fertility": [BIASES, objective(fertility={"size": 128})],
     "cohn-fertility-after": [BIASES, objective(fertility={"size": 128})],
     "symmetry": [objective(symmetry=1.0)],
@@ -123,8 +124,9 @@ SYSTEMS: dict[str, list[dict[str, Any]]] = {
     "supervised-cohn-symmetry": [BIASES, objective(supervision=SUPERVISED, symmetry=1.0), BY_ERROR],
 }
 """Tables laid one after the other on the base, additive attention; each system changes only what it is named after."""
-BEGINS = {"fertility-global-after": "additive", "cohn-fertility-after": "cohn"}
-"""The system that one begins from, trained to its end: global fertility is for a model that aligns already."""
+BEGINS = {"fertility-global-after": "additive", "cohn-again": "cohn", "cohn-fertility-after": "cohn"}
+"""The system that one begins from, trained to its end: global fertility is for a model that aligns already. `again` is
+the same without it, to tell what beginning anew does."""
 
 
 @dataclass(frozen=True)
