@@ -26,7 +26,7 @@ def plot(ways: Mapping[str, Sequence[Point]], theme: Theme = LIGHT) -> Figure:
         for n, points in enumerate(ways.values()):
             known = [(point.share, bleu) for point in points if (bleu := getattr(point, value)) is not None]
             axes.plot(*zip(*known, strict=True), markersize=4, **line(theme, n))
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.08 * axes.dataLim.ymax or None)  # from 0, and whole marks at the top
     both[-1].set_xlabel("share of the weights that is pruned")
     both[-1].xaxis.set_major_formatter(PercentFormatter(1.0))
     legend(both[0], theme, list(ways))
