@@ -29,6 +29,7 @@ IS = [
     (r"\.normaliser\.transitions$", 0.0),
     (r"\.normaliser\.offset$", -1.0),
     (r"^encoder\.choice\.bias$", 2.0),
+    (r"^decoder\.noise$", "noise"),
     (r"bias$", "bias"),
 ]
 """What a parameter is, by its name; all others are weights."""
@@ -39,6 +40,7 @@ CODES = {
     "recurrent": 24.0,
     "alignment": 25.0,
     "alignment_vector": 26.0,
+    "noise": 27.0,
 }
 
 
@@ -64,6 +66,9 @@ class Marks(Init):
 
     def alignment_vector(self, vector):
         self.mark(vector, "alignment_vector")
+
+    def noise(self, weight):
+        self.mark(weight, "noise")
 
     def mark(self, tensor, role):
         assert tensor.ndim == 2
