@@ -270,12 +270,13 @@ def row(translation: Translation, attended: bool = False) -> dict[str, Any]:
     """A translation in `--format json`; attended: its links are attention's, even where there is an aligner."""
     from rnnsearch.confidence import warnings
 
-    links = translation.plain("attended", "attended_tokens") if attended else {}
-    return translation.plain(
+    links = {"attended": "alignment", "attended_tokens": "token_alignment"}
+    said = translation.plain(
         *("source", "text", "score", "log_prob", "finished", "tokens", "token_scores", "source_tokens"),
-        *("alignment", "token_alignment", "attention", "confidence", "word_confidence"),
-    ) | {
-        **({"alignment": links["attended"], "token_alignment": links["attended_tokens"]} if attended else {}),
+        *(links if attended else links.values()),
+        *("attention", "confidence", "word_confidence"),
+    )
+    return {links.get(name, name): value for name, value in said.items()} | {
         "replaced": [asdict(one) for one in translation.replaced],
         "warnings": warnings(translation),
         **({} if translation.rationale is None else {"rationale": translation.rationale}),
