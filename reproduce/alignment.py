@@ -14,11 +14,10 @@ decoding) is then compared with the alignments made by hand (Och & Ney 2003). Th
     both       of systems with two directions: t again, over the mean of the two directions' weights
 
 `eflomal` (pip install eflomal; Ostling & Tiedemann 2016) aligns train, dev and test verses together, for it needs no
-labels; its two directions are shown alone and combined. Each system is trained until its dev NLL no longer falls, or
-for --epochs. Systems called supervised-* learn from the TRAINING verses'
-manual links; all others see no link. Each is the best of its own run by dev likelihood, or by dev error where it is
-supervised. Results go into --output: table.md, alignment.json and attention.png, heat maps of one verse under every
-system.
+labels; its two directions are shown alone and combined. Systems called supervised-* learn from the TRAINING verses'
+manual links; all others see no link. Each is trained until its dev score no longer gets better, or for --epochs, and is
+the best of its own run by that score: likelihood, or alignment error where it is supervised. Results go into --output:
+table.md, alignment.json and attention.png, heat maps of one verse under every system.
 Interrupted, it goes on where it stopped; a system with a result is not trained again.
 """
 
