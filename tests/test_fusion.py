@@ -119,8 +119,9 @@ def test_what_does_not_go_together_is_refused(folders, tmp_path, faults):
         load(folders["model"], language_model=tmp_path / "none")
     with pytest.raises(ConfigError, match="language_model_weight: has no effect without a language model"):
         load(folders["model"], language_model_weight=0.2)
-    with pytest.raises(ConfigError, match="language_model_weight"):
-        load(folders["model"], language_model=folders["lm"], language_model_weight=-0.2)
+    for weight in (-0.2, 1e300):
+        with pytest.raises(ConfigError, match="language_model_weight"):
+            load(folders["model"], language_model=folders["lm"], language_model_weight=weight)
     tables = {"preset": "small", "data": {"source": "en", "target": "de", "corpus": "x"}}
     assert faults(tables, "search.language_model=lm") == [
         "search.language_model: belongs into the folder of a trained model, where `rnnsearch tune` puts it; remove it"

@@ -110,7 +110,13 @@ PAPERS = {
                 "encoder.residual_from": 3,
             }
             | {"decoder.layers": 8, "decoder.size": 1024, "decoder.residual_from": 3, "decoder.cell": "rnmt-lstm"}
-            | {"encoder.cell": "rnmt-lstm", "attention.score": "multi-head-additive", "attention.heads": 4},
+            | {"encoder.cell": "rnmt-lstm", "attention.score": "multi-head-additive", "attention.heads": 4}
+            | {
+                "dropout.embedding": 0.3,
+                "dropout.attention": 0.3,
+                "dropout.layer_outputs": 0.3,
+                "dropout.readout": 0.0,
+            },
             "training": {"label_smoothing": 0.1, "optimiser.type": "adam", "optimiser.beta1": 0.9}
             | {"schedule.type": "rnmt-plus", "clip_deviations": 4.0, "clip_norm": None, "l2": 1e-5}
             | {"optimiser.beta2": 0.999, "optimiser.epsilon": 1e-6},

@@ -204,6 +204,10 @@ LM = {"preset": "lm-lstm", "data": {"target": "de", "train": ["x.de"]}}
         (["model.kind=languag-model"], 'model.kind: must be one of translation, language-model; got "languag-model"'),
         ([FEED_FORWARD], "which model.network.direct makes longer; remove one"),
         ([FEED_FORWARD, "model.tie=none", "model.dropout.state=0.2"], "has no effect with a feed-forward network"),
+        (
+            [FEED_FORWARD, "model.tie=none", "model.dropout.layer_outputs=0.2"],
+            "layer_outputs: has no effect with a feed",
+        ),
         (["objective.symmetry=1.0"], "objective.symmetry: has no effect with a language model; remove it"),
         (["search.candidates=10"], "search.candidates: has no effect with a language model; remove it"),
         (["data.alignments=aligner"], "data.alignments: has no effect with a language model; remove it"),

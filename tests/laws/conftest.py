@@ -166,6 +166,8 @@ def tables(whole: Combination) -> dict[str, Any]:
         "size": DECODER_UNITS if in_any_size and whole["bridge"] != Copy.name else annotation,
     }
     layered = "layers" in encoder or "layers" in own
+    # Under other decoders it makes some of these random models overflow: an unbounded SSRU behind Graves' bells.
+    stack = issubclass(decoders.DECODERS[decoder.name], decoders.StackOptions)
     model = {
         "embedding": 5,
         "encoder": encoder,
@@ -176,6 +178,7 @@ def tables(whole: Combination) -> dict[str, Any]:
             "word": 0.2,
             **({"annotations": 0.3} if decoder.attends else {}),
             **({"layers": 0.2} if layered else {}),
+            **({"layer_outputs": 0.2} if stack else {}),
             **({"state": 0.2} if whole["state dropout"] else {}),
         },
         "lexical": bool(whole["lexical"]),

@@ -1,9 +1,11 @@
-"""Every decoder heeds dropout on its states, between its layers and on its attention, and residual connections."""
+"""Every decoder heeds dropout on its states, between its layers, on what they give and on its attention, and residual
+connections."""
 
 import pytest
 import torch
 
 from rnnsearch.config import DropoutConfig
+from rnnsearch.config.decoders import StackOptions
 from rnnsearch.models.attention.normalisers import NORMALISERS
 from rnnsearch.models.decoders.table import DECODERS
 from rnnsearch.models.draws import Draws
@@ -30,6 +32,7 @@ def test_each_makes_a_difference(name, choices, make, batch):
     assert torch.equal(readout(), plain)
     assert not torch.allclose(readout(state=0.5), plain)
     assert torch.allclose(readout(layers=0.5), plain) != layered
+    assert torch.allclose(readout(layer_outputs=0.5), plain) != isinstance(decoder, StackOptions)
     assert torch.allclose(readout(attention=0.5), plain) != DECODERS[name].attends
     if "residual_from" in own:
         first = 2 if decoder.residual_from is None else None

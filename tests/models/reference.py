@@ -216,16 +216,17 @@ def stack(
     residual_from: int | None = None,
     more: Array | float = 0.0,
     context: Array | None = None,
+    masks: Array | None = None,
 ) -> Array:
     """One position of a stack of cells, whose states are changed: each layer reads the one below, those above the
     bottom `context` besides; from a layer on x^l = h^l + x^{l-1} (Wu et al. 2016, eq. 6). more: added to the bottom's
-    share of the inputs."""
+    share of the inputs. masks: of what each layer gives, before the sum (Chen et al. 2018)."""
     for l in range(len(states)):
         own = within(p, f"cells.{l}")
         beside = x if l == 0 or context is None else np.concatenate([x, context])
         share = inputs(own, beside) + (more if l == 0 else 0.0)
         states[l] = CELLS[name](own, share, states[l])
-        h = states[l][0]
+        h = states[l][0] if masks is None else states[l][0] * masks[l]
         x = h + x if residual_from is not None and l + 1 >= residual_from else h
     return x
 

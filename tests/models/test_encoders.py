@@ -119,7 +119,7 @@ WITH_ALL = [
 
 
 @pytest.mark.parametrize("options", WITH_ALL, ids=lambda options: options["type"])
-@pytest.mark.parametrize("share", ["state", "layers"])
+@pytest.mark.parametrize("share", ["state", "layers", "layer_outputs"])
 def test_dropout(options, share, drawn, numbers):
     """It applies with draws alone, the same for the same seed, and not at all where there is no place for it."""
     encoder, _ = drawn(make(DropoutConfig(**{share: 0.5}), **options))
@@ -130,6 +130,19 @@ def test_dropout(options, share, drawn, numbers):
     assert torch.equal(one, plain) != has_place
     assert torch.equal(one, other) != has_place
     assert torch.equal(plain, drawn(make(**options))[0](x, MASK).annotations)
+
+
+@pytest.mark.parametrize("residual_from", [None, 2])
+def test_what_a_layer_gives_is_dropped_before_the_sum(residual_from, drawn, numbers):
+    options = STACKED | {"direction": "both", "residual_from": residual_from}
+    encoder, _ = drawn(make(DropoutConfig(layer_outputs=0.5), **options))
+    x, draws = numbers(3, 5, 3), Draws(1)
+    below = x
+    for l, layer in enumerate(encoder.layers):
+        given = layer(below, MASK).annotations
+        given = given * draws.mask(tuple(given.shape), 0.5, given)
+        below = given + below if residual_from is not None and l + 1 >= residual_from else given
+    torch.testing.assert_close(encoder(x, MASK, Draws(1)).annotations, below)
 
 
 @pytest.mark.parametrize(("share", "shapes"), [("state", [(3, 4)] * 4), ("layers", [(3, 5, 8), (3, 5, 4)])])

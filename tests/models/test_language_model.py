@@ -108,7 +108,7 @@ def test_the_objective_is_the_sum_over_symbols_and_their_end(form, drawn):
 def test_twins_are_the_definition_with_dropout_and_gradients(form, drawn):
     shares = {"embedding": 0.3, "word": 0.2, "readout": 0.3}
     if FORMS[form]["type"] == "recurrent":
-        shares |= {"state": 0.3, "layers": 0.3 if FORMS[form].get("layers") else 0.0}
+        shares |= {"state": 0.3, "layer_outputs": 0.2, "layers": 0.3 if FORMS[form].get("layers") else 0.0}
     model, _ = drawn(make(form, dropout=DropoutConfig(**shares)))
     found = []
     for fast in (True, False):

@@ -233,6 +233,10 @@ def test_an_encoder_that_does_not_fit(given, expected, refused):
             {"dropout": {"layers": 0.2}},
             "dropout.layers: has no effect with an encoder and a decoder of one layer; remove it",
         ),
+        (
+            {"dropout": {"layer_outputs": 0.2}},
+            "dropout.layer_outputs: has no effect with a bidirectional encoder and a bahdanau decoder; remove it",
+        ),
         ({"init": {"type": "glorot", "scale": 0.1}}, "init.scale: has no effect with the glorot init; remove it"),
         ({"init": {"type": "uniform"}}, "init.scale: must be given for the uniform init"),
         ({"init": {"type": "normal", "scale": 0.1}}, "init.alignment_scale: must be given for the normal init"),

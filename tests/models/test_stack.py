@@ -47,8 +47,29 @@ def test_step_is_the_loop_over_layers(name, residual_from, with_context, drawn, 
                 close(got[n], want)
 
 
+@pytest.mark.parametrize("residual_from", [None, 2, 3])
+def test_what_a_layer_gives_is_dropped_before_the_sum(residual_from, drawn, numbers):
+    """The loop, with the masks that were drawn; states are as if nothing were dropped."""
+    stack, p = drawn(Stack(CELLS["lstm"], 3, 4, 3, residual_from, DropoutConfig(layer_outputs=0.5)))
+    xs, first = numbers(2, 5, 3), first_states(stack, numbers)
+    begun = stack.start(first, Draws(1), 5)
+    masks = begun.noise.outputs.numpy()
+    assert masks.shape == (2, 5, 3, 4)
+    assert set(masks.flatten()) == {0.0, 2.0}
+    top, _ = steps(stack, xs, begun, None)
+    for n in range(2):
+        states = [tuple(part[n].numpy() for part in layer) for layer in first]
+        for i in range(5):
+            expected = paper.stack("lstm", p, states, xs[n, i].numpy(), residual_from, masks=masks[n, i])
+            close(top[n, i], expected)
+
+
 @cells
-@pytest.mark.parametrize("shares", [{}, {"layers": 0.5}, {"state": 0.5}, {"layers": 0.4, "state": 0.3}], ids=str)
+@pytest.mark.parametrize(
+    "shares",
+    [{}, {"layers": 0.5}, {"state": 0.5}, {"layer_outputs": 0.5}, {"layers": 0.4, "layer_outputs": 0.2, "state": 0.3}],
+    ids=str,
+)
 def test_layer_by_layer_is_the_step_repeated(cell, shares, drawn, numbers):
     """Outputs, states and gradients, under the same draws; also from the middle on."""
     stack, _ = drawn(Stack(CELLS[cell], 3, 4, 3, 2, DropoutConfig(**shares)))

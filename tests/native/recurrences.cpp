@@ -24,7 +24,7 @@ struct Program {
     Index reach;
     double spread, scale;
     Numbers x, bias, keys, annotations, vector, first;
-    std::vector<Numbers> weights;  // one a part: of PRODUCT, NORM, CENTRE; READ's mask
+    std::vector<Numbers> weights;  // one a part: of PRODUCT, NORM, CENTRE; READ's and ADD's masks
     std::vector<Output> outputs;
     Numbers d_alphas;
     std::vector<Feature> features;
@@ -183,7 +183,8 @@ void Program::run() {
                         const double s = sums[at[1] + k];
                         own[at[0] + k] = p.what == SIGMOID ? logistic(s) : tanh(s);
                     }
-                    if (p.what == ADD) own[at[0] + k] = value(1)[k] + value(2)[k];
+                    if (p.what == ADD)
+                        own[at[0] + k] = value(1)[k] * (w.empty() ? 1 : w[n * S + k]) + (at[2] < 0 ? 0 : value(2)[k]);
                     if (p.what == GRU) {
                         const double c = tanh(sums[at[2] + k]), h = value(4)[k], z = own[at[3] + k];
                         own[at[0] + k] = real ? h + z * (c - h) : h;
@@ -243,7 +244,7 @@ Program lstm() {
     Program p = {};
     p.x_size = 4 * D, p.heads = 1, p.backward = true, p.reach = 2, p.spread = 1.5, p.scale = 0.5;
     const Index h = 0, c = D, gates = 2 * D, kept = 6 * D, inverse = 10 * D, asks = inverse + 1, middle = asks + D;
-    const Index context = middle + 1, together = context + D, sums = 0, raw = 4 * D, asked = 8 * D;
+    const Index context = middle + 1, dropped = context + D, together = dropped + D, sums = 0, raw = 4 * D, asked = 8 * D;
     p.values_size = together + D, p.sums_size = 9 * D, p.reads_size = 2 * D;
     p.add(READ, D, {0, h}, 2);
     p.add(PRODUCT, 4 * D, {raw, 0, D}, 0, draw<T>(4 * D * D));
@@ -255,7 +256,8 @@ Program lstm() {
     p.add(TANH, D, {asks, asked});
     p.add(CENTRE, D, {middle, asks}, 0, draw<float>(D));
     p.add(DOT, D, {context, asks, -1, middle});
-    p.add(ADD, D, {together, h, context});
+    p.add(ADD, D, {dropped, context}, 0, draw<float>(N * D));
+    p.add(ADD, D, {together, h, dropped}, 2, draw<float>(N * D));
     p.outputs = {{c, D, draw<float>(N * I * D)}, {together, D, draw<float>(N * I * D)}};
     return p;
 }
@@ -303,8 +305,9 @@ void law(const char* what, Program p, F onward, B back, double tolerance) {
         Part& part = p.parts[n];
         weights[n] = as<float>(p.weights[n]);
         gradients[n].resize(weights[n].size());
-        if (part.what == READ && !weights[n].empty()) part.mask = weights[n].data(), part.mask_row = part.size;
-        if (part.what != READ) part.weight = weights[n].data();
+        const bool masked = part.what == READ || part.what == ADD;
+        if (masked && !weights[n].empty()) part.mask = weights[n].data(), part.mask_row = part.size;
+        if (!masked) part.weight = weights[n].data();
         part.gradient = gradients[n].data();
     }
     std::vector<Outside> outside;
@@ -362,7 +365,7 @@ void law(const char* what, Program p, F onward, B back, double tolerance) {
             for (Index m = 0; m < N * I; m++)
                 found[k] += wide(d_sums[m * p.sums_size + part.at[0] + k / part.at[2]]) *
                             wide(reads[m * p.reads_size + part.at[1] + k % part.at[2]]);
-        if (part.what != READ && !found.empty()) check(what, found, p.differences(p.weights[n]), tolerance);
+        if (part.what != READ && part.what != ADD && !found.empty()) check(what, found, p.differences(p.weights[n]), tolerance);
     }
 }
 

@@ -63,7 +63,7 @@ from rnnsearch.models.decoders.stack_decoders import (
 )
 from rnnsearch.models.draws import each_mask
 from rnnsearch.models.memory import CellState, Memory
-from rnnsearch.models.stack import Stack, StackNoise, StackState
+from rnnsearch.models.stack import Stack, StackState
 from rnnsearch.tensors import each
 
 
@@ -161,20 +161,18 @@ def stack(
     layers: Stack,
     bottom: Room,
     own: list[State],
-    noise: StackNoise | None,
+    before: StackState,
     context: Value | None = None,
 ) -> Value:
     """`Stack.step` from the sums of the bottom layer: where the top's output stands."""
     below = own[0].h
-    keeps = each_mask(None if noise is None else noise.state)
-    for l, (cell, state) in enumerate(zip(layers.layers, own, strict=True)):
+    for l, (cell, state, mask) in enumerate(zip(layers.layers, own, before.masks(step.x.shape[1]), strict=True)):
         to = bottom
         if l > 0:
-            mask = None if noise is None or noise.layers is None else noise.layers[:, noise.position :, l - 1]
             to = room(step, cell)
-            inputs(step, cell, to, (below, mask), *(() if context is None else ((context, None),)))
-        cell_step(step, cell, to, state.last, state, next(keeps))
-        below = step.add(state.h, below) if layers.adds(l) else state.h
+            inputs(step, cell, to, (below, mask.read), *(() if context is None else ((context, None),)))
+        cell_step(step, cell, to, state.last, state, mask.fed_back)
+        below = step.add(state.h, below if layers.adds(l) else None, mask.given)
     return below
 
 
@@ -285,7 +283,7 @@ def bi_scale(step: Step, decoder: BiScale, state: BiScaleState, memory: Memory) 
 
 def sutskever(step: Step, decoder: StackDecoder, state: LayersState, _: Memory) -> Read:
     layers, to = layers_of(step, state.stack), given(step, decoder.stack.bottom)
-    return Read(stack(step, decoder.stack, to, layers, state.stack.noise), None)
+    return Read(stack(step, decoder.stack, to, layers, state.stack), None)
 
 
 def luong(step: Step, decoder: Luong, state: LayersState, memory: Memory) -> Read:
@@ -297,7 +295,7 @@ def luong_input_feeding(step: Step, decoder: LuongInputFeeding, state: LayersSta
     assert state.fed is not None
     h_tilde, layers = step.state(state.fed), layers_of(step, state.stack)
     to = fed(step, decoder.stack.bottom, decoder.feeding.weight, h_tilde.last)
-    h = stack(step, decoder.stack, to, layers, state.stack.noise)
+    h = stack(step, decoder.stack, to, layers, state.stack)
     context = attention(step, decoder.attention, h, state.attention, memory)
     attentional(step, decoder.attentional, context, h, h_tilde)
     return Read(h_tilde, context)
@@ -307,7 +305,7 @@ def neubig(step: Step, decoder: Neubig, state: LayersState, memory: Memory) -> R
     assert state.fed is not None
     context, layers = step.state(state.fed), layers_of(step, state.stack)
     to = fed(step, decoder.stack.bottom, decoder.context.weight, context.last)
-    h = stack(step, decoder.stack, to, layers, state.stack.noise)
+    h = stack(step, decoder.stack, to, layers, state.stack)
     attention(step, decoder.attention, h, state.attention, memory, context)
     return Read(h, context)
 
@@ -316,7 +314,7 @@ def rnmt_plus(step: Step, decoder: RNMTPlus, state: LayersState, memory: Memory)
     layers = layers_of(step, state.stack)
     context = attention(step, decoder.attention, layers[0].h.last, state.attention, memory)
     to = fed(step, decoder.stack.bottom, decoder.context.weight, context)
-    top = stack(step, decoder.stack, to, layers, state.stack.noise, context)
+    top = stack(step, decoder.stack, to, layers, state.stack, context)
     return Read(top, context)
 
 

@@ -40,7 +40,6 @@ from rnnsearch.models.decoders.stack_decoders import (
     Sutskever,
     reading_of,
 )
-from rnnsearch.models.draws import each_mask
 from rnnsearch.models.memory import CellState, Hidden, HiddenAndCell, Memory
 from rnnsearch.models.outputs import Losses, Output
 from rnnsearch.models.stack import Stack, StackState, read
@@ -157,24 +156,17 @@ def _lstm(cell: LSTM, x: Tensor, mask: Tensor | None, backward: bool, start: Cel
 def layer_by_layer(stack: Stack, x: Tensor, state: StackState) -> tuple[Tensor, StackState]:
     """`Stack.step` over I positions [N, I, .], for a decoder into whose recurrence nothing else feeds: each layer over
     all positions. x: the bottom layer's share."""
-    noise, I = state.noise, x.shape[1]
-    keeps = each_mask(None if noise is None else noise.state)
     new: list[CellState] = []
-    below = x
-    for l, (cell, old) in enumerate(zip(stack.layers, state.cells, strict=True)):
+    below, I = x, x.shape[1]
+    for l, (cell, old, masks) in enumerate(zip(stack.layers, state.cells, state.masks(I), strict=True)):
         if l == 0:
             run = cell.run if cell.twin is None else partial(_run, cell)
-            outputs, last = run(x, None, False, old, next(keeps))
+            outputs, last = run(x, None, False, old, masks.fed_back)
         else:
-            mask = None
-            if noise is not None and noise.layers is not None:
-                mask = noise.layers[:, noise.position : noise.position + I, l - 1]
-            outputs, last = cell.sequence(read(below, mask), None, False, old, next(keeps))
+            outputs, last = cell.sequence(read(below, masks.read), None, False, old, masks.fed_back)
         new.append(last)
-        below = outputs + below if stack.adds(l) else outputs
-    if noise is not None:
-        noise = noise._replace(position=noise.position + I)
-    return below, StackState(tuple(new), noise)
+        below = stack.given(l, outputs, below, masks.given)
+    return below, state.after(new, I)
 
 
 def _sutskever(decoder: Sutskever, x: Tensor, state: LayersState, _: Memory) -> Reading:

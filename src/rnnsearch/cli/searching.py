@@ -77,7 +77,7 @@ LM = Annotated[
     Path | None,
     typer.Option(help="A language model's folder: its scores count, too (shallow fusion).", show_default=False),
 ]
-LMWeight = Annotated[float | None, typer.Option(min=0.0, help="How much.  [default: the model's, or 0.1]")]
+LMWeight = Annotated[float | None, typer.Option(min=0.0, max=100.0, help="How much.  [default: the model's, or 0.1]")]
 
 MinConfidence = Annotated[
     float | None,

@@ -23,6 +23,9 @@ class DropoutConfig(Table):
     """Share of whole words whose vector is zeroed."""
     layers: Share = 0.0
     """Share of the units between the layers of a stack, anew at each position (Zaremba et al. 2014)."""
+    layer_outputs: Share = 0.0
+    """Share of the units that each layer of a stack gives, anew at each position, before its residual sum (Chen et al.
+    2018)."""
     state: Share = 0.0
     """Share of the state's units where cells feed it back, one mask a sequence (Gal & Ghahramani 2016)."""
 

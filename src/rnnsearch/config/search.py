@@ -64,7 +64,7 @@ class SearchConfig(Table):
     """A language model's folder, beside the translation model in search ([shallow
     fusion](language-models.md#beside-a-translation-model)), over the same target symbols. Not in a run file: `rnnsearch
     tune` puts one into the model folder."""
-    language_model_weight: NotNegative = 0.1
+    language_model_weight: Annotated[float, Field(ge=0.0, le=100.0)] = 0.1
     """beta of log p(y | x) + beta log p(y)."""
     ensemble: EnsembleConfig | None = None
     """More models that search at once."""

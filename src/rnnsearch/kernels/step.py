@@ -165,9 +165,7 @@ class Step:
         one; a single one also times others."""
         begin = self.reads_size
         for value, mask in values:
-            index = None if mask is None else len(self.masks)
-            if mask is not None:
-                self.masks.append(mask)
+            index = self._masked(mask)
             at = (self.reads_size, value.at, -1 if times is None else times.at)
             before = value.before << 1 | (times is not None and times.before) << 2
             self.parts.append(Part(What.READ, value.size, at, before, index))
@@ -273,11 +271,21 @@ class Step:
         self.own.append(weight)
         self.parts.append(Part(What.CLOCK, to.size, (to.at, start), 0, len(self.own) - 1))
 
-    def add(self, a: Value, b: Value) -> Value:
-        """a + b."""
-        to = self.value(a.size)
-        self.parts.append(Part(What.ADD, a.size, (to.at, a.at, b.at), a.before << 1 | b.before << 2))
+    def add(self, a: Value, b: Value | None, mask: Tensor | None = None) -> Value:
+        """a + b, a times its mask ([N, size] or [N, I, size]) where it has one; without b, that alone."""
+        if b is None and mask is None:
+            return a
+        to, index = self.value(a.size), self._masked(mask)
+        at, before = (-1, False) if b is None else (b.at, b.before)
+        self.parts.append(Part(What.ADD, a.size, (to.at, a.at, at), a.before << 1 | before << 2, index))
         return to
+
+    def _masked(self, mask: Tensor | None) -> int | None:
+        """Where a mask is among the masks."""
+        if mask is None:
+            return None
+        self.masks.append(mask)
+        return len(self.masks) - 1
 
     def norm(self, of: Sums, to: Sums, gain: Tensor, bias: Tensor | None) -> None:
         """sums += LN(others)."""

@@ -44,8 +44,7 @@ class Encoder(nn.Module, ABC):
         self.shapes = shapes(options)
         """Of `Encoded.finals`: what a bridge reads."""
         self.annotation_size, self.summary_size = self.shapes[-1].size, options.size
-        shares = dropout or DropoutConfig()
-        self.state_dropout, self.layers_dropout = shares.state, shares.layers
+        self.state_dropout = 0.0 if dropout is None else dropout.state
         self.reads_end: bool = options.reads_end
 
     def forward(self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Encoded:
@@ -124,6 +123,8 @@ class _Layered(Encoder):
                 layers.append(Unidirectional(one_way, width, dropout))
             below = layers[-1].annotation_size
         self.layers = nn.ModuleList(layers)
+        shares = dropout or DropoutConfig()
+        self.layers_dropout, self.outputs_dropout = shares.layers, shares.layer_outputs
 
     def read(self, x: Float[Tensor, "B J E"], mask: Bool[Tensor, "B J"], draws: Draws | None = None) -> Encoded:
         finals: list[CellState] = []
@@ -135,7 +136,8 @@ class _Layered(Encoder):
             encoded: Encoded = layer(read, real, draws)
             finals += encoded.finals
             summary = encoded.summary
-            below = encoded.annotations + below if number >= self.first_residual else encoded.annotations
+            given = dropout(encoded.annotations, self.outputs_dropout, draws)
+            below = given + below if number >= self.first_residual else given
         return Encoded(below, real, summary, tuple(finals))
 
 
@@ -144,7 +146,7 @@ class Stacked(_Layered):
 
     direction: `forward`; `bottom`, the bottom layer bidirectional and its [forward; backward] read by layer 2
     (Wu et al. 2016, section 3.2); `both`, every layer bidirectional (Chen et al. 2018, section 4.1). A layer from
-    `residual_from` (from 1) gives its output plus what it read, before dropout (Wu et al. 2016, eq. 6). With
+    `residual_from` (from 1) gives its output plus what it read, before dropout on that (Wu et al. 2016, eq. 6). With
     `reverse` the words are read from last to first, and the annotations put back in order.
     """
 

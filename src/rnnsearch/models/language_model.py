@@ -64,7 +64,8 @@ class Recurrent(Network):
         for l, cell in enumerate(stack.layers):
             read = dropout(below, stack.layers_dropout, draws) if l > 0 else below
             outputs, _ = cell.sequence(read, keep=next(keeps))
-            below = outputs + below if stack.adds(l) else outputs
+            given = sequence_mask(draws, stack.outputs_dropout, outputs, *outputs.shape[1:])
+            below = stack.given(l, outputs, below, given)
         return below
 
     def start(self, bos: Float[Tensor, "N E"]) -> StackState:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple, cast
 
 import torch
@@ -10,19 +11,32 @@ from torch import Tensor, nn
 
 from rnnsearch.config import DropoutConfig
 from rnnsearch.models.cells import Cell
-from rnnsearch.models.draws import Draws, each_mask, sequence_mask
+from rnnsearch.models.draws import Draws, sequence_mask
 from rnnsearch.models.memory import CellState, StateShape
 
 
-class StackNoise(NamedTuple):
-    """The dropout masks of a batch, drawn at its start.
+class LayerMasks(NamedTuple):
+    """The dropout masks of one layer, each None without that dropout.
 
-    layers: [N, I, L - 1, D], on what goes up from each layer but the top, at each of I positions (Zaremba et al. 2014);
-        None without that dropout. state: [N, L, D], one mask a sequence on what each layer feeds back
-        (Gal & Ghahramani 2016); None without. position: the position of the next step.
+    read: of what it reads of the layer below (Zaremba et al. 2014); given: of what it gives, before a residual sum
+    (Chen et al. 2018); both [N, D] of one position, or [N, I, D]. fed_back: of its own state (Gal & Ghahramani 2016),
+    [N, D], the same at all positions.
+    """
+
+    read: Tensor | None = None
+    given: Tensor | None = None
+    fed_back: Tensor | None = None
+
+
+class StackNoise(NamedTuple):
+    """The dropout masks of a batch, drawn at its start, each None without that dropout (see `LayerMasks`).
+
+    layers: [N, I, L - 1, D], at each of I positions, of all layers but the bottom; outputs: [N, I, L, D]; state:
+    [N, L, D]. position: the position of the next step.
     """
 
     layers: Tensor | None
+    outputs: Tensor | None
     state: Tensor | None
     position: int = 0
 
@@ -33,13 +47,33 @@ class StackState(NamedTuple):
     cells: tuple[CellState, ...]
     noise: StackNoise | None = None
 
+    def masks(self, positions: int | None = None) -> list[LayerMasks]:
+        """Of each layer: those of the next position, or of as many of the next ones."""
+        if self.noise is None:
+            return [LayerMasks()] * len(self.cells)
+        layers, outputs, state, i = self.noise
+        at = i if positions is None else slice(i, i + positions)
+        return [
+            LayerMasks(
+                None if layers is None or l == 0 else layers[:, at, l - 1],
+                None if outputs is None else outputs[:, at, l],
+                None if state is None else state[:, l],
+            )
+            for l in range(len(self.cells))
+        ]
+
+    def after(self, cells: Iterable[CellState], positions: int = 1) -> StackState:
+        """The state so many positions further on, with new states of the cells."""
+        noise = self.noise
+        return StackState(tuple(cells), None if noise is None else noise._replace(position=noise.position + positions))
+
 
 class Stack(nn.Module):
     """L layers of `size` units; layer l reads what layer l - 1 gives.
 
     Residual connections (Wu et al. 2016, eq. 6): a layer from `residual_from` (counted from 1; at least 2) gives
-    h^l_t + x^{l-1}_t, where x^{l-1}_t is what it read, before dropout. With `context_size` H every layer but the
-    bottom reads a context besides: [x^{l-1}_t; c_t] (the bottom's is the caller's, who adds to its share).
+    h^l_t + x^{l-1}_t, where x^{l-1}_t is what it read, before dropout on that. With `context_size` H every layer but
+    the bottom reads a context besides: [x^{l-1}_t; c_t] (the bottom's is the caller's, who adds to its share).
     """
 
     def __init__(
@@ -57,8 +91,9 @@ class Stack(nn.Module):
         self.cells = nn.ModuleList(make_cell(below, size) for below in sizes)
         self.size = size
         self.first_residual = layers + 1 if residual_from is None else residual_from
-        self.layers_dropout = 0.0 if dropout is None or layers == 1 else dropout.layers
-        self.state_dropout = 0.0 if dropout is None else dropout.state
+        shares = dropout or DropoutConfig()
+        self.layers_dropout = 0.0 if layers == 1 else shares.layers
+        self.outputs_dropout, self.state_dropout = shares.layer_outputs, shares.state
 
     @property
     def layers(self) -> tuple[Cell, ...]:
@@ -87,7 +122,9 @@ class Stack(nn.Module):
         h, L = states[0].h, len(states)
         layers = sequence_mask(draws, self.layers_dropout, h, steps, L - 1, self.size)
         state = sequence_mask(draws, self.state_dropout, h, L, self.size)
-        return StackState(states, None if layers is None and state is None else StackNoise(layers, state))
+        outputs = sequence_mask(draws, self.outputs_dropout, h, steps, L, self.size)
+        nothing = layers is None and outputs is None and state is None
+        return StackState(states, None if nothing else StackNoise(layers, outputs, state))
 
     def step(
         self, x: Float[Tensor, "N G"], state: StackState, context: Float[Tensor, "N H"] | None = None
@@ -96,23 +133,22 @@ class Stack(nn.Module):
 
         x: the bottom layer's share (`inputs`, and whatever else the caller adds). context: see the class.
         """
-        noise = state.noise
-        keeps = each_mask(None if noise is None else noise.state)
         new: list[CellState] = []
         below = x  # the bottom layer reads its share instead
-        for l, (cell, old) in enumerate(zip(self.layers, state.cells, strict=True)):
-            share = x
-            if l > 0:
-                mask = None if noise is None or noise.layers is None else noise.layers[:, noise.position, l - 1]
-                share = cell.inputs(read(below, mask, context))
-            new.append(cell.step(share, old, next(keeps)))
-            below = new[-1].h + below if self.adds(l) else new[-1].h
-        if noise is not None:
-            noise = noise._replace(position=noise.position + 1)
-        return below, StackState(tuple(new), noise)
+        for l, (cell, old, masks) in enumerate(zip(self.layers, state.cells, state.masks(), strict=True)):
+            share = x if l == 0 else cell.inputs(read(below, masks.read, context))
+            new.append(cell.step(share, old, masks.fed_back))
+            below = self.given(l, new[-1].h, below, masks.given)
+        return below, state.after(new)
+
+    def given(self, l: int, h: Tensor, below: Tensor, mask: Tensor | None = None) -> Tensor:
+        """What layer l, counted from 0, gives, of its h and what it read: h times its mask, and the sum where it has a
+        residual connection."""
+        h = h if mask is None else h * mask
+        return h + below if self.adds(l) else h
 
     def adds(self, l: int) -> bool:
-        """Whether layer l, counted from 0, adds what it read to what it gives."""
+        """Whether layer l adds what it read to what it gives."""
         return l > 0 and l + 1 >= self.first_residual
 
 

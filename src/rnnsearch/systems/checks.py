@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from rnnsearch.config import ModelConfig, RunConfig
 from rnnsearch.config.decoders import StackOptions
-from rnnsearch.config.encoders import ENCODERS, StackedOptions
+from rnnsearch.config.encoders import ENCODERS, PyramidOptions, StackedOptions
 from rnnsearch.config.init import NormalOptions
 from rnnsearch.config.language import LanguageModelConfig
 from rnnsearch.data.catalog import CORPORA
@@ -286,12 +286,16 @@ def _bridge(model: ModelConfig) -> list[str]:
 
 
 def _dropout(model: ModelConfig) -> list[str]:
-    """Dropout between layers needs some, dropout on what cells feed back cells that do."""
+    """Dropout between layers needs some, on what they give a stack, and on what cells feed back cells that do."""
+    shares = model.dropout
     one = len(model.encoder.layer_sizes) == model.decoder.depth == 1
-    faults = idle("an encoder and a decoder of one layer", {"model.dropout.layers": one and model.dropout.layers > 0})
+    faults = idle("an encoder and a decoder of one layer", {"model.dropout.layers": one and shares.layers > 0})
+    stack = isinstance(model.decoder, StackOptions) or isinstance(model.encoder, StackedOptions | PyramidOptions)
+    without = f"a {model.encoder.type} encoder and a {model.decoder.type} decoder"
+    faults += idle(without, {"model.dropout.layer_outputs": not stack and shares.layer_outputs > 0})
     cells = {side.model_dump().get("cell", GRU.name) for side in (model.encoder, model.decoder)}
-    without = not any(CELLS[cell].feeds_back for cell in cells)
-    return faults + idle(f"{', '.join(cells)} cells", {"model.dropout.state": without and model.dropout.state > 0})
+    feeds_back = any(CELLS[cell].feeds_back for cell in cells)
+    return faults + idle(f"{', '.join(cells)} cells", {"model.dropout.state": not feeds_back and shares.state > 0})
 
 
 def _output(config: RunConfig) -> list[str]:

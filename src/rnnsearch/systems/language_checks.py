@@ -59,7 +59,8 @@ def check_network(model: LanguageModelConfig) -> list[str]:
     network, dropout = model.network, model.dropout
     faults = idle(_KIND, {f"model.dropout.{name}": getattr(dropout, name) > 0 for name in ("annotations", "attention")})
     if not isinstance(network, RecurrentOptions):
-        faults += idle(f"a {network.type} network", {"model.dropout.state": dropout.state > 0})
+        within = {f"model.dropout.{name}": getattr(dropout, name) > 0 for name in ("layer_outputs", "state")}
+        faults += idle(f"a {network.type} network", within)
     elif not CELLS[network.cell].feeds_back:
         faults += idle(f"{network.cell} cells", {"model.dropout.state": dropout.state > 0})
     if not isinstance(network, RecurrentOptions) or network.layers == 1:

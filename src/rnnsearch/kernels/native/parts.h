@@ -228,19 +228,28 @@ static void ssru_back(const Part& p, const Row<T>& r) {
     }
 }
 
-// ADD: values at[0] = values at[1] + values at[2].
+// ADD: values at[0] = values at[1], times the mask where given, plus values at[2] where given.
 template <class T>
-static void sum_of(const Part& p, const Row<T>& r) {
-    const float *a = r.value(p, 1), *b = r.value(p, 2);
-    for (Index k = 0; k < p.size; k += LANES)
-        store(r.own + p.at[0] + k, load(a + k, p.size - k) + load(b + k, p.size - k), p.size - k);
+static void sum_of(const Part& p, const Row<T>& r, const float* mask) {
+    const float *a = r.value(p, 1), *b = p.at[2] < 0 ? nullptr : r.value(p, 2);
+    for (Index k = 0; k < p.size; k += LANES) {
+        const Index n = p.size - k;
+        Vec v = load(a + k, n);
+        if (mask) v *= load(mask + k, n);
+        if (b) v += load(b + k, n);
+        store(r.own + p.at[0] + k, v, n);
+    }
 }
 
 template <class T>
-static void sum_of_back(const Part& p, const Row<T>& r) {
-    for (int of = 1; of <= 2; of++)
-        for (Index k = 0; k < p.size; k += LANES)
-            add(r.d_value(p, of) + k, load(r.d_own + p.at[0] + k, p.size - k), p.size - k);
+static void sum_of_back(const Part& p, const Row<T>& r, const float* mask) {
+    float *d_a = r.d_value(p, 1), *d_b = p.at[2] < 0 ? nullptr : r.d_value(p, 2);
+    for (Index k = 0; k < p.size; k += LANES) {
+        const Index n = p.size - k;
+        const Vec d = load(r.d_own + p.at[0] + k, n);
+        add(d_a + k, mask ? d * load(mask + k, n) : d, n);
+        if (d_b) add(d_b + k, d, n);
+    }
 }
 
 // NORM: sums at[0] += gain * (a - mean(a)) / std(a) + bias of sums a at[1]; the quotient is kept in values at[2], and
@@ -371,7 +380,7 @@ static inline void part_of_step(const Part& p, const Row<T>& r, const float* mas
         case TANH: return activate<T, hyperbolic_tangent>(p, r);
         case GRU: return gru(p, r);
         case LSTM: return lstm(p, r);
-        case ADD: return sum_of(p, r);
+        case ADD: return sum_of(p, r, mask);
         case NORM: return norm(p, r);
         case CENTRE: return centre(p, r, source);
         case MAXOUT: return maxout(p, r);

@@ -186,7 +186,7 @@ struct Worker {
                         case GRU: gru_back(p, r); break;
                         case LSTM: lstm_back(p, r); break;
                         case SSRU: ssru_back(p, r); break;
-                        case ADD: sum_of_back(p, r); break;
+                        case ADD: sum_of_back(p, r, mask_of(p, m, i)); break;
                         case NORM: norm_back(p, r, own); break;
                         case CENTRE: centre_back(p, r, count[m], own); break;
                         case CLOCK: clock_back(p, r, p.at[1] + i, own); break;

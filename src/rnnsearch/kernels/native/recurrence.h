@@ -20,7 +20,7 @@ struct Part {
     // PRODUCT: [size, at[2]]. NORM: gain and bias [2, size]. CENTRE, CLOCK: [size]. ADDITIVE: its
     // features' own (source_features.h). All in fp32; in search, PRODUCT's is a Matrix that is laid out
     const void* weight;
-    const float* mask;   // READ: a factor (dropout), [N, positions, size]; null without
+    const float* mask;   // READ, ADD: a factor (dropout), [N, positions, size]; null without
     int64_t mask_row, mask_position;
     float* gradient;     // of `weight`, but of PRODUCT
 };
