@@ -10,7 +10,6 @@ import pytest
 from rnnsearch import bulk
 from rnnsearch.bulk.values import from_bytes
 from rnnsearch.data import passes
-from rnnsearch.data import prepare as module
 from rnnsearch.data.prepare import prepare
 from rnnsearch.errors import DataError, RnnsearchError
 from tests.data.toys import PAIRS, config, contents, write
@@ -36,7 +35,7 @@ class Killed(BaseException):
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
     monkeypatch.setattr(passes, "CHUNK", 25)
-    monkeypatch.setattr(module, "ALIGNED_ALONE", 0)  # the aligner's cuts are pieces, too
+    monkeypatch.setattr("rnnsearch.align.aligner.ALONE", 0)  # the aligner's cuts are pieces, too
 
 
 def dying(calls, dies_at=-1, seed=0):

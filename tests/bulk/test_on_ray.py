@@ -175,8 +175,9 @@ vocabulary = 340
 """
 PREPARE = """
 from rnnsearch.cli import main
-from rnnsearch.data import passes, prepare
-passes.CHUNK, prepare.ALIGNED_ALONE = 40, 0
+from rnnsearch.align import aligner
+from rnnsearch.data import passes
+passes.CHUNK, aligner.ALONE = 40, 0
 main()
 """
 

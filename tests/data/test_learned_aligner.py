@@ -106,7 +106,7 @@ def test_it_is_learned_from_rows_at_even_distances(tmp_path, monkeypatch, chunk)
 
 
 def test_any_number_of_processes_learns_the_same(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "ALIGNED_ALONE", 0)
+    monkeypatch.setattr("rnnsearch.align.aligner.ALONE", 0)
     spec = write(tmp_path, "train", [row[:2] for row in rows()])
     given = config(tmp_path, train=[spec], dev_size=2, test_size=2)
     one, two = (contents(prepare(given, tmp_path / str(n), processes=n).folder / "aligner") for n in (1, 2))

@@ -36,6 +36,8 @@ SIZES = (1000, 2000, 5000)
 """Symbols a side of each way to cut text, at most."""
 ROWS = 200_000
 """Sentence pairs that an aligner is learned from, at most: those of a larger corpus at even distances."""
+ALONE = 200_000
+"""Characters of the source below which starting processes would take longer than learning."""
 EVENTS = 30_000_000
 """Pairs of positions that a cut is learned from, at most, likewise."""
 AT_ONCE = 1 << 20
@@ -172,7 +174,7 @@ class Aligner:
 
 def learn_aligner(sources: Sequence[str], targets: Sequence[str], each: Each = starmap) -> Aligner:
     """An aligner from sentence pairs of raw text, of `ROWS` of them at most; `each` calls a function with each of some
-    tasks, in order.
+    tasks, in order, and is not asked to for little text.
 
     Errors: RnnsearchError where no pair has text on both sides.
     """
@@ -183,6 +185,7 @@ def learn_aligner(sources: Sequence[str], targets: Sequence[str], each: Each = s
         raise RnnsearchError("an aligner must be learned from sentence pairs with text on both sides; got none")
     lowered_sources, lowered_targets = (list(side) for side in zip(*both, strict=True))
     cuts: dict[tuple[str, str], Cut] = {}
+    each = starmap if sum(map(len, lowered_sources)) < ALONE else each
     for cut in each(learn_cut, ((lowered_sources, lowered_targets, size) for size in SIZES)):
         cuts.setdefault((cut.source.fingerprint(), cut.target.fingerprint()), cut)  # a small text has few symbols
     return Aligner(tuple(cuts.values()))

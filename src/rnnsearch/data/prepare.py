@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from hashlib import sha256
-from itertools import starmap
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,8 +83,6 @@ MAKE = {
     "characters": characters_from_counts,
 }
 """From the stretches between spaces to a tokenizer, of `[text] type`."""
-ALIGNED_ALONE = 200_000
-"""Characters of a side below which starting processes for the aligner would take longer than learning it."""
 
 
 def prepare(
@@ -378,8 +375,7 @@ def _learn_aligner(cleaned: CleanedText, parts: Parts, dev: HeldOut | None, work
         for side, kept in enumerate(texts):
             column = lines.column(side)
             kept.extend(column[n] for n in wanted)
-    small = sum(map(len, texts[0])) < ALIGNED_ALONE
-    learned = learn_aligner(*texts, starmap if small else partial(workers.map, alone=True))
+    learned = learn_aligner(*texts, partial(workers.map, alone=True))
     if dev is None or not dev.aligned:
         return learned
     pairs = [Pair.of_words(source, target) for source, target, _ in dev.rows]
