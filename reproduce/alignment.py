@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import add_aligned, add_run, eflomal, kept, lines, listed, prepared_once, resolved, trained, write_json
+from common import add_aligned, add_run, eflomal, kept, lines, listed, prepared_once, resolved, trained
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -39,7 +39,7 @@ from rnnsearch import config as run_config
 from rnnsearch.config import RunConfig
 from rnnsearch.data.catalog import CORPORA, get
 from rnnsearch.data.prepared import Prepared
-from rnnsearch.files import write_text
+from rnnsearch.files import write_json, write_text
 from rnnsearch.loading import load
 from rnnsearch.metrics.alignment_error import AlignmentScores, alignment_error
 from rnnsearch.plots.figures import save

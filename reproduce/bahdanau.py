@@ -21,13 +21,13 @@ import argparse
 import sys
 from pathlib import Path
 
-from common import add_data, add_run, data_tables, lines, prepared_once, resolved, sides, trained, write_json
+from common import add_data, add_run, data_tables, lines, prepared_once, resolved, sides, trained
 
 from rnnsearch.config import RunConfig
 from rnnsearch.evaluate.assess import Assessment, assess
 from rnnsearch.evaluate.corpus_scores import paper_table
 from rnnsearch.evaluate.report import write_assessment
-from rnnsearch.files import write_text
+from rnnsearch.files import write_json, write_text
 from rnnsearch.loading import load
 from rnnsearch.metrics.by_length import bleu_by_length
 from rnnsearch.plots.by_length import write_plot

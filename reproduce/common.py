@@ -21,7 +21,7 @@ from rnnsearch.data.corpus import Row
 from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import FACTS, Prepared
 from rnnsearch.errors import did_you_mean
-from rnnsearch.files import write_text
+from rnnsearch.files import write_json, write_text
 from rnnsearch.text.alignments import SYMMETRISATIONS, Link, read_pharaoh, symmetrise
 from rnnsearch.text.vocabulary import EOS, PAD
 from rnnsearch.training.progress import Screen
@@ -143,11 +143,6 @@ def eflomal(sources: Sequence[str], targets: Sequence[str], folder: Path, last: 
         pairs = zip(links["forward"], links["backward"], strict=True)
         links[method] = [symmetrise(forward, backward, method) for forward, backward in pairs]
     return links
-
-
-def write_json(path: Path, values: Any) -> None:
-    """Results that scripts and people read."""
-    write_text(path, json.dumps(values, ensure_ascii=False, indent=1) + "\n")
 
 
 def training_text(prepared: Prepared) -> Iterator[list[str]]:

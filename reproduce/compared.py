@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from common import kept, sides, trained, write_json
+from common import kept, sides, trained
 
 from rnnsearch.config import RunConfig
 from rnnsearch.data.prepared import Prepared
-from rnnsearch.files import write_text
+from rnnsearch.files import write_json, write_text
 from rnnsearch.loading import load
 from rnnsearch.metrics.significance import paired_bootstrap
 from rnnsearch.systems.card import training_facts

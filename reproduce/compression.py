@@ -32,13 +32,12 @@ from common import (
     resolved,
     sides,
     trained,
-    write_json,
 )
 from compared import plainly
 
 from rnnsearch.config import RunConfig
 from rnnsearch.data.prepared import Prepared
-from rnnsearch.files import write_text
+from rnnsearch.files import write_json, write_text
 from rnnsearch.metrics.significance import paired_bootstrap
 from rnnsearch.plots.by_share import Point, plot
 from rnnsearch.plots.figures import save

@@ -24,13 +24,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from common import add_data, add_run, data_tables, kept, prepared_once, resolved, sides, trained, write_json
+from common import add_data, add_run, data_tables, kept, prepared_once, resolved, sides, trained
 from matplotlib.figure import Figure
 
 from rnnsearch import config as run_config
 from rnnsearch.config import RunConfig
 from rnnsearch.data.prepared import Prepared
-from rnnsearch.files import write_text
+from rnnsearch.files import write_json, write_text
 from rnnsearch.loading import load
 from rnnsearch.metrics.bleu_chrf_ter import corpus_bleu
 from rnnsearch.metrics.by_length import bleu_by_length

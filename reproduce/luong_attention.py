@@ -24,11 +24,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from common import add_data, add_run, kept, prepared_once, require_known, sides, write_json
+from common import add_data, add_run, kept, prepared_once, require_known, sides
 from luong import LOCAL, LOCATION, PRESETS, Rung, run_rung, rung_config, translated
 
 from rnnsearch.data.prepared import Prepared
-from rnnsearch.files import write_text
+from rnnsearch.files import write_json, write_text
 from rnnsearch.loading import load
 from rnnsearch.metrics.alignment_error import alignment_error
 from rnnsearch.metrics.bleu_chrf_ter import corpus_bleu

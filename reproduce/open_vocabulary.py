@@ -20,13 +20,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from common import add_data, add_run, data_tables, dictionary, kept, prepared_once, resolved, sides, trained, write_json
+from common import add_data, add_run, data_tables, dictionary, kept, prepared_once, resolved, sides, trained
 
 from rnnsearch.config import RunConfig
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.data.word_counts import COUNTS, read_counts
 from rnnsearch.errors import did_you_mean
-from rnnsearch.files import write_text
+from rnnsearch.files import write_json, write_text
 from rnnsearch.loading import load
 from rnnsearch.metrics.rare_words import accuracy_by_frequency
 from rnnsearch.metrics.significance import paired_bootstrap

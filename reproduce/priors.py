@@ -21,10 +21,10 @@ from functools import partial
 
 import numpy as np
 from alignment import SYSTEMS, learned, system_config
-from common import add_aligned, add_run, kept, prepared_once, require_known, sides, write_json
+from common import add_aligned, add_run, kept, prepared_once, require_known, sides
 
 from rnnsearch.data.prepared import Prepared
-from rnnsearch.files import write_text
+from rnnsearch.files import write_json, write_text
 from rnnsearch.loading import load
 from rnnsearch.metrics.significance import paired_bootstrap
 from rnnsearch.systems.card import training_facts

@@ -30,10 +30,9 @@ from common import (
     resolved,
     sides,
     trained,
-    write_json,
 )
 
-from rnnsearch.files import write_text
+from rnnsearch.files import write_json, write_text
 from rnnsearch.loading import load
 from rnnsearch.metrics.significance import paired_bootstrap
 from rnnsearch.search.noisy import Noisy

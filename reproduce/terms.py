@@ -19,9 +19,9 @@ from dataclasses import asdict, dataclass
 from random import Random
 from typing import Any, NamedTuple
 
-from common import add_data, add_run, data_tables, dictionary, prepared_once, resolved, sides, trained, write_json
+from common import add_data, add_run, data_tables, dictionary, prepared_once, resolved, sides, trained
 
-from rnnsearch.files import write_text
+from rnnsearch.files import write_json, write_text
 from rnnsearch.loading import load
 from rnnsearch.metrics.significance import paired_bootstrap
 from rnnsearch.search.unknown_words import read_entries

@@ -13,7 +13,7 @@ from rnnsearch.data.bible import BibleFiles, Pair, read_verses
 from rnnsearch.data.download import Archive, Progress, fetch
 from rnnsearch.data.partitions import HELD_OUT, LEFT_OUT, PARTS, Keys, split
 from rnnsearch.errors import DataError, must_be_one_of
-from rnnsearch.files import atomic_folder, default_cache
+from rnnsearch.files import atomic_folder, default_cache, write_json
 from rnnsearch.text.alignments import format_pharaoh
 
 FORMAT = 1
@@ -192,8 +192,7 @@ def _build(corpus: Corpus, archive: Path, folder: Path) -> None:
             "pairs": counts,
             "files": files,
         }
-        text = json.dumps(facts, ensure_ascii=False, indent=1)
-        (temporary / "corpus.json").write_text(f"{text}\n", encoding="utf-8")
+        write_json(temporary / "corpus.json", facts)
 
 
 def _read_tatoeba(archive: Path, corpus: Corpus) -> Iterator[Pair]:

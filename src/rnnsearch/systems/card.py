@@ -86,7 +86,7 @@ def add_scores(folder: Path, scores: dict[str, Any]) -> None:
     digest = sha256_of(folder / "model.safetensors")
     others = [old for old in measured(folder, digest) if any(old.get(key) != scores[key] for key in _SAME)]
     rows = [*others, {**scores, "weights": digest}]
-    write_text(folder / SCORES, json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
+    write_json(folder / SCORES, rows)
     write_card(folder)
 
 

@@ -23,7 +23,7 @@ from rnnsearch.engine.program import parsed
 from rnnsearch.engine.rnnsearch import Arrays
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.export import export
-from rnnsearch.files import atomic_folder
+from rnnsearch.files import atomic_folder, write_json
 from rnnsearch.kernels.native.places import web_engine
 from rnnsearch.text.languages import language_name
 
@@ -91,7 +91,7 @@ def export_page(model: Path, folder: Path, precision: str = "int8") -> tuple[int
         rows = [{**about(name, file, new / file, precision), "origin": origin}, *others]
         write_page(new, engine)
         page = sum(path.stat().st_size for path in new.rglob("*") if path.is_file() and path.suffix != ".rnn")
-        (new / ROWS).write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_json(new / ROWS, rows)
         write_worker(new)
         return page, (new / file).stat().st_size
 
@@ -159,7 +159,7 @@ def write_page(folder: Path, engine: Path) -> None:
         (folder / "static" / name).write_bytes(entry.read_bytes())
     write_module(folder / "module", engine)
     (folder / "index.html").write_text(offline(page), encoding="utf-8")
-    (folder / "manifest.webmanifest").write_text(json.dumps(MANIFEST, indent=1) + "\n", encoding="utf-8")
+    write_json(folder / "manifest.webmanifest", MANIFEST)
 
 
 def write_module(folder: Path, engine: Path) -> None:
