@@ -9,6 +9,7 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from hashlib import file_digest
 from itertools import count
 from pathlib import Path
 from secrets import token_hex
@@ -141,6 +142,12 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: object) -> None:
     """`value` as JSON that people can read, too, in `path`, atomically."""
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from hashlib import file_digest, sha256
+from hashlib import sha256
 from pathlib import Path
+
+from rnnsearch.files import sha256_of
 
 PASSED_OVER = ("checkpoints", "data", "data.partial")
 """Folders in a model folder that only training and preparation read."""
@@ -14,8 +16,7 @@ READ = (".toml", ".safetensors", ".json", ".tsv")
 def digest(path: Path) -> str:
     """32 hexadecimal digits of what a file holds; of a folder, of what a model is read from there."""
     if not path.is_dir():
-        with path.open("rb") as file:
-            return file_digest(file, "sha256").hexdigest()[:32]
+        return sha256_of(path)[:32]
     every = sorted(path.rglob("*"), key=lambda file: file.relative_to(path).as_posix())
     held = [file for file in every if file.suffix in READ and file.is_file() and not file.name.startswith(".")]
     names = {file.relative_to(path).as_posix(): file for file in held}

@@ -16,10 +16,11 @@ from rnnsearch.backend.twins import in_training
 from rnnsearch.config import ModelConfig, RunConfig, SearchConfig, dump
 from rnnsearch.config.language import LanguageModelConfig
 from rnnsearch.engine.file import damaged, header_of
+from rnnsearch.files import sha256_of
 from rnnsearch.kernels.native import choice
 from rnnsearch.kernels.native.cases import cases
 from rnnsearch.kernels.native.library import status
-from rnnsearch.systems.card import measured, origin, sha256_of, statistics, training_facts
+from rnnsearch.systems.card import measured, origin, statistics, training_facts
 from rnnsearch.systems.exported import load_model
 from rnnsearch.systems.folder import CONFIG, WEIGHTS
 from rnnsearch.systems.pruning import read_pruned

@@ -19,7 +19,6 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from hashlib import file_digest
 from html.parser import HTMLParser
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
@@ -27,6 +26,7 @@ from urllib.parse import unquote, urldefrag, urljoin, urlsplit, urlunsplit
 from urllib.response import addinfourl
 
 from rnnsearch.errors import DataError
+from rnnsearch.files import sha256_of
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes fetched so far and the whole size, where it is known."""
@@ -109,7 +109,7 @@ def fetch(
     content has another hash (nothing is kept then).
     """
     path = folder / archive.filename
-    if path.exists() and _digest(path) == archive.sha256:
+    if path.exists() and sha256_of(path) == archive.sha256:
         return path
     settings = settings or pip_settings()
     addresses, faults = _addresses(archive, settings)
@@ -120,18 +120,13 @@ def fetch(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _download(addresses[0], part, archive, settings, progress)
-        if _digest(part) != archive.sha256:
+        if sha256_of(part) != archive.sha256:
             part.unlink()
             raise DataError(f"{_shown(addresses[0])}: must have SHA-256 {archive.sha256}; got other content")
         part.replace(path)
     except OSError as error:
         raise DataError(f"{archive.filename} cannot be written to {folder}: {error.strerror or error}") from None
     return path
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return file_digest(file, "sha256").hexdigest()
 
 
 def _download(address: str, part: Path, archive: Archive, settings: PipSettings, progress: Progress | None) -> None:

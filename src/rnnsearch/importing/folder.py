@@ -11,9 +11,8 @@ from torch import Tensor, nn
 
 from rnnsearch.config import resolve
 from rnnsearch.errors import ConfigError, ModelError
-from rnnsearch.files import atomic_folder, write_text
+from rnnsearch.files import atomic_folder, sha256_of, write_text
 from rnnsearch.importing.renaming import Taken
-from rnnsearch.systems.card import sha256_of
 from rnnsearch.systems.checks import check_model
 from rnnsearch.systems.folder import WEIGHTS, save_system
 from rnnsearch.systems.translation import TranslationSystem

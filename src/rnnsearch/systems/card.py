@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnsearch.errors import ModelError
-from rnnsearch.files import write_json, write_text
+from rnnsearch.files import sha256_of, write_json, write_text
 from rnnsearch.text.columns import as_markdown
 
 TRAINING = "training.json"
@@ -106,12 +105,6 @@ def measured(folder: Path, digest: str | None = None) -> list[dict[str, Any]]:
         return [row for row in rows if row["weights"] == digest]
     except (ValueError, TypeError, KeyError, RecursionError):
         raise ModelError(f"{path}: must be what `rnnsearch evaluate` wrote; got another file (remove it)") from None
-
-
-def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @dataclass(frozen=True)
