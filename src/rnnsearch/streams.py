@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from contextlib import suppress
 from io import BufferedIOBase
@@ -13,7 +14,6 @@ from typing import NoReturn
 MOMENT = 0.005
 """Seconds that more input may take to come before what is there is worked on."""
 _BLOCK = 1 << 16
-_BOM = b"\xef\xbb\xbf"
 
 
 def lines_of(stream: BufferedIOBase, cut: int) -> Iterator[bytes | None]:
@@ -33,7 +33,7 @@ def lines_of(stream: BufferedIOBase, cut: int) -> Iterator[bytes | None]:
         *whole, rest = b"".join(begun).split(b"\n")
         begun, held = [rest], len(rest)
         for line in whole if block or not rest else [*whole, rest]:
-            yield line[:cut].removeprefix(_BOM if first else b"").removesuffix(b"\r")
+            yield line[:cut].removeprefix(BOM_UTF8 if first else b"").removesuffix(b"\r")
             first = False
 
 

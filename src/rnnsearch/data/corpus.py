@@ -7,6 +7,7 @@ characters that Python would break lines at (U+2028, U+0085, form feed) stay ins
 import gzip
 import io
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
@@ -32,7 +33,6 @@ HELD = 1 << 24
 _STEP = 16
 _BLOCK = 1 << 11
 """Bytes of a .zst file decompressed at a time: they may become 32,768 times as many."""
-_BOM = b"\xef\xbb\xbf"
 
 
 class Row(NamedTuple):
@@ -252,7 +252,7 @@ def _raw_lines(path: Path, cut: bool = False) -> Generator[bytes, None, None]:
                     rest = line
                     while rest and not rest.endswith(b"\n"):
                         rest = file.readline(CUT)
-                text = line.removeprefix(_BOM) if number == 1 else line
+                text = line.removeprefix(BOM_UTF8) if number == 1 else line
                 yield text.removesuffix(b"\n").removesuffix(b"\r")
     except (gzip.BadGzipFile, EOFError, zlib.error, zstandard.ZstdError) as error:
         raise DataError(

@@ -5,6 +5,7 @@ What has a translation already keeps it; everything else of the file stays as it
 
 import re
 from abc import ABC, abstractmethod
+from codecs import BOM_UTF8
 from collections.abc import Callable, Sequence
 from pathlib import PurePath
 from typing import Any, ClassVar
@@ -162,7 +163,7 @@ def read_document(name: str, content: bytes, source: str, target: str) -> Docume
 
 def _decoded(name: str, content: bytes) -> tuple[bytes, str]:
     """The byte order mark, if there is one, and the text."""
-    mark = b"\xef\xbb\xbf" if content.startswith(b"\xef\xbb\xbf") else b""
+    mark = BOM_UTF8 if content.startswith(BOM_UTF8) else b""
     try:
         return mark, content[len(mark) :].decode()
     except UnicodeDecodeError as error:
