@@ -20,12 +20,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from common import add_data, add_run, data_tables, dictionary, kept, prepared_once, resolved, sides, trained
+from common import (
+    add_data,
+    add_run,
+    data_tables,
+    dictionary,
+    kept,
+    prepared_once,
+    require_known,
+    resolved,
+    sides,
+    trained,
+)
 
 from rnnsearch.config import RunConfig
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.data.word_counts import COUNTS, read_counts
-from rnnsearch.errors import did_you_mean
 from rnnsearch.files import write_json, write_text
 from rnnsearch.loading import load
 from rnnsearch.metrics.rare_words import accuracy_by_frequency
@@ -88,9 +98,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rows", nargs="+", default=list(ROWS), metavar="ROW", help="; ".join(ROWS))
     add_run(parser, output="runs/reproduce-open-vocabulary")
     args = parser.parse_args()
-    for name in args.rows:
-        if name not in ROWS:
-            parser.error(f"there is no row {name}{did_you_mean(name, list(ROWS))}; those there are: {'; '.join(ROWS)}")
+    require_known(parser, "row", args.rows, ROWS)
     return args
 
 
