@@ -95,7 +95,7 @@ def test_version(cli):
         (["translate", "m", "--min-confidence", "0.5", "--format", "json"], "--min-confidence needs --format text"),
         (["dictionary", "a", "b", "--model", "m", "--alignments", "l"], "--model has no effect with --alignments"),
         (["dictionary", "a", "b", "--by", "attention"], "--by has no effect without --model"),
-        (["score", "m", "a", "b", "--format", "nbest"], "--format must be text or json here"),
+        (["score", "m", "a", "b", "--format", "nbest"], "'--format'"),
         (["filter", "a", "b", "--scores", "s"], "there must be models (--forward, --reverse), files for what is kept"),
         (["filter", "a", "b", "--scores", "s", "-o", "c", "d"], "-o needs --share, --threshold or both"),
         (["filter", "a", "b", "--scores", "s", "--forward", "m", "--share", "1"], "have no effect without -o"),

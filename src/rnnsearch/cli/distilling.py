@@ -9,7 +9,7 @@ import typer
 
 from rnnsearch.cli.bulk import Actors, EngineOfMany, Rows, Store, check_engine, in_shards
 from rnnsearch.cli.io import require_distinct, say
-from rnnsearch.cli.options import Batch, Beam, Device, MaxSource, PrecisionOfProducts, Threads
+from rnnsearch.cli.options import Batch, Beam, Device, LineByLine, MaxSource, PrecisionOfProducts, Threads
 from rnnsearch.cli.searching import Mean, Weights, asked_weights
 
 
@@ -23,7 +23,7 @@ def distil(
         ),
     ],
     source: Annotated[Path, typer.Argument(help="Source text of the training pairs, a line each.", show_default=False)],
-    output_file: Annotated[Path, typer.Option("-o", "--output", help="Write here, line by line.", show_default=False)],
+    output_file: LineByLine,
     interpolate: Annotated[
         Path | None,
         typer.Option(

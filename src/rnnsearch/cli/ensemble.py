@@ -8,12 +8,13 @@ from typing import Annotated, Literal
 import typer
 
 from rnnsearch.cli.io import say
+from rnnsearch.cli.options import NewFolder
 from rnnsearch.cli.searching import asked_weights
 
 
 def ensemble(
     models: Annotated[list[Path], typer.Argument(help="Model folders of one target vocabulary.", show_default=False)],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The folder to make.", show_default=False)],
+    output: NewFolder,
     weights: Annotated[str | None, typer.Option(help="One a model, as 2,1,1.  [default: equal]")] = None,
     mean: Annotated[
         Literal["geometric", "arithmetic"], typer.Option(help="Of the models' distributions: AND, or OR.")

@@ -12,7 +12,7 @@ import typer
 
 from rnnsearch.cli.bulk import progress
 from rnnsearch.cli.io import count_pairs, line_pairs, output, require_distinct, same_lines, say, use_threads
-from rnnsearch.cli.options import Device, Precision, SourceFile, TargetFile, Threads
+from rnnsearch.cli.options import Device, PrecisionOfProducts, SourceFile, TargetFile, Threads
 
 if TYPE_CHECKING:
     from rnnsearch.evaluate.filtering import Numbers, PairScores
@@ -39,7 +39,7 @@ def filter_pairs(
     max_symbols: Annotated[
         int, typer.Option(min=1, max=100_000, help="Most symbols of a side; a pair with a longer one scores 0.")
     ] = 200,
-    precision: Annotated[Precision | None, typer.Option(help="Of products on the CPU.  [default: the model's]")] = None,
+    precision: PrecisionOfProducts = None,
     device: Device = "cpu",
     threads: Threads = None,
 ) -> None:

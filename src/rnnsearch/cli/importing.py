@@ -8,13 +8,14 @@ from typing import Annotated, Literal
 import typer
 
 from rnnsearch.cli.io import say
+from rnnsearch.cli.options import NewFolder
 
 
 def import_model(
     checkpoint: Annotated[
         Path, typer.Argument(help="Its file, as model_step_5000.pt or best.ckpt.", show_default=False)
     ],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The folder to make.", show_default=False)],
+    output: NewFolder,
     source: Annotated[str, typer.Option(help="The source language's code, as en.", show_default=False)],
     target: Annotated[str, typer.Option(help="The target language's code, as de.", show_default=False)],
     toolkit: Annotated[

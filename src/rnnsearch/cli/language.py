@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from rnnsearch.cli.io import input_portions, output, say, use_threads
-from rnnsearch.cli.options import Device, Output, Threads
+from rnnsearch.cli.options import MOST_BEAM, Device, Output, Threads
 from rnnsearch.cli.searching import NoRepeat, Sample, Seed, Temperature, TopK, TopP, asked_variant
 from rnnsearch.cli.train import train
 
@@ -96,7 +96,7 @@ def complete(
     model: Model,
     text: Text = None,
     output_file: Output = None,
-    beam: Annotated[int, typer.Option(min=1, max=1000, help="Beam width; 1 is greedy.")] = 1,
+    beam: Annotated[int, typer.Option(min=1, max=MOST_BEAM, help="Beam width; 1 is greedy.")] = 1,
     sample: Sample = False,
     temperature: Temperature = None,
     top_k: TopK = None,

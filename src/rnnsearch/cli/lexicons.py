@@ -1,4 +1,4 @@
-"""`rnnsearch aligner`, `candidates` and `dictionary`: what sentence pairs say of words."""
+"""`rnnsearch aligner`, `candidates`, `dictionary` and `calibrate`: what sentence pairs say of words."""
 
 from __future__ import annotations
 

@@ -9,14 +9,14 @@ import typer
 
 from rnnsearch.cli.bulk import Actors, EngineOfMany, Rows, Store, check_engine, in_shards
 from rnnsearch.cli.io import require_distinct, say
-from rnnsearch.cli.options import Batch, Beam, Device, MaxSource, Model, PrecisionOfProducts, Threads
+from rnnsearch.cli.options import Batch, Beam, Device, LineByLine, MaxSource, Model, PrecisionOfProducts, Threads
 from rnnsearch.cli.searching import Sample, Seed, Temperature, TopK, TopP, asked_variant
 
 
 def backtranslate(
     model: Model,
     text: Annotated[Path, typer.Argument(help="Text in the model's source language, a line each.", show_default=False)],
-    output_file: Annotated[Path, typer.Option("-o", "--output", help="Write here, line by line.", show_default=False)],
+    output_file: LineByLine,
     beam: Beam = None,
     sample: Sample = False,
     temperature: Temperature = None,

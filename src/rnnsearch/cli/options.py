@@ -16,6 +16,8 @@ Model = Annotated[Path, typer.Argument(help="A model folder, as `rnnsearch train
 SourceFile = Annotated[Path, typer.Argument(help="Source text, one sentence a line.", show_default=False)]
 TargetFile = Annotated[Path, typer.Argument(help="Target text, line by line.", show_default=False)]
 Output = Annotated[Path | None, typer.Option("-o", "--output", help="Write here instead of standard output.")]
+LineByLine = Annotated[Path, typer.Option("-o", "--output", help="Write here, line by line.", show_default=False)]
+NewFolder = Annotated[Path, typer.Option("-o", "--output", help="The folder to make.", show_default=False)]
 Beam = Annotated[
     int | None, typer.Option(min=1, max=MOST_BEAM, help="Beam width; 1 is greedy.  [default: the model's]")
 ]

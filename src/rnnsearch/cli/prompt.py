@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rnnsearch.cli.options import MOST_BEAM
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.plots.attention import visible
 from rnnsearch.plots.terminal import draw
@@ -88,11 +89,11 @@ class Prompt:
             setattr(self.view, name, on)
             self._say(f"{name} {'on' if on else 'off'}")
         elif name in ("beam", "n"):
-            if value.isascii() and value.isdigit() and 1 <= int(value) <= 1000:
+            if value.isascii() and value.isdigit() and 1 <= int(value) <= MOST_BEAM:
                 setattr(self.view, name, int(value))
                 self._say(f"{name} {value}")
             else:
-                must = "must be followed by a whole number from 1 to 1000"
+                must = f"must be followed by a whole number from 1 to {MOST_BEAM}"
                 self._say(f":{name} {must}; it is {getattr(self.view, name)}")
         else:
             self._say(HELP if name == "help" else f"there is no command :{name}; :help lists them")

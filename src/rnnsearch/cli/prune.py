@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from rnnsearch.cli.io import say
-from rnnsearch.cli.options import Model
+from rnnsearch.cli.options import Model, NewFolder
 
 if TYPE_CHECKING:
     from rnnsearch.systems.pruning import Pruning
@@ -19,14 +18,14 @@ SIZES = {"fp32": 4, "bf16": 2}
 
 def prune(
     model: Model,
-    output: Annotated[Path, typer.Option("-o", "--output", help="The folder to make.", show_default=False)],
+    output: NewFolder,
     share: Annotated[
         float,
         typer.Option(help="Of all weights in matrices, from 0 to below 1, those pruned before among them."),
     ] = 0.8,
     scheme: Annotated[
         Literal["class-blind", "class-uniform", "class-distribution"],
-        typer.Option(help="Which: the smallest of each class, of all, or by each class's standard deviation."),
+        typer.Option(help="Which: the smallest of all, of each class, or by each class's standard deviation."),
     ] = "class-uniform",
 ) -> None:
     """Make a model folder whose weights nearest to zero are zero; training goes on from it with them staying so."""

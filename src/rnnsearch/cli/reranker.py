@@ -8,14 +8,14 @@ from typing import Annotated, Literal
 import typer
 
 from rnnsearch.cli.io import both_lines, say, use_threads
-from rnnsearch.cli.options import MOST_BEAM, Device, Model, SourceFile, TargetFile, Threads
+from rnnsearch.cli.options import MOST_BEAM, Device, Model, NewFolder, SourceFile, TargetFile, Threads
 
 
 def reranker(
     model: Model,
     source: SourceFile,
     reference: TargetFile,
-    output: Annotated[Path, typer.Option("-o", "--output", help="The folder to make.", show_default=False)],
+    output: NewFolder,
     reverse: Annotated[
         Path | None, typer.Option(help="A model folder of the other direction: how well it gives the source back.")
     ] = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -38,13 +38,11 @@ def serve(
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds until a request is given up.")] = 60.0,
     batch: Annotated[int, typer.Option(min=1, help="Sentences of a batch.")] = 64,
     suggestions: Annotated[Path | None, typer.Option(help="Keep readers' better translations here.")] = None,
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], typer.Option(help="What is told.")] = "info",
     device: Device = "cpu",
     threads: Threads = None,
 ) -> None:
     """Serve models over HTTP: a page, LibreTranslate's API and our own. Stops on Ctrl-C or SIGTERM when all is done."""
-    if log_level not in ("debug", "info", "warning", "error"):
-        raise typer.BadParameter("--log-level must be debug, info, warning or error")
     from rnnsearch.device import choose_device
     from rnnsearch.files import require_appendable
     from rnnsearch.serve.limits import Settings
