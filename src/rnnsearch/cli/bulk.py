@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from rnnsearch import __version__, bulk
-from rnnsearch.cli.io import console, count_pairs, in_portions, input_portions, line_pairs, say
+from rnnsearch.cli.io import console, count_pairs, input_portions, joined_pairs, say
 
 if TYPE_CHECKING:
     from rnnsearch.cli.translating import Asked
@@ -102,7 +102,7 @@ def _portions(input: Path, beside: Path | None, size: int) -> Iterator[list[str]
     is one."""
     if beside is None:
         return input_portions(input, size)
-    return in_portions(map("\n".join, line_pairs(input, beside)), size)
+    return joined_pairs(input, beside, size)
 
 
 @contextmanager

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rnnsearch.cli.bulk import progress
-from rnnsearch.cli.io import count_pairs, line_pairs, output, require_distinct, same_lines, say, use_threads
+from rnnsearch.cli.io import (
+    count_pairs,
+    joined_pairs,
+    line_pairs,
+    output,
+    require_distinct,
+    same_lines,
+    say,
+    use_threads,
+)
 from rnnsearch.cli.options import Device, PrecisionOfProducts, SourceFile, TargetFile, Threads
 
 if TYPE_CHECKING:
@@ -91,8 +99,7 @@ def _score(texts: Files, path: Path, models: dict[str, Path], scores: PairScores
         "device": model.device.type,
         "max symbols": most,
     }
-    joined, size = map("\n".join, line_pairs(*texts)), CHUNK_BATCHES * model.config.search.batch_sentences
-    portions = iter(lambda: list(islice(joined, size)), [])
+    portions = joined_pairs(*texts, CHUNK_BATCHES * model.config.search.batch_sentences)
     store = bulk.store_at(f"{path}.partial")
     with progress(path, "scoring", "pairs") as show:
         bulk.run(portions, about, lambda: score, {SCORES: path}, store, bulk.local, progress=show)

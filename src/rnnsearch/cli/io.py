@@ -144,6 +144,11 @@ def line_pairs(one: Path, other: Path) -> Iterator[tuple[str, str]]:
     return zip(*(read_lines(path, cut=True) for path in (one, other)), strict=True)
 
 
+def joined_pairs(one: Path, other: Path, size: int) -> Iterator[list[str]]:
+    """The lines of two files side by side, a line feed between those of a pair, up to `size` pairs at a time."""
+    return in_portions(map("\n".join, line_pairs(one, other)), size)
+
+
 def require_distinct(outputs: Mapping[str, Path | None], read: Iterable[Path | None] = ()) -> None:
     """Errors: BadParameter where two options, by name, have one file to write to, or one of those that are read."""
     from typer import BadParameter

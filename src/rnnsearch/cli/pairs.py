@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rnnsearch.cli.io import count_pairs, in_portions, line_pairs, say
+from rnnsearch.cli.io import count_pairs, joined_pairs, say
 
 if TYPE_CHECKING:
     from rnnsearch.translate import Translator
@@ -29,7 +29,7 @@ def fitting_pairs(translator: Translator, source: Path, target: Path, most: int)
 
     count_pairs(source, target)
     size, first = CHUNK_BATCHES * translator.config.search.batch_sentences, 1
-    for portion in in_portions(map("\n".join, line_pairs(source, target)), size):
+    for portion in joined_pairs(source, target, size):
         found = Pairs([], [], [])
         for number, (text, translation) in enumerate((pair.split("\n") for pair in portion), first):
             sides = (source, text, translator.source), (target, translation, translator.target)
