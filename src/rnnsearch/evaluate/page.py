@@ -10,7 +10,7 @@ import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from importlib import metadata, resources
+from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from rnnsearch import __version__
 from rnnsearch.evaluate.corpus_scores import (
     Evaluation,
     comparison_table,
@@ -97,7 +98,7 @@ def to_html(report: Report) -> str:
         style=Markup(style),
         script=Markup(script),
         script_hash=base64.b64encode(sha256(script.encode()).digest()).decode(),
-        version=metadata.version("rnnsearch"),
+        version=__version__,
     )
 
 
