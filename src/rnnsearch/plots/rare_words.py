@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from rnnsearch.metrics.rare_words import FrequencyClass, shown
-from rnnsearch.plots.figures import LIGHT, MARKERS, Theme, bars, legend, panels
+from rnnsearch.plots.figures import LIGHT, Theme, bars, legend, line, panels
 
 
 def plot(classes: Sequence[FrequencyClass], theme: Theme = LIGHT) -> Figure:
@@ -19,7 +19,7 @@ def plot(classes: Sequence[FrequencyClass], theme: Theme = LIGHT) -> Figure:
     for n, values in enumerate(([c.recall for c in classes], [c.precision for c in classes])):
         known = [(place, value) for place, value in zip(places, values, strict=True) if value is not None]
         x, y = [place for place, _ in known], [value for _, value in known]
-        above.plot(x, y, color=theme.series[n], marker=MARKERS[n], markersize=5, linewidth=2)
+        above.plot(x, y, markersize=5, **line(theme, n))
     bars(below, theme, [place - 0.4 for place in places], [c.wanted for c in classes], 0.8)
     above.set_ylim(0, 1)
     above.yaxis.set_major_formatter(PercentFormatter(1.0))
