@@ -88,6 +88,7 @@ class Served:
 
         Errors: as in `lengths`, and in `Batcher.submit`; ServeError 400 for terms that cannot be had.
         """
+        beam = search.beam or max(search.n_best, self.translator.config.search.beam)
         lengths = await self.lengths(sentences)
         terms: list[tuple[str, ...]] = [()] * len(sentences)
         # Always apart from the event loop: where terms are long, few characters make much work.
@@ -95,10 +96,9 @@ class Served:
             sentences = await asyncio.to_thread(self._told, sentences, glossary)
             lengths = await self.lengths(sentences)
         elif glossary:
-            terms = await asyncio.to_thread(self._terms, sentences, search, glossary)
+            terms = await asyncio.to_thread(self._terms, sentences, beam, glossary)
         await self.lengths(prefixes or (), target=True)
         starts = prefixes or [""] * len(sentences)
-        beam = search.beam or max(search.n_best, self.translator.config.search.beam)
         jobs = [
             Job(text, length + sum(map(len, own)), start, beam, own)  # a symbol is a character at least
             for text, length, start, own in zip(sentences, lengths, starts, terms, strict=True)
@@ -110,7 +110,7 @@ class Served:
         """Each sentence with its terms inline."""
         return [self.translator.with_terms(text, glossary) for text in sentences]
 
-    def _terms(self, sentences: Sequence[str], search: Search, glossary: Glossary) -> list[tuple[str, ...]]:
+    def _terms(self, sentences: Sequence[str], beam: int, glossary: Glossary) -> list[tuple[str, ...]]:
         """Those of each sentence."""
         found = [glossary.terms(text) for text in sentences]
         for text, terms in zip(sentences, found, strict=True):
@@ -118,7 +118,7 @@ class Served:
                 raise ServeError(400, f"a sentence must have at most {MOST_TERMS} terms; got {len(terms)}: {text[:40]}")
         for term in filterfalse(self.translator.demands.writes, dict.fromkeys(chain.from_iterable(found))):
             raise ServeError(400, f'the model has no symbol for a word of the term "{term}"')
-        if any(found) and (search.beam or max(search.n_best, self.translator.config.search.beam)) == 1:
+        if any(found) and beam == 1:
             raise ServeError(400, "a glossary needs a beam of 2 or more; got 1")
         return found
 
