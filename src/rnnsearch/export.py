@@ -27,7 +27,7 @@ from rnnsearch.systems.system import System
 
 KINDS = {"int4": Kind.INT8, "int8": Kind.INT8, "bf16": Kind.BF16, "fp32": Kind.FP32}
 """What weights are stored in, and what products are then of: int4 is of embeddings and output alone."""
-SEARCH = (*("beam", "length_penalty", "length_norm", "coverage_penalty", "max_ratio", "max_extra", "batch_sentences"),)
+SEARCH = ("beam", "length_penalty", "length_norm", "coverage_penalty", "max_ratio", "max_extra", "batch_sentences")
 """Of `[search]`, what the engine follows."""
 FACTS = ("licence", "attribution")
 """Of what is known of a model's corpus, what goes with the model wherever it goes."""

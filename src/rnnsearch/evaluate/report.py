@@ -153,7 +153,7 @@ def _of_run(
         cleaning=_left_out(data),
         read=data.get("cleaning", {}).get("read"),
         kept=data.get("pairs"),
-        config=(model / "config.toml").read_text(encoding="utf-8"),
+        config=(model / CONFIG).read_text(encoding="utf-8"),
     )
 
 

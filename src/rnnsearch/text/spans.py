@@ -14,7 +14,8 @@ Symmetrisation = Literal["intersection", "union", "grow-diag", "grow-diag-final-
 """How links of two directions become one alignment (`alignments.symmetrise`)."""
 AlignedBy = Literal["aligner", "attention", "read", "posterior"]
 ALIGNED_BY: tuple[AlignedBy, ...] = get_args(AlignedBy)
-"""What makes alignments: the model folder's aligner, attention, or attention given the target word itself."""
+"""What makes alignments: the model folder's aligner, attention, that of the position after the word, which has read it,
+or attention given the target word itself."""
 NO_WORD = -1
 """The word of a symbol that lies in none: EOS, or a space that does not begin a word."""
 

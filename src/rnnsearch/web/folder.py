@@ -55,7 +55,7 @@ ABOUT = """  <section class="about" aria-label="About">
     <dl id="about-rows"></dl>
   </section>
 </main>"""
-WITHOUT = ("files.js", "tabs.js", "reference.html")
+WITHOUT = ("files.js", "tabs.js")
 """Of the server's page."""
 MANIFEST = {
     "name": "rnnsearch: translation on this device",
