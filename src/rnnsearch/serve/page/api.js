@@ -1,6 +1,6 @@
 // The server's own API. Every fault is an ApiError whose message is one sentence for the reader.
 
-import { localised } from "./text.js";
+import { asSentence, localised } from "./text.js";
 
 export class ApiError extends Error {
   /** status 0: the server did not answer. retryAfter: seconds, where the server says them. */
@@ -38,11 +38,6 @@ async function faultOf(response) {
     // not JSON: the status has to do
   }
   return new ApiError(asSentence(said), response.status, Number(response.headers.get("Retry-After")) || 0);
-}
-
-function asSentence(said) {
-  const text = said.charAt(0).toUpperCase() + said.slice(1);
-  return /[.!?…]$/.test(text) ? text : `${text}.`;
 }
 
 const read = async (...given) => (await request(...given)).json();

@@ -81,6 +81,13 @@ export function placeAt(box, anchor) {
   box.style.top = `${Math.max(8, Math.min(top, innerHeight - height - 8))}px`;
 }
 
+/** Have the browser save a blob as a file of this name. */
+export function saveAs(blob, name) {
+  const link = element("a", { href: URL.createObjectURL(blob), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+}
+
 const coarse = matchMedia("(pointer: coarse)");
 
 /** The one or the other wording: a finger taps, and cannot point at anything without touching it. */

@@ -1,7 +1,7 @@
 // Whole files: sent, watched while they are translated, downloaded.
 
 import * as api from "./api.js";
-import { $, element, icon } from "./dom.js";
+import { $, element, icon, saveAs } from "./dom.js";
 import * as status from "./status.js";
 import { state } from "./store.js";
 
@@ -91,10 +91,7 @@ function ended(row, said, isFault) {
 async function download(row) {
   try {
     const response = await api.fileResult(row.id);
-    const link = element("a", { href: URL.createObjectURL(await response.blob()) });
-    link.download = fileName(response) ?? row.name;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+    saveAs(await response.blob(), fileName(response) ?? row.name);
   } catch (error) {
     status.fault(error);
   }

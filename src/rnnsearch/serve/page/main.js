@@ -13,16 +13,7 @@ import * as target from "./target.js";
 import * as wordmenu from "./wordmenu.js";
 import * as writer from "./writer.js";
 
-function confidence() {
-  const on = $("legend").hidden;
-  $("legend").hidden = !on;
-  $("target").classList.toggle("show-doubt", on);
-  $("legend").classList.toggle("show-doubt", on);
-  $("show-confidence").setAttribute("aria-pressed", String(on));
-}
-
 // the target before the source, which scrolls it to where one types
 for (const part of [status, tabs, target, source, wordmenu, alternatives, writer, map, files, shortcuts]) part.start();
-$("show-confidence").addEventListener("click", confidence);
 $("source").focus({ preventScroll: true });
 await models.start();

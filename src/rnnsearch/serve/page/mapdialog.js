@@ -1,6 +1,6 @@
 // The heat map's window: zoom, a cursor for mouse and arrow keys, and saving as SVG or PNG.
 
-import { $, allow, byPointer, percent } from "./dom.js";
+import { $, allow, byPointer, percent, saveAs } from "./dom.js";
 import { draw, drawScale, standalone } from "./heatmap.js";
 import { toast } from "./status.js";
 import { hypothesis, on, state, whyWait } from "./store.js";
@@ -69,12 +69,9 @@ function pressed(event) {
 }
 
 function save(blob, kind) {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(blob);
-  link.download = `attention-${state.model.source}-${state.model.target}.${kind}`;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
-  toast(`Saved as ${link.download}`);
+  const name = `attention-${state.model.source}-${state.model.target}.${kind}`;
+  saveAs(blob, name);
+  toast(`Saved as ${name}`);
 }
 
 const svgBlob = () => {

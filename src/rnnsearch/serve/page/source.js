@@ -10,7 +10,7 @@ const mirror = $("source-mirror");
 const later = debounced(translateNow, PAUSE);
 
 /** Put the field's text into the mirror: plain, or with a span for each word once an answer fits it. */
-export function paint() {
+function paint() {
   const text = field.value;
   const parts = [];
   let at = 0;
@@ -40,7 +40,7 @@ function changed(event) {
   else later();
 }
 
-export function setText(text) {
+function setText(text) {
   field.value = text;
   changed();
   later.cancel();

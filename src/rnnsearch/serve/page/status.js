@@ -11,14 +11,14 @@ let toastTimer = 0;
 export function fault(error, retry = null) {
   if (error.name === "AbortError") return;
   again = retry ?? again;
-  const busy = error.retryAfter > 0;
+  const later = error.retryAfter > 0;
   const down = error.status === 0;
-  const ending = down ? " It is asked again until it does." : busy ? ` Trying again in ${pause(error)} s.` : "";
+  const ending = down ? " It is asked again until it does." : later ? ` Trying again in ${pause(error)} s.` : "";
   show(error.message + ending);
   $("key-form").hidden = !(error.status === 401 || error.status === 403);
   clearTimeout(waiting);
   if (down) waiting = setTimeout(ask, 1500);
-  else if (busy) waiting = setTimeout(retryNow, 1000 * pause(error));
+  else if (later) waiting = setTimeout(retryNow, 1000 * pause(error));
 }
 
 const pause = (error) => Math.max(1, Math.ceil(error.retryAfter));
@@ -45,6 +45,12 @@ function retryNow() {
   const action = again;
   fine();
   action?.();
+}
+
+/** Whether a translation is being made. */
+export function busy(is) {
+  $("busy").hidden = !is;
+  $("target-pane").setAttribute("aria-busy", String(is));
 }
 
 /** A few words that pass; before an open dialog too, behind which nobody would see or hear them. */

@@ -107,6 +107,13 @@ function copyBySelection(text) {
   before?.focus();
 }
 
+/** The words' colours, and what they mean, shown or hidden. */
+function confidence() {
+  const shown = $("legend").hidden;
+  $("legend").hidden = !shown;
+  pane.classList.toggle("show-doubt", shown);
+  $("show-confidence").setAttribute("aria-pressed", String(shown));
+}
 
 export function start() {
   roving(pane, ".word", { horizontal: true });
@@ -129,6 +136,7 @@ export function start() {
   pane.addEventListener("click", open);
   pane.addEventListener("keydown", (event) => (event.key === "Enter" || event.key === " ") && open(event));
   $("copy").addEventListener("click", copy);
+  $("show-confidence").addEventListener("click", confidence);
   $("undo").addEventListener("click", () => prefer(sentence(), null));
   $("sentence-before").addEventListener("click", () => setCurrent(state.current - 1));
   $("sentence-after").addEventListener("click", () => setCurrent(state.current + 1));

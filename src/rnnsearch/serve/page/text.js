@@ -1,7 +1,7 @@
 // Text as the server counts it (Unicode characters) and as the browser does (UTF-16 units).
 
 /** A function from the server's offsets in a text to the browser's. */
-export function offsets(text) {
+function offsets(text) {
   if (!/[\ud800-\udfff]/.test(text)) return (n) => n;
   const starts = [0];
   for (const character of text) starts.push(starts.at(-1) + character.length);
@@ -49,6 +49,12 @@ export function cut(hypothesis, length) {
     alignment: hypothesis.alignment.filter(([, target]) => target < kept.length),
     attention: hypothesis.attention?.slice(0, kept.length) ?? null,
   };
+}
+
+/** A message as a sentence: a capital letter first, a full stop last. */
+export function asSentence(said) {
+  const text = said.charAt(0).toUpperCase() + said.slice(1);
+  return /[.!?…]$/.test(text) ? text : `${text}.`;
 }
 
 /** The first `next` of a completion's rest: its leading space and one word, whole or what is missing of it. */

@@ -15,12 +15,12 @@ export async function translateNow() {
   running?.abort();
   running = null;
   if (!text.trim() || !state.model) {
-    busy(false);
+    status.busy(false);
     setAnswer(text, null);
     return;
   }
   const mine = (running = new AbortController());
-  busy(true);
+  status.busy(true);
   setStale();
   const slow = setTimeout(preview, PATIENCE, text, mine.signal);
   try {
@@ -36,7 +36,7 @@ export async function translateNow() {
   } finally {
     clearTimeout(slow);
     mine.abort(); // the preview too
-    if (mine === running) busy(false);
+    if (mine === running) status.busy(false);
   }
 }
 
@@ -48,9 +48,4 @@ function preview(text, signal) {
     emit("partial", parts.filter(Boolean).join(" "));
   };
   api.preview({ text, model: state.model.name }, signal, show).catch(() => {}); // the answer itself tells of faults
-}
-
-function busy(is) {
-  $("busy").hidden = !is;
-  $("target-pane").setAttribute("aria-busy", String(is));
 }

@@ -10,7 +10,7 @@ const EDGES = new RegExp(`^[${SPACE}]+|[${SPACE}]+$`, "g");
 export const wordSpans = (text) => [...text.matchAll(/[^ \t\n\r\f\v]+/g)].map((m) => [m.index, m.index + m[0].length]);
 
 /** The word that each symbol lies in, or -1. */
-export function wordOfSymbol(text, offsets) {
+function wordOfSymbol(text, offsets) {
   const spans = wordSpans(text);
   return offsets.map(([start, end]) => {
     let [low, high] = [0, spans.length];

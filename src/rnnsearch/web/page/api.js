@@ -1,6 +1,8 @@
 // What the page asks for, answered on this device: the page of `rnnsearch serve` has its server's API here. Every fault is
 // an ApiError whose message is one sentence for the reader.
 
+import { asSentence } from "./text.js";
+
 export class ApiError extends Error {
   status = 400;
   retryAfter = 0;
@@ -21,11 +23,6 @@ worker.onerror = () => {
   for (const one of asked.values()) one.fault(new ApiError("The translator could not be started."));
   asked.clear();
 };
-
-function asSentence(said) {
-  const text = said.charAt(0).toUpperCase() + said.slice(1);
-  return /[.!?…]$/.test(text) ? text : `${text}.`;
-}
 
 function ask(what, { model: name, ...given }, signal) {
   const { file, source, target } = rows.find((row) => row.name === name);

@@ -13,14 +13,6 @@ import * as target from "./target.js";
 import * as wordmenu from "./wordmenu.js";
 import * as writer from "./writer.js";
 
-function confidence() {
-  const on = $("legend").hidden;
-  $("legend").hidden = !on;
-  $("target").classList.toggle("show-doubt", on);
-  $("legend").classList.toggle("show-doubt", on);
-  $("show-confidence").setAttribute("aria-pressed", String(on));
-}
-
 /** What a model's file says of it: its scores, its licence and whom it is owed to. */
 function about() {
   const { about: said = {}, megabytes, precision, scores = [] } = state.model;
@@ -51,7 +43,6 @@ async function keep() {
 }
 
 for (const part of [status, target, source, wordmenu, alternatives, writer, map, shortcuts]) part.start();
-$("show-confidence").addEventListener("click", confidence);
 on("model", about);
 $("source").focus({ preventScroll: true });
 keep();

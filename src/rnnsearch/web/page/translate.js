@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { $ } from "./dom.js";
 import * as status from "./status.js";
-import { emit, setAnswer, setStale, state, targetText } from "./store.js";
+import { setAnswer, setStale, state, targetText } from "./store.js";
 
 export const PAUSE = 0; // milliseconds from a key to its translation
 const REST = 300; // milliseconds after which nobody is typing
@@ -16,12 +16,12 @@ export async function translateNow() {
   running?.abort();
   running = null;
   if (!text.trim() || !state.model) {
-    busy(false);
+    status.busy(false);
     setAnswer(text, null);
     return;
   }
   const mine = (running = new AbortController());
-  busy(true);
+  status.busy(true);
   setStale();
   try {
     const quick = await api.translate({ text, model: state.model.name, beam: 1 }, mine.signal);
@@ -35,18 +35,12 @@ export async function translateNow() {
     if (mine !== running) return;
     if (better.text !== quick.text) setAnswer(text, better);
     else state.answer = better; // with its scores
-    emit("settled");
     status.announce(targetText());
   } catch (error) {
     if (mine !== running) return;
     setAnswer(text, null); // what stands there is the translation of another text
     status.fault(error);
   } finally {
-    if (mine === running) busy(false);
+    if (mine === running) status.busy(false);
   }
-}
-
-function busy(is) {
-  $("busy").hidden = !is;
-  $("target-pane").setAttribute("aria-busy", String(is));
 }
