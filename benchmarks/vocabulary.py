@@ -20,7 +20,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from benchmarks.harness import Row, machine_line, parsed, parser, peak_mib, publish, run, seconds_of, table
-from rnnsearch.plots.figures import LIGHT, MARKERS, fonts, legend, paint, save
+from rnnsearch.plots.figures import LIGHT, fonts, legend, line, paint, save
 
 SIZES = (8_000, 30_000, 100_000, 500_000)
 WAYS: dict[str, dict[str, Any]] = {
@@ -130,8 +130,7 @@ def curves(found: Sequence[Sequence[Any]]) -> Figure:
         axes.set_yscale(scale)
         for number, way in enumerate(ways):
             ys = [of(row) for row in found if row[1] == way]
-            colour, marker = LIGHT.series[number], MARKERS[number % len(MARKERS)]
-            axes.plot([*sizes], ys, color=colour, marker=marker, markersize=5, linewidth=1.8)
+            axes.plot([*sizes], ys, markersize=5, **line(LIGHT, number))
         axes.set_xticks([*sizes], list(sizes.values()))
         axes.minorticks_off()
         if scale == "linear":

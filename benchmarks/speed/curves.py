@@ -3,7 +3,6 @@ batch; of preparation and of the start of training with the corpus."""
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,10 +18,11 @@ from rnnsearch.data.batches import Batches, make_batch
 from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.device import precision
+from rnnsearch.files import write_json
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.likelihood import likelihood
-from rnnsearch.plots.figures import LIGHT, MARKERS, fonts, legend, paint, save
+from rnnsearch.plots.figures import LIGHT, fonts, legend, line, paint, save
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all
 from rnnsearch.search.model_scorer import fastest
@@ -66,7 +66,7 @@ def draw(folder: Path, scratch: Path, threads: int, toy: bool = False) -> list[s
     curves = [*update_curves(scale), *search_curves(scale), corpus_curve(scratch / "curves", scale)]
     folder.mkdir(parents=True, exist_ok=True)
     rows = {curve.name: asdict(curve) for curve in curves}
-    (folder / "curves.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    write_json(folder / "curves.json", rows)
     lines = ["Both axes begin at zero, so a straight line is a cost in proportion.", ""]
     for curve in curves:
         say(f"curve {curve.name}: {curve.lines}")
@@ -177,7 +177,7 @@ def plot(curve: Curve) -> Figure:
     paint(figure, axes, LIGHT)
     for number, points in enumerate(curve.lines.values()):
         xs, ys = zip(*points, strict=True)
-        axes.plot(xs, ys, color=LIGHT.series[number], marker=MARKERS[number], markersize=5, linewidth=1.8)
+        axes.plot(xs, ys, markersize=5, **line(LIGHT, number))
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     axes.set_xlabel(curve.axis, color=LIGHT.text, fontfamily=fonts())
