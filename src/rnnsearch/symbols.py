@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
 from jaxtyping import Int
 from torch import Tensor
 
@@ -25,10 +24,6 @@ class Spelling:
     def each(self, change: Callable[[Tensor], Tensor]) -> Spelling:
         """The same spelling with both tensors changed."""
         return Spelling(change(self.which), change(self.characters))
-
-    def to(self, device: torch.device | str) -> Spelling:
-        """The same on a device; the copy does not wait where memory is pinned."""
-        return self.each(lambda tensor: tensor.to(device, non_blocking=True))
 
     def rows(self, start: int, stop: int) -> Spelling:
         """That of some rows; the table stays whole."""

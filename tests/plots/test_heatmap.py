@@ -13,7 +13,7 @@ ATTENTION = np.array([[0.9, 0.1, 0.0], [0.2, 0.3, 0.5]])
 
 
 def test_axes_show_the_words_and_weights():
-    (axes,) = heatmap(ATTENTION, ["Ein", "Mann", "$5$"], ["A", "man"], title="_one_ $").axes
+    (axes,) = heatmap(ATTENTION, ["Ein", "Mann", "$5$"], ["A", "man"]).axes
     (image,) = axes.get_images()
     assert np.array_equal(image.get_array(), ATTENTION)
     assert (image.norm.vmin, image.norm.vmax, image.get_cmap().name) == (0.0, 1.0, "gray")
@@ -36,7 +36,7 @@ def test_black_is_zero_and_white_is_one(tmp_path):
 def test_words_lie_inside_the_picture(tmp_path):
     words = ["Donaudampfschifffahrtsgesellschaft", "kurz"]
     save(
-        heatmap(np.eye(2), words, words, title="a title that is much wider than two words"),
+        heatmap(np.eye(2), words, words),
         tmp_path / "map.png",
     )
     image = np.asarray(Image.open(tmp_path / "map.png").convert("L"))

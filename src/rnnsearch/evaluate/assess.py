@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -55,7 +55,6 @@ def assess(
     baseline: tuple[str, Sequence[str]] | None = None,
     gold: tuple[str, Sequence[Links]] | None = None,
     counts: Mapping[str, int] | None = None,
-    progress: Callable[[int], None] | None = None,
     more: References = (),
     by: AlignedBy | None = None,
 ) -> Assessment:
@@ -73,7 +72,7 @@ def assess(
     if gold:
         translator.require_alignments(by)
     options = options or translator.options()
-    translations = [best[0] for best in translator.n_best(sources, options, progress=progress)]
+    translations = [best[0] for best in translator.n_best(sources, options)]
     evaluation = evaluate(
         [t.text for t in translations],
         references,

@@ -25,7 +25,6 @@ def heatmap(
     attention: NDArray[np.floating[Any]],
     source_words: Sequence[str],
     target_words: Sequence[str],
-    title: str | None = None,
 ) -> Figure:
     """Source words along the top, target words down the side; 0 is black, 1 is white.
 
@@ -42,8 +41,6 @@ def heatmap(
     if attention.size:
         axes.imshow(attention, cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest", aspect="auto")
     _label(axes, source_words, target_words, size)
-    if title:
-        axes.set_title(visible(title), fontsize=11, fontfamily=fonts(), parse_math=False, loc="left", pad=8)
     with no_glyph_warnings():
         _fit(figure, axes)
     return figure
