@@ -14,7 +14,7 @@ from rnnsearch.data.prepared import Prepared
 from rnnsearch.files import write_json, write_text
 from rnnsearch.loading import load
 from rnnsearch.metrics.significance import paired_bootstrap
-from rnnsearch.systems.card import training_facts
+from rnnsearch.systems.card import best_evaluation, training_facts
 from rnnsearch.text.columns import as_markdown
 
 Translate = Callable[[Path, list[str]], list[str]]
@@ -64,7 +64,7 @@ def _scored(system: Compared, output: Path) -> Result:
     folder = output / system.folder
     trained(system.config, system.prepared, folder, system.name)
     facts = training_facts(folder)
-    best = min(facts["history"], key=lambda row: row["dev_nll"])
+    best = best_evaluation(facts)
     sources, _ = sides(system.prepared.test)
     return Result(
         name=system.name,

@@ -40,7 +40,7 @@ from rnnsearch.files import write_json, write_text
 from rnnsearch.loading import load
 from rnnsearch.metrics.rare_words import accuracy_by_frequency
 from rnnsearch.metrics.significance import paired_bootstrap
-from rnnsearch.systems.card import training_facts
+from rnnsearch.systems.card import best_evaluation, training_facts
 from rnnsearch.text.columns import as_markdown
 from rnnsearch.text.spans import words
 
@@ -121,7 +121,7 @@ def scored(args: argparse.Namespace, name: str) -> Result:
     prepared = prepared_for(config, args.output)
     trained(config, prepared, folder, model)
     facts = training_facts(folder)
-    best = min(facts["history"], key=lambda row: row["dev_nll"])
+    best = best_evaluation(facts)
     entries = dictionary(prepared, args.output / "dictionary.tsv") if unknown == "dictionary" else None
     sources, _ = sides(prepared.test)
     translator = load(folder, replace_unknown=unknown, dictionary=entries)

@@ -27,7 +27,7 @@ from rnnsearch.data.prepared import Prepared
 from rnnsearch.files import write_json, write_text
 from rnnsearch.loading import load
 from rnnsearch.metrics.significance import paired_bootstrap
-from rnnsearch.systems.card import training_facts
+from rnnsearch.systems.card import best_evaluation, training_facts
 from rnnsearch.text.alignments import Links
 from rnnsearch.text.columns import as_markdown
 from rnnsearch.text.spans import AlignedBy
@@ -82,7 +82,7 @@ def run_system(args: argparse.Namespace, prepared: Prepared, system: str) -> Res
     """Train (or go on with) one system, translate and align the test verses."""
     folder = learned(args, system, prepared)
     facts, (sources, references) = training_facts(folder), sides(prepared.test)
-    best = min(facts["history"], key=lambda row: row["dev_nll"])
+    best = best_evaluation(facts)
     translator, gold = load(folder), prepared.links("test") or []
     return Result(
         system=system,

@@ -28,7 +28,7 @@ from rnnsearch.serve.batching import Batcher, BatchReport, Job, Workers
 from rnnsearch.serve.limits import ServeError, Settings
 from rnnsearch.serve.logs import failed
 from rnnsearch.serve.schemas import About
-from rnnsearch.systems.card import training_facts
+from rnnsearch.systems.card import best_evaluation, training_facts
 from rnnsearch.systems.exported import exported_config
 from rnnsearch.systems.folder import translating_config
 from rnnsearch.text.glossary import Glossary
@@ -309,9 +309,8 @@ def _kept(folder: Path) -> tuple[RunConfig, bool]:
 def _score(folder: Path) -> float | None:
     """The dev BLEU of the evaluation that the weights are of, where training measured it."""
     try:
-        best = next(row for row in reversed(training_facts(folder)["history"]) if row["best"])
-        return float(best["dev_bleu"])
-    except (OSError, ValueError, LookupError, StopIteration, TypeError):
+        return float(best_evaluation(training_facts(folder))["dev_bleu"])
+    except (OSError, ValueError, LookupError, TypeError):
         return None
 
 

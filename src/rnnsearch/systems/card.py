@@ -132,12 +132,17 @@ def statistics_table(systems: Sequence[LearningStatistics]) -> list[list[str]]:
     return rows
 
 
+def best_evaluation(facts: dict[str, Any]) -> dict[str, Any]:
+    """The evaluation whose weights were kept; empty where there was none."""
+    return next((row for row in reversed(facts["history"]) if row["best"]), {})
+
+
 def statistics(facts: dict[str, Any], name: str) -> LearningStatistics:
     """One row of the paper's learning-statistics table (Bahdanau et al., table 2), from `training.json`.
 
     The NLLs are those of the evaluation whose dev score was the best.
     """
-    best: dict[str, Any] = next((row for row in reversed(facts["history"]) if row["best"]), {})
+    best = best_evaluation(facts)
     return LearningStatistics(
         model=name,
         updates=facts["updates"],
