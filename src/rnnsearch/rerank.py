@@ -243,9 +243,8 @@ def _shared(weights: Numbers) -> tuple[float, ...]:
 def _require_languages(features: Features, source: str, target: str) -> None:
     """Errors: ModelError for models of other languages than those of a translator."""
     reverse, language_model = features.reverse, features.language_model
-    if reverse is not None and reverse.languages != (target, source):
-        told = " to ".join(reverse.languages)
-        raise ModelError(f"the reverse model must translate from {target} to {source}; it does from {told}")
+    if reverse is not None:
+        reverse.require_reverse_of(source, target)
     if language_model is not None and language_model.config.data.target != target:
         told = language_model.config.data.target
         raise ModelError(f"the language model must be of {target}; it is of {told}")

@@ -92,6 +92,12 @@ class Translator:
         if self.calibration is None:
             raise ModelError("this needs a calibrated model: `rnnsearch calibrate MODEL SRC REF`, on a dev set")
 
+    def require_reverse_of(self, source: str, target: str) -> None:
+        """Errors: ModelError for a model that does not translate back, from `target` to `source`."""
+        if self.languages != (target, source):
+            told = " to ".join(self.languages)
+            raise ModelError(f"the reverse model must translate from {target} to {source}; it does from {told}")
+
     def prepare(self) -> None:
         """Make now what the first translation would make."""
         _ = self.search

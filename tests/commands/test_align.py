@@ -168,7 +168,7 @@ def test_links_of_two_directions_become_one(cli, fault, model, texts, tmp_path):
         expected = [format_pharaoh(symmetrise(*own, method)) for own in zip(there, other, strict=True)]
         assert cli(*asked, "--symmetrise", method).lines == expected
     assert cli(*asked).lines == expected, "the default"
-    assert fault(*asked[:-1], model) == "--reverse must be a model of de-en; got one of en-de"
+    assert fault(*asked[:-1], model) == "the reverse model must translate from de to en; it does from en to de"
     assert "--by attention, read or posterior" in cli("align", model, *texts, "--reverse", back).err
     assert "no effect without --reverse" in cli("align", model, *texts, "--symmetrise", "union").err
 

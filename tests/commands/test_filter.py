@@ -108,7 +108,7 @@ def test_faults(fault, models, text, tmp_path):
     assert fault("filter", *text, "--scores", short, *out) == f'{short}:2: must be a number; got "half"'
     swapped = ["--forward", models[0], "--reverse", models[0]]
     said = fault("filter", *text, "--scores", tmp_path / "s", *swapped)
-    assert said == "the reverse model must be of de to en; got en to de"
+    assert said == "the reverse model must translate from de to en; it does from en to de"
     assert not (tmp_path / "a").exists()
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from rnnsearch.bulk import Counts
 from rnnsearch.cli.io import say
-from rnnsearch.errors import ModelError
 from rnnsearch.text.spans import AlignedBy, Symmetrisation, Unit
 
 if TYPE_CHECKING:
@@ -59,9 +58,7 @@ class BothWays:
 
     def __init__(self, forward: Translator, backward: Translator, by: AlignedBy, method: Symmetrisation) -> None:
         """Errors: ModelError where the second is no model of the other direction, or has no such links."""
-        if backward.languages != forward.languages[::-1]:
-            wanted, got = ("-".join(pair) for pair in (forward.languages[::-1], backward.languages))
-            raise ModelError(f"--reverse must be a model of {wanted}; got one of {got}")
+        backward.require_reverse_of(*forward.languages)
         backward.require_alignments(by)
         self._forward, self._backward, self._by, self._method = forward, backward, by, method
         self.counts = Counts(), Counts()

@@ -40,10 +40,7 @@ class PairScores:
         if self.forward is None and self.reverse is None:
             raise ModelError("there must be a model to score pairs by; got none")
         if self.forward is not None and self.reverse is not None:
-            source, target = self.forward.languages
-            if self.reverse.languages != (target, source):
-                got = " to ".join(self.reverse.languages)
-                raise ModelError(f"the reverse model must be of {target} to {source}; got {got}")
+            self.reverse.require_reverse_of(*self.forward.languages)
 
     @property
     def model(self) -> Translator:
