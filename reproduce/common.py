@@ -22,6 +22,7 @@ from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import FACTS, Prepared
 from rnnsearch.errors import did_you_mean
 from rnnsearch.files import write_json, write_text
+from rnnsearch.metrics.significance import Comparison
 from rnnsearch.text.alignments import SYMMETRISATIONS, Link, read_pharaoh, symmetrise
 from rnnsearch.text.vocabulary import EOS, PAD
 from rnnsearch.training.progress import Screen
@@ -113,6 +114,11 @@ def trained(config: RunConfig, prepared: Prepared, folder: Path, name: str) -> N
 def sides(pairs: Sequence[Row]) -> tuple[list[str], list[str]]:
     """Sources and references."""
     return [pair.source for pair in pairs], [pair.target for pair in pairs]
+
+
+def with_intervals(scores: Comparison) -> list[str]:
+    """BLEU and chrF, each with its 95% interval."""
+    return [f"{scores[name].system:.1f} ± {scores[name].system_interval:.1f}" for name in ("BLEU", "chrF2")]
 
 
 def kept(path: Path, make: Callable[[], Any]) -> Any:

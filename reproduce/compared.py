@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from common import kept, sides, trained
+from common import kept, sides, trained, with_intervals
 
 from rnnsearch.config import RunConfig
 from rnnsearch.data.prepared import Prepared
@@ -83,11 +83,10 @@ def _table(results: Sequence[Result], references: Sequence[str], language: str) 
     rows = [["System", "Parameters", "Epochs (best)", "Hours", "Dev NLL", "BLEU", "chrF", "Difference in BLEU", "p"]]
     for r in results:
         found = paired_bootstrap(r.translations, results[0].translations, references, language=language)
-        bleu, chrf = found["BLEU"], found["chrF2"]
-        scores = [f"{score.system:.1f} ± {score.system_interval:.1f}" for score in (bleu, chrf)]
+        bleu = found["BLEU"]
         difference = ["", ""] if r is results[0] else [f"{bleu.system - bleu.baseline:+.1f}", f"{bleu.p_value:.3f}"]
         counts = [f"{r.parameters:,}", f"{r.epochs:.0f} ({r.best:.0f})", f"{r.hours:.2f}", f"{r.dev_nll:.1f}"]
-        rows.append([r.name, *counts, *scores, *difference])
+        rows.append([r.name, *counts, *with_intervals(found), *difference])
     return rows
 
 

@@ -31,6 +31,7 @@ from common import (
     resolved,
     sides,
     trained,
+    with_intervals,
 )
 
 from rnnsearch.config import RunConfig
@@ -146,9 +147,8 @@ def table(results: Sequence[Result], references: Sequence[str], language: str) -
     rows = [["", "Parameters", "Epochs (best)", "Pairs/s, training", "Words/s, search", "BLEU", "chrF"]]
     for r in results:
         scores = paired_bootstrap(r.translations, results[0].translations, references, language=language)
-        shown = [f"{scores[name].system:.1f} ± {scores[name].system_interval:.1f}" for name in ("BLEU", "chrF2")]
         speed = [f"{r.pairs_a_second:,.0f}", f"{r.words_a_second:,.0f}"]
-        rows.append([r.name, f"{r.parameters:,}", f"{r.epochs:.0f} ({r.best:.0f})", *speed, *shown])
+        rows.append([r.name, f"{r.parameters:,}", f"{r.epochs:.0f} ({r.best:.0f})", *speed, *with_intervals(scores)])
     return rows
 
 

@@ -30,6 +30,7 @@ from common import (
     resolved,
     sides,
     trained,
+    with_intervals,
 )
 
 from rnnsearch.files import write_json, write_text
@@ -108,9 +109,8 @@ def table(results: Sequence[Result], base: Result, references: Sequence[str], la
     rows = [["", "NLL", "Words/s", "BLEU", "chrF", "p of BLEU"]]
     for r in results:
         scores = paired_bootstrap(r.translations, base.translations, references, language=language)
-        shown = [f"{scores[name].system:.1f} ± {scores[name].system_interval:.1f}" for name in ("BLEU", "chrF2")]
         p = "" if r is base else f"{scores['BLEU'].p_value:.3f}"
-        rows.append([r.name, f"{r.nll:.2f}", f"{r.words_a_second:,.0f}", *shown, p])
+        rows.append([r.name, f"{r.nll:.2f}", f"{r.words_a_second:,.0f}", *with_intervals(scores), p])
     return as_markdown(rows)
 
 

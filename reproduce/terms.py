@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from random import Random
 from typing import Any, NamedTuple
 
-from common import add_data, add_run, data_tables, dictionary, prepared_once, resolved, sides, trained
+from common import add_data, add_run, data_tables, dictionary, prepared_once, resolved, sides, trained, with_intervals
 
 from rnnsearch.files import write_json, write_text
 from rnnsearch.loading import load
@@ -126,9 +126,8 @@ def table(results: Sequence[Result], references: Sequence[str], language: str) -
     for r in results:
         base = next(other for other in results if other.terms == r.terms)
         scores = paired_bootstrap(r.translations, base.translations, references, language=language)
-        shown = [f"{scores[name].system:.1f} ± {scores[name].system_interval:.1f}" for name in ("BLEU", "chrF2")]
         shares = f"{r.glossary:.1%}", f"{r.reference:.1%}"
-        rows.append([r.terms, r.way, f"{r.count:,}", *shares, f"{r.words_a_second:,.0f}", *shown])
+        rows.append([r.terms, r.way, f"{r.count:,}", *shares, f"{r.words_a_second:,.0f}", *with_intervals(scores)])
     return rows
 
 
