@@ -38,9 +38,8 @@ Chosen = NDArray[np.bool_]
 """[symbols]"""
 Ability = Literal["translate", "attend", "read", "posterior", "states", "spell", "copy", "choose"]
 """To translate at all; to align by attention, or by that of the position after a word, which has read it; by posterior
-weights (`search.posterior`); to say what state a
-source sentence leaves the encoder in; to spell the words that its vocabulary lacks; to say of words where they are
-copied from; to choose the words it reads."""
+weights (`search.posterior`); to say what state a source sentence leaves the encoder in; to spell the words that its
+vocabulary lacks; to say of words where they are copied from; to choose the words it reads."""
 
 
 @dataclass(frozen=True)
