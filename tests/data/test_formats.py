@@ -29,6 +29,12 @@ def test_plain_text_keeps_its_lines(text, expected):
     assert upper("a.txt", text.encode()).decode() == expected
 
 
+def test_no_line_end_is_translated():
+    document = read_document("a.txt", "one\f\ntwo\u2028three\r\n".encode(), "en", "de")
+    assert document.segments == ["one", "two", "three"]
+    assert document.filled(["1", "2", "3"]).decode() == "1\f\n2\u20283\r\n"
+
+
 def test_tsv_fills_the_second_column_where_it_is_empty():
     content = "one\nzwei\tzwo\nthree\t\tnote\r\n\tx\n\nfour\t "
     assert upper("a.TSV", content.encode()).decode() == "one\tONE\nzwei\tzwo\nthree\tTHREE\tnote\r\n\tx\n\nfour\tFOUR"

@@ -22,7 +22,9 @@ DEEPEST = 50
 MOST_LINES = 2000
 """Lines of one entry of a PO file, its escaped line ends counted too: the library copies all that it has of an entry
 for each."""
-_LINE_END = re.compile(r"\\[nrvf]")
+_LINE_ENDS = "\r\n\v\f\x1c\x1d\x1e\x85\u2028\u2029"
+"""Where Python splits lines."""
+_ESCAPED_END = re.compile(r"\\[nrvf]")
 _NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _READABLE = frozenset({"hi", "sub"})
 """Elements inside a TMX segment whose content is text; that of the others is markup of the original file."""
@@ -48,7 +50,7 @@ class PlainText(Document):
         self._mark, text = _decoded(name, content)
         self._lines = text.splitlines(keepends=True)
         self._places = [n for n, line in enumerate(self._lines) if line.strip()]
-        self.segments = [self._lines[n].rstrip("\r\n") for n in self._places]
+        self.segments = [self._lines[n].rstrip(_LINE_ENDS) for n in self._places]
 
     def filled(self, translations: Sequence[str]) -> bytes:
         """The text, line by line."""
@@ -184,7 +186,7 @@ def _require_short_entries(name: str, text: str) -> None:
         if line.startswith("msgstr"):  # all that comes after it is of this text, or of the next entry
             lines = 0
         if line and not line.startswith("#:"):  # places in a program, which are a list
-            lines += 1 + len(_LINE_END.findall(line))
+            lines += 1 + len(_ESCAPED_END.findall(line))
         if lines > MOST_LINES:
             raise DataError(f"{name}:{number}: an entry must have at most {MOST_LINES:,} lines; it has more")
 

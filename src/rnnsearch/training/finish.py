@@ -1,6 +1,5 @@
 """The end of a run: the mean of the last weights, where it is better, and what the model folder says of the run."""
 
-import json
 import platform
 import time
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from torch import Tensor
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.device import describe
 from rnnsearch.errors import ModelError
-from rnnsearch.files import write_text
+from rnnsearch.files import write_json
 from rnnsearch.processes import Processes
 from rnnsearch.systems.card import TRAINING, write_card
 from rnnsearch.systems.folder import WEIGHTS
@@ -87,7 +86,7 @@ def describe_run(trainer: Trainer[Any], output: OutputFolder, prepared: Prepared
         "date": time.strftime("%Y-%m-%d"),
         "history": state.history,
     }
-    write_text(folder / TRAINING, json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
+    write_json(folder / TRAINING, facts)
     write_card(folder)
 
 
