@@ -49,22 +49,6 @@ def unroll(
     return apply(x, s_0, annotations, keys, mask, *weights)
 
 
-class _Found(NamedTuple):
-    """What the loop's way back gives. Rows of all positions, in one order: d of the gates before their sigmoids
-    [., 3 D], d of W_a s_{i-1}, s_{i-1}, r s_{i-1}, c_i. Then d of what the loop has read, in its shapes."""
-
-    d_gates: Tensor
-    d_queries: Tensor
-    before: Tensor
-    reset: Tensor
-    contexts: Tensor
-    d_x: Tensor
-    d_s_0: Tensor
-    d_h: Tensor
-    d_keys: Tensor
-    d_v: Tensor
-
-
 class _Recurrence(torch.autograd.Function):
     """Forward: the step of `Bahdanau.step`, position by position. Backward: the same positions in reverse, the hidden
     layer tanh(W_a s + U_a h) computed again, and all weights' gradients formed once after the loop."""
@@ -82,14 +66,18 @@ class _Recurrence(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        saved = ctx.saved_tensors
+        run = Trace(*saved[: len(Trace._fields)])
+        states, kind, D = run.states[:-1], run.contexts.dtype, run.states.shape[2]
         with torch.autocast(grads[0].device.type, enabled=False):
-            found = _back(grads, ctx.saved_tensors)
-            kind = found.d_gates.dtype
-            d_W_a = weight_gradient(found.d_queries, found.before, kind)
-            d_C = weight_gradient(found.d_gates, found.contexts, kind)
-            d_U_gates, d_U = gru_weight_gradients(found.d_gates, found.before, found.reset)
-        weights = d_W_a, found.d_v, d_C, d_U_gates, d_U
-        return found.d_x, found.d_s_0, found.d_h, found.d_keys, None, *weights
+            made = _positions_back(*(g.transpose(0, 1) for g in grads), *saved)
+            d_s_0, d_gates, d_queries, d_c, d_keys, d_v = made
+            before, reset = states.to(kind), (run.zr[..., D:] * states).to(kind)
+            d_h = torch.bmm(run.alphas.permute(1, 2, 0).to(kind), d_c.transpose(0, 1))
+            d_W_a = weight_gradient(d_queries, before, kind)
+            d_C = weight_gradient(d_gates, run.contexts, kind)
+            weights = d_W_a, d_v, d_C, *gru_weight_gradients(d_gates, before, reset)
+        return d_gates.transpose(0, 1), d_s_0, d_h, d_keys, None, *weights
 
 
 def _onward(
@@ -103,24 +91,13 @@ def _onward(
     C: Tensor,
     U: Tensor,
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """The outputs, and what `_back` needs."""
+    """The outputs, and what the way back needs."""
     full, v_a = v_a.dtype, v_a.to(U.dtype)
     outside = torch.zeros(mask.shape, dtype=full, device=x.device).masked_fill_(~mask, -torch.inf)
     inputs = (x.transpose(0, 1).to(full), s_0, h, k, outside, v_a, C, fed_back, U)
     run = _positions(*inputs)
     outputs = run.states[:-1].transpose(0, 1), run.contexts.transpose(0, 1), run.alphas.transpose(0, 1)
     return outputs, (*run, h, k, v_a, C, fed_back, U)
-
-
-def _back(grads: tuple[Tensor, ...], saved: tuple[Tensor, ...]) -> _Found:
-    run = Trace(*saved[: len(Trace._fields)])
-    states, kind, D = run.states[:-1], run.contexts.dtype, run.states.shape[2]
-    made = _positions_back(*(g.transpose(0, 1) for g in grads), *saved)
-    d_s, d_gates, d_queries, d_c, d_keys, d_v = made
-    before, reset = states.to(kind), (run.zr[..., D:] * states).to(kind)
-    d_h = torch.bmm(run.alphas.permute(1, 2, 0).to(kind), d_c.transpose(0, 1))
-    rows = d_gates, d_queries, before, reset, run.contexts
-    return _Found(*rows, d_gates.transpose(0, 1), d_s, d_h, d_keys, d_v)
 
 
 def _positions(
@@ -167,9 +144,8 @@ def _positions_back(d_read: Tensor, d_contexts: Tensor, d_alphas: Tensor, *saved
     d_v = torch.zeros_like(v_a, dtype=full)
     d_s = torch.zeros_like(states[0])
     for i in range(I - 1, -1, -1):
-        part = gru_backward(d_s, states[i], zr[i], candidates[i], None, U)
-        d_gates[i] = part.gates
-        torch.add(part.gates @ C, d_contexts[i].to(kind), out=d_c[i])
+        d_gates[i], past = gru_backward(d_s, states[i], zr[i], candidates[i], None, U)
+        torch.add(d_gates[i] @ C, d_contexts[i].to(kind), out=d_c[i])
         d_alpha = torch.bmm(h, d_c[i].unsqueeze(2)).squeeze(2).to(full) + d_alphas[i]
         weighted = alphas[i] * d_alpha
         d_energy = weighted - alphas[i] * weighted.sum(-1, keepdim=True)
@@ -180,6 +156,6 @@ def _positions_back(d_read: Tensor, d_contexts: Tensor, d_alphas: Tensor, *saved
         d_hidden = torch.addcmul(v_a, hidden, hidden * v_a, value=-1).mul_(d_e.unsqueeze(2))
         d_keys += d_hidden
         torch.sum(d_hidden, dim=1, out=d_queries[i])
-        d_from_s = torch.cat([d_queries[i], part.gates[:, : 2 * D]], dim=-1)
-        d_s = part.state + d_from_s @ fed_back + d_read[i]
+        d_from_s = torch.cat([d_queries[i], d_gates[i, :, : 2 * D]], dim=-1)
+        d_s = past + d_from_s @ fed_back + d_read[i]
     return d_s, d_gates, d_queries, d_c, d_keys, d_v

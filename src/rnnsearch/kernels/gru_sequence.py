@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -35,17 +35,6 @@ def gru_sequence(
     return outputs, outputs[:, 0] if backward else outputs[:, -1]
 
 
-class _Found(NamedTuple):
-    """What the loop's way back gives. Rows of all positions, in one order: d of the gates before their sigmoids
-    [., 3 D], the state before, and r times it. Then d of what the loop has read, in its shapes."""
-
-    d_gates: Tensor
-    before: Tensor
-    reset: Tensor
-    d_x: Tensor
-    d_start: Tensor
-
-
 class _GRUSequence(torch.autograd.Function):
     """h_j = h_{j-1} + z_j m_j * (h~_j - h_{j-1}): padding (m = 0) leaves the state as it is."""
 
@@ -69,16 +58,21 @@ class _GRUSequence(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        with torch.autocast(grads[0].device.type, enabled=False):
-            found = _back(ctx.backward, grads[0], ctx.saved_tensors)
-            weights = gru_weight_gradients(found.d_gates, found.before, found.reset)
-        return None, found.d_x, None, found.d_start.to(ctx.start_type), *weights
+        states, zr, _, _, _, W = ctx.saved_tensors
+        D, before, d_outputs = W.shape[0], states[:-1], grads[0].transpose(0, 1)
+        with torch.autocast(d_outputs.device.type, enabled=False):
+            d_outputs = d_outputs.flip(0) if ctx.backward else d_outputs
+            d_start, d_gates = _positions_back(d_outputs, *ctx.saved_tensors)
+            reset = (zr[..., D:] * before).to(W.dtype)
+            weights = gru_weight_gradients(d_gates, before.to(W.dtype), reset)
+        d_x = (d_gates.flip(0) if ctx.backward else d_gates).transpose(0, 1)
+        return None, d_x, None, d_start.to(ctx.start_type), *weights
 
 
 def _onward(
     backward: bool, x: Tensor, mask: Tensor, start: Tensor, W_gates: Tensor, W: Tensor
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """The outputs, and what `_back` needs."""
+    """The outputs, and what the way back needs."""
     xs, keep = x.transpose(0, 1).to(start.dtype), mask.t().unsqueeze(-1).to(start.dtype)
     if backward:  # in the order of reading
         xs, keep = xs.flip(0), keep.flip(0)
@@ -86,15 +80,6 @@ def _onward(
     made = _positions(*inputs)
     outputs = made[0][1:].flip(0) if backward else made[0][1:]
     return outputs.transpose(0, 1), (*made, keep, W_gates, W)
-
-
-def _back(backward: bool, d_outputs: Tensor, saved: tuple[Tensor, ...]) -> _Found:
-    states, zr, _, _, _, W = saved
-    D, before = W.shape[0], states[:-1]
-    d_outputs = d_outputs.transpose(0, 1)
-    d_start, d_gates = _positions_back(d_outputs.flip(0) if backward else d_outputs, *saved)
-    d_x = (d_gates.flip(0) if backward else d_gates).transpose(0, 1)
-    return _Found(d_gates, before.to(W.dtype), (zr[..., D:] * before).to(W.dtype), d_x, d_start)
 
 
 def _positions(xs: Tensor, keep: Tensor, W_gates: Tensor, W: Tensor, start: Tensor) -> tuple[Tensor, ...]:
@@ -120,7 +105,6 @@ def _positions_back(d_outputs: Tensor, *saved: Tensor) -> tuple[Tensor, ...]:
     d_pre = W.new_empty(J, B, 3 * D)
     d_h = torch.zeros_like(states[0])
     for j in range(J - 1, -1, -1):
-        part = gru_backward(d_h + d_outputs[j], states[j], zr[j], candidates[j], keep[j], W)
-        d_pre[j] = part.gates
-        d_h = part.state + part.gates[:, : 2 * D] @ W_gates
+        d_pre[j], past = gru_backward(d_h + d_outputs[j], states[j], zr[j], candidates[j], keep[j], W)
+        d_h = past + d_pre[j, :, : 2 * D] @ W_gates
     return d_h, d_pre

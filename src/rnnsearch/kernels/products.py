@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
@@ -88,21 +86,12 @@ def gru_weight_gradients(d_gates: Tensor, before: Tensor, reset: Tensor) -> tupl
     return weight_gradient(d_gates[..., : 2 * D], before, kind), weight_gradient(d_gates[..., 2 * D :], reset, kind)
 
 
-class GateGradients(NamedTuple):
-    """gates: d of the pre-activations of z, r and the candidate, [N, 3 D], in the products' type.
-
-    reset: d of r * h [N, D]. state: the part of d h that goes past the recurrent gates' product [N, D].
-    """
-
-    gates: Tensor
-    reset: Tensor
-    state: Tensor
-
-
 def gru_backward(
     d_new: Tensor, h: Tensor, gates: Tensor, candidate: Tensor, keep: Tensor | None, U: Tensor
-) -> GateGradients:
-    """Backward through h' = h + z * (h~ - h), h~ = tanh(. + U [r * h]) of Bahdanau et al.'s GRU.
+) -> tuple[Tensor, Tensor]:
+    """Backward through h' = h + z * (h~ - h), h~ = tanh(. + U [r * h]) of Bahdanau et al.'s GRU: d of what z, r and the
+    candidate are functions of [N, 3 D], in the products' type, and the part of d h that goes past the recurrent gates'
+    product [N, D].
 
     d_new: [N, D], d of h'. gates: [N, 2 D], z and r. keep: [N, 1], 0 where the step left the state as it was.
     """
@@ -113,4 +102,4 @@ def gru_backward(
     d_reset = d_candidate.to(U.dtype) @ U
     d_r = d_reset * h * r * (1 - r)
     pre = torch.cat([d_z, d_r, d_candidate], dim=-1).to(U.dtype)
-    return GateGradients(pre, d_reset, d_new * (1 - used) + d_reset * r)
+    return pre, d_new * (1 - used) + d_reset * r
