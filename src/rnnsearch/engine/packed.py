@@ -66,6 +66,7 @@ class Laid:
     def __init__(
         self, native: ctypes.CDLL, weight: Array, bias: Array | None, kind: Kind, scale: Array | None = None
     ) -> None:
+        self._native = native
         panel = int(native.panel_width())
         outputs, inputs = weight.shape
         rounded = -(-outputs // panel) * panel
@@ -84,3 +85,10 @@ class Laid:
         else:
             weight, scale = np.ascontiguousarray(weight, np.int8), np.ascontiguousarray(scale, np.float32)
             native.pack_bytes(at(weight), at(scale), byref(self.matrix))
+
+    def times(self, x: Array, threads: int = 1) -> Array:
+        """x W^T + b of rows of any number of axes."""
+        rows = np.ascontiguousarray(x.reshape(-1, x.shape[-1]), np.float32)
+        y = np.empty((len(rows), self.matrix.outputs), np.float32)
+        self._native.linear(byref(self.matrix), at(rows), c_int64(len(rows)), at(y), c_int32(threads))
+        return y.reshape(*x.shape[:-1], -1)

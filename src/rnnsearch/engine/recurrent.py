@@ -8,7 +8,7 @@ package searches. RNNsearch has an engine of its own, which shares more (`rnnsea
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from ctypes import byref, c_int32, c_int64
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -20,6 +20,9 @@ from rnnsearch.engine.packed import Array, Kind, Laid, at, rounded_up
 from rnnsearch.engine.parts import CBatch, CDecoder, What
 from rnnsearch.engine.program import Affine, Checker, First, Machine, Program, SourceFeature, parsed
 from rnnsearch.engine.rnnsearch import TABLES, CBeam, CChoice, CGreedy, CHypotheses, Output, RNNsearch, Weight
+
+ALONE = c_int32(1)
+"""The threads of a call: one."""
 
 
 @dataclass(frozen=True)
@@ -97,17 +100,10 @@ class _Cell(NamedTuple):
 class Recurrent:
     """A model's weights, laid out, and what is done with them."""
 
-    def __init__(
-        self,
-        native: ctypes.CDLL,
-        model: Computation,
-        kind: Kind,
-        threads: Callable[[], int] = lambda: 1,
-        selects: bool = False,
-    ) -> None:
-        """`threads`: how many a call takes; `selects`: whether some of the output's rows will be asked for."""
+    def __init__(self, native: ctypes.CDLL, model: Computation, kind: Kind, selects: bool = False) -> None:
+        """`selects`: whether some of the output's rows will be asked for."""
         program = self._program = model.program
-        self._native, self._kind, self.threads = native, kind, threads
+        self._native, self._kind = native, kind
         # The largest first: room that it was read into is there for the others.
         self._output = Output(native, model.weights["output"], model.rows["output.bias"], kind, selects)
         self.output = self._output.whole
@@ -208,10 +204,10 @@ class Recurrent:
 
     def _sequence(self, cell: _Cell, x: Array, lengths: Array, backward: bool) -> tuple[Array, list[Array]]:
         """A cell's outputs [B, J, D], 0 on padding, and its last states."""
-        (B, J), share = x.shape[:2], self._linear(cell.inputs, x)
+        (B, J), share = x.shape[:2], cell.inputs.times(x)
         state, outputs = np.zeros((B, cell.step.state_size), np.float32), np.zeros((B, J, cell.sizes[0]), np.float32)
         sizes = (at(np.ascontiguousarray(lengths)), c_int64(B), c_int64(J), c_int64(backward))
-        made = (at(state), at(outputs), c_int32(self.threads()))
+        made = (at(state), at(outputs), ALONE)
         self._native.cell_sequence(byref(cell.step), *sizes, at(share), *made)
         ends = np.cumsum(cell.sizes)
         return outputs, np.split(state[:, : ends[-1]], ends[:-1], 1)
@@ -238,7 +234,7 @@ class Recurrent:
         after = np.empty_like(state)
         made = (at(state), at(after), at(alpha), at(logits), at(norm))
         sizes = (at(y), None, c_int64(N), c_int64(N // B))
-        self._native.decoder_step(*self._weights(memory, output), *sizes, *made, c_int32(self.threads()))
+        self._native.decoder_step(*self._weights(memory, output), *sizes, *made, ALONE)
         return logits, norm, after, alpha
 
     def greedy(self, memory: Memory, output: Laid, choice: CChoice, made: CGreedy) -> int:
@@ -246,7 +242,7 @@ class Recurrent:
         self._native.decoder_greedy.restype = c_int64
         state, weights = memory.state.copy(), self._weights(memory, output)
         sizes = (c_int64(len(state)), at(state))
-        return int(self._native.decoder_greedy(*weights, byref(choice), *sizes, byref(made), c_int32(self.threads())))
+        return int(self._native.decoder_greedy(*weights, byref(choice), *sizes, byref(made), ALONE))
 
     def beam(self, memory: Memory, output: Laid, choice: CChoice, beam: CBeam, made: CHypotheses) -> bool:
         """Beam search; whether all scores were numbers."""
@@ -254,7 +250,7 @@ class Recurrent:
         sizes = (c_int64(len(memory.state)), at(memory.state))
         asked = (byref(choice), byref(beam))
         weights = self._weights(memory, output)
-        return bool(self._native.decoder_beam(*weights, *asked, *sizes, byref(made), c_int32(self.threads())))
+        return bool(self._native.decoder_beam(*weights, *asked, *sizes, byref(made), ALONE))
 
     def _weights(self, memory: Memory, output: Laid) -> tuple[Any, ...]:
         parts = (memory.keys, memory.annotations, memory.mask, memory.centres, memory.prepared)
@@ -264,14 +260,7 @@ class Recurrent:
 
     def _affine(self, layer: Affine | None, x: Array) -> Array:
         """A layer of the program; x where there is none."""
-        return x if layer is None else self._linear(self._laid[layer], x)
-
-    def _linear(self, laid: Laid, x: Array) -> Array:
-        """x W^T + b of rows of any number of axes."""
-        rows = np.ascontiguousarray(x.reshape(-1, x.shape[-1]), np.float32)
-        y = np.empty((len(rows), laid.matrix.outputs), np.float32)
-        self._native.linear(byref(laid.matrix), at(rows), c_int64(len(rows)), at(y), c_int32(self.threads()))
-        return y.reshape(*x.shape[:-1], -1)
+        return x if layer is None else self._laid[layer].times(x)
 
 
 Engine = RNNsearch | Recurrent

@@ -268,7 +268,7 @@ class RNNsearch:
         self._vector = np.ascontiguousarray(arrays.vector, np.float32)
         word, V = of["from_word"], len(self.targets.values)
         few = V * word.outputs * 4 <= table_bytes
-        self._words = self.linear("from_word", self.targets.rows(np.arange(V))) if few else None
+        self._words = self._laid["from_word"].times(self.targets.all, threads()) if few else None
         values, scale = np.ascontiguousarray(self.targets.values), self.targets.scale
         self._kept = (values, scale)
         fp32, scaled = (values, None) if scale is None else (None, values)
@@ -279,13 +279,6 @@ class RNNsearch:
             *(None if part is None else part.ctypes.data for part in (self._words, fp32, scaled, scale)),
             *(D, len(self._vector), 2 * H, word.outputs - 3 * D, arrays.sizes.pool),
         )
-
-    def linear(self, name: str, x: Array) -> Array:
-        """x W^T + b of rows of any number of axes."""
-        matrix, rows = self._laid[name].matrix, np.ascontiguousarray(x.reshape(-1, x.shape[-1]), np.float32)
-        y = np.empty((len(rows), matrix.outputs), np.float32)
-        self._native.linear(byref(matrix), at(rows), c_int64(len(rows)), at(y), c_int32(self.threads()))
-        return y.reshape(*x.shape[:-1], -1)
 
     def embed(self, ids: Array) -> Array:
         """Source words [B, J, E] of ids [B, J]."""
@@ -300,7 +293,7 @@ class RNNsearch:
         annotations, summary = np.empty((B, J, 2 * D), np.float32), np.empty((B, D), np.float32)
         where = (at(x), at(lengths), c_int64(B), c_int64(J), at(annotations), at(summary))
         self._native.encode(byref(self._encoder), *where, c_int32(self.threads()))
-        keys = self.linear("key", annotations)
+        keys = self._laid["key"].times(annotations, self.threads())
         with np.errstate(over="ignore"):  # where `reach` says so they are not read
             exponentials = np.exp(2 * keys)
         memory = Memory(annotations, keys, exponentials, np.abs(keys).max((1, 2)), lengths, summary)
@@ -311,7 +304,7 @@ class RNNsearch:
 
     def start(self, memory: Memory) -> Array:
         """s_0 [B, D]."""
-        return np.tanh(self.linear("initial", memory.summary))
+        return np.tanh(self._laid["initial"].times(memory.summary, self.threads()))
 
     def step(self, memory: Memory, state: Array, y: Array, output: Laid) -> tuple[Array, Array, Array, Array]:
         """Logits [N, C], the logarithm of their exponentials' sum [N], the next state [N, D] and alpha [N, J]."""

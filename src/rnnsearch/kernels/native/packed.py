@@ -31,7 +31,6 @@ class Packed(Laid):
     """A weight [outputs, inputs] and its bias, laid out for native products of one kind."""
 
     def __init__(self, native: ctypes.CDLL, weight: Tensor, bias: Tensor | None, kind: Kind) -> None:
-        self._native = native
         rows = None if bias is None else bias.detach().float().numpy()
         super().__init__(native, weight.detach().float().contiguous().numpy(), rows, kind)
 
