@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rnnsearch.engine.packed import Array, rounded_up
 from rnnsearch.engine.rnnsearch import GRU_PARTS, TABLES, WAYS, Arrays, Sizes, Weight
+from rnnsearch.kernels.step import padded
 from rnnsearch.models.attention.scores import Additive
 from rnnsearch.models.cells import GRU
 from rnnsearch.models.decoders.bahdanau import Bahdanau
@@ -101,17 +102,17 @@ def arrays_of(model: TranslationModel) -> Arrays:
     """A model's weights as the engine has them, in fp32."""
     weights, biases = dict[str, Weight](), dict[str, Array]()
     for name, blocks in _blocks(model).items():
-        rounded = [_wide(_tall(block.weight, block.rows), block.columns) for block in blocks]
-        weights[name] = Weight(_array(torch.cat(rounded)))
+        rounded = [_rounded(block.weight, block.rows, block.columns) for block in blocks]
+        weights[name] = Weight(in_fp32(torch.cat(rounded)))
         if any(block.bias is not None for block in blocks):
             both = zip(blocks, rounded, strict=True)
-            of_rows = [x.new_zeros(len(x)) if b.bias is None else _tall(b.bias, b.rows) for b, x in both]
-            biases[name] = _array(torch.cat(of_rows))
+            of_rows = [x.new_zeros(len(x)) if b.bias is None else _rounded(b.bias, b.rows) for b, x in both]
+            biases[name] = in_fp32(torch.cat(of_rows))
     for name, table in zip(TABLES, (model.source_embedding, model.target_embedding), strict=True):
         if isinstance(table, Embedding) and table.zero_bos:
             weights[name].values[BOS] = 0
     parts = _Parts.of(model)
-    return Arrays(weights, biases, _array(_tall(parts.score.vector, len(parts.score.vector))), parts.sizes)
+    return Arrays(weights, biases, in_fp32(_rounded(parts.score.vector, len(parts.score.vector))), parts.sizes)
 
 
 @torch.no_grad()
@@ -148,28 +149,20 @@ def _heights(blocks: Sequence[Block]) -> list[int]:
     return [len(b.weight) if not b.rows else len(b.weight) // b.rows * rounded_up(b.rows) for b in blocks]
 
 
-def _array(tensor: Tensor) -> Array:
-    """A copy in fp32."""
+def in_fp32(tensor: Tensor) -> Array:
+    """A copy as an array."""
     return tensor.detach().float().contiguous().numpy().copy()
 
 
-def _tall(weight: Tensor, size: int) -> Tensor:
-    """A weight or bias whose blocks of `size` rows are rounded up with zeros."""
-    if not size:
-        return weight
-    blocks: Tensor = weight.unflatten(0, (-1, size))
-    rounded = blocks.new_zeros(blocks.shape[0], rounded_up(size), *blocks.shape[2:])
-    rounded[:, :size] = blocks
-    return rounded.flatten(0, 1)
-
-
-def _wide(weight: Tensor, size: int) -> Tensor:
-    """A weight whose blocks of `size` columns are rounded up with zeros."""
-    return _tall(weight.t(), size).t()
+def _rounded(weight: Tensor, rows: int, columns: int = 0) -> Tensor:
+    """A weight or bias whose blocks of so many rows, and of so many columns, are rounded up with zeros (0: none)."""
+    for axis, size in enumerate((rows, columns)):
+        weight = padded(weight, size, axis) if size else weight
+    return weight
 
 
 def _short(rounded: Tensor, size: int, rows: int) -> Tensor:
-    """What `_tall` has rounded up. Errors: ValueError where it is of other sizes."""
+    """What `_rounded` has rounded up, a block's rows. Errors: ValueError where it is of other sizes."""
     if len(rounded) != (rows // size * rounded_up(size) if size else rows):
         raise ValueError
     return rounded.unflatten(0, (-1, rounded_up(size)))[:, :size].flatten(0, 1) if size else rounded

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rnnsearch.backend.cell_steps import cell_step, given, states
+from rnnsearch.backend.engine_arrays import in_fp32
 from rnnsearch.backend.native_search import NOTHING, before_output, search_lacks, with_words
 from rnnsearch.backend.readout_steps import deep_part
 from rnnsearch.backend.steps import STEPS
@@ -140,10 +141,10 @@ def written(model: TranslationModel) -> Computation:
     machine = _machine(arrays, step, [words] if deep is None else [words, deep.word])
     first = tuple(_first(arrays, decoder, model.encoder))
     program = Program(encoder, _attention(arrays, model, step), first, machine, last.at)
-    weights = {name: Weight(_array(weight)) for name, weight in arrays.weights.items()}
+    weights = {name: Weight(in_fp32(weight)) for name, weight in arrays.weights.items()}
     if model.target_embedding.zero_bos:
         weights[TABLES[1]].values[BOS] = 0
-    return Computation(program, weights, {name: _array(row) for name, row in arrays.rows.items()})
+    return Computation(program, weights, {name: in_fp32(row) for name, row in arrays.rows.items()})
 
 
 @torch.no_grad()
@@ -165,11 +166,6 @@ def fill(model: TranslationModel, weights: Mapping[str, Array], computation: Com
         if values.shape != parameter.shape:
             raise ValueError(name)
         parameter.copy_(values)
-
-
-def _array(tensor: Tensor) -> Array:
-    """A copy in fp32."""
-    return tensor.detach().float().contiguous().numpy().copy()
 
 
 def _machine(arrays: _Arrays, step: Step, inputs: list[nn.Linear]) -> Machine:
