@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from rnnsearch.errors import RnnsearchError
-from rnnsearch.kernels.native.packed import decoding
+from rnnsearch.kernels.native.library import library
 from rnnsearch.kernels.native.places import web_engine
 
 
 def require_native_code() -> None:
     """Search in native code on the processor."""
-    if decoding() is None:
+    if library() is None:
         pytest.skip("native code cannot be built here: there is no C++ compiler")
 
 

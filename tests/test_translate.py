@@ -12,7 +12,7 @@ import torch
 import rnnsearch
 from rnnsearch.data.sides import Side
 from rnnsearch.errors import ConfigError, ModelError, RnnsearchError
-from rnnsearch.kernels.native.packed import decoding
+from rnnsearch.kernels.native.library import library
 from rnnsearch.models.translation_model import only
 from rnnsearch.search.variants import Sampling
 from rnnsearch.systems.folder import save_system
@@ -331,7 +331,7 @@ def test_the_precision_of_search(folder):
         rnnsearch.load(folder, candidates=-1)
     with pytest.raises(ConfigError, match=r"^candidates: must be at most 100; got 500$"):
         rnnsearch.load(folder, candidates=500)
-    if decoding() is not None:
+    if library() is not None:
         rough = rnnsearch.load(folder, precision="int8")
         assert rough.search.what.endswith("int8")
         found = [translator.translate("the dog").token_scores[0] for translator in (rough, exact)]

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from rnnsearch.kernels.native.building import SWITCH
-from rnnsearch.kernels.native.packed import decoding
+from rnnsearch.kernels.native.library import library
 from rnnsearch.runtime.library import variant
 from tests.untrained import BAHDANAU, TEXT, write_model
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "shipping.py"
 
 
-@pytest.mark.skipif(decoding() is None, reason="native code cannot be built here: there is no C++ compiler")
+@pytest.mark.skipif(library() is None, reason="native code cannot be built here: there is no C++ compiler")
 def test_every_precision_has_its_row(tmp_path, monkeypatch, capsys):
     model, text = write_model(tmp_path / "model", BAHDANAU), tmp_path / "text.en"
     text.write_text("\n".join(TEXT["en"]))

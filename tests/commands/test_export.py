@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import pytest
 
 from rnnsearch.engine.file import header_of
-from rnnsearch.kernels.native.packed import decoding
+from rnnsearch.kernels.native.library import library
 from rnnsearch.systems.card import hand_on, origin
 from tests.engines import engine_for_browsers
 from tests.runtime.test_runtime import rewritten
@@ -45,7 +45,7 @@ def made(request, cli, corpus, licensed, tmp_path_factory):
     return root / ("once" if request.param == "pruned" else "twice")
 
 
-@pytest.mark.skipif(decoding() is None, reason="native code cannot be built here: there is no C++ compiler")
+@pytest.mark.skipif(library() is None, reason="native code cannot be built here: there is no C++ compiler")
 def test_licence_and_attribution_go_into_an_engine_file(cli, made, tmp_path):
     assert cli("export", made, tmp_path / "m.rnn").code == 0
     assert header_of(tmp_path / "m.rnn")["about"] == KNOWN
@@ -53,7 +53,7 @@ def test_licence_and_attribution_go_into_an_engine_file(cli, made, tmp_path):
         assert all(text in shown for text in KNOWN.values())
 
 
-@pytest.mark.skipif(decoding() is None, reason="native code cannot be built here: there is no C++ compiler")
+@pytest.mark.skipif(library() is None, reason="native code cannot be built here: there is no C++ compiler")
 @pytest.mark.parametrize("said", [{"about": [1]}, {"about": 3}, {"scores": 3}, {"scores": [{"set": "x"}]}], ids=str)
 def test_what_a_file_says_of_itself_may_be_anything(cli, fault, licensed, tmp_path, said):
     assert cli("export", licensed, tmp_path / "m.rnn").code == 0

@@ -12,7 +12,7 @@ import pytest
 
 from rnnsearch.cli.options import Precision
 from rnnsearch.config import SearchPrecision
-from rnnsearch.kernels.native.packed import decoding
+from rnnsearch.kernels.native.library import library
 
 CAT = "the small cat sees the dog."
 
@@ -110,7 +110,7 @@ def test_beam_and_length_options(cli, model):
     assert batched == cli("translate", model, stdin=text)
 
 
-@pytest.mark.skipif(decoding() is None, reason="native code cannot be built here: there is no C++ compiler")
+@pytest.mark.skipif(library() is None, reason="native code cannot be built here: there is no C++ compiler")
 def test_products_of_bytes(cli, model, corpus):
     rough = cli("translate", model, "-i", corpus / "test.en", "--precision", "int8")
     exact = cli("translate", model, "-i", corpus / "test.en", "--precision", "fp32")

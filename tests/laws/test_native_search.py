@@ -14,7 +14,7 @@ from rnnsearch.backend.steps import STEPS, lacks
 from rnnsearch.config import ModelConfig
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.kernels.native import library, rows
-from rnnsearch.kernels.native.packed import Kind, Packed, decoding
+from rnnsearch.kernels.native.packed import Kind, Packed
 from rnnsearch.search.beam import BeamSearch, beam
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import make_sources
@@ -27,7 +27,9 @@ from rnnsearch.search.spelling import ForcedSpelling
 from rnnsearch.systems.build import build
 from tests.laws.rounding import rounded, to_bf16, to_bytes
 
-pytestmark = pytest.mark.skipif(decoding() is None, reason="native code cannot be built here: there is no C++ compiler")
+pytestmark = pytest.mark.skipif(
+    library.library() is None, reason="native code cannot be built here: there is no C++ compiler"
+)
 
 SYMBOLS = 70
 SOURCES = [[5, 6, 7, 8, 30, 31], [9], [10, 4, 60], [7, 7, 7, 5, 6, 11, 12, 13, 14], [40, 41, 42]]
@@ -277,7 +279,7 @@ def test_packed_products_are_products(count, inputs, kind):
     w[3], x[count // 2] = 0.0, x[count // 2] * 1e6
     if count > 1:
         x[0] = 0.0
-    found = Packed(decoding(), w, b, kind)(x)
+    found = Packed(library.library(), w, b, kind)(x)
     exact = torch.nn.functional.linear(*(ROUNDING[kind](part.double()) for part in (x, w)), b.double()).float()
     for row, got, expected in zip(x, found, exact, strict=True):
         torch.testing.assert_close(got, expected, atol=1e-6 * (1 + float(row.abs().sum())), rtol=1e-5)
@@ -287,7 +289,7 @@ def test_products_of_bytes_are_near_those_of_numbers():
     generator = torch.Generator().manual_seed(1)
     x, w, b = (torch.randn(*shape, generator=generator) for shape in ((40, 512), (300, 512), (300,)))
     exact = torch.nn.functional.linear(x, w, b)
-    assert (Packed(decoding(), w, b, Kind.INT8)(x) - exact).norm() < 0.015 * exact.norm()
+    assert (Packed(library.library(), w, b, Kind.INT8)(x) - exact).norm() < 0.015 * exact.norm()
 
 
 @pytest.mark.parametrize("kind", Kind)
@@ -295,11 +297,11 @@ def test_products_of_bytes_are_near_those_of_numbers():
 def test_what_is_not_a_number_is_never_hidden(kind, odd):
     x, w = torch.ones(3, 40), torch.ones(50, 40)
     x[1, 7] = odd
-    found = Packed(decoding(), w, None, kind)(x)
+    found = Packed(library.library(), w, None, kind)(x)
     assert found[[0, 2]].isfinite().all()
     assert not found[1].isfinite().any()
     w[9, 3] = odd
-    assert not Packed(decoding(), w, None, kind)(x[:1])[0, 9].isfinite()
+    assert not Packed(library.library(), w, None, kind)(x[:1])[0, 9].isfinite()
 
 
 def test_simple_units_hide_no_nan(sources):

@@ -14,7 +14,7 @@ from rnnsearch.config import ModelConfig
 from rnnsearch.engine.packed import Kind
 from rnnsearch.engine.program import parsed
 from rnnsearch.engine.recurrent import Recurrent
-from rnnsearch.kernels.native.packed import decoding
+from rnnsearch.kernels.native.library import library
 from rnnsearch.runtime.search import Search, beam
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, make_sources
@@ -22,7 +22,7 @@ from rnnsearch.search.model_scorer import ModelScorer
 from rnnsearch.systems.build import build
 from rnnsearch.text.vocabulary import BOS
 
-pytestmark = pytest.mark.skipif(decoding() is None, reason="native code cannot be built here: there is no C++ compiler")
+pytestmark = pytest.mark.skipif(library() is None, reason="native code cannot be built here: there is no C++ compiler")
 
 SOURCES = [[5, 6, 7, 8, 9, 10], [9], [10, 4, 11], [7, 7, 7, 5, 6, 11, 10, 9, 11], [4, 6, 8]]
 WORDS = ([2, 2, 2, 2, 2], [5, 6, 7, 8, 9], [11, 10, 9, 4, 5], [3, 4, 5, 6, 7])
@@ -123,7 +123,7 @@ def agree(model):
     lengths = np.array([len(ids) + 1 for ids in SOURCES])
     with torch.inference_mode():
         for kind in Kind:
-            scorer, engine = ModelScorer(packed(model, kind)), Recurrent(decoding(), computation, kind)
+            scorer, engine = ModelScorer(packed(model, kind)), Recurrent(library(), computation, kind)
             memory, state = scorer.start(sources, None)
             own = engine.encode(engine.embed(sources["source"].ids.numpy()), lengths)
             after = own.state
@@ -137,7 +137,7 @@ def agree(model):
                     weights = step.attention["source"]
                     torch.testing.assert_close(torch.from_numpy(alpha), weights, rtol=2e-4, atol=ROUNDED[kind])
                 state = step.state
-    found = beam(Recurrent(decoding(), computation, Kind.FP32), SOURCES, Search(beam=3, **LIMITS))
+    found = beam(Recurrent(library(), computation, Kind.FP32), SOURCES, Search(beam=3, **LIMITS))
     expected = decode_all(ModelScorer(model), SOURCES, SearchOptions(beam=3, **LIMITS))
     tokens = [
         tuple(found.tokens[b, 0, : found.length[b, 0] - found.finished[b, 0]].tolist()) for b in range(len(SOURCES))

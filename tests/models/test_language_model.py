@@ -12,7 +12,8 @@ from rnnsearch.config import DropoutConfig
 from rnnsearch.config.language import LanguageModelConfig
 from rnnsearch.data.batches import make_batch
 from rnnsearch.data.direction import Direction
-from rnnsearch.kernels.native.packed import Kind, decoding
+from rnnsearch.kernels.native.library import library
+from rnnsearch.kernels.native.packed import Kind
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.language_model import NETWORKS, LanguageModel
 from rnnsearch.objectives.next_symbol import NextSymbol
@@ -157,7 +158,7 @@ def test_columns_are_renormalised(drawn):
     torch.testing.assert_close(some, all_of[:, columns].log_softmax(1))
 
 
-@pytest.mark.skipif(decoding() is None, reason="no native code")
+@pytest.mark.skipif(library() is None, reason="no native code")
 @pytest.mark.parametrize("form", FORMS)
 def test_native_products_give_what_the_definition_gives(form, drawn):
     model, _ = drawn(make(form))

@@ -14,13 +14,13 @@ from threading import Timer
 import pytest
 
 from rnnsearch.export import export
-from rnnsearch.kernels.native.packed import decoding
+from rnnsearch.kernels.native.library import library
 from rnnsearch.runtime import load
 from rnnsearch.runtime.command_line import CUT, _lines
 from tests.runtime.test_runtime import BARE, TEXTS, bare
 from tests.untrained import BAHDANAU, write_model
 
-pytestmark = pytest.mark.skipif(decoding() is None, reason="native code cannot be built here: there is no C++ compiler")
+pytestmark = pytest.mark.skipif(library() is None, reason="native code cannot be built here: there is no C++ compiler")
 
 
 @pytest.fixture(scope="module")

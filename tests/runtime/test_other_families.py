@@ -11,14 +11,14 @@ import rnnsearch
 from rnnsearch.engine import file
 from rnnsearch.errors import ModelError
 from rnnsearch.export import export
-from rnnsearch.kernels.native.packed import decoding
+from rnnsearch.kernels.native.library import library
 from rnnsearch.runtime import load
 from tests.command_line import run
 from tests.runtime.test_runtime import PREFIXES, TEXTS, rewritten
 from tests.torture.engine_files import odd
 from tests.untrained import OTHERS, SEARCH, write_model
 
-pytestmark = pytest.mark.skipif(decoding() is None, reason="native code cannot be built here: there is no C++ compiler")
+pytestmark = pytest.mark.skipif(library() is None, reason="native code cannot be built here: there is no C++ compiler")
 
 ROUNDED = {"fp32": 1e-4, "bf16": 0.03, "int8": 0.05, "int4": 0.05}
 """Of a translation's log-probability a symbol, beside the whole package's: the encoder's cells sum in another order,

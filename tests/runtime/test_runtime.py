@@ -26,7 +26,7 @@ from rnnsearch.engine.rnnsearch import MATRICES, TABLES, RNNsearch, Weight
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.export import export
 from rnnsearch.kernels.native.building import SWITCH
-from rnnsearch.kernels.native.packed import decoding
+from rnnsearch.kernels.native.library import library
 from rnnsearch.metrics.calibration import Calibration
 from rnnsearch.runtime import load
 from rnnsearch.runtime.library import variant
@@ -37,7 +37,7 @@ from scripts.runtime_wheel import imported, needed, path_of
 from tests.command_line import run
 from tests.untrained import BAHDANAU, RNNENCDEC, write_model
 
-pytestmark = pytest.mark.skipif(decoding() is None, reason="native code cannot be built here: there is no C++ compiler")
+pytestmark = pytest.mark.skipif(library() is None, reason="native code cannot be built here: there is no C++ compiler")
 
 
 @pytest.fixture(autouse=True)
@@ -123,7 +123,7 @@ def test_one_weight_at_a_time_is_read(model, tmp_path):
     )
     tracemalloc.start()
     with file.opened(path) as (_, found, kind, _):
-        RNNsearch(decoding(), found, kind)
+        RNNsearch(library(), found, kind)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1.6 * size

@@ -16,14 +16,14 @@ import pytest
 import rnnsearch
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.export import export
-from rnnsearch.kernels.native.packed import decoding
+from rnnsearch.kernels.native.library import library
 from rnnsearch.runtime import load
 from rnnsearch.runtime import serve as module
 from rnnsearch.runtime.serve import Server
 from tests.servers import running
 from tests.untrained import BAHDANAU, write_model
 
-pytestmark = pytest.mark.skipif(decoding() is None, reason="native code cannot be built here: there is no C++ compiler")
+pytestmark = pytest.mark.skipif(library() is None, reason="native code cannot be built here: there is no C++ compiler")
 AUTO = {"language": "en", "confidence": 100.0}
 
 

@@ -24,7 +24,7 @@ LIMITS = {"max_ratio": 1.0, "max_extra": 3}
 def scorer(request, monkeypatch):
     """A model's fastest Scorer, and that without native code."""
     if request.param == "plain":
-        monkeypatch.setattr("rnnsearch.search.model_scorer.decoding", lambda: None)
+        monkeypatch.setattr("rnnsearch.search.model_scorer.library", lambda: None)
     return fastest(untrained(BAHDANAU).model.eval(), "fp32").scorer
 
 

@@ -21,7 +21,8 @@ from rnnsearch.data.sides import Side
 from rnnsearch.engine.n_best import NBest
 from rnnsearch.engine.packed import Kind, Laid
 from rnnsearch.engine.rnnsearch import CBeam, CChoice, CGreedy, Memory, RNNsearch
-from rnnsearch.kernels.native.packed import Packed, decoding
+from rnnsearch.kernels.native.library import library
+from rnnsearch.kernels.native.packed import Packed
 from rnnsearch.models.cells import GRU
 from rnnsearch.models.decoders.bahdanau import Bahdanau
 from rnnsearch.models.decoders.readouts import DeepOutput, TanhOutput
@@ -133,7 +134,7 @@ class NativeRNNsearch:
         """The twin of a model on the CPU; None where it has no twin or nothing can be built here."""
         if not NativeRNNsearch.takes(model):
             return None
-        native = decoding() if model.device.type == "cpu" else None
+        native = library() if model.device.type == "cpu" else None
         return None if native is None else NativeRNNsearch(native, model, kind)
 
     def rows(self, ids: Tensor) -> Laid:

@@ -21,7 +21,8 @@ from rnnsearch.engine.n_best import NBest
 from rnnsearch.engine.packed import Kind, Laid
 from rnnsearch.engine.parts import CBatch, CDecoder, What
 from rnnsearch.engine.rnnsearch import CBeam
-from rnnsearch.kernels.native.packed import Packed, at, decoding, threads
+from rnnsearch.kernels.native.library import library
+from rnnsearch.kernels.native.packed import Packed, at, threads
 from rnnsearch.kernels.recurrence import features_of, laid_out, prepared_of
 from rnnsearch.kernels.step import Reads, Source, Step
 from rnnsearch.models.memory import Memory, Origin
@@ -108,7 +109,7 @@ class NativeDecoder:
         """The twin of a model on the CPU; None where its step is not written or nothing can be built here."""
         if search_lacks(model) is not None:
             return None
-        native = decoding() if model.device.type == "cpu" else None
+        native = library() if model.device.type == "cpu" else None
         return None if native is None else NativeDecoder(native, model, kind)
 
     def _words(self, embedded: Tensor) -> Tensor:

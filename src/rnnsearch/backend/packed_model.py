@@ -12,7 +12,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from rnnsearch.engine.packed import Kind
-from rnnsearch.kernels.native.packed import Packed, decoding
+from rnnsearch.kernels.native.library import library
+from rnnsearch.kernels.native.packed import Packed
 from rnnsearch.models.language_model import LanguageModel
 from rnnsearch.models.linear import Linear
 from rnnsearch.models.outputs import Output
@@ -59,7 +60,7 @@ def packed(model: Model, kind: Kind) -> Model | None:
 
     The weights are laid out now: what becomes of the parameters later is not seen.
     """
-    native = decoding() if model.device.type == "cpu" else None
+    native = library() if model.device.type == "cpu" else None
     if native is None:
         return None
     twin = copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()})

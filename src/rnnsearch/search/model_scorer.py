@@ -17,7 +17,7 @@ from rnnsearch.engine.rnnsearch import CBeam
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.kernels.native import rows
 from rnnsearch.kernels.native.choice import search_kind
-from rnnsearch.kernels.native.packed import decoding
+from rnnsearch.kernels.native.library import library
 from rnnsearch.models.decoders.decoder import each_hidden
 from rnnsearch.models.outputs import Logits
 from rnnsearch.models.translation_model import TranslationModel
@@ -169,7 +169,7 @@ def native_kind(device: torch.device, precision: str = "auto") -> Kind | None:
     `auto`, bf16 or fp32, whichever was faster when they were timed.
     Errors: RnnsearchError for bf16 and int8 where there is no native code.
     """
-    if device.type != "cpu" or decoding() is None:
+    if device.type != "cpu" or library() is None:
         if precision in ("bf16", "int8"):
             raise RnnsearchError(
                 f"search.precision must be fp32 or auto without native code for the CPU; got {precision}"

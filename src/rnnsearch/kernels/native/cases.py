@@ -18,8 +18,8 @@ from rnnsearch.kernels.gru_sequence import gru_sequence
 from rnnsearch.kernels.linear import linear
 from rnnsearch.kernels.native import choice, product, softmax_loss
 from rnnsearch.kernels.native.choice import NATIVE, ONEDNN, TORCH, Case, Run
-from rnnsearch.kernels.native.library import TYPES, function
-from rnnsearch.kernels.native.packed import Packed, decoding
+from rnnsearch.kernels.native.library import TYPES, function, library
+from rnnsearch.kernels.native.packed import Packed
 from rnnsearch.kernels.step import Source, Step
 from rnnsearch.tensors import lengths_mask
 
@@ -183,7 +183,7 @@ def _softmax_loss(kind: torch.dtype, M: int = 256) -> Case:
 
 def _packed(kind: Kind, rows: int) -> Case:
     N, K = 3 * UNITS, UNITS
-    x, weight, native = _numbers(rows, K), _numbers(N, K), decoding()
+    x, weight, native = _numbers(rows, K), _numbers(N, K), library()
     ways: dict[str, Run] = {TORCH: lambda _: functional.linear(x, weight)}  # all that search has without native code
     if native is not None:
         laid = Packed(native, weight, None, kind)

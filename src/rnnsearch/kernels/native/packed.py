@@ -9,12 +9,6 @@ import torch
 from torch import Tensor
 
 from rnnsearch.engine.packed import Kind, Laid
-from rnnsearch.kernels.native.library import library
-
-
-def decoding() -> ctypes.CDLL | None:
-    """The native code of decoding; None where it cannot be had."""
-    return library()
 
 
 def at(x: Tensor) -> c_void_p:

@@ -8,18 +8,19 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from rnnsearch.kernels.native.packed import at, decoding, threads
+from rnnsearch.kernels.native.library import library
+from rnnsearch.kernels.native.packed import at, threads
 
 
 def serves(scores: Tensor) -> bool:
     """Whether the functions here take these scores: fp32, contiguous, on the CPU, and native code can be had."""
     plain = scores.dtype is torch.float32 and scores.device.type == "cpu" and scores.is_contiguous()
-    return plain and decoding() is not None
+    return plain and library() is not None
 
 
 def norms(scores: Float[Tensor, "N C"]) -> Float[Tensor, "N"]:
     """log sum_c exp(scores) of each row: `torch.logsumexp`."""
-    native = decoding()
+    native = library()
     assert native is not None
     norm = scores.new_empty(scores.shape[0])
     native.norms(at(scores), c_int64(scores.shape[0]), c_int64(scores.shape[1]), at(norm), threads())
@@ -29,7 +30,7 @@ def norms(scores: Float[Tensor, "N C"]) -> Float[Tensor, "N"]:
 def best(scores: Float[Tensor, "A K C"], ahead: Float[Tensor, "A K"], count: int) -> Int[Tensor, "A M"]:
     """The flat indices k * C + c of the `count` highest ahead + scores of each sentence, the highest first, of equals
     the lowest index first; NaN counts as the highest."""
-    native = decoding()
+    native = library()
     assert native is not None
     A, K, C = scores.shape
     count = min(count, K * C)
