@@ -95,7 +95,7 @@ class Ensemble:
         scores = steps[0].scores.float() * self._weights[0]
         for weight, step in zip(self._weights[1:], steps[1:], strict=True):
             scores.add_(step.scores, alpha=weight)
-        return scores, rows.norms(scores) if rows.serves(scores) else scores.logsumexp(1)
+        return scores, rows.norms(scores)
 
     def _arithmetic(self, steps: Sequence[Step]) -> tuple[Tensor, None]:
         each = zip(self._weights, steps, strict=True)

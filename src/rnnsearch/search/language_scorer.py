@@ -41,7 +41,7 @@ class LanguageScorer:
     def step(self, memory: Any, state: Any, y: Tensor) -> Step:
         readout, state = self._model.step(y.where(y < self.vocabulary, UNK), state)
         logits = memory.logits(readout).float().contiguous()
-        return Step(logits, state, {}, rows.norms(logits) if rows.serves(logits) else logits.logsumexp(1))
+        return Step(logits, state, {}, rows.norms(logits))
 
     def disturbed(self, state: Any, by: Callable[[Tensor], Tensor]) -> Any:
         return each_hidden(by, state)

@@ -59,8 +59,7 @@ class ModelScorer:
         y = y.where(y < self.vocabulary, UNK)
         readout, state, alpha = self._model.step(y, state, memory.encoded)
         logits = memory.logits(readout).float().contiguous()
-        norm = rows.norms(logits) if rows.serves(logits) else logits.logsumexp(1)
-        return Step(logits, state, alpha, norm)
+        return Step(logits, state, alpha, rows.norms(logits))
 
     def disturbed(self, state: Any, by: Callable[[Tensor], Tensor]) -> Any:
         return each_hidden(by, state)

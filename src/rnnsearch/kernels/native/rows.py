@@ -13,13 +13,15 @@ from rnnsearch.kernels.native.packed import at, threads
 
 
 def serves(scores: Tensor) -> bool:
-    """Whether the functions here take these scores: fp32, contiguous, on the CPU, and native code can be had."""
+    """Whether native code takes these scores: fp32, contiguous, on the CPU, and native code can be had."""
     plain = scores.dtype is torch.float32 and scores.device.type == "cpu" and scores.is_contiguous()
     return plain and library() is not None
 
 
 def norms(scores: Float[Tensor, "N C"]) -> Float[Tensor, "N"]:
-    """log sum_c exp(scores) of each row: `torch.logsumexp`."""
+    """log sum_c exp(scores) of each row; of scores that native code does not serve, by the library."""
+    if not serves(scores):
+        return scores.logsumexp(1)
     native = library()
     assert native is not None
     norm = scores.new_empty(scores.shape[0])
