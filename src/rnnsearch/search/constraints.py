@@ -7,7 +7,6 @@ from itertools import chain
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from rnnsearch.config.names import STOPS
@@ -22,7 +21,7 @@ from rnnsearch.search.repeats import RepeatScorer
 from rnnsearch.search.scorer import Scorer, Sources
 from rnnsearch.search.selection import ScoredRows
 from rnnsearch.search.spelling import ForcedSpelling, SpellingScorer
-from rnnsearch.search.variants import Variant
+from rnnsearch.search.variants import Variant, require
 from rnnsearch.text.prefixes import Prefix
 from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
@@ -75,14 +74,18 @@ class SearchOptions:
     rest. Changes the speed, never the result."""
 
     def __post_init__(self) -> None:
-        _require(self.beam >= 1, "beam", "at least 1", self.beam)
-        _require(self.max_ratio >= 0, "max_ratio", "at least 0", self.max_ratio)
-        _require(self.max_ratio < math.inf, "max_ratio", "finite", self.max_ratio)
-        _require(self.max_extra >= 0, "max_extra", "at least 0", self.max_extra)
-        _require(1 <= self.n_best <= self.beam, "n_best", f"between 1 and beam ({self.beam})", self.n_best)
-        _require(self.min_length >= 0, "min_length", "at least 0", self.min_length)
-        _require(self.no_repeat_ngram >= 0, "no_repeat_ngram", "at least 0", self.no_repeat_ngram)
-        _require(0 <= self.compact_at <= 1, "compact_at", "between 0 and 1", self.compact_at)
+        require(
+            (
+                ("beam", self.beam >= 1, "at least 1", self.beam),
+                ("max_ratio", self.max_ratio >= 0, "at least 0", self.max_ratio),
+                ("max_ratio", self.max_ratio < math.inf, "finite", self.max_ratio),
+                ("max_extra", self.max_extra >= 0, "at least 0", self.max_extra),
+                ("n_best", 1 <= self.n_best <= self.beam, f"between 1 and beam ({self.beam})", self.n_best),
+                ("min_length", self.min_length >= 0, "at least 0", self.min_length),
+                ("no_repeat_ngram", self.no_repeat_ngram >= 0, "at least 0", self.no_repeat_ngram),
+                ("compact_at", 0 <= self.compact_at <= 1, "between 0 and 1", self.compact_at),
+            )
+        )
         if self.stop not in STOPS:
             raise RnnsearchError(f"stop {must_be_one_of(STOPS, self.stop)}")
         _ = self.ranking  # checks its own options
@@ -128,11 +131,6 @@ class SearchOptions:
         return self.prefix is not None or self.spelling is not None
 
 
-def _require(holds: bool, option: str, rule: str, got: float | int) -> None:
-    if not holds:
-        raise RnnsearchError(f"{option} must be {rule}; got {got}")
-
-
 def beginning_with(options: SearchOptions, begins: Sequence[Prefix], tokenizer: Tokenizer) -> SearchOptions:
     """The search whose hypotheses begin with what is given for each sentence of the call."""
     sizes = torch.tensor([len(spelling) for spelling in tokenizer.spellings()])
@@ -140,15 +138,12 @@ def beginning_with(options: SearchOptions, begins: Sequence[Prefix], tokenizer: 
     return replace(options, prefix=tuple(begin.ids for begin in begins), spelling=spelling)
 
 
-def check_prefix(options: SearchOptions, sentences: int) -> None:
-    """Raise RnnsearchError where the prefixes, phrases, or what is to be spelled, are not as many as the sentences."""
-    if options.phrases is not None and len(options.phrases) != sentences:
-        raise RnnsearchError(f"phrases must have one entry a sentence ({sentences}); got {len(options.phrases)}")
-    if options.prefix is not None and len(options.prefix) != sentences:
-        raise RnnsearchError(f"prefix must have one entry a sentence ({sentences}); got {len(options.prefix)}")
-    if options.spelling is not None and len(options.spelling.rests) != sentences:
-        got = len(options.spelling.rests)
-        raise RnnsearchError(f"spelling must have one entry a sentence ({sentences}); got {got}")
+def require_entries(options: SearchOptions, sentences: int) -> None:
+    """Errors: RnnsearchError where prefixes, phrases, or what is to be spelled, are not as many as the sentences."""
+    spelled = None if options.spelling is None else options.spelling.rests
+    for name, own in (("phrases", options.phrases), ("prefix", options.prefix), ("spelling", spelled)):
+        if own is not None and len(own) != sentences:
+            raise RnnsearchError(f"{name} must have one entry a sentence ({sentences}); got {len(own)}")
 
 
 def batch_options(options: SearchOptions, sentences: Sequence[int]) -> SearchOptions:
@@ -201,22 +196,19 @@ def search_columns(
     return Columns(ids, scorer.vocabulary)
 
 
-def limits(sources: Sources, options: SearchOptions) -> NDArray[np.int64]:
-    """The most symbols, without EOS, that each sentence's translation may have, by its longest source.
+def limits(sources: Sources, options: SearchOptions) -> Numbers:
+    """[B], the most symbols, without EOS, that each sentence's translation may have, by its longest source.
 
-    Errors: RnnsearchError where the prefixes are not as many as the sentences.
+    Errors: as in `require_entries`.
     """
     symbols = np.max(list(source_lengths(sources).values()), axis=0) - 1
-    most: NDArray[np.int64] = (np.floor(options.max_ratio * symbols) + options.max_extra).astype(np.int64)
-    check_prefix(options, len(most))
-    least = np.ones_like(most)
-    if options.prefix is not None:
-        least += [len(ids) for ids in options.prefix]
-    if options.spelling is not None:
-        least += [len(rest) for rest in options.spelling.rests]
+    most: Numbers = (np.floor(options.max_ratio * symbols) + options.max_extra).astype(np.int64)
+    require_entries(options, len(most))
+    least = 1 + _begun(options, most)
     if options.phrases is not None:
         least += [sum(map(len, phrases)) for phrases in options.phrases]
-    return np.maximum(most, least)
+    found: Numbers = np.maximum(most, least)
+    return found
 
 
 Constraint = Callable[[Tensor, ScoredRows], None]

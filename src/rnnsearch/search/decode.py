@@ -12,7 +12,7 @@ from rnnsearch.data.spelling import Characters
 from rnnsearch.errors import RnnsearchError
 from rnnsearch.search.beam import beam
 from rnnsearch.search.columns import ColumnChooser
-from rnnsearch.search.constraints import SearchOptions, batch_options, check_prefix
+from rnnsearch.search.constraints import SearchOptions, batch_options, require_entries
 from rnnsearch.search.forced import forced
 from rnnsearch.search.greedy import greedy
 from rnnsearch.search.hypothesis import EMPTY, Hypothesis, SentenceError
@@ -74,7 +74,7 @@ def decode_all(
     what they are then in place of what is given here; without it all are searched together.
     Errors: SentenceError, with the number among `sentences`.
     """
-    check_prefix(options, len(sentences))
+    require_entries(options, len(sentences))
     found, rows = _Found([[EMPTY] for _ in sentences], progress), list(sentences)
 
     def most(length: int) -> int:
