@@ -22,7 +22,7 @@ from benchmarks.harness import Row, machine_line, network, parsed, parser, publi
 from rnnsearch.data.batches import make_batch
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.translation_model import TranslationModel
-from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.search.beam import beam
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import make_sources
@@ -86,7 +86,7 @@ def update_of(model: TranslationModel, precision: str) -> Callable[[], object]:
     """One update of training."""
     import torch  # after rnnsearch, which says how its threads wait
 
-    optimiser, loss = torch.optim.Adam(model.parameters(), fused=True), likelihood(0.0, ())
+    optimiser, loss = torch.optim.Adam(model.parameters(), fused=True), Likelihood(0.0, ())
     batch = make_batch(pairs(), range(PAIRS))
 
     def update() -> None:

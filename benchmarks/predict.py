@@ -26,7 +26,7 @@ from benchmarks.speed.model import PAPER
 from rnnsearch.config import RunConfig, resolve
 from rnnsearch.data.batches import make_batch
 from rnnsearch.kernels.native import library
-from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.systems.build import build
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
@@ -87,7 +87,7 @@ def kept_bytes(config: RunConfig, sentences: int, length: int) -> int:
             return tensor
 
         with torch.autocast("cpu", torch.bfloat16), saved_tensors_hooks(note, lambda tensor: tensor):
-            likelihood()(model, batch, None)
+            Likelihood()(model, batch, None)
         return sum(storage.nbytes() for data, storage in saved.items() if data not in own)
 
 

@@ -48,7 +48,7 @@ def measured(size: int, way: str, batches: int, folder: Path) -> Row:
     from rnnsearch.data.parallel import ParallelIds
     from rnnsearch.models.draws import Draws
     from rnnsearch.objectives.contrast import CONTRASTS
-    from rnnsearch.objectives.likelihood import likelihood
+    from rnnsearch.objectives.likelihood import Likelihood
     from rnnsearch.search.constraints import SearchOptions
     from rnnsearch.search.decode import make_sources
     from rnnsearch.search.greedy import greedy
@@ -69,7 +69,7 @@ def measured(size: int, way: str, batches: int, folder: Path) -> Row:
     made = Batches(ids, BatchConfig(sentences=PAIRS), None, 1, partition=most, proposal=proposal)
     batch = next(made.epoch(0))
     contrast = None if told is None else CONTRASTS[told.type](size)
-    optimiser, objective = torch.optim.Adam(model.parameters(), fused=True), likelihood(contrast=contrast)
+    optimiser, objective = torch.optim.Adam(model.parameters(), fused=True), Likelihood(contrast=contrast)
     tables = Tables() if most is None and told is None else Tables(model, sparse=True, folder=folder)
 
     def update() -> None:

@@ -13,7 +13,7 @@ from rnnsearch.data.spelling import Characters
 from rnnsearch.data.spellings import Spellings
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.translation_model import CharacterCounts
-from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.systems.build import build
 from rnnsearch.systems.checks import check
 from rnnsearch.text.tokenizer import Spelled
@@ -225,7 +225,7 @@ def test_small_variants_learn(name):
     model = build(tiny, 16, 16, seed=1, objective=small.objective, characters=counts)
     rows = [(Spelled([5, 6, UNK, 8], [" ab"]), Spelled([4, 5])), (Spelled([9]), Spelled([6, UNK, UNK, 9], [" k", "c"]))]
     batch = make_batch(rows, [0, 1], spellings=Spellings({"source": inventory, "target": inventory}))
-    objective, optimiser = likelihood(small.training.label_smoothing), torch.optim.Adam(model.parameters(), lr=3e-3)
+    objective, optimiser = Likelihood(small.training.label_smoothing), torch.optim.Adam(model.parameters(), lr=3e-3)
     before = objective(model, batch, None).nll.item()
     for update in range(2):
         optimiser.zero_grad()

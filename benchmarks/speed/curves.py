@@ -21,7 +21,7 @@ from rnnsearch.device import precision
 from rnnsearch.files import write_json
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.translation_model import TranslationModel
-from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.plots.figures import LIGHT, fonts, legend, line, paint, save
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all
@@ -90,7 +90,7 @@ def sentences(case: Case) -> list[list[int]]:
 
 def update_milliseconds(case: Case, kind: str) -> float:
     """Of forward and backward of one batch; the best of a few."""
-    network_, objective, device = made(case), likelihood(), torch.device("cpu")
+    network_, objective, device = made(case), Likelihood(), torch.device("cpu")
     ids = sentences(case)
     batch = make_batch(list(zip(ids, ids, strict=True)), range(case.batch))
 

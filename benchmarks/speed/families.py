@@ -60,7 +60,7 @@ def operations(model: Row, ours: Ours, vocabulary: Row) -> float:
     from rnnsearch.backend.twins import choose
     from rnnsearch.data.batches import make_batch
     from rnnsearch.models.draws import Draws
-    from rnnsearch.objectives.likelihood import likelihood
+    from rnnsearch.objectives.likelihood import Likelihood
 
     counts, pairs = ours.counts(), 8
     lengths = [round(number / counts.sentences) - 1 for number in (counts.source, counts.target)]
@@ -68,7 +68,7 @@ def operations(model: Row, ours: Ours, vocabulary: Row) -> float:
     built = network(model, vocabulary["source"], vocabulary["target"])
     choose(built, fast=False)
     with FlopCounterMode(display=False) as counter, torch.random.fork_rng():
-        likelihood(0.0, ())(built, batch, Draws(1)).total.backward()
+        Likelihood(0.0, ())(built, batch, Draws(1)).total.backward()
     return counter.get_total_flops() / (pairs * lengths[1])
 
 

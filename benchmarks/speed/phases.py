@@ -23,7 +23,7 @@ from rnnsearch.device import choose_device, precision
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.memory import Memory
 from rnnsearch.models.translation_model import TranslationModel, only
-from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.systems.build import build
 from rnnsearch.training.heap import kept_heap
 from rnnsearch.training.optimisers import OPTIMISERS, clip
@@ -99,7 +99,7 @@ def measure(run: Path, settings: list[str], updates: int, warm: int = 10) -> Row
     model = build(config.model, len(prepared.source), len(prepared.target), seed=1).to(device)
     parameters = list(model.parameters())
     optimiser = OPTIMISERS[training.optimiser.type](parameters, training.optimiser)
-    objective = likelihood(training.label_smoothing)
+    objective = Likelihood(training.label_smoothing)
     marks = Marks(device)
     marks.on(model)
     tokens = target = padded = 0

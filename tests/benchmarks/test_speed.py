@@ -26,7 +26,7 @@ from rnnsearch.data.batches import make_batch
 from rnnsearch.data.prepare import prepare
 from rnnsearch.models.decoders.decoder import Decoder
 from rnnsearch.models.draws import Draws
-from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.objectives.likelihood import Likelihood
 
 OPENNMT_PARAMETERS = 9_434_504
 """Of OpenNMT-py 3.5.1 with the rivals' settings and input feeding, as its log says."""
@@ -250,7 +250,7 @@ def test_marks_change_nothing_and_leave_the_class_as_it_is():
         if marked:
             marks.on(network_)
         marks.begin()
-        loss = likelihood()(network_, batch, Draws(1)).total
+        loss = Likelihood()(network_, batch, Draws(1)).total
         loss.backward()
         values.append((loss.item(), [p.grad.clone() for p in network_.parameters()]))
     assert values[0][0] == values[1][0]
@@ -263,14 +263,14 @@ def test_marks_change_nothing_and_leave_the_class_as_it_is():
 def test_the_plain_step_is_what_a_child_can_be_told_to_repeat(monkeypatch):
     batch = make_batch([([5, 6, 7], [4, 5]), ([9], [6, 7, 8])], [0, 1])
     network_ = network(Sizes(4, 4, 6, 5, 5, 2), (12, 12))
-    twin = likelihood()(network_, batch, None).total.item()
+    twin = Likelihood()(network_, batch, None).total.item()
     monkeypatch.setattr(twins, "TWINS", dict(twins.TWINS))  # so that they are put back
     child.by_definition()
     network_ = network(Sizes(4, 4, 6, 5, 5, 2), (12, 12))
     steps = []
     step = type(network_.decoder).step
     monkeypatch.setattr(type(network_.decoder), "step", lambda *args: (steps.append(1), step(*args))[1])
-    assert likelihood()(network_, batch, None).total.item() == pytest.approx(twin, rel=1e-6)
+    assert Likelihood()(network_, batch, None).total.item() == pytest.approx(twin, rel=1e-6)
     assert len(steps) == 4
 
 

@@ -14,7 +14,7 @@ from rnnsearch.models.decoders.table import DECODERS
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoders import ENCODERS
 from rnnsearch.objectives.build import penalties
-from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.search.beam import beam
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import make_sources
@@ -135,7 +135,7 @@ def test_the_set_covers_every_class_beside_every_decoder(choices):
 def test_builds_learns_and_translates(whole, batch, pairs):
     assert check(whole) == []
     model = build(whole.model, 12, 12, seed=1, objective=whole.objective)
-    objective = likelihood(0.1, penalties(whole.objective))
+    objective = Likelihood(0.1, penalties(whole.objective))
     optimiser = torch.optim.Adam(model.parameters(), lr=0.005)
     before = objective(model, batch, None).nll.item()
     after = math.inf

@@ -8,7 +8,7 @@ from rnnsearch.data.batches import make_batch
 from rnnsearch.data.spellings import Copies, Spellings
 from rnnsearch.models.decoders.copynet import PSI
 from rnnsearch.models.memory import NOWHERE
-from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.search import copied
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.copied import copied_attention
@@ -51,7 +51,7 @@ def test_the_same_words_are_those_written_alike():
 
 def test_a_loss_is_of_what_is_generated_and_of_what_is_copied(copying):
     batch = batch_of()
-    loss, done = likelihood().passed(copying, batch, None)
+    loss, done = Likelihood().passed(copying, batch, None)
     log_p = copying.output.log_probs(done.unrolled.readout)
     scores = copying.output.logits(done.unrolled.readout)
     psi, places = done.unrolled.reading.extras[PSI], done.memory.places
@@ -66,7 +66,7 @@ def test_a_loss_is_of_what_is_generated_and_of_what_is_copied(copying):
         expected -= p.log()
     assert seen == {True, False}
     torch.testing.assert_close(loss.nll, expected.detach(), rtol=1e-4, atol=1e-4)
-    halves = [likelihood()(copying, half, None).total for half in batch.split()]
+    halves = [Likelihood()(copying, half, None).total for half in batch.split()]
     torch.testing.assert_close(loss.total, sum(halves), rtol=1e-4, atol=1e-4)
     loss.total.backward()
     decoder = copying.decoder
@@ -75,7 +75,7 @@ def test_a_loss_is_of_what_is_generated_and_of_what_is_copied(copying):
 
 
 def test_scores_of_known_words_in_search_are_the_losses(copying):
-    nll = likelihood()(copying, batch_of([2]), None).nll.item()
+    nll = Likelihood()(copying, batch_of([2]), None).nll.item()
     for scorer in (ModelScorer(copying), fastest(copying, "fp32").scorer):
         [found] = forced_all(scorer, SOURCES[2:], TARGETS[2:], MEAN)
         assert found.log_prob == pytest.approx(-nll, abs=1e-3)

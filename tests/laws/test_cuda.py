@@ -9,7 +9,7 @@ from rnnsearch.device import precision
 from rnnsearch.models.draws import Draws
 from rnnsearch.objectives import recorded
 from rnnsearch.objectives.build import penalties
-from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.objectives.recorded import OCCURRENCES, OFF
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all
@@ -31,7 +31,7 @@ def loss_and_gradients(model, batch, device, kind="fp32"):
     """Of one batch without anything random."""
     model.zero_grad()
     with precision(torch.device(device), kind):
-        loss = likelihood(0.1)(model, batch.to(device), None)
+        loss = Likelihood(0.1)(model, batch.to(device), None)
     loss.total.backward()
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     return loss.total.item(), torch.cat([g.flatten().double().cpu() for g in gradients])
@@ -50,7 +50,7 @@ def test_loss_and_gradients(system, make, batch):
 
 
 def test_what_is_drawn_is_the_same_in_a_replay(system, batch, monkeypatch):
-    objective, batches = likelihood(0.1, penalties(system.objective)), [one.to("cuda") for one in others(batch)]
+    objective, batches = Likelihood(0.1, penalties(system.objective)), [one.to("cuda") for one in others(batch)]
     found = []
     for switch in "01":
         monkeypatch.setenv(OFF, switch)
@@ -80,7 +80,7 @@ def test_bf16_is_near(system, make, batch, monkeypatch):
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 def test_a_pass_waits_for_nothing(system, make, batch):
     model, on_device = make(system).cuda(), batch.pinned().to("cuda")
-    objective = likelihood(0.1)
+    objective = Likelihood(0.1)
     objective(model, on_device, Draws(1, "cuda")).total.backward()  # libraries may wait when they are first called
     torch.cuda.synchronize()
     try:

@@ -12,7 +12,7 @@ from rnnsearch.errors import ModelError
 from rnnsearch.models.decoders.table import DECODERS
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.fusion import FUSIONS
-from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.search.decode import forced_all
 from rnnsearch.search.model_scorer import ModelScorer, fastest
 from rnnsearch.systems.build import build
@@ -66,7 +66,7 @@ def test_search_training_and_scoring_agree(fused, batch):
     for (source, target), one in zip(PAIRS, _forced(fused), strict=True):
         assert len(one) == len(target) + 1, source
         total -= sum(one)
-    assert total == pytest.approx(likelihood()(fused, batch, None).nll.item(), rel=1e-4)
+    assert total == pytest.approx(Likelihood()(fused, batch, None).nll.item(), rel=1e-4)
 
 
 def _forced(model):
@@ -95,7 +95,7 @@ def test_deep_fusion_trains_output_and_gate_alone(tie, batch):
     inside = {"type": "deep", "folder": "x", "model": LANGUAGE_MODEL}
     system = untrained({**BAHDANAU, "tie": tie, "embedding": 7, "language_model": inside})
     make_optimiser(system.groups(), system.config.training.optimiser)
-    likelihood(0.1)(system.model, batch, Draws(3)).total.backward()
+    Likelihood(0.1)(system.model, batch, Draws(3)).total.backward()
     learned = {name for name, p in system.model.named_parameters() if p.grad is not None and p.grad.abs().sum() > 0}
     readout = {"state.weight", "state.bias", "word.weight", "context.weight", "beside.weight"}
     expected = {f"decoder.deep_output.{name}" for name in readout} | {"language_model.vector", "language_model.bias"}
@@ -128,6 +128,6 @@ def test_cold_fusion_trains_all_but_the_language_model(batch):
     inside = {"type": "cold", "folder": "x", "model": LANGUAGE_MODEL, "size": 6}
     system = untrained({**BAHDANAU, "language_model": inside})
     make_optimiser(system.groups(), system.config.training.optimiser)
-    likelihood(0.1)(system.model, batch, Draws(3)).total.backward()
+    Likelihood(0.1)(system.model, batch, Draws(3)).total.backward()
     for name, parameter in system.model.named_parameters():
         assert (parameter.grad is None) == name.startswith("language_model.model."), name

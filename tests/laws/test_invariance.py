@@ -14,7 +14,7 @@ from rnnsearch.models.attention.windows import WINDOWS, Global, Mixture
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.encoders import ENCODERS
 from rnnsearch.models.translation_model import only
-from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.tensors import leaves, select, stack
 from rnnsearch.text.vocabulary import PAD
 
@@ -93,7 +93,7 @@ def test_padding_gets_no_gradient(system, make, batch):
     gradients = []
     for padded in (batch, wider(batch, 7)):
         model = make(system).double()
-        likelihood(0.1)(model, padded, None).total.backward()
+        Likelihood(0.1)(model, padded, None).total.backward()
         learning = ((name, p.grad) for name, p in model.named_parameters() if p.requires_grad and learns(system, name))
         gradients.append(dict(learning))
     for name, gradient in gradients[0].items():
@@ -162,7 +162,7 @@ def test_every_twin_is_its_definition_under_the_same_draws(system, make, batch):
     def loss_and_gradients(seed, fast=True):
         model = make(system).double()
         choose(model, fast)
-        loss = likelihood(0.1)(model, batch, Draws(seed))
+        loss = Likelihood(0.1)(model, batch, Draws(seed))
         loss.total.backward()
         learning = ((name, p.grad) for name, p in model.named_parameters() if p.requires_grad and learns(system, name))
         return loss.total.detach(), dict(learning)

@@ -5,13 +5,13 @@ import torch
 
 from rnnsearch.data.batches import make_batch
 from rnnsearch.models.attention.normalisers import NORMALISERS
-from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.tensors import map_tree
 from tests.laws.conftest import PAIRS
 from tests.untrained import BAHDANAU, untrained
 
 NULL = [([], [4, 5, 6]), ([], [7])]
-OBJECTIVE = likelihood(0.1, frozen_null=True)
+OBJECTIVE = Likelihood(0.1, frozen_null=True)
 
 
 def gradients(model, objective, rows):
@@ -29,11 +29,11 @@ def test_null_sources_leave_the_encoder_alone(system, make, monkeypatch):
     model = make(system).double()
     null, _ = gradients(model, OBJECTIVE, NULL)
     pairs, _ = gradients(model, OBJECTIVE, PAIRS)
-    plain, loss = gradients(model, likelihood(0.1), PAIRS)
+    plain, loss = gradients(model, Likelihood(0.1), PAIRS)
     mixed, total = gradients(model, OBJECTIVE, [PAIRS[0], *NULL, *PAIRS[1:]])
     encode = model.encode
     monkeypatch.setattr(model, "encode", lambda *given: map_tree(torch.Tensor.detach, encode(*given)))
-    alone, _ = gradients(model, likelihood(0.1), NULL)
+    alone, _ = gradients(model, Likelihood(0.1), NULL)
     for name in null:
         torch.testing.assert_close(null[name], alone[name])
         torch.testing.assert_close(pairs[name], plain[name])

@@ -7,7 +7,7 @@ from rnnsearch.config import ModelConfig
 from rnnsearch.data.batches import make_batch
 from rnnsearch.models.class_outputs import OUTPUTS
 from rnnsearch.models.decoders.table import DECODERS
-from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all, forced_all
 from rnnsearch.search.model_scorer import ModelScorer, fastest
@@ -45,7 +45,7 @@ def test_every_output_is_under_these_laws():
 @pytest.mark.parametrize("decoder", [name for name in DECODERS if name != "copynet"])  # which has its own
 def test_losses_are_the_scores_of_search(decoder, lively):
     model = lively(decoder)
-    nll = likelihood().passed(model, make_batch(list(zip(SOURCES, TARGETS, strict=True)), range(3)), None)[1].nll
+    nll = Likelihood().passed(model, make_batch(list(zip(SOURCES, TARGETS, strict=True)), range(3)), None)[1].nll
     for scorer in (ModelScorer(model), fastest(model, "fp32").scorer):
         found = forced_all(scorer, SOURCES, TARGETS, MEAN)
         for one, expected in zip(found, nll.sum(1).tolist(), strict=True):

@@ -7,7 +7,7 @@ from rnnsearch.config import ModelConfig
 from rnnsearch.data.batches import make_batch
 from rnnsearch.data.spellings import Copies, Spellings
 from rnnsearch.models.decoders.table import DECODERS
-from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.search.decode import forced_all
 from rnnsearch.search.model_scorer import ModelScorer, fastest
 from rnnsearch.search.ranking import MEAN
@@ -53,7 +53,7 @@ def test_copies_are_the_same_words_of_the_other_vocabulary_or_of_none():
 @pytest.mark.parametrize("decoder", ATTENDING)
 def test_a_loss_is_of_what_is_said_and_of_what_is_pointed_at(decoder, pointing):
     model, batch = pointing(decoder), batch_of()
-    loss, done = likelihood().passed(model, batch, None)
+    loss, done = Likelihood().passed(model, batch, None)
     unrolled = done.unrolled
     log_p = model.log_probs(unrolled.readout.flatten(0, 1)).view(*batch.target.ids.shape, -1)
     points = torch.sigmoid(-unrolled.readout[..., -1])
@@ -69,7 +69,7 @@ def test_a_loss_is_of_what_is_said_and_of_what_is_pointed_at(decoder, pointing):
             expected -= log_p[n, i, y]
     torch.testing.assert_close(loss.nll, expected.detach(), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(loss.nll, done.nll.sum())
-    halves = [likelihood()(model, half, None).total for half in batch.split()]
+    halves = [Likelihood()(model, half, None).total for half in batch.split()]
     torch.testing.assert_close(loss.total, sum(halves), rtol=1e-4, atol=1e-4)
     loss.total.backward()
     assert all(p.grad is not None for p in [*model.switch.parameters(), *model.output.parameters()])
@@ -78,7 +78,7 @@ def test_a_loss_is_of_what_is_said_and_of_what_is_pointed_at(decoder, pointing):
 @pytest.mark.parametrize("decoder", ATTENDING)
 def test_scores_of_said_words_in_search_are_the_losses(decoder, pointing):
     model, batch = pointing(decoder), batch_of([2])
-    nll = likelihood()(model, batch, None).nll.item()
+    nll = Likelihood()(model, batch, None).nll.item()
     for scorer in (ModelScorer(model), fastest(model, "fp32").scorer):
         found = forced_all(scorer, SOURCES[2:], TARGETS[2:], MEAN)
         assert found[0].log_prob == pytest.approx(-nll, abs=1e-3)

@@ -27,7 +27,7 @@ SEEDS = range(3)
 def test_a_replay_is_the_pass(system, batch, draws, monkeypatch):
     model = build(system.model, SYMBOLS, SYMBOLS, seed=1, objective=system.objective)
     weighted = penalties(system.objective) if draws is Draws else ()
-    objective, batches = module.likelihood(0.1, weighted), others(batch)
+    objective, batches = module.Likelihood(0.1, weighted), others(batch)
     expected = [pass_with_gradients(objective, model, batches[seed % 2], draws(seed)) for seed in SEEDS]
     recorder = PassRecorder(again)
     monkeypatch.setattr(recorded, "OCCURRENCES", 1)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from rnnsearch.data.batches import make_batch
-from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.search.beam import beam
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import make_sources
@@ -25,7 +25,7 @@ def sources(pairs):
 def test_training_nll_is_the_forced_score(system, make, batch, pairs, sources):
     model = make(system)
     found = forced(ModelScorer(model), sources, [target for _, target in pairs])
-    assert -sum(h.log_prob for h in found) == pytest.approx(likelihood()(model, batch, None).nll.item(), rel=1e-5)
+    assert -sum(h.log_prob for h in found) == pytest.approx(Likelihood()(model, batch, None).nll.item(), rel=1e-5)
 
 
 def test_greedy_takes_the_best_symbol_each_time(system, make, pairs, sources):
@@ -48,7 +48,7 @@ def test_what_a_search_found_is_learned_from(system, make, pairs, sources):
     model.requires_grad_()
     found = [best for [best] in greedy(ModelScorer(model), sources, SearchOptions(**LIMITS))]
     batch = make_batch([(source, h.ids) for (source, _), h in zip(pairs, found, strict=True)], range(len(pairs)))
-    loss = likelihood()(model, batch, None)
+    loss = Likelihood()(model, batch, None)
     assert loss.nll.item() >= -sum(h.log_prob for h in found) - 1e-3, "those that were cut have an end more"
     weights = [torch.from_numpy(w) for h in found for w in h.attention.values()]
     reward = torch.tensor([h.log_prob for h in found]).mean() - sum(w.square().sum() for w in weights)

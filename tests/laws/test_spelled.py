@@ -12,7 +12,7 @@ from rnnsearch.data.spelling import LONGEST, NOTHING, UNKNOWN, Characters
 from rnnsearch.data.spellings import Spellings
 from rnnsearch.models.decoders.table import DECODERS
 from rnnsearch.models.translation_model import CharacterCounts
-from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.search.decode import forced_all
 from rnnsearch.search.model_scorer import LIBRARY, ModelScorer, fastest
 from rnnsearch.search.ranking import MEAN
@@ -68,7 +68,7 @@ def test_two_unknown_words_are_read_differently_in_training_and_in_search(compos
     pairs = [Spelled([*SOURCES[1]], [word]) for word in (" gnu", " gnat")]
     target = [4, 5]
     losses = [
-        likelihood()(model, make_batch([(pair, target)], [0], spellings=SIDES), None).nll.item() for pair in pairs
+        Likelihood()(model, make_batch([(pair, target)], [0], spellings=SIDES), None).nll.item() for pair in pairs
     ]
     found = forced_all(ModelScorer(model), pairs, [target] * 2, MEAN, make=make)
     assert abs(losses[0] - losses[1]) > 1e-3
@@ -78,9 +78,9 @@ def test_two_unknown_words_are_read_differently_in_training_and_in_search(compos
 @pytest.mark.parametrize("decoder", ATTENDING)
 def test_the_loss_is_that_of_the_words_and_of_the_unknown_words_characters(decoder, hybrid):
     model, batch = hybrid(decoder), batch_of()
-    loss, done = likelihood(spelling=0.3).passed(model, batch, None)
+    loss, done = Likelihood(spelling=0.3).passed(model, batch, None)
     speller, model.speller = model.speller, None
-    words = likelihood()(model, batch, None)
+    words = Likelihood()(model, batch, None)
     model.speller = speller
     reading, spelling, of_characters = done.unrolled.reading, batch.target.spelling, 0.0
     for n, i in product(*map(range, batch.target.ids.shape)):
@@ -181,8 +181,8 @@ def test_longer_words_are_cut_and_unknown_characters_are_one():
 
 def test_half_a_batch_after_the_other_learns_the_same(hybrid):
     model, batch = hybrid("bahdanau"), batch_of()
-    whole = likelihood()(model, batch, None)
-    halves = [likelihood()(model, half, None) for half in batch.split()]
+    whole = Likelihood()(model, batch, None)
+    halves = [Likelihood()(model, half, None) for half in batch.split()]
     torch.testing.assert_close(whole.total, sum(half.total for half in halves))
 
 

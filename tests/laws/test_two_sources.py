@@ -14,7 +14,7 @@ from rnnsearch.data.direction import Direction
 from rnnsearch.data.parallel import ParallelIds
 from rnnsearch.models.decoders.decoder import Reading
 from rnnsearch.models.translation_model import Memories, TranslationModel, Unrolled
-from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.search.beam import beam
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.forced import forced
@@ -59,7 +59,7 @@ def test_rows_that_lack_a_side_are_left_out_and_both_sources_are_learned_from(mo
     (batch,) = batches.epoch(0)
     assert sorted(batch.indices) == [0, 2, 3]
     assert list(batch.sources) == ["en", "fr"]
-    likelihood()(model, batch, None).total.backward()
+    Likelihood()(model, batch, None).total.backward()
     own, sides = model.source_embedding.weight.grad, [CORPUS["en"], CORPUS["fr"]]
     for symbol in range(4, 12):
         read = any(symbol in side[row] for side in sides for row in (0, 2, 3))
@@ -69,7 +69,7 @@ def test_rows_that_lack_a_side_are_left_out_and_both_sources_are_learned_from(mo
 def test_search_reads_and_aligns_both(model: SummedSources) -> None:
     (batch,) = Batches(ParallelIds.of(CORPUS), BatchConfig(sentences=4), None, 1, direction=DIRECTION).epoch(0)
     with torch.no_grad():
-        loss = likelihood()(model, batch, None)
+        loss = Likelihood()(model, batch, None)
     targets = [CORPUS["de"][row] for row in batch.indices]
     found = forced(ModelScorer(model), batch.sources, targets)
     assert -sum(one.log_prob for one in found) == pytest.approx(loss.nll.item(), rel=1e-5)

@@ -15,7 +15,7 @@ import torch
 from rnnsearch.data.batches import make_batch
 from rnnsearch.models.draws import Draws
 from rnnsearch.objectives.build import penalties
-from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.systems.build import build
 from rnnsearch.training.optimisers import clip
 
@@ -37,7 +37,7 @@ def batch():
 
 def test_an_update_waits_for_nothing(system, batch):
     model = build(system.model, 12, 12, seed=1, objective=system.objective).to("meta")
-    objective = likelihood(0.1, penalties(system.objective))
+    objective = Likelihood(0.1, penalties(system.objective))
     loss = objective(model, batch, Draws(1))
     loss.total.backward()
     norm = clip(model.parameters(), 1.0, None)

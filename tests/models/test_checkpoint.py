@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from rnnsearch.config import resolve
 from rnnsearch.data.batches import make_batch
 from rnnsearch.errors import ModelError, RnnsearchError
-from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.systems.folder import CONFIG, WEIGHTS, load_system, save_system
 from rnnsearch.systems.translation import TranslationSystem
 from rnnsearch.text.subwords import train_bpe
@@ -73,7 +73,7 @@ def test_tied_embeddings_come_back_tied(tie, tmp_path):
     loaded = load_system(tmp_path).model
     assert (loaded.output.weight is loaded.target_embedding.weight) == (tie != "none")
     assert (loaded.source_embedding is loaded.target_embedding) == (tie == "all")
-    assert likelihood()(loaded, BATCH, None).nll == likelihood()(model, BATCH, None).nll
+    assert Likelihood()(loaded, BATCH, None).nll == Likelihood()(model, BATCH, None).nll
     size = len(tokenizer) * 6 * 4
     tables = {"none": 3, "target": 2, "all": 1}[tie]
     assert (tmp_path / WEIGHTS).stat().st_size < tables * size + 20000

@@ -8,7 +8,7 @@ from rnnsearch.config import ModelConfig
 from rnnsearch.data.batches import make_batch
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.translation_model import only
-from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.systems.build import build
 from rnnsearch.text.vocabulary import BOS, EOS
 from tests.models import decoder_equations as equations
@@ -73,21 +73,21 @@ def negative_log_likelihood(p, config, source, target):
 def test_a_batchs_nll_is_the_papers(config, drawn):
     model, p = drawn(build(config, 11, 12, seed=None))
     expected = [negative_log_likelihood(p, config, *pair) for pair in PAIRS]
-    total, nll, _ = likelihood()(model, BATCH, None)
+    total, nll, _ = Likelihood()(model, BATCH, None)
     assert total.item() == nll.item() == pytest.approx(sum(expected), rel=1e-10)
     for pair, alone in zip(PAIRS, expected, strict=True):
-        assert likelihood()(model, make_batch([pair], [0]), None).nll.item() == pytest.approx(alone, rel=1e-10)
+        assert Likelihood()(model, make_batch([pair], [0]), None).nll.item() == pytest.approx(alone, rel=1e-10)
 
 
 def test_dropout_works_in_the_four_places_and_only_with_draws():
     plain = build(config_of(), 11, 12, seed=1)
-    expected = likelihood()(plain, BATCH, Draws(1)).nll
+    expected = Likelihood()(plain, BATCH, Draws(1)).nll
     for place in ("embedding", "annotations", "readout", "word"):
         model = build(config_of(dropout={place: 0.5}), 11, 12, seed=1)
-        assert likelihood()(model, BATCH, None).nll == expected, place
-        dropped = likelihood()(model, BATCH, Draws(1)).nll
+        assert Likelihood()(model, BATCH, None).nll == expected, place
+        dropped = Likelihood()(model, BATCH, Draws(1)).nll
         assert dropped != expected, place
-        assert dropped == likelihood()(model, BATCH, Draws(1)).nll, place
+        assert dropped == Likelihood()(model, BATCH, Draws(1)).nll, place
 
 
 @pytest.mark.parametrize("place", ["embedding", "word"])

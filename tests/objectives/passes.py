@@ -5,7 +5,7 @@ from typing import Any
 
 from rnnsearch.data.batches import Batch
 from rnnsearch.models.translation_model import TranslationModel
-from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.objectives.likelihood import Likelihood
 
 SOURCE = [[5, 6, 7, 4], [7, 5], [6]]
 TARGET = [[4, 5], [6, 7, 5, 4], [8, 4]]
@@ -13,7 +13,7 @@ TARGET = [[4, 5], [6, 7, 5, 4], [8, 4]]
 
 def passed(model: TranslationModel, batch: Batch) -> Any:
     """A pass of plain likelihood."""
-    return likelihood().passed(model, batch, None)[1]
+    return Likelihood().passed(model, batch, None)[1]
 
 
 def real_weights(made: Any, row: int) -> Any:

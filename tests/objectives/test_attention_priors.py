@@ -9,7 +9,7 @@ import torch
 from rnnsearch.config import ObjectiveConfig
 from rnnsearch.objectives.attention_priors import CoverageLeft, DoublyStochastic, GlobalFertility
 from rnnsearch.objectives.build import penalties
-from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.objectives.likelihood import Likelihood
 from tests.models import reference as paper
 from tests.models.reference import within
 from tests.objectives.passes import passed, real_weights
@@ -84,19 +84,19 @@ def test_the_total_is_the_weighted_sum(make, batches):
     model, batch = make(**FERTILITY, **COVERAGE), batches([0, 1, 2])
     fertility = {"size": 3, "weight": 0.5}
     config = ObjectiveConfig.model_validate({"doubly_stochastic": 0.3, "fertility": fertility, "coverage": 0.2})
-    loss = likelihood(0.1, penalties(config))(model, batch, None)
-    plain, made = likelihood(0.1).passed(model, batch, None)
+    loss = Likelihood(0.1, penalties(config))(model, batch, None)
+    plain, made = Likelihood(0.1).passed(model, batch, None)
     expected = plain.total + 0.3 * DoublyStochastic()(made) + 0.5 * GlobalFertility()(made) + 0.2 * CoverageLeft()(made)
     assert loss.total.item() == pytest.approx(expected.item(), rel=1e-9)
     assert loss.nll.item() == pytest.approx(plain.nll.item(), rel=1e-9)
     with torch.no_grad():
-        held_out = likelihood(0.1, penalties(config))(model, batch, None)
+        held_out = Likelihood(0.1, penalties(config))(model, batch, None)
     assert held_out.total.item() == pytest.approx(plain.total.item(), rel=1e-6)
 
 
 def test_the_nll_of_each_symbol(make, batches):
     model, batch = make(), batches([0, 1, 2])
-    loss, made = likelihood(0.1).passed(model, batch, None)
+    loss, made = Likelihood(0.1).passed(model, batch, None)
     log_p = model.output.log_probs(made.unrolled.readout).gather(2, batch.target.ids[:, :, None])[:, :, 0]
     assert torch.allclose(made.nll, -log_p * batch.target.mask)
     assert not made.nll.requires_grad and loss.nll.item() == pytest.approx(made.nll.sum().item())

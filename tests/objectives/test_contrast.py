@@ -10,7 +10,7 @@ import torch
 from rnnsearch.data.noise import Noise
 from rnnsearch.models.outputs import Output
 from rnnsearch.objectives.contrast import CONTRASTS, NCE
-from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.objectives.likelihood import Likelihood
 
 M, K, V, R = 4, 6, 7, 3
 
@@ -85,7 +85,7 @@ def test_of_a_batch_it_is_the_sum_over_its_words_and_of_its_halves(name, make, b
     q = draw.dirichlet(np.ones(size))
     log_q, ids = torch.from_numpy(np.log(q)), torch.from_numpy(draw.integers(0, size, 5))
     batch = replace(batch, noise=Noise(ids, log_q[ids], log_q[batch.target.ids]))
-    objective = likelihood(contrast=CONTRASTS[name](size))
+    objective = Likelihood(contrast=CONTRASTS[name](size))
     loss, done = objective.passed(model, batch, None)
     logits = model.output.logits(done.unrolled.readout).detach()
     expected = 0.0
@@ -99,7 +99,7 @@ def test_of_a_batch_it_is_the_sum_over_its_words_and_of_its_halves(name, make, b
     touched = model.output.weight.grad.abs().sum(1).nonzero()[:, 0].tolist()
     assert set(touched) == {*ids.tolist(), *batch.target.ids[batch.target.mask].tolist()}
     without = replace(batch, noise=None)
-    assert objective(model, without, None).nll.item() == pytest.approx(likelihood()(model, without, None).nll.item())
+    assert objective(model, without, None).nll.item() == pytest.approx(Likelihood()(model, without, None).nll.item())
 
 
 @pytest.mark.parametrize("lexical", [0, 2])

@@ -11,7 +11,7 @@ from rnnsearch.config import ModelConfig
 from rnnsearch.data.sides import Side
 from rnnsearch.objectives import distillation
 from rnnsearch.objectives.distillation import Teacher
-from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.systems.build import build
 from rnnsearch.text.vocabulary import BOS, EOS
 from tests.objectives.conftest import SOURCES, TARGETS
@@ -21,7 +21,7 @@ ALL = [0, 1, 2]
 
 
 def taught(model, alpha, smoothing=0.0):
-    return replace(likelihood(smoothing), teacher=Teacher(model.requires_grad_(False), alpha))
+    return replace(Likelihood(smoothing), teacher=Teacher(model.requires_grad_(False), alpha))
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_loss_and_gradients_are_the_papers(make, batches, alpha):
 
 def test_without_weight_a_teacher_changes_nothing(make, batches):
     student, teacher = make(), make(seed=2)
-    plain = likelihood(0.1)(student, batches(ALL), None).total
+    plain = Likelihood(0.1)(student, batches(ALL), None).total
     assert torch.equal(taught(teacher, 0.0, 0.1)(student, batches(ALL), None).total, plain)
 
 
@@ -94,7 +94,7 @@ def test_a_batch_is_the_sum_of_its_halves_by_any_teacher(make, batches, other):
     whole = objective(student, batches(ALL), None).total
     halves = [objective(student, half, None).total.item() for half in batches(ALL).split()]
     assert whole.item() == pytest.approx(sum(halves))
-    assert whole.item() != pytest.approx(likelihood(0.1)(student, batches(ALL), None).total.item())
+    assert whole.item() != pytest.approx(Likelihood(0.1)(student, batches(ALL), None).total.item())
 
 
 def test_a_dev_set_knows_no_teacher(make, batches, other, monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rnnsearch.data.sides import Side
-from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.text.vocabulary import BOS, EOS
 from tests.objectives.passes import SOURCE, TARGET
 
@@ -29,7 +29,7 @@ def test_sums_over_words_and_sentences_of_nothing_but_real_symbols(smoothing, ma
         for row, y in zip(rows, [*target, EOS], strict=True):
             nll -= row[y].item()
             smoothed -= (1 - smoothing) * row[y].item() + smoothing * row.mean().item()
-    loss = likelihood(smoothing)(model, batches([0, 1, 2]), None)
+    loss = Likelihood(smoothing)(model, batches([0, 1, 2]), None)
     assert loss.nll.item() == pytest.approx(nll, rel=1e-5)
     assert loss.total.item() == pytest.approx(smoothed, rel=1e-5)
     assert not loss.nll.requires_grad
@@ -37,18 +37,18 @@ def test_sums_over_words_and_sentences_of_nothing_but_real_symbols(smoothing, ma
 
 def test_a_batch_is_the_sum_of_its_halves(make, batches):
     model, batch = make(), batches([0, 1, 2])
-    whole = likelihood(0.1)(model, batch, None)
-    halves = [likelihood(0.1)(model, half, None) for half in batch.split()]
+    whole = Likelihood(0.1)(model, batch, None)
+    halves = [Likelihood(0.1)(model, half, None) for half in batch.split()]
     assert whole.nll.item() == pytest.approx(sum(h.nll.item() for h in halves), rel=1e-5)
     assert whole.total.item() == pytest.approx(sum(h.total.item() for h in halves), rel=1e-5)
 
 
 def test_the_softmax_of_a_part_is_over_its_symbols(make, batches):
     model, batch = make(), batches([0, 1, 2])
-    whole = likelihood(0.1)(model, batch, None)
+    whole = Likelihood(0.1)(model, batch, None)
     size = len(model.output.bias)
-    every = likelihood(0.1)(model, replace(batch, vocabulary=torch.arange(size)), None)
+    every = Likelihood(0.1)(model, replace(batch, vocabulary=torch.arange(size)), None)
     torch.testing.assert_close(every.total, whole.total)
     own = batch.target.ids[batch.target.mask].unique()
-    part = likelihood()(model, replace(batch, vocabulary=own), None)
+    part = Likelihood()(model, replace(batch, vocabulary=own), None)
     assert len(own) < size and part.nll < whole.nll, "fewer words share the probability"

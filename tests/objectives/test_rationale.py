@@ -12,7 +12,7 @@ from rnnsearch.config import ModelConfig, ObjectiveConfig
 from rnnsearch.config.objective import RationaleConfig
 from rnnsearch.models.draws import Draws
 from rnnsearch.objectives.build import penalties
-from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.objectives.rationale import Rationales
 from rnnsearch.systems.build import build
 from tests.objectives.conftest import SOURCES, TARGETS
@@ -69,7 +69,7 @@ def test_its_mean_is_the_gradient_of_the_expected_cost(model, batches):
     exact = torch.zeros(())
     words = batch.source.ids.shape[1] - 1
     for read in product((False, True), repeat=words):
-        loss, done = likelihood(0.0, penalties(objective())).passed(model, batch, These(read))
+        loss, done = Likelihood(0.0, penalties(objective())).passed(model, batch, These(read))
         chance = done.memory.chosen.log_p.exp()
         log_p = model.output.log_probs(done.unrolled.readout).gather(2, batch.target.ids[:, :, None]).sum()
         exact = exact + chance * (cost(done, read) - done.nll.sum() - log_p)
@@ -85,7 +85,7 @@ def test_its_mean_is_the_gradient_of_the_expected_cost(model, batches):
 def test_the_baseline_moves_after_an_update_with_the_mean_cost_of_a_symbol(model, batches):
     batch, value = batches([0, 1, 2]), model.auxiliary.rationale.value
     value.fill_(-2.0)
-    objective = likelihood(0.0, [(1.0, Rationales(RationaleConfig(**CONFIG)))])
+    objective = Likelihood(0.0, [(1.0, Rationales(RationaleConfig(**CONFIG)))])
     loss, done = objective.passed(model, batch, Draws(3))
     loss.total.backward()
     assert value.item() == -2.0 and value.grad is None
@@ -102,7 +102,7 @@ def test_the_baseline_moves_after_an_update_with_the_mean_cost_of_a_symbol(model
 
 def test_its_value_is_the_advantage_times_the_log_probability_of_each_sentence(model, batches):
     model.auxiliary.rationale.value.fill_(-1.5)
-    whole = likelihood().passed(model, batches([0]), These((True, False, True, True)))[1]
+    whole = Likelihood().passed(model, batches([0]), These((True, False, True, True)))[1]
     expected = (
         cost(whole, (True, False, True, True)) - 1.5 * whole.batch.target.mask.sum().item()
     ) * whole.memory.chosen.log_p

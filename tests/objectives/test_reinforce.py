@@ -13,7 +13,7 @@ from rnnsearch.models.attention.normalisers import Hard, Weights
 from rnnsearch.models.auxiliary import BASELINES
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.translation_model import TranslationPair
-from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.objectives.reinforce import Reinforce
 from rnnsearch.objectives.symmetry import Symmetric
 
@@ -71,12 +71,12 @@ def test_its_mean_is_the_gradient_of_the_expected_log_likelihood(make, batches, 
     steps, width = batch.target.ids.shape[1], batch.source.ids.shape[1]
     exact, total, mean = torch.zeros(()), 0.0, {}
     for positions in product(range(width), repeat=steps):
-        _, done = likelihood().passed(model, batch, Positions(positions))
+        _, done = Likelihood().passed(model, batch, Positions(positions))
         reading = done.unrolled.reading
         chance = (reading.expected * reading.alpha).sum(-1).prod()
         log_p = model.output.log_probs(done.unrolled.readout).gather(2, batch.target.ids[:, :, None]).sum()
         exact = exact + chance * log_p
-        loss = likelihood(0.0, [(1.0, Reinforce())])(model, batch, Positions(positions))
+        loss = Likelihood(0.0, [(1.0, Reinforce())])(model, batch, Positions(positions))
         for name, gradient in gradients(model, loss.total).items():
             mean[name] = mean.get(name, 0.0) + chance.detach() * gradient
         total += chance.item()
@@ -90,7 +90,7 @@ def test_a_draw_is_not_blamed_for_what_came_before(make, batches):
     """The last draw's share is that of the last symbol alone."""
     model, batch = hard_model(make, "average"), batches([2])
     model.auxiliary.baseline.value.fill_(-0.5)
-    _, done = likelihood().passed(model, batch, Positions((0, 1, 1)))
+    _, done = Likelihood().passed(model, batch, Positions((0, 1, 1)))
     value = Reinforce()(done)
     drawn = [done.unrolled.reading.expected[0, i, j].log() for i, j in enumerate((0, 1, 1))]
     log_p = (-done.nll[0]).tolist()
@@ -103,7 +103,7 @@ def test_half_of_the_sentences_use_the_expected_value(make, batches):
     model, batch = make({"normaliser": "hard"}, reinforce=REINFORCE["average"]), batches([0, 1, 2])
     soft = 0
     for seed in range(40):
-        _, done = likelihood().passed(model, batch, Draws(seed))
+        _, done = Likelihood().passed(model, batch, Draws(seed))
         alpha, expected = done.unrolled.reading.alpha, done.unrolled.reading.expected
         for b, length in enumerate(batch.target.mask.sum(1)):
             own = alpha[b, :length]
@@ -113,19 +113,19 @@ def test_half_of_the_sentences_use_the_expected_value(make, batches):
                 assert set(own.unique().tolist()) <= {0.0, 1.0}
     assert 40 < soft < 80
     only_soft = [seed for seed in range(40) if _is_soft(model, batches([2]), seed)]
-    _, done = likelihood().passed(model, batches([2]), Draws(only_soft[0]))
+    _, done = Likelihood().passed(model, batches([2]), Draws(only_soft[0]))
     assert Reinforce()(done).item() == 0.0
 
 
 def _is_soft(model, batch, seed):
-    reading = likelihood().passed(model, batch, Draws(seed))[1].unrolled.reading
+    reading = Likelihood().passed(model, batch, Draws(seed))[1].unrolled.reading
     return torch.equal(reading.alpha, reading.expected)
 
 
 def test_the_average_baseline_moves_after_an_update_with_the_mean_log_probability_of_a_symbol(make, batches):
     model, batch = make({"normaliser": "hard"}, reinforce=REINFORCE["average"]), batches([0, 1, 2])
     model.auxiliary.baseline.value.fill_(-2.0)
-    objective = likelihood(0.0, [(1.0, Reinforce())])
+    objective = Likelihood(0.0, [(1.0, Reinforce())])
     loss, done = objective.passed(model, batch, Draws(3))
     loss.total.backward()
     assert model.auxiliary.baseline.value.item() == -2.0
@@ -137,7 +137,7 @@ def test_the_average_baseline_moves_after_an_update_with_the_mean_log_probabilit
 
 def test_each_direction_has_a_baseline_of_its_own(make, batches):
     pair = TranslationPair(*(make({"normaliser": "hard"}, n, n == 2, reinforce=REINFORCE["average"]) for n in (1, 2)))
-    symmetric = Symmetric(0.1, likelihood(0.0, [(1.0, Reinforce())]))
+    symmetric = Symmetric(0.1, Likelihood(0.0, [(1.0, Reinforce())]))
     parts = symmetric(pair, batches([0, 1, 2]), Draws(3)).parts
     before = [model.auxiliary.baseline.value.item() for model in (pair.onward, pair.back)]
     symmetric.after_update(pair, parts)
@@ -154,14 +154,14 @@ def test_the_learned_baseline_looks_only_back_and_leaves_the_model_alone(make, b
     changed[:, 2:] += 1.0
     assert torch.equal(guess[:, :3], model.auxiliary.baseline(changed)[:, :3])
     assert not torch.autograd.grad(guess.sum(), readout, allow_unused=True)[0]
-    loss, _ = likelihood(0.0, [(1.0, Reinforce())]).passed(model, batch, Draws(1))
+    loss, _ = Likelihood(0.0, [(1.0, Reinforce())]).passed(model, batch, Draws(1))
     loss.total.backward()
     assert model.auxiliary.baseline.linear.weight.grad.abs().max() > 0
 
 
 def test_entropy_is_a_bonus(make, batches):
     model, batch = hard_model(make, "average"), batches([2])
-    _, done = likelihood().passed(model, batch, Positions((0, 0, 1)))
+    _, done = Likelihood().passed(model, batch, Positions((0, 0, 1)))
     plain = Reinforce()(done)
     more = Reinforce(0.7)(done)
     p = done.unrolled.reading.expected

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rnnsearch.models.translation_model import TranslationPair
-from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.objectives.symmetry import Symmetric, agreement
 from tests.objectives.passes import passed, real_weights
 
@@ -21,8 +21,8 @@ def test_the_agreement_is_a_trace(make, batches):
 
 def test_the_loss_is_both_directions_less_the_agreement(make, batches):
     pair, batch = TranslationPair(make(), make(seed=2, turned=True)), batches([0, 1, 2])
-    loss = Symmetric(0.4, likelihood(0.1))(pair, batch, None)
-    there, again = likelihood(0.1)(pair.onward, batch, None), likelihood(0.1)(pair.back, batch.turned(), None)
+    loss = Symmetric(0.4, Likelihood(0.1))(pair, batch, None)
+    there, again = Likelihood(0.1)(pair.onward, batch, None), Likelihood(0.1)(pair.back, batch.turned(), None)
     agreed = agreement(passed(pair.onward, batch), passed(pair.back, batch.turned()))
     expected = there.total + again.total - 0.4 * agreed
     assert loss.total.item() == pytest.approx(expected.item(), rel=1e-9)
@@ -37,7 +37,7 @@ def test_the_bonus_makes_them_agree(make, batches):
         optimiser = torch.optim.Adam(pair.parameters(), lr=0.05)
         for _ in range(30):
             optimiser.zero_grad()
-            Symmetric(weight, likelihood())(pair, batch, None).total.backward()
+            Symmetric(weight, Likelihood())(pair, batch, None).total.backward()
             optimiser.step()
         return agreement(passed(pair.onward, batch), passed(pair.back, batch.turned())).item()
 

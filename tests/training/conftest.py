@@ -13,7 +13,7 @@ from rnnsearch.data.batches import Batches
 from rnnsearch.data.prepare import prepare
 from rnnsearch.data.prepared import Prepared
 from rnnsearch.models.translation_model import TranslationModel
-from rnnsearch.objectives.likelihood import Likelihood, likelihood
+from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.processes import Processes
 from rnnsearch.systems.build import build
 from rnnsearch.systems.parameters import ParameterGroup
@@ -130,7 +130,7 @@ def trainer(prepared: Prepared, tmp_path: Path) -> Callable[..., Trainer[Transla
         training = config.training
         model = build(config.model, len(prepared.source), len(prepared.target), training.seed, config.objective)
         (tmp_path / name).mkdir(exist_ok=True)
-        task = Task(model, groups(model), objective or likelihood(), None)
+        task = Task(model, groups(model), objective or Likelihood(), None)
         batches = Batches(prepared.train, training.batch, None, training.seed)
         return Trainer(training, task, batches, torch.device("cpu"), tmp_path / name, Recorder(), lambda: None)
 

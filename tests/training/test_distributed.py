@@ -196,7 +196,7 @@ def test_a_run_goes_on_with_other_numbers_of_processes(together, learn, close, t
 
     def interrupted(processes: Processes) -> None:
         if not processes.first:
-            monkeypatch.setattr(translation, "likelihood", lambda *_, **__: SignalAt(call=4))
+            monkeypatch.setattr(translation, "Likelihood", lambda *_, **__: SignalAt(call=4))
             monkeypatch.setattr("rnnsearch.training.run.estimate", lambda *_: None)  # whose passes are none of these
         learn("together", processes=processes, **training, max_updates=8)
 
@@ -257,7 +257,7 @@ def test_a_pass_done_again_sends_nothing_twice(together, learn, close, monkeypat
                 finally:
                     full.remove()
 
-        monkeypatch.setattr(translation, "likelihood", lambda *_, **__: FullIn())
+        monkeypatch.setattr(translation, "Likelihood", lambda *_, **__: FullIn())
         learn("together", processes=processes, **training)
         assert sent == sorted(range(max(sent) + 1)) * 3
         return max(sent)
@@ -274,7 +274,7 @@ def test_what_one_process_finds_ends_all_and_is_said_once(together, learn, monke
                     raise TrainingError("the second process does not like it")
                 return super().__call__(model, batch, draws)
 
-        monkeypatch.setattr(translation, "likelihood", lambda *_, **__: Refused())
+        monkeypatch.setattr(translation, "Likelihood", lambda *_, **__: Refused())
         try:
             learn(processes=processes, optimiser=MOMENTUM, max_updates=5)
         except RnnsearchError as error:

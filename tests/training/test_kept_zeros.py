@@ -95,7 +95,7 @@ class Rough(Likelihood):
 
 def test_in_halved_batches_and_whatever_an_update_does(learn, pruned, tmp_path, monkeypatch):
     monkeypatch.setattr("rnnsearch.training.run.estimate", lambda *_: None)
-    monkeypatch.setattr(translation, "likelihood", lambda *_, **__: Rough())
+    monkeypatch.setattr(translation, "Likelihood", lambda *_, **__: Rough())
     told = learn("halved", begin_from=str(pruned), keep_zeros=True, max_updates=2)
     assert any("split and tried again" in text for text in told.messages)
     assert_kept(pruned, read_weights(tmp_path / "halved" / "model.safetensors"))

@@ -17,7 +17,7 @@ from rnnsearch.errors import RnnsearchError, TrainingError
 from rnnsearch.models.draws import Draws
 from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.build import penalties
-from rnnsearch.objectives.likelihood import Likelihood, likelihood
+from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.objectives.loss import Loss
 from rnnsearch.systems import translation
 from rnnsearch.systems.build import build
@@ -140,7 +140,7 @@ def test_a_group_of_batches_is_one_update_of_their_sum(trainer, configure, prepa
     assert same(copied(plain), before)
     total, count = torch.zeros(()), 0
     for batch in made.batches.epoch(0):
-        total = total + likelihood()(plain, batch, None).total
+        total = total + Likelihood()(plain, batch, None).total
         count += batch.sentences if normalise == "sentences" else batch.target.tokens
     (total / count).backward()
     for name, tensor in weights(made.model).items():
@@ -240,7 +240,7 @@ class NotFinite(Likelihood):
 def test_a_loss_that_is_not_finite_names_and_saves_its_batch(
     learn, configure, prepared, standing, tmp_path, monkeypatch, value
 ):
-    monkeypatch.setattr(translation, "likelihood", lambda *_, **__: NotFinite(update=4, value=value))
+    monkeypatch.setattr(translation, "Likelihood", lambda *_, **__: NotFinite(update=4, value=value))
     monkeypatch.setattr("rnnsearch.training.run.estimate", lambda *_: None)  # whose passes are none of the updates
     folder, updates = tmp_path / "run", list[int]()
     training = {"clip_norm": 1.0, "evaluate_every": 3, "max_updates": 6}
@@ -261,7 +261,7 @@ def test_a_loss_that_is_not_finite_names_and_saves_its_batch(
     assert updates == [1, 2, 3]
     assert standing()[1]["update"] == 3, "the checkpoint before it is whole"
     # and the run can go on from there
-    monkeypatch.setattr(translation, "likelihood", likelihood)
+    monkeypatch.setattr(translation, "Likelihood", Likelihood)
     learn(resume=True, **training)
     assert standing()[1]["update"] == 6
 

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from rnnsearch.models.translation_model import TranslationModel
-from rnnsearch.objectives.likelihood import likelihood
+from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.systems.parameters import ParameterGroup
 from rnnsearch.weights import weights
 from tests.training.toys import PLAIN, SGD
@@ -29,7 +29,7 @@ def test_each_group_moves_at_its_rate_by_gradients_clipped_together(trainer, con
     plain, made = trainer(config), trainer(config, groups=groups)
     before = {name: tensor.detach().clone() for name, tensor in weights(made.model).items()}
     batch = next(iter(plain.batches.epoch(0)))
-    (likelihood()(plain.model, batch, None).total / batch.target.tokens).backward()
+    (Likelihood()(plain.model, batch, None).total / batch.target.tokens).backward()
     gradients = {name: p.grad for name, p in weights(plain.model).items() if factor(name)}
     norm = torch.stack([g.norm() for g in gradients.values()]).norm()
     assert norm > 0.01

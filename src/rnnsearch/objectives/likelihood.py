@@ -172,14 +172,3 @@ def spelling_losses(speller: Speller, target: Side, reading: Reading) -> tuple[T
     first = speller.first(reading.state[places], reading.context[places])
     total, each = speller.losses(first, characters[which[places]])
     return total, each.new_zeros(which.shape).index_put(places, each)
-
-
-def likelihood(
-    smoothing: float = 0.0,
-    penalties: Weighted = (),
-    spelling: float = 1.0,
-    contrast: Contrast | None = None,
-    frozen_null: bool = False,
-) -> Likelihood:
-    """Maximum likelihood by itself."""
-    return Likelihood(smoothing, penalties, spelling=spelling, contrast=contrast, frozen_null=frozen_null)

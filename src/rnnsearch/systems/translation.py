@@ -18,7 +18,7 @@ from rnnsearch.models.encoders import Rationale
 from rnnsearch.models.translation_model import CharacterCounts, TranslationModel
 from rnnsearch.objectives.build import penalties
 from rnnsearch.objectives.contrast import CONTRASTS
-from rnnsearch.objectives.likelihood import Likelihood, likelihood
+from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.processes import Processes
 from rnnsearch.search.columns import ColumnChooser
 from rnnsearch.search.copied import copied_attention
@@ -104,12 +104,12 @@ class TranslationSystem(Trainable[TranslationModel]):
         ]
 
     def objective(self) -> Likelihood:
-        weight = self.config.objective.spelling
         smoothing, beside = self.config.training.label_smoothing, penalties(self.config.objective)
         told = self.config.objective.contrast
         contrast = None if told is None else CONTRASTS[told.type](self.model.output.vocabulary)
         null = self.config.data.target_only == "null"
-        return likelihood(smoothing, beside, 1.0 if weight is None else weight, contrast, frozen_null=null)
+        spelling = 1.0 if self.config.objective.spelling is None else self.config.objective.spelling
+        return Likelihood(smoothing, beside, spelling=spelling, contrast=contrast, frozen_null=null)
 
     def count(self, train: ParallelIds) -> None:
         arrange(self.model.output, train, self.config.data.target)
@@ -130,7 +130,7 @@ class TranslationSystem(Trainable[TranslationModel]):
             read = config.aligns_read_words
             measures["aer"] = AlignmentErrorRate(dev, gold, read, config.search.batch_sentences)
         size = config.training.batch.sentences or 64
-        return Validation(dev.held_out(likelihood(), size, device), measures)
+        return Validation(dev.held_out(Likelihood(), size, device), measures)
 
     def fastest(self, precision: str) -> Fastest:
         model, inventory = self.model, self.spellings.characters.get(self.config.data.one_source)
