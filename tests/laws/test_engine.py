@@ -11,11 +11,12 @@ from rnnsearch.backend.engine_arrays import arrays_of
 from rnnsearch.engine.packed import Kind
 from rnnsearch.engine.rnnsearch import RNNsearch
 from rnnsearch.kernels.native.library import library
-from rnnsearch.runtime.search import Begin, Search, beam
+from rnnsearch.runtime.search import Search, beam
 from rnnsearch.search.constraints import SearchOptions
 from rnnsearch.search.decode import decode_all
 from rnnsearch.search.model_scorer import NativeStepScorer
 from rnnsearch.search.spelling import ForcedSpelling
+from rnnsearch.text.prefixes import Prefix
 from tests.laws.test_native_search import LIMITS, SOURCES, SYMBOLS, rnnsearch
 
 pytestmark = pytest.mark.skipif(library() is None, reason="native code cannot be built here: there is no C++ compiler")
@@ -55,7 +56,7 @@ def test_the_engine_searches_as_the_beam_does(model, kind, options, begun):
     scorer = NativeStepScorer(NativeRNNsearch.of(model, kind))
     asked = SearchOptions(**known, **LIMITS, prefix=tuple(prefix) if begun else None, spelling=spelled)
     expected = decode_all(scorer, SOURCES, asked)
-    begins = [Begin(ids, rest) for ids, rest in zip(prefix, rests, strict=True)]
+    begins = [Prefix("", ids, rest, {}) for ids, rest in zip(prefix, rests, strict=True)]
     found = beam(RNNsearch(library(), arrays_of(model), kind), SOURCES, Search(**known, **LIMITS), begins, SIZES)
     for b, hypotheses in enumerate(expected):
         assert int((found.length[b] > 0).sum()) == len(hypotheses)

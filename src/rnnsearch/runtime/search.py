@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -14,10 +14,11 @@ from rnnsearch.engine.packed import Array, Laid
 from rnnsearch.engine.recurrent import Engine
 from rnnsearch.engine.rnnsearch import CChoice, CGreedy
 from rnnsearch.errors import ModelError, RnnsearchError
-from rnnsearch.search.asked import Asked, Rest
+from rnnsearch.search.asked import Asked
 from rnnsearch.search.candidate_lists import CandidateLists
 from rnnsearch.search.ranking import ENGINE_NORMS, MOST_PENALTY, Ranking
 from rnnsearch.search.room import MOST_ROWS
+from rnnsearch.text.prefixes import Prefix
 from rnnsearch.text.vocabulary import BOS, EOS, PAD
 
 MOST_NUMBERS = 1 << 28
@@ -49,18 +50,14 @@ class Search:
         return self
 
 
-class Begin(NamedTuple):
-    """What a sentence's translations begin with: symbols, then what they spell in whatever symbols."""
-
-    ids: Sequence[int] = ()
-    rest: Rest = ()
+NO_PREFIX = Prefix("", (), (), {})
 
 
 def beam(
     model: Engine,
     sentences: Sequence[Sequence[int]],
     search: Search,
-    begins: Sequence[Begin] | None = None,
+    begins: Sequence[Prefix] | None = None,
     sizes: Array | None = None,
     lists: CandidateLists | None = None,
 ) -> NBest:
@@ -69,7 +66,7 @@ def beam(
 
     Errors: RnnsearchError where scores are no numbers, and where a search would take more memory than any may.
     """
-    begins = begins or [Begin()] * len(sentences)
+    begins = begins or [NO_PREFIX] * len(sentences)
     B, K, n = len(sentences), search.beam, search.n_best
     lengths = np.array([len(ids) + 1 for ids in sentences])
     J = int(lengths.max())
@@ -118,7 +115,7 @@ def _greedy(model: Engine, memory: Any, output: Laid, choice: CChoice, sizes: tu
     return NBest(*(part[:, None] for part in (tokens.T, scores.T, alphas, length, finished.astype(np.int64))))
 
 
-def _forced(begins: Sequence[Begin], columns: int) -> Array:
+def _forced(begins: Sequence[Prefix], columns: int) -> Array:
     """[B, P], -1 behind the last. Errors: RnnsearchError for a symbol that is not scored."""
     longest = max(len(begin.ids) for begin in begins)
     found = np.array([[*begin.ids, *[-1] * (longest - len(begin.ids))] for begin in begins], np.int64)

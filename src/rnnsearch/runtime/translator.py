@@ -18,7 +18,7 @@ from rnnsearch.engine.rnnsearch import Arrays, RNNsearch
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.metrics.calibration import Calibration
 from rnnsearch.runtime.library import library
-from rnnsearch.runtime.search import Begin, Search, beam
+from rnnsearch.runtime.search import Search, beam
 from rnnsearch.search.candidate_lists import CandidateLists
 from rnnsearch.search.hypothesis import EMPTY, Hypothesis, n_best_hypotheses
 from rnnsearch.search.ranking import Ranking
@@ -111,9 +111,7 @@ class Translator:
     def _searched(
         self, ids: list[list[int]], search: Search, begins: Sequence[Prefix] | None
     ) -> list[list[Hypothesis]]:
-        asked = None if begins is None else [Begin(begin.ids, begin.rest) for begin in begins]
-        sizes = None if begins is None else self._sizes
-        found = beam(self.model, ids, search, asked, sizes, self.lists)
+        found = beam(self.model, ids, search, begins, None if begins is None else self._sizes, self.lists)
         ranking = Ranking(search.length_penalty, search.length_norm, search.coverage_penalty)
         return n_best_hypotheses(found, [len(own) + 1 for own in ids], ranking, SOURCE)
 

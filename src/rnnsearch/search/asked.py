@@ -10,9 +10,7 @@ import numpy as np
 from rnnsearch.engine.packed import Array
 from rnnsearch.engine.rnnsearch import CBeam
 from rnnsearch.search.ranking import Ranking
-
-Rest = Sequence[Sequence[int]]
-"""For each byte that is to be spelled, the symbols that may come when the bytes before it are."""
+from rnnsearch.text.prefixes import Rest
 
 
 class Asked:

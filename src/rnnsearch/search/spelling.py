@@ -13,9 +13,7 @@ from torch import Tensor
 
 from rnnsearch.search.scorer import Scorer, Sources, Step
 from rnnsearch.tensors import each
-
-Rest = tuple[tuple[int, ...], ...]
-"""For each byte of what is to be spelled, the symbols that may come when the bytes before it are. Empty: nothing."""
+from rnnsearch.text.prefixes import Rest
 
 
 @dataclass(frozen=True, eq=False)

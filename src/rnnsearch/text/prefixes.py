@@ -15,14 +15,18 @@ LONGEST_END = 8
 """Symbols of a last word that may be spelled otherwise, at most: a text without spaces is one long word."""
 
 
+Rest = tuple[tuple[int, ...], ...]
+"""For each byte of what is to be spelled, the symbols that may come where the bytes before it are. Empty: nothing."""
+
+
 class Prefix(NamedTuple):
     """What a translation must begin with."""
 
     text: str
     ids: tuple[int, ...]
     """Its first symbols."""
-    rest: tuple[tuple[int, ...], ...]
-    """For each byte of what follows them, the symbols that may come where the bytes before it are spelled."""
+    rest: Rest
+    """What is to be spelled after them."""
     unknown: dict[int, str]
     """What each UNK among `ids`, by its place, stands for."""
 
@@ -71,7 +75,7 @@ class Prefixes:
         """The text of the symbols from `forced` on."""
         return f" {whole.text}"[_begin(whole, forced) :]
 
-    def _ways(self, rest: bytes) -> tuple[tuple[int, ...], ...]:
+    def _ways(self, rest: bytes) -> Rest:
         """For each place in `rest`, the symbols after which the remainder can still be spelled."""
         ways: list[tuple[int, ...]] = [()] * len(rest)
         for place in reversed(range(len(rest))):
