@@ -22,7 +22,7 @@ from rnnsearch.runtime.search import Search, beam
 from rnnsearch.search.candidate_lists import CandidateLists
 from rnnsearch.search.hypothesis import EMPTY, Hypothesis, n_best_hypotheses
 from rnnsearch.search.ranking import Ranking
-from rnnsearch.search.room import sentences_at_once
+from rnnsearch.search.room import longest_first, sentences_at_once
 from rnnsearch.text.prefixes import Prefix, Prefixes
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
 from rnnsearch.translation import Translation, in_words
@@ -99,14 +99,13 @@ class Translator:
         return self.source.fits(text, MOST_SYMBOLS)
 
     def _batches(self, sources: Sequence[Segmented], width: int) -> Iterator[list[int]]:
-        """The numbers of the sentences that are not empty, the longest first."""
-        order = sorted((n for n, s in enumerate(sources) if s.ids), key=lambda n: -len(sources[n].ids))
-        while order:
-            length = len(sources[order[0]].ids) + 1
+        """The numbers of the sentences that are not empty, in batches for a beam of so many."""
+
+        def most(length: int) -> int:
             steps = self.search.max_ratio * length + self.search.max_extra + 1
-            most = sentences_at_once(self.batch_sentences, width, length, steps, ATTENDED)
-            yield order[:most]
-            order = order[most:]
+            return sentences_at_once(self.batch_sentences, width, length + 1, steps, ATTENDED)
+
+        return longest_first({n: len(source.ids) for n, source in enumerate(sources)}, most)
 
     def _searched(
         self, ids: list[list[int]], search: Search, begins: Sequence[Prefix] | None

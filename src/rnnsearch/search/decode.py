@@ -1,6 +1,6 @@
 """Search and forced decoding of any number of sentences: sorted by length, in batches, in the order given."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
@@ -18,7 +18,7 @@ from rnnsearch.search.greedy import greedy
 from rnnsearch.search.hypothesis import EMPTY, Hypothesis, SentenceError
 from rnnsearch.search.plan import Plan
 from rnnsearch.search.ranking import MEAN, Ranking
-from rnnsearch.search.room import sentences_at_once
+from rnnsearch.search.room import longest_first, sentences_at_once
 from rnnsearch.search.scorer import SOURCE, Scorer, Sources
 from rnnsearch.search.several import several
 from rnnsearch.search.workers import FEWEST, one_thread_each
@@ -96,7 +96,7 @@ def decode_all(
             for i in plan.waits.keys() & wave:
                 rows[i] = plan.source(i, [found.results[j][0] for j in plan.waits[i]])
         work = {i: len(rows[i]) for i in wave}
-        batches = _spread(list(_batches(work, batch_sentences, most)), threads)
+        batches = _spread(list(longest_first(work, most)), threads)
         found.tell(list(work.values()).count(0))
         for batch, results in zip(batches, _each(search, batches, threads), strict=True):
             found.add(batch, results)
@@ -140,7 +140,7 @@ def pair_batches(
         return sentences_at_once(batch_sentences, 1, half, float(half), attended)
 
     work = {i: len(x) + len(y) for i, (x, y) in enumerate(zip(sentences, targets, strict=True))}
-    return _batches(work, batch_sentences, most)
+    return longest_first(work, most)
 
 
 class _Found(Generic[Result]):
@@ -171,19 +171,6 @@ def _renumbered(batch: Sequence[int]) -> Iterator[None]:
         yield
     except SentenceError as error:
         raise error.renumbered(batch[error.sentence]) from None
-
-
-def _batches(work: Mapping[int, int], size: int, most: Callable[[int], int]) -> Iterator[list[int]]:
-    """The numbers of the sentences that are not empty, the longest first: what does not fit fails at once. most: the
-    sentences of a batch whose longest has so many symbols."""
-    if size < 1:
-        raise RnnsearchError(f"batch_sentences must be at least 1; got {size}")
-    order = sorted((i for i, length in work.items() if length), key=lambda i: -work[i])
-    begin = 0
-    while begin < len(order):
-        end = begin + most(work[order[begin]])
-        yield order[begin:end]
-        begin = end
 
 
 def _spread(batches: list[list[int]], threads: int) -> list[list[int]]:
