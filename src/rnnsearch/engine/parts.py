@@ -77,7 +77,7 @@ class CFeatures(Structure):
 
 
 class CDecoder(Structure):
-    """`Decoder` of search.cpp."""
+    """`Decoder` of decoder.h."""
 
     _fields_ = (
         *((name, c_int64) for name in ("x_size", "sums_size", "values_size", "reads_size", "key", "annotation")),
@@ -100,7 +100,7 @@ class CDecoder(Structure):
 
 
 class CBatch(Structure):
-    """`Batch` of search.cpp."""
+    """`Batch` of decoder.h."""
 
     _fields_ = (
         *((name, c_void_p) for name in ("keys", "annotations", "mask", "centres", "prepared")),

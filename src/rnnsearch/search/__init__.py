@@ -1,4 +1,5 @@
 """Search: a `Scorer` and source sentences in, hypotheses with scores and attention out.
 
-No model's class is known here but to the one adapter, `scorer.ModelScorer`.
+Searches know no model's class. Who knows one makes a Scorer of it (`model_scorer.py`, `language_scorer.py`), or asks it
+again about what a search has found (`copied.py`, `posterior.py`, `spell.py`).
 """

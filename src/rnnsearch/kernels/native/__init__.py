@@ -1,6 +1,6 @@
 """Native twins: C++ built by the machine's own compiler at first use, and kept; the plain path where there is none.
 
-Training: the GRU's sequence, RNNsearch's recurrence and the loss; the plain step is their definition and the twin in
-PyTorch (`kernels/`, `models/outputs.py`) what runs without them. A thread takes its sentences through all
-positions without meeting the others. Search: `decoding`, and every family's products.
+Training: products, recurrences that are written as lists of parts, and the loss; `models/` defines them, and PyTorch
+does their work (`kernels/`) where they are not. A thread takes its sentences through all positions without meeting the
+others. Search: RNNsearch (`decoding.cpp`), lists of parts (`search.cpp`), and every family's products.
 """

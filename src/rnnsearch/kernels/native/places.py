@@ -46,11 +46,11 @@ def web_engine() -> Path:
 
     Errors: RnnsearchError where there is none and none can be built.
     """
-    name = building.web_file_name()
-    found = next((path for path in (BUILT / name, default_cache() / "native" / name) if path.is_file()), None)
-    if found is not None:
-        return found
-    path, command = default_cache() / "native" / name, building.zig()
+    path = default_cache() / "native" / building.web_file_name()
+    for found in (BUILT / path.name, path):
+        if found.is_file():
+            return found
+    command = building.zig()
     if command is None:
         raise RnnsearchError("the engine for browsers is not in this package; to build it: pip install ziglang")
     try:
