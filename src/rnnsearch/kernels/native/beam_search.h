@@ -315,7 +315,7 @@ static int64_t beam_search(int32_t threads, S step, int64_t C, const Choice& cho
       step(me, books.each_sentence.data, books.y.data, N, width, state.data, next.data, alpha.data, logits.data);
       me.share(N, [&](int64_t n) {
         float* x = &logits[n * C];
-        norm[n] = log_sum_exp(x, C, highest_of(x, C).value);
+        norm[n] = log_sum_exp(x, C);
         if (norm[n] != norm[n]) odd = true;
         books.forbid(n, x, C);
       });

@@ -238,17 +238,8 @@ void step_in_team(Member& me, const DecoderWeights& w, const Matrix& output, con
   const int64_t U = s.states.count;
   me.share(U, [&](int64_t u) { prepare(w.from_state, state + first[u] * D, &s.state[u * w.from_state.width()]); });
   product_in_team(me, w.from_state, s.state.data, U, {w.from_state.bias, 0}, s.from_state.data, S);
-  if (!w.words) {
-    me.share(N, [&](int64_t n) {
-      const int64_t E = w.from_word.inputs;
-      float* to = &s.word[n * w.from_word.width()];
-      if (w.embeddings) return prepare(w.from_word, w.embeddings + y[n] * E, to);
-      float word[E];
-      for (int64_t i = 0; i < E; i++) word[i] = w.scales[y[n]] * w.bytes[y[n] * E + i];
-      prepare(w.from_word, word, to);
-    });
-    product_in_team(me, w.from_word, s.word.data, N, {w.from_word.bias, 0}, s.from_word.data, G);
-  }
+  if (!w.words)
+    words_in_team(me, w.from_word, w.embeddings, w.bytes, w.scales, y, N, s.word.data, s.from_word.data);
   me.share(U, [&](int64_t u) {
     float context[H];
     attend(w, m, sentence[first[u]], &s.from_state[u * S], alpha + first[u] * m.width, context);
@@ -302,8 +293,7 @@ EXPORT void step(const DecoderWeights* w, const Matrix* output, const Sources* m
   in_team(threads, [&](Member& me) {
     step_in_team(me, *w, *output, *m, sentence.data, y, N, state, next, alpha, logits, s);
     me.share(N, [&](int64_t n) {
-      const float* x = logits + n * output->outputs;
-      norm[n] = log_sum_exp(x, output->outputs, highest_of(x, output->outputs).value);
+      norm[n] = log_sum_exp(logits + n * output->outputs, output->outputs);
     });
   });
 }
@@ -336,7 +326,7 @@ EXPORT int64_t beam(const DecoderWeights* w, const Matrix* output, const Sources
 EXPORT void norms(const float* x, int64_t rows, int64_t columns, float* norm, int32_t threads) {
   in_team(threads, [&](Member& me) {
     me.share(rows, [&](int64_t n) {
-      norm[n] = log_sum_exp(x + n * columns, columns, highest_of(x + n * columns, columns).value);
+      norm[n] = log_sum_exp(x + n * columns, columns);
     });
   });
 }

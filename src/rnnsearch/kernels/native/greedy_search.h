@@ -16,7 +16,21 @@ static inline void product_in_team(Member& me, const Matrix& W, const float* x, 
   });
 }
 
-// log sum_c exp(x_c)
+// to [N, outputs] = W e + b of N words y, whose embeddings e are in fp32, or bytes times each word's scale. narrow: room for
+// as many prepared rows.
+static inline void words_in_team(Member& me, const Matrix& W, const float* embeddings, const int8_t* bytes,
+                                 const float* scales, const int64_t* y, int64_t N, float* narrow, float* to) {
+  const int64_t E = W.inputs;
+  me.share(N, [&](int64_t n) {
+    float word[E], *own = narrow + n * W.width();
+    if (embeddings) return prepare(W, embeddings + y[n] * E, own);
+    for (int64_t i = 0; i < E; i++) word[i] = scales[y[n]] * bytes[y[n] * E + i];
+    prepare(W, word, own);
+  });
+  product_in_team(me, W, narrow, N, {W.bias, 0}, to, W.outputs);
+}
+
+// log sum_c exp(x_c), of which the highest is known
 static inline float log_sum_exp(const float* x, int64_t count, float highest) {
   if (!(fabsf(highest) < INFINITY)) return highest;
   Vec total = all(0);
@@ -53,6 +67,9 @@ static inline Found highest_of(const float* x, int64_t count) {
     if (odd ? x[c] != x[c] : x[c] == top) return {c, x[c]};
   return {0, top};
 }
+
+// log sum_c exp(x_c)
+static inline float log_sum_exp(const float* x, int64_t count) { return log_sum_exp(x, count, highest_of(x, count).value); }
 
 // ids names the columns (null: column c is symbol c); banned columns are never taken; at most `most` [B] symbols a
 // sentence.

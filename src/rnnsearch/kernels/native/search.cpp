@@ -38,18 +38,6 @@ struct Scratch {
     }
 };
 
-// What the words y give the sums, where there is no table: in s.from_word [N, x_size].
-void words_in_team(Member& me, const Decoder& d, const int64_t* y, Index N, Scratch& s) {
-    const Matrix& W = *d.from_word;
-    me.share(N, [&](Index n) {
-        float word[W.inputs], *to = &s.word[n * W.width()];
-        if (d.embeddings) return prepare(W, d.embeddings + y[n] * W.inputs, to);
-        for (Index i = 0; i < W.inputs; i++) word[i] = d.scales[y[n]] * d.bytes[y[n] * W.inputs + i];
-        prepare(W, word, to);
-    });
-    product_in_team(me, W, s.word.data, N, {W.bias, 0}, s.from_word.data, d.x_size);
-}
-
 // One position of N rows by every member of a team; state, next [N, state_size]; x: the inputs' share, a row every x_row
 // numbers; alpha [N, width]. Without a table and x, words must have been given.
 void advance_in_team(Member& me, const Decoder& d, const Batch& m, const int64_t* sentence, const int64_t* y, const float* x,
@@ -130,7 +118,7 @@ void step_in_team(Member& me, const Decoder& d, const Matrix& output, const Batc
                   const int64_t* y, const float* x, Index N, const float* state, float* next, float* alpha,
                   float* logits, Scratch& s) {
     if (!x && !d.table) {
-        words_in_team(me, d, y, N, s);
+        words_in_team(me, *d.from_word, d.embeddings, d.bytes, d.scales, y, N, s.word.data, s.from_word.data);
         x = s.from_word.data;
     }
     advance_in_team(me, d, m, sentence, y, x, d.x_size, N, state, next, alpha, s);
@@ -152,8 +140,7 @@ EXPORT void decoder_step(const Decoder* d, const Matrix* output, const Batch* m,
     in_team(threads, [&](Member& me) {
         step_in_team(me, *d, *output, *m, sentence.data, y, x, N, state, next, alpha, logits, s);
         me.share(N, [&](Index n) {
-            const float* row = logits + n * output->outputs;
-            norm[n] = log_sum_exp(row, output->outputs, highest_of(row, output->outputs).value);
+            norm[n] = log_sum_exp(logits + n * output->outputs, output->outputs);
         });
     });
 }
