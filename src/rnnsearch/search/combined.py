@@ -5,6 +5,7 @@ cut, after which no other column is left.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 import torch
@@ -74,7 +75,7 @@ class Combined:
         members = zip(self._full, memory.full, state.full, strict=True)
         steps = [member.scorer.step(m, s, y) for member, m, s in members]
         weights = [member.weight for member in self._full]
-        scores = _sum([w * step.scores.float() for w, step in zip(weights, steps, strict=True)])
+        scores = reduce(torch.add, [w * step.scores.float() for w, step in zip(weights, steps, strict=True)])
         norms = [w * step.norm for w, step in zip(weights, steps, strict=True) if step.norm is not None]
         states, partial = tuple(step.state for step in steps), state.partial
         if self._partial:
@@ -82,7 +83,7 @@ class Combined:
             best, partial = self._rescored(memory, state, y, kept, scores.gather(1, kept))
             scores = torch.full_like(scores, -torch.inf).scatter_(1, kept, best)
         attention = mean_attention([step.attention for step in steps])
-        return Step(scores, _States(states, partial), attention, _sum(norms) if norms else None)
+        return Step(scores, _States(states, partial), attention, reduce(torch.add, norms) if norms else None)
 
     def disturbed(self, state: _States, by: Callable[[Tensor], Tensor]) -> _States:
         each = zip(self._full, state.full, strict=True)
@@ -98,14 +99,6 @@ class Combined:
             scores = scores + member.weight * step.scores.float()
             states.append(step.state)
         return scores, tuple(states)
-
-
-def _sum(parts: Sequence[Tensor]) -> Tensor:
-    """Not Python's, which begins with a 0 of its own."""
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
 
 
 def mean_attention(each: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:

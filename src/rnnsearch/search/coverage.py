@@ -2,7 +2,9 @@
 words to cover, one row a sentence, and the sums of attention, one row a hypothesis."""
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 
+import torch
 from torch import Tensor
 
 from rnnsearch.errors import RnnsearchError
@@ -28,10 +30,7 @@ def attended(sums: Sequence[Tensor], attention: Mapping[str, Tensor], sources: S
 
 def penalty(words: Sequence[Tensor], sums: Sequence[Tensor], ranking: Ranking) -> Tensor:
     """beta * sum_j log(min(sum, 1)) over the words [A, J] of each source, of each hypothesis, [A, K]."""
-    total: Tensor | None = None
-    for own, received in zip(words, sums, strict=True):
-        logs = received.clamp(LEAST, 1.0).log().unflatten(0, (own.shape[0], -1))
-        part = (logs * own[:, None, :]).sum(-1)
-        total = part if total is None else total + part
-    assert total is not None
+    each = zip(words, (received.clamp(LEAST, 1.0).log() for received in sums), strict=True)
+    parts = [(logs.unflatten(0, (len(own), -1)) * own[:, None, :]).sum(-1) for own, logs in each]
+    total: Tensor = reduce(torch.add, parts)
     return ranking.coverage_penalty * total
