@@ -96,10 +96,6 @@ class _Conditional(Decoder):
     def inputs(self, y_prev: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows G"]:
         return self.bottom.word.inputs(y_prev)
 
-    def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
-        t: Tensor = self.output(reading.state, y_prev, reading.context, reading.beside)
-        return t
-
 
 class ConditionalState(NamedTuple):
     """cell: the state after the last transition, whose h is s_{i-1} [N, D]; attention: what attention carries;

@@ -105,8 +105,9 @@ class Decoder(nn.Module, ABC):
         """One target position of N = B * K hypotheses (K consecutive rows a sentence): only what feeds back."""
 
     def readout(self, y_prev: Float[Tensor, "*rows E"], reading: Reading) -> Float[Tensor, "*rows R"]:
-        """Everything after the recurrence, for any number of positions: the deep output, where nothing else is said."""
-        t: Tensor = self.deep_output(reading.state, y_prev, reading.context, reading.beside)
+        """Everything after the recurrence, for any number of positions: its layer, where nothing else is said."""
+        layer = self.readout_layer or self.deep_output
+        t: Tensor = layer(reading.state, y_prev, reading.context, reading.beside)
         return t
 
     @property
