@@ -49,7 +49,7 @@ def within(attention: Attention, centre: Float[Tensor, "B Q"], asked: Asked, mem
     extra = attention.extra(asked, memory, index)
     seen = Seen(
         _pick(memory.keys, index),
-        _pick(memory.annotations if memory.values is None else memory.values, index),
+        _pick(memory.attended, index),
         None if extra is None else extra.view(B * Q, 1, P, -1),
         Placement(allowed.view(B * Q, 1, P), None if factor is None else factor.view(B * Q, 1, P)),
         None if asked.drawn is None else _pick_drawn(asked.drawn, index),

@@ -65,8 +65,7 @@ def with_words(model: TranslationModel, memory: Memory, words: Tensor) -> Memory
     """What a step attends to: the embedded words [B, J, E], too, where there is a lexical model."""
     if model.lexical is None:
         return memory
-    values = memory.annotations if memory.values is None else memory.values
-    return memory._replace(values=torch.cat([values, words], dim=2))
+    return memory._replace(values=torch.cat([memory.attended, words], dim=2))
 
 
 def before_output(step: Step, model: TranslationModel, read: Read, word: int) -> Reads:

@@ -81,8 +81,7 @@ def attention(
     behind those of the context is attended to along with them, and stands behind it."""
     score, window, rows = part.score, part.window, step.x.shape[0]
     assert memory.keys is not None
-    values = memory.annotations if memory.values is None else memory.values
-    keys, annotations, mask = (each(tensor, rows) for tensor in (memory.keys, values, memory.mask))
+    keys, annotations, mask = (each(tensor, rows) for tensor in (memory.keys, memory.attended, memory.mask))
     source = Source(keys, annotations, mask, heads=score.heads)
     centre = None
     if isinstance(window, LocalMonotonic):

@@ -137,6 +137,11 @@ class Memory(NamedTuple):
     copyable: Copyable | None = None
     places: Tensor | None = None
 
+    @property
+    def attended(self) -> Tensor:
+        """What contexts are sums of [B, J, H]."""
+        return self.annotations if self.values is None else self.values
+
     def on_source(self, alpha: Tensor) -> Tensor:
         """Weights over annotations as weights over source positions, which these may be already."""
         return alpha if self.origin is None else self.origin.on_source(alpha)

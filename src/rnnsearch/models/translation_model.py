@@ -202,7 +202,7 @@ class TranslationModel(nn.Module):
     ) -> Float[Tensor, "I J R"]:
         """The readouts of one sentence as if all attention at i had been on j, for every i and j: c_i = h_j. `state` of
         `unroll_apart`."""
-        values = memory.annotations if memory.values is None else memory.values
+        values = memory.attended
         (I, J), pairs = (previous.shape[1], values.shape[1]), previous.shape[1] * values.shape[1]
         alone = torch.eye(J, dtype=values.dtype, device=values.device).repeat(I, 1)[None]
         y_prev = self.target_embedding(Symbols(previous)).repeat_interleave(J, dim=1)

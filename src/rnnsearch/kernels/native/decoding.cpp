@@ -1,6 +1,7 @@
-// RNNsearch without gradients: the bidirectional GRU encoder, one step of the decoder, greedy search, and the choice of
-// the best columns. The definitions are models/encoders.py, models/decoders/bahdanau.py, models/outputs.py,
-// search/greedy.py and search/selection.py; a law test holds these twins equal to them.
+// RNNsearch without gradients: the bidirectional GRU encoder, one step of the decoder, greedy and beam search; products
+// with weights that are laid out, norms of rows, and the choice of the best columns. The definitions are
+// models/encoders.py, models/decoders/bahdanau.py, models/outputs.py, search/greedy.py, search/beam.py and
+// search/selection.py; a law test holds these twins equal to them.
 #include "decoding.h"
 
 #include "beam_search.h"

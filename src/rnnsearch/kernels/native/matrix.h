@@ -28,7 +28,7 @@ struct Matrix {
     Index place(Index row, Index i) const {
         const Index step = ((row / LANES) * depth() + i / each()) * LANES * each(), lane = row % LANES, part = i % each();
 #ifdef BYTES_AS_PAIRS
-        if (kind == INT8) return step + part % 2 * 2 * LANES + 2 * lane + part / 2;  // see add_block
+        if (kind == INT8) return step + part % 2 * 2 * LANES + 2 * lane + part / 2;  // see add_bytes
 #endif
         return step + lane * each() + part;
     }

@@ -15,7 +15,7 @@ enum What : int64_t { INPUT, READ, PRODUCT, SIGMOID, TANH, GRU, LSTM, ADDITIVE, 
 struct Part {
     int64_t what;
     int64_t size;
-    int64_t at[8];  // where its ranges begin; -1: it has none. See recurrence.cpp
+    int64_t at[8];  // where its ranges begin; -1: it has none. See parts.h
     int64_t before;  // bit k: the values at[k] are of the position before
     // PRODUCT: [size, at[2]]. NORM: gain and bias [2, size]. CENTRE, CLOCK: [size]. ADDITIVE: its
     // features' own (source_features.h). All in fp32; in search, PRODUCT's is a Matrix that is laid out

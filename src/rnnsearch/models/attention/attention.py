@@ -159,10 +159,9 @@ class Attention(nn.Module):
         assert memory.keys is not None
         positions = torch.arange(memory.mask.shape[1], device=asked.query.device)[None, None]
         placement = self.window.place(centre, positions, memory.mask.unsqueeze(1))
-        values = memory.annotations if memory.values is None else memory.values
         last = asked.last.alpha
         last = None if last is None else last.unflatten(0, (memory.mask.shape[0], -1))
-        return Seen(memory.keys, values, self.extra(asked, memory), placement, asked.drawn, last)
+        return Seen(memory.keys, memory.attended, self.extra(asked, memory), placement, asked.drawn, last)
 
     def weigh(self, query: Float[Tensor, "R q D"], seen: Seen) -> Attended:
         """e_ij = a(s_{i-1}, h_j),  alpha_ij = softmax_j(e_ij),  c_i = sum_j alpha_ij h_j (Bahdanau et al., eq. 5-6;
