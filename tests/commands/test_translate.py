@@ -55,6 +55,7 @@ def test_files_in_and_out(cli, model, tmp_path):
     from_stdin = cli("translate", model, stdin=source.read_bytes())
     plain = cli("translate", model, stdin=f"{CAT}\n\n{BIRD}\n")
     assert target.read_bytes() == from_stdin.out.encode() == plain.out.encode()
+    assert cli("translate", model, "-i", "-", "-o", "-", stdin=source.read_bytes()) == from_stdin
     assert target.read_bytes().count(b"\n") == 3
     assert b"\r" not in target.read_bytes()
     rows = cli("translate", model, "--format", "json", stdin=source.read_bytes()).rows

@@ -39,6 +39,7 @@ def test_a_byte_order_mark_is_not_text(exported, tmp_path):
     wanted = "".join(f"{one.text}\n" for one in best).encode()
     assert bare("translate", exported, stdin=given).stdout == wanted
     assert bare("translate", exported, "-i", tmp_path / "in.en").stdout == wanted
+    assert bare("translate", exported, "-i", "-", "-o", "-", stdin=given).stdout == wanted
 
 
 def test_a_line_that_does_not_end_fills_no_memory(exported, tmp_path):

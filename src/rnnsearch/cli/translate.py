@@ -20,6 +20,7 @@ from rnnsearch.cli.options import (
     Beam,
     By,
     Device,
+    Input,
     MaxSource,
     MaxSymbols,
     Model,
@@ -75,7 +76,7 @@ def translate(
             help="A model folder; several are one model, an ensemble.", metavar="MODEL...", show_default=False
         ),
     ],
-    input: Annotated[Path | None, typer.Option("-i", "--input", help="Read here, not from standard input.")] = None,
+    input: Input = None,
     output_file: Output = None,
     beam: Beam = None,
     n_best: Annotated[
