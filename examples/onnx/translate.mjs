@@ -6,7 +6,6 @@
 // library knows subwords (bpe, unigram), but no models of whole words.
 
 import { readFile } from "node:fs/promises";
-import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 
 import { Tokenizer } from "@huggingface/tokenizers";
@@ -135,7 +134,10 @@ function top(n, count, numberAt) {
 if (import.meta.url === pathToFileURL(process.argv[1]).href) {
   const [, , folder, beam] = process.argv;
   const translator = await Translator.load((name) => readFile(`${folder}/${name}`));
-  for await (const line of createInterface({ input: process.stdin, crlfDelay: Infinity })) {
+  const chunks = [];
+  for await (const chunk of process.stdin) chunks.push(chunk);
+  const text = new TextDecoder().decode(Buffer.concat(chunks)); // without its byte order mark
+  for (const line of text.split(/\r?\n/).slice(0, /(^|\n)$/.test(text) ? -1 : undefined)) {
     console.log(await translator.translate(line, beam === undefined ? undefined : Number(beam)));
   }
 }
