@@ -23,11 +23,10 @@ from rnnsearch.data.prepared import FACTS, Prepared
 from rnnsearch.errors import did_you_mean
 from rnnsearch.files import write_json, write_text
 from rnnsearch.metrics.significance import Comparison
-from rnnsearch.systems.checks import check
 from rnnsearch.text.alignments import SYMMETRISATIONS, Link, read_pharaoh, symmetrise
 from rnnsearch.text.vocabulary import EOS, PAD
 from rnnsearch.training.progress import Screen
-from rnnsearch.training.run import train
+from rnnsearch.training.run import check, train
 
 PORTION = 2_000
 """Training pairs in memory as text at a time."""

@@ -9,7 +9,7 @@ import pytest
 
 from rnnsearch import config as run_config
 from rnnsearch.config import RunConfig
-from rnnsearch.systems.checks import check
+from rnnsearch.training.run import check
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.toml"))
 TOY = 8

@@ -10,9 +10,8 @@ from rnnsearch.data import passes
 from rnnsearch.data.batches import Batches
 from rnnsearch.data.prepare import prepare
 from rnnsearch.errors import ConfigError
-from rnnsearch.systems.checks import check
 from rnnsearch.text.vocabulary import EOS
-from rnnsearch.training.run import _mixture
+from rnnsearch.training.run import _mixture, check
 from tests.data.toys import PAIRS, config, contents, texts, write
 
 ALONE = [f"Das ist die {number} von {n} Katzen." for n, number in enumerate(["eine", "zweite", "dritte"] * 10)]

@@ -16,10 +16,9 @@ from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.processes import Processes
 from rnnsearch.systems.build import build
-from rnnsearch.systems.checks import check
 from rnnsearch.systems.parameters import ParameterGroup
 from rnnsearch.training.loop import Task, Trainer
-from rnnsearch.training.run import train
+from rnnsearch.training.run import check, train
 from rnnsearch.weights import read_weights
 from tests.training.toys import ALIGNED, Recorder, nothing, sentences, toy_config, write_part
 

@@ -13,9 +13,9 @@ from rnnsearch.models.translation_model import TranslationModel
 from rnnsearch.objectives.likelihood import Likelihood
 from rnnsearch.objectives.loss import Loss
 from rnnsearch.systems import translation
-from rnnsearch.systems.checks import check
 from rnnsearch.systems.folder import load_system
 from rnnsearch.systems.pruning import PRUNED, prune, read_pruned
+from rnnsearch.training.run import check
 from rnnsearch.weights import read_weights, save_weights
 from tests.training.test_resume import OPTIMISERS, InterruptAt
 

@@ -6,7 +6,7 @@ import pytest
 
 from rnnsearch.config import schedules
 from rnnsearch.errors import ConfigError
-from rnnsearch.systems.checks import check
+from rnnsearch.training.run import check
 from rnnsearch.training.schedules import SCHEDULES, Schedule
 
 NEEDED: dict[str, dict[str, Any]] = {

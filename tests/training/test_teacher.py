@@ -8,8 +8,8 @@ import torch
 from rnnsearch.config import merge
 from rnnsearch.data.prepare import prepare
 from rnnsearch.errors import ConfigError, ModelError
-from rnnsearch.systems.checks import check
 from rnnsearch.systems.folder import load_system
+from rnnsearch.training.run import check
 from tests.training.toys import MODEL, PLAIN
 
 

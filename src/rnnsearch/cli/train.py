@@ -89,7 +89,7 @@ def checked(run_file: Path, settings: list[str] | None) -> RunConfig:
         if not isinstance(error.rest, run_config.RunConfig):
             raise
         faults, config = error.faults, error.rest
-    from rnnsearch.systems.checks import check
+    from rnnsearch.training.run import check
 
     faults += [f"{run_file}: {fault}" for fault in check(config)]
     if faults:

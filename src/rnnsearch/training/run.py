@@ -21,6 +21,7 @@ from rnnsearch.objectives.recorded import WIDTH_MULTIPLE
 from rnnsearch.processes import Processes, restarted
 from rnnsearch.search.unknown_words import read_entries
 from rnnsearch.systems.beginning import begin
+from rnnsearch.systems.checks import check
 from rnnsearch.systems.folder import CONFIG
 from rnnsearch.systems.spellings import spellings
 from rnnsearch.text.inline_terms import InlineTerms
@@ -42,6 +43,8 @@ from rnnsearch.training.run_folder import (
 from rnnsearch.training.tasks import make_trained
 from rnnsearch.training.verdict import verdicts
 from rnnsearch.weights import weights
+
+__all__ = ["check", "describe_run", "train"]
 
 
 def train(
