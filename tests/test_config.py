@@ -99,11 +99,6 @@ def test_tables_that_contradict_themselves(setting, fault):
         assert faults(tables, setting) == [fault]
 
 
-def test_a_list_of_no_files_is_no_corpus():
-    tables = {**SMALL, "data": {"source": "en", "target": "de", "train": []}}
-    assert faults(tables) == ["data.train: must have at least 1 item after validation, not 0; got []"]
-
-
 def test_training_must_end():
     tables = {"data": DATA, "model": config.preset("small")["model"], "training": {**PLAIN, "max_epochs": None}}
     assert faults(tables) == ["training: must say when to stop: max_epochs, max_updates, max_minutes or patience"]

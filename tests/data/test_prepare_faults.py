@@ -66,6 +66,11 @@ def test_the_languages_must_be_the_corpus_own(tmp_path):
     )
 
 
+def test_a_list_of_no_files_is_no_corpus(tmp_path):
+    with pytest.raises(ConfigError, match=r"^data\.train: must name at least one file; got none$"):
+        prepare(config(tmp_path, train=[]), tmp_path / "prepared")
+
+
 def test_joint_words_are_refused(tmp_path):
     run = config(tmp_path, {"type": "words", "joint": True}, train=["train.tsv"])
     with pytest.raises(ConfigError, match=r"text.joint: has no effect"):

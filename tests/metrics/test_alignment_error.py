@@ -61,3 +61,8 @@ def test_links_outside_the_sentence() -> None:
         check_range({(1, 1), (3, 3)}, 3, 3, "gold:7")
     with pytest.raises(DataError, match="got -1-0"):
         check_range({(-1, 0)}, 3, 3, "gold:7")
+
+
+def test_text() -> None:
+    scores = alignment_error([{(0, 0)}], [parse_pharaoh("0-0 1-1", "gold:1")])
+    assert str(scores) == "AER = 0.333 (precision 1.000, recall 0.500, links proposed: 1)"

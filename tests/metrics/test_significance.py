@@ -32,6 +32,7 @@ def test_a_clear_difference_is_significant() -> None:
     assert bleu.system_interval > 0
     assert "bs:100" in bleu.signature
     assert [d.name for d in comparison.differences] == ["BLEU", "chrF2", "TER"]
+    assert str(bleu).startswith(f"BLEU: {bleu.system:.2f} ± ")
 
 
 def test_a_difference_by_chance_is_not() -> None:

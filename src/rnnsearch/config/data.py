@@ -40,7 +40,7 @@ class DataConfig(Table):
     `km` and `my` is chosen by it."""
     corpus: str | None = None
     """A corpus of `rnnsearch data list`. Exactly one of `corpus` and `train` must be given."""
-    train: Annotated[list[str], Field(min_length=1)] | None = None
+    train: list[str] | None = None
     """Files of training pairs: `source_file|target_file`, or a TSV file. See [Data](data.md). Of three languages and
     more, a file or a column each, where an empty one means that these rows lack it. Text of the target alone is
     `|target_file` (see `target_only`)."""

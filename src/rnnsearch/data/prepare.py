@@ -111,6 +111,8 @@ def prepare(
         require_identified(config.data.sides)
     if config.data.alignments is not None and len(config.data.sides) != 2:
         raise ConfigError([f"data.alignments: must be of two sides; got {len(config.data.sides)}"])
+    if config.data.train == []:  # as an imported model has it
+        raise ConfigError(["data.train: must name at least one file; got none"])
     if folder.exists() and not (folder / FACTS).exists() and any(folder.iterdir()):
         raise DataError(f"{folder}: must be a new folder or one of prepared data; got one with other files")
     source = _source(config, cache, progress)

@@ -24,6 +24,12 @@ class AlignmentScores:
     links: int
     """How many links were proposed."""
 
+    def __str__(self) -> str:
+        return (
+            f"AER = {self.aer:.3f} (precision {self.precision:.3f}, recall {self.recall:.3f}, "
+            f"links proposed: {self.links})"
+        )
+
 
 def alignment_error(hypotheses: Sequence[AbstractSet[Link]], gold: Sequence[Links]) -> AlignmentScores:
     """Compare each sentence's links (source word, target word), zero-based, with the gold links.

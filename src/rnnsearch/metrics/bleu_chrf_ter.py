@@ -39,6 +39,9 @@ class CorpusScore:
         """True of error rates."""
         return self.name == "TER"
 
+    def __str__(self) -> str:
+        return f"{self.name} = {self.value:.2f} ({self.signature})"
+
 
 def bleu_tokeniser(language: str = "") -> str:
     """The name of sacreBLEU's tokeniser for a target language: `13a`, or one for text without spaces, which 13a would

@@ -32,6 +32,12 @@ class Difference:
         """True where the p-value is below 0.05."""
         return self.p_value < 0.05
 
+    def __str__(self) -> str:
+        return (
+            f"{self.name}: {self.system:.2f} ± {self.system_interval:.2f} against "
+            f"{self.baseline:.2f} ± {self.baseline_interval:.2f}, p = {self.p_value:.4f}"
+        )
+
 
 @dataclass(frozen=True)
 class Comparison:
