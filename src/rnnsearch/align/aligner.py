@@ -23,7 +23,7 @@ from rnnsearch.align.lexicon import LONGEST, Direction, Lexicon, fit, learn, len
 from rnnsearch.errors import ModelError, RnnsearchError
 from rnnsearch.files import atomic_folder, recover
 from rnnsearch.metrics.alignment_error import alignment_error
-from rnnsearch.text.alignments import Link, Links
+from rnnsearch.text.alignments import Link, Links, blas_noise_ignored
 from rnnsearch.text.spans import spoken_spans
 from rnnsearch.text.subwords import bpe_from_counts
 from rnnsearch.text.tokenizer import Segmented, Tokenizer
@@ -103,6 +103,7 @@ class Aligner:
         for portion in _portions(pairs):
             yield from self._weights(portion)
 
+    @blas_noise_ignored
     def _weights(self, pairs: Sequence[Pair]) -> list[Weights | None]:
         shape = [(0, 0) if pair.too_long else (len(pair.target_units), len(pair.source_units)) for pair in pairs]
         there, back = ([np.zeros(size, np.float32) for size in shape] for _ in range(2))

@@ -76,6 +76,11 @@ def read_pharaoh(path: Path) -> list[Links]:
     return [parse_pharaoh(line, f"{path}:{number}") for number, line in enumerate(lines, start=1)]
 
 
+blas_noise_ignored = np.errstate(invalid="ignore")
+"""OpenBLAS at times says "invalid" of products of small matrices whose numbers are all sound (numpy issue 24067)."""
+
+
+@blas_noise_ignored
 def symbols_to_words(attention: Weights, source_words: Sequence[int], target_words: Sequence[int]) -> Weights:
     """Attention over words [Iw, Jw]: the mean over a target word's symbols of the sum over a source word's symbols.
 
