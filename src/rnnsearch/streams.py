@@ -9,11 +9,17 @@ from codecs import BOM_UTF8
 from collections.abc import Iterator
 from contextlib import suppress
 from io import BufferedIOBase
+from pathlib import Path
 from typing import NoReturn
 
 MOMENT = 0.005
 """Seconds that more input may take to come before what is there is worked on."""
 _BLOCK = 1 << 16
+
+
+def unless_stream(path: Path | str | None) -> Path | None:
+    """A file that an option names; None for `-`, which is standard input or output."""
+    return None if path is None or str(path) == "-" else Path(path)
 
 
 def lines_of(stream: BufferedIOBase, cut: int) -> Iterator[bytes | None]:

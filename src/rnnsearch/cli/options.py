@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from rnnsearch.streams import unless_stream
 from rnnsearch.text.spans import AlignedBy
 
 MOST_BEAM = 1000
@@ -15,18 +16,11 @@ MOST_BEAM = 1000
 Model = Annotated[Path, typer.Argument(help="A model folder, as `rnnsearch train` makes it.", show_default=False)]
 SourceFile = Annotated[Path, typer.Argument(help="Source text, one sentence a line.", show_default=False)]
 TargetFile = Annotated[Path, typer.Argument(help="Target text, line by line.", show_default=False)]
-
-
-def _unless_stream(path: Path | None) -> Path | None:
-    """A file; None for `-`, which is standard input or output."""
-    return None if path == Path("-") else path
-
-
 Input = Annotated[
-    Path | None, typer.Option("-i", "--input", callback=_unless_stream, help="Read here, not from standard input.")
+    Path | None, typer.Option("-i", "--input", callback=unless_stream, help="Read here, not from standard input.")
 ]
 Output = Annotated[
-    Path | None, typer.Option("-o", "--output", callback=_unless_stream, help="Write here instead of standard output.")
+    Path | None, typer.Option("-o", "--output", callback=unless_stream, help="Write here instead of standard output.")
 ]
 LineByLine = Annotated[Path, typer.Option("-o", "--output", help="Write here, line by line.", show_default=False)]
 NewFolder = Annotated[Path, typer.Option("-o", "--output", help="The folder to make.", show_default=False)]

@@ -64,8 +64,7 @@ class Recurrent(Network):
         for l, cell in enumerate(stack.layers):
             read = dropout(below, stack.layers_dropout, draws) if l > 0 else below
             outputs, _ = cell.sequence(read, keep=next(keeps))
-            given = sequence_mask(draws, stack.outputs_dropout, outputs, *outputs.shape[1:])
-            below = stack.given(l, outputs, below, given)
+            below = stack.given(l, dropout(outputs, stack.outputs_dropout, draws), below)
         return below
 
     def start(self, bos: Float[Tensor, "N E"]) -> StackState:

@@ -16,7 +16,7 @@ from rnnsearch.errors import DataError, RnnsearchError
 from rnnsearch.files import atomic_file, clash
 from rnnsearch.runtime.serve import Server
 from rnnsearch.runtime.translator import MOST_SYMBOLS, Translator, load
-from rnnsearch.streams import give_up, lines_of, open_streams
+from rnnsearch.streams import give_up, lines_of, open_streams, unless_stream
 from rnnsearch.text.alignments import format_pharaoh
 from rnnsearch.translation import Translation, one_line
 
@@ -55,8 +55,10 @@ def _parser() -> argparse.ArgumentParser:
     for parser, run in ((lines, translate), (served, serve)):
         parser.set_defaults(run=run)
         parser.add_argument("model", type=Path, help="a file that `rnnsearch export` has written")
-    lines.add_argument("-i", "--input", type=_path, help="source text, one sentence a line  [default: standard input]")
-    lines.add_argument("-o", "--output", type=_path, help="the file to write  [default: standard output]")
+    lines.add_argument(
+        "-i", "--input", type=unless_stream, help="source text, one sentence a line  [default: standard input]"
+    )
+    lines.add_argument("-o", "--output", type=unless_stream, help="the file to write  [default: standard output]")
     lines.add_argument("--beam", type=_count, help="hypotheses kept a sentence; 1 is greedy, the fastest")
     lines.add_argument("--n-best", type=_count, default=1, help="translations a sentence (--format json)")
     lines.add_argument("--format", choices=("text", "json"), default="text", help="translations, or all about them")
@@ -71,11 +73,6 @@ def _parser() -> argparse.ArgumentParser:
         help="a name that clients call the server by, besides its addresses and localhost; * for any",
     )
     return whole
-
-
-def _path(text: str) -> Path | None:
-    """A file; None for `-`, which is standard input or output."""
-    return None if text == "-" else Path(text)
 
 
 def _count(text: str) -> int:
