@@ -53,7 +53,7 @@ class Result:
     hours: float
     device: str
     best: float
-    """The epoch of the lowest dev NLL: where it is the last one, training had not come to its end."""
+    """The epoch of the weights that were kept: where it is the last one, training had not come to its end."""
     dev_nll: float
     """The lowest, in nats a sentence."""
     translations: tuple[str, ...]

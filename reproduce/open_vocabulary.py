@@ -83,7 +83,7 @@ class Result:
     parameters: int
     epochs: float
     best: float
-    """The epoch of the lowest dev NLL."""
+    """The epoch of the weights that were kept."""
     device: str
     pairs_a_second: float
     """Of training, the dev set's evaluations among it."""

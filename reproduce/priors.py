@@ -50,7 +50,7 @@ class Result:
     system: str
     epochs: float
     best: float
-    """The epoch of the lowest dev NLL."""
+    """The epoch of the weights that were kept."""
     dev_nll: float
     translations: list[str]
     argmax: Counts
