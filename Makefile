@@ -1,14 +1,14 @@
-# The project's commands. Each needs only Python 3.11+ with pip, and make.
+# Commands of the project. They need only make and Python 3.11+ with pip.
 #
-#   make demo               a translator trained on real sentences (PAIR=en-de, de-en, en-fr, fr-en, en-es, es-en)
-#   make test               lint, types, layers and the whole test suite
-#   make torture            hours of kills, hostile run files, model folders, engine files and requests, and bombs
-#   make bench              speed beside other toolkits (docs/speed.md; BENCH="--rivals none" for rnnsearch alone)
-#   make wheel              a wheel in dist/ with the native code of this kind of processor inside
-#   make format             lay the code out and sort its imports
-#   make constraints        write constraints.txt anew from .venv
+#   make demo               train a translator on real sentences (PAIR=en-de, de-en, en-fr, fr-en, en-es, es-en)
+#   make test               run the linter, type checker, layer check and the whole test suite
+#   make stress             kill runs and read hostile files and requests, for hours (docs/results/stress.md)
+#   make bench              measure speed, compared with other toolkits (docs/speed.md; BENCH="--rivals none" for rnnsearch only)
+#   make wheel              build a wheel in dist/ with native code for this processor architecture
+#   make format             format the code and sort its imports
+#   make constraints        regenerate constraints.txt from .venv
 #
-# Which Python: make test PYTHON=python3.12. Where pip looks: its own settings, such as PIP_EXTRA_INDEX_URL.
+# To choose the interpreter: make test PYTHON=python3.12. pip's own settings apply, such as PIP_EXTRA_INDEX_URL.
 
 PAIR ?= en-de
 WORKERS ?= 2
@@ -17,7 +17,7 @@ BIN := .venv/bin
 PYTHON ?=
 export PYTHON
 
-.PHONY: demo test torture bench wheel format constraints
+.PHONY: demo test stress torture bench wheel format constraints
 .DELETE_ON_ERROR:
 
 demo: .venv/.installed
@@ -37,13 +37,15 @@ test: .venv/.installed-dev
 	@echo "== pytest, in a browser"
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -rs tests/page
 
-torture: .venv/.installed-dev
-	@$(BIN)/python -m tests.torture.kills
-	@$(BIN)/python -m tests.torture.run_files
-	@$(BIN)/python -m tests.torture.folders
-	@$(BIN)/python -m tests.torture.http
-	@$(BIN)/python -m tests.torture.bombs
-	@$(BIN)/python -m tests.torture.engine_files
+stress: .venv/.installed-dev
+	@$(BIN)/python -m tests.stress.kills
+	@$(BIN)/python -m tests.stress.run_files
+	@$(BIN)/python -m tests.stress.folders
+	@$(BIN)/python -m tests.stress.http
+	@$(BIN)/python -m tests.stress.bombs
+	@$(BIN)/python -m tests.stress.engine_files
+
+torture: stress  # the former name
 
 bench: .venv/.installed
 	@$(BIN)/python -m benchmarks.speed --output docs/results $(BENCH)
@@ -58,7 +60,7 @@ format: .venv/.installed-dev
 constraints: .venv/.installed-dev
 	@scripts/freeze.sh
 
-# Installed anew only where these files are newer. The second environment holds all of the first.
+# Reinstalled only if one of these files is newer. The second target installs everything that the first does.
 .venv/.installed: pyproject.toml constraints.txt
 	@scripts/environment.sh "."
 	@touch $@

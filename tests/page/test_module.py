@@ -32,7 +32,7 @@ from tests.engines import engine_for_browsers, require_native_code
 from tests.laws.test_written_models import MODELS as WRITTEN
 from tests.runtime.test_runtime import HOSTILE, TIED, damages, rewritten
 from tests.servers import running
-from tests.torture.engine_files import odd
+from tests.stress.engine_files import corrupt_value
 from tests.untrained import BAHDANAU, OTHERS, SEARCH, TEXT, write_model
 
 WEB = Path(__file__).parents[2] / "src/rnnsearch/web"
@@ -306,7 +306,7 @@ def test_odd_programs_are_refused_or_do_no_harm(page, folder, family):
     program = json.loads(zlib.decompress(whole[24 : 24 + int.from_bytes(whole[8:16], "little")]))["program"]
     given = []
     for n in range(80):
-        changed = odd(program, draw)
+        changed = corrupt_value(program, draw)
         file = rewritten(whole, lambda header, changed=changed: header.update(program=changed))
         given.append([n, base64.b64encode(file).decode()])
     said = [told for _, told in called(page, READ, given)]

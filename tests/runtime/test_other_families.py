@@ -15,7 +15,7 @@ from rnnsearch.kernels.native.library import library
 from rnnsearch.runtime import load
 from tests.command_line import run
 from tests.runtime.test_runtime import PREFIXES, TEXTS, rewritten
-from tests.torture.engine_files import odd
+from tests.stress.engine_files import corrupt_value
 from tests.untrained import OTHERS, SEARCH, write_model
 
 pytestmark = pytest.mark.skipif(library() is None, reason="native code cannot be built here: there is no C++ compiler")
@@ -75,7 +75,7 @@ def test_an_odd_program_is_refused_or_does_no_harm(model, tmp_path):
     length = int.from_bytes(whole[8:16], "little")
     program = json.loads(zlib.decompress(whole[24 : 24 + length]))["program"]
     for _ in range(150):
-        changed = odd(program, draw)
+        changed = corrupt_value(program, draw)
         (tmp_path / "m.rnn").write_bytes(rewritten(whole, lambda h, changed=changed: h.update(program=changed)))
         try:
             load(tmp_path / "m.rnn").translate("the dog", 2)

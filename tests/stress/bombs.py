@@ -1,8 +1,9 @@
-"""Bombs: files made to take more time or memory than their size allows, each read in a process of its own.
+"""Bombs: files crafted to take far more time or memory than their size suggests, each read in a child process.
 
-`python -m tests.torture.bombs --size 4194304` makes files of about so many bytes and of twice as many. What comes of
-each must be what is read or short sentences; twice the size may take 2.5 times the time, and memory be at most `FIXED`
-and `EACH` bytes for every byte of the file. `--only WORD` tries those alone whose names hold a word.
+`python -m tests.stress.bombs --size 4194304` writes files of about that many bytes and of twice as many. Each must be
+read or be rejected with short messages. The larger file may take at most `MAX_SLOWDOWN` times the time of the smaller
+one, and memory is limited to `BASE_MEMORY_BYTES` plus `MEMORY_BYTES_PER_BYTE` for each byte of the file. `--only WORD`
+runs the bombs whose name contains the word.
 """
 
 from __future__ import annotations
@@ -45,61 +46,58 @@ from rnnsearch.text.tokenizer import Tokenizer
 from rnnsearch.weights import FORMAT, read_weights
 from tests.untrained import TEXT
 
-FIXED = 8 * (HELD + 32 * LONGEST)
-"""Bytes of memory that any file may take: the lines that are held at a time, whole, split, as text and as rows."""
-EACH = 256
-"""Bytes of memory for every byte of a file: an object each for a letter or two."""
-LEAST = 0.08
-"""Seconds of the smaller file: less is not measured well."""
-MOST = 2.5
-SECONDS = 120
-"""Of a processor, for one file; who takes more is killed."""
-LONGEST_SENTENCE = 1500
+# The lines in memory at a time exist several times: whole, split, as text and as rows.
+BASE_MEMORY_BYTES = 8 * (HELD + 32 * LONGEST)
+MEMORY_BYTES_PER_BYTE = 256  # a Python object for every one or two characters
+MIN_MEASURABLE_SECONDS = 0.08
+MAX_SLOWDOWN = 2.5
+MAX_CPU_SECONDS = 120  # a child that takes longer is killed
+MAX_MESSAGE_CHARACTERS = 1500
 
 Read = Callable[[Path], object]
 Make = Callable[[int], bytes]
 
 
-def document(path: Path) -> None:
-    found = read_document(path.name, path.read_bytes(), "en", "de")
-    found.filled(["x"] * len(found.segments))
+def read_and_fill_document(path: Path) -> None:
+    document = read_document(path.name, path.read_bytes(), "en", "de")
+    document.filled(["x"] * len(document.segments))
 
 
-def rows(path: Path) -> None:
+def read_rows(path: Path) -> None:
     for chunk in read_chunks([str(path)], path.parent, size=20_000):
         for _ in chunk.rows():
             pass
 
 
-def portions(path: Path) -> None:
+def read_portions(path: Path) -> None:
     for _ in input_portions(path, 10_000):
         pass
 
 
-def standard_input(path: Path) -> None:
+def read_standard_input(path: Path) -> None:
     sys.stdin = io.TextIOWrapper(path.open("rb"))
     for _ in input_portions(None, 10_000):
         pass
 
 
-def tokenizer(path: Path) -> None:
-    found = Tokenizer.load(path)
-    found.join(found.ids(["the dog sees"])[0])
-    found.symbols()
+def load_tokenizer(path: Path) -> None:
+    tokenizer = Tokenizer.load(path)
+    tokenizer.join(tokenizer.ids(["the dog sees"])[0])
+    tokenizer.symbols()
 
 
-def under(name: str, read: Callable[[Path], object]) -> Read:
-    """A reader of a folder that has the file by its own name."""
+def folder_reader(name: str, read_folder: Callable[[Path], object]) -> Read:
+    """Return a function that renames a file to `name` and reads its folder."""
 
-    def moved(path: Path) -> object:
+    def read(path: Path) -> object:
         path.rename(path.with_name(name))
-        return read(path.parent)
+        return read_folder(path.parent)
 
-    return moved
+    return read
 
 
-def page(path: Path) -> None:
-    """A page of a package index, from a server."""
+def fetch_from_index(path: Path) -> None:
+    """Serve the file as a page of a package index and look for an archive in it."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -118,12 +116,12 @@ def page(path: Path) -> None:
 
 
 def po(size: int, before: str = "", inside: str = "", text: str = "a", head: str = "") -> bytes:
-    """A catalogue of one entry, something of it again and again."""
+    """Return a gettext catalogue with one entry, of which the given part is repeated up to the size."""
     parts = (before, inside, text if len(text) > 1 else "", head)
     count = size // max(1, len("".join(parts)))
-    again = [part * count for part in parts]
-    top = f'msgid ""\nmsgstr "a: b{again[3]}"\n"Content-Type: text/plain; charset=UTF-8\\n"\n\n'
-    return f'{top}{again[0]}msgid "{again[2]}"\n{again[1]}"a"\nmsgstr ""\n'.encode()
+    before, inside, text, head = (part * count for part in parts)
+    top = f'msgid ""\nmsgstr "a: b{head}"\n"Content-Type: text/plain; charset=UTF-8\\n"\n\n'
+    return f'{top}{before}msgid "{text}"\n{inside}"a"\nmsgstr ""\n'.encode()
 
 
 def tmx(body: bytes, before: bytes = b"", root: bytes = b"") -> bytes:
@@ -135,61 +133,61 @@ def unit(inside: bytes) -> bytes:
 
 
 def numbered(template: bytes, size: int) -> bytes:
-    """A piece of text with a number in it, again and again."""
+    """Repeat a template up to the size, each time with another number."""
     return b"".join(template % number for number in range(size // len(template % 10_000)))
 
 
 def frames(content: bytes, size: int) -> bytes:
-    """A .zst file that becomes 1,024 times its size, of frames of this content again and again."""
+    """Return a .zst file of repeated frames, which decompresses to 1,024 times the size."""
     frame = zstandard.ZstdCompressor().compress(content * max(1, (1 << 20) // len(content)))
     return frame * (size // 1024)
 
 
 def members(content: bytes, size: int) -> bytes:
-    """The same of .gz, 512 times its size."""
+    """Return a .gz file of repeated members, which decompresses to 512 times the size."""
     return gzip.compress(content * max(1, (1 << 19) // len(content))) * (size // 1024)
 
 
-def skippable(size: int) -> bytes:
+def skippable_frame(size: int) -> bytes:
     return struct.pack("<II", 0x184D2A50, size)
 
 
-def tensors(header: Any, body: bytes = b"", length: int | None = None) -> bytes:
+def safetensors_file(header: Any, body: bytes = b"", length: int | None = None) -> bytes:
     text = header if isinstance(header, bytes) else json.dumps({"__metadata__": {"format": FORMAT}, **header}).encode()
     return struct.pack("<Q", len(text) if length is None else length) + text + body
 
 
-def tensor(kind: str, shape: list[int], begin: int, end: int) -> dict[str, Any]:
-    return {"dtype": kind, "shape": shape, "data_offsets": [begin, end]}
+def tensor(dtype: str, shape: list[int], begin: int, end: int) -> dict[str, Any]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
 
 
-def table(translations: torch.Tensor, frequent: torch.Tensor) -> bytes:
+def candidate_file(translations: torch.Tensor, frequent: torch.Tensor) -> bytes:
     return save({"translations": translations, "frequent": frequent}, {"format": FORMAT})
 
 
-def trained() -> Any:
+def trained_tokenizer() -> Any:
     with tempfile.TemporaryDirectory() as folder:
         train_bpe(TEXT["en"], 340, 1).save(Path(folder) / "a.json")
         return json.loads((Path(folder) / "a.json").read_text())
 
 
-WHOLE = json.dumps(trained())
+TOKENIZER = json.dumps(trained_tokenizer())
 
 
-def changed(model: Callable[[dict[str, Any]], object] | None = None, **parts: object) -> bytes:
-    """A tokenizer with other parts, or other parts of its model."""
-    made = {**json.loads(WHOLE), **parts}
-    if model is not None:
-        model(made["model"])
-    return json.dumps(made).encode()
+def changed_tokenizer(change_model: Callable[[dict[str, Any]], object] | None = None, **entries: object) -> bytes:
+    """Return the tokenizer with other entries, or with changes to its model."""
+    tokenizer = {**json.loads(TOKENIZER), **entries}
+    if change_model is not None:
+        change_model(tokenizer["model"])
+    return json.dumps(tokenizer).encode()
 
 
-def vocabulary(more: dict[str, int]) -> bytes:
-    return changed(lambda model: model["vocab"].update(more))
+def extended_vocabulary(added: dict[str, int]) -> bytes:
+    return changed_tokenizer(lambda model: model["vocab"].update(added))
 
 
-def some(count: int, name: str = "q") -> dict[str, int]:
-    first = len(json.loads(WHOLE)["model"]["vocab"])
+def new_tokens(count: int, name: str = "q") -> dict[str, int]:
+    first = len(json.loads(TOKENIZER)["model"]["vocab"])
     return {f"{name}{number}": first + number for number in range(count)}
 
 
@@ -200,35 +198,35 @@ INTEGERS = torch.full((10, candidates.KEPT), 1, dtype=torch.int32)
 
 BOMBS: dict[str, tuple[Read, dict[str, Make]]] = {
     "po": (
-        document,
+        read_and_fill_document,
         {
             "continued.po": lambda n: po(n, inside='"x"\n'),
             "comments.po": lambda n: po(n, before="# x\n"),
-            "comments of an old entry.po": lambda n: po(n, before='#~ # x\n#~ msgid "a"\n'),
+            "comments of an obsolete entry.po": lambda n: po(n, before='#~ # x\n#~ msgid "a"\n'),
             "mixed comments.po": lambda n: po(n, before="# x\n#, y\n"),
-            "earlier text.po": lambda n: po(n, before='#| msgid "a"\n' + '#| "b"\n' * 99),
-            "head.po": lambda n: b"# x\n" * (n // 4) + po(9),
+            "previous msgid.po": lambda n: po(n, before='#| msgid "a"\n' + '#| "b"\n' * 99),
+            "header comments.po": lambda n: b"# x\n" * (n // 4) + po(9),
             "metadata.po": lambda n: po(n, head="\\nx"),
             "one word.po": lambda n: po(n, text="xy"),
             "hyphens.po": lambda n: po(n, text="x-"),
             "dashes.po": lambda n: po(n, text="--"),
             "words.po": lambda n: po(n, text="x "),
             "backslashes.po": lambda n: po(n, text="\\\\"),
-            "places.po": lambda n: po(n, before="#: a:1\n"),
+            "references.po": lambda n: po(n, before="#: a:1\n"),
             "flags.po": lambda n: po(n, before="#, a,b\n"),
             "entries.po": lambda n: numbered(b'msgid "%d"\nmsgstr ""\n\n', n),
             "one line.po": lambda n: b"x" * n,
-            "no text.po": lambda n: b"\0" * n,
+            "zeros.po": lambda n: b"\0" * n,
             "surrogates.po": lambda n: b"\xed\xa0\x80" * (n // 3),
         },
     ),
     "tmx": (
-        document,
+        read_and_fill_document,
         {
             "entities.tmx": lambda n: b'<!DOCTYPE tmx [<!ENTITY a "' + b"a" * n + b'">]><tmx>&a;&a;</tmx>',
-            "outer entity.tmx": lambda _: b'<!DOCTYPE tmx [<!ENTITY a SYSTEM "/dev/zero">]><tmx>&a;</tmx>',
-            "outer type.tmx": lambda _: tmx(unit(b""), b'<!DOCTYPE tmx SYSTEM "/dev/zero">'),
-            "attributes given.tmx": lambda n: tmx(
+            "external entity.tmx": lambda _: b'<!DOCTYPE tmx [<!ENTITY a SYSTEM "/dev/zero">]><tmx>&a;</tmx>',
+            "external document type.tmx": lambda _: tmx(unit(b""), b'<!DOCTYPE tmx SYSTEM "/dev/zero">'),
+            "default attributes.tmx": lambda n: tmx(
                 b"<s/>" * (n // 8), b'<!DOCTYPE tmx [<!ATTLIST s x CDATA "' + b"d" * (n // 2) + b'">]>'
             ),
             "long prefix.tmx": lambda n: tmx(b"<a:x/>" * (n // 12), b"", b' xmlns:a="' + b"u" * (n // 2) + b'"'),
@@ -239,7 +237,7 @@ BOMBS: dict[str, tuple[Read, dict[str, Make]]] = {
             "elements.tmx": lambda n: tmx(b"<a/>" * (n // 4)),
             "variants.tmx": lambda n: tmx(unit(b"<tuv lang='fr'/>" * (n // 32) + b"<tuv lang='de'/>" * (n // 32))),
             "units.tmx": lambda n: tmx(unit(b"") * (n // 45)),
-            "units in units.tmx": lambda n: tmx(b"<tu>" * 40 + unit(b"") * (n // 45) + b"</tu>" * 40),
+            "nested units.tmx": lambda n: tmx(b"<tu>" * 40 + unit(b"") * (n // 45) + b"</tu>" * 40),
             "deep.tmx": lambda n: b"<tmx>" + b"<a>" * (n // 3),
             "one segment.tmx": lambda n: tmx(b"<tu><tuv lang='en'><seg>" + b"a" * n + b"</seg></tuv></tu>"),
             "line ends.tmx": lambda n: tmx(b"<tu><tuv lang='en'><seg>" + b"\na" * (n // 2) + b"</seg></tuv></tu>"),
@@ -254,7 +252,7 @@ BOMBS: dict[str, tuple[Read, dict[str, Make]]] = {
         },
     ),
     "plain": (
-        document,
+        read_and_fill_document,
         {
             "lines.txt": lambda n: b"a\n" * (n // 2),
             "one line.txt": lambda n: b"a" * n,
@@ -263,7 +261,7 @@ BOMBS: dict[str, tuple[Read, dict[str, Make]]] = {
         },
     ),
     "corpus": (
-        rows,
+        read_rows,
         {
             "endless.tsv": lambda n: b"a" * 64 * n,
             "endless.tsv.gz": lambda n: members(b"a", n),
@@ -275,9 +273,9 @@ BOMBS: dict[str, tuple[Read, dict[str, Make]]] = {
             "lines.tsv.zst": lambda n: zstandard.ZstdCompressor().compress(b"a\tb\n" * n),
             "empty members.tsv.gz": lambda n: gzip.compress(b"") * (n // 20),
             "empty frames.tsv.zst": lambda n: zstandard.ZstdCompressor().compress(b"") * (n // 9),
-            "skipped frames.tsv.zst": lambda n: skippable(0) * (n // 8),
-            "skipped frame.tsv.zst": lambda n: skippable(n) + b"a" * n,
-            "skipped too far.tsv.zst": lambda n: skippable(0xFFFFFFFF) + b"a" * n,
+            "skipped frames.tsv.zst": lambda n: skippable_frame(0) * (n // 8),
+            "skipped frame.tsv.zst": lambda n: skippable_frame(n) + b"a" * n,
+            "skipped frame past the end.tsv.zst": lambda n: skippable_frame(0xFFFFFFFF) + b"a" * n,
             "window.tsv.zst": lambda n: b"\x28\xb5\x2f\xfd\x00\xa8" + b"\x01\0\0" + b"a" * n,
             "nested.tsv.gz": lambda n: gzip.compress(members(b"a", n)),
             "name.tsv.gz": lambda n: b"\x1f\x8b\x08\x08" + b"\0" * 6 + b"n" * n,
@@ -287,14 +285,14 @@ BOMBS: dict[str, tuple[Read, dict[str, Make]]] = {
         },
     ),
     "portions": (
-        portions,
+        read_portions,
         {
             "endless.gz": lambda n: members(b"a", n),
             "long lines.zst": lambda n: frames(b"b" * (1 << 19) + b"\n", n),
         },
     ),
     "input": (
-        standard_input,
+        read_standard_input,
         {"endless": lambda n: b"a" * 64 * n, "short blocks": lambda n: b"\n" + b"a" * n, "zeros": lambda n: b"\0" * n},
     ),
     "pharaoh": (
@@ -315,59 +313,63 @@ BOMBS: dict[str, tuple[Read, dict[str, Make]]] = {
         },
     ),
     "tokenizer": (
-        tokenizer,
+        load_tokenizer,
         {
             "deep.json": lambda n: b"[" * n,
             "deep tables.json": lambda n: b'{"a":' * (n // 5),
-            "deep and whole.json": lambda _: b'{"a":' * 500 + b"1" + b"}" * 500,
+            "deep and complete.json": lambda _: b'{"a":' * 500 + b"1" + b"}" * 500,
             "digits.json": lambda n: b"1" * n,
             "zeros.json": lambda n: b"\0" * n,
             "protocol buffer.json": lambda n: b"\x0a\x0e\x0a\x05<unk>" * (n // 9),
-            "utf-16.json": lambda _: changed().decode().encode("utf-16"),
-            "surrogate.json": lambda _: vocabulary(some(1, "\ud800")),
-            "prepended.json": lambda n: changed(normalizer={"type": "Prepend", "prepend": "a" * n}),
-            "padded.json": lambda _: changed(padding=PADDING),
-            "split.json": lambda _: changed(pre_tokenizer=SPLIT),
-            "splits.json": lambda n: changed(
+            "utf-16.json": lambda _: changed_tokenizer().decode().encode("utf-16"),
+            "surrogate.json": lambda _: extended_vocabulary(new_tokens(1, "\ud800")),
+            "prepended.json": lambda n: changed_tokenizer(normalizer={"type": "Prepend", "prepend": "a" * n}),
+            "padded.json": lambda _: changed_tokenizer(padding=PADDING),
+            "split.json": lambda _: changed_tokenizer(pre_tokenizer=SPLIT),
+            "splits.json": lambda n: changed_tokenizer(
                 pre_tokenizer={"type": "Sequence", "pretokenizers": [{"type": "Whitespace"}] * (n // 22)}
             ),
-            "unknown model.json": lambda n: changed(lambda model: model.update(type="a" * n)),
-            "symbols.json": lambda n: vocabulary(some(n // 16)),
-            "long symbol.json": lambda n: vocabulary(some(1, "z" * n)),
-            "high id.json": lambda _: vocabulary({"dog": (1 << 32) - 1}),
-            "higher id.json": lambda _: vocabulary({"dog": 1 << 32}),
-            "one id twice.json": lambda _: vocabulary({"dog": 7}),
-            "merges.json": lambda n: changed(lambda model: model.update(merges=model["merges"][:1] * (n // 14))),
+            "unknown model.json": lambda n: changed_tokenizer(lambda model: model.update(type="a" * n)),
+            "tokens.json": lambda n: extended_vocabulary(new_tokens(n // 16)),
+            "long token.json": lambda n: extended_vocabulary(new_tokens(1, "z" * n)),
+            "high id.json": lambda _: extended_vocabulary({"dog": (1 << 32) - 1}),
+            "higher id.json": lambda _: extended_vocabulary({"dog": 1 << 32}),
+            "one id twice.json": lambda _: extended_vocabulary({"dog": 7}),
+            "merges.json": lambda n: changed_tokenizer(
+                lambda model: model.update(merges=model["merges"][:1] * (n // 14))
+            ),
         },
     ),
     "weights": (
         read_weights,
         {
-            "long head": lambda n: tensors(b"{}", b"a" * n, 1 << 63),
-            "longer head": lambda n: tensors(b"{}", b"a" * n, 99_999_999),
-            "deep": lambda n: tensors(b'{"a":' * (n // 5)),
-            "metadata": lambda n: tensors({"__metadata__": {"format": FORMAT, "x": "a" * n}}),
-            "empty": lambda n: tensors({str(m): tensor("F32", [0], 0, 0) for m in range(n // 60)}),
-            "tiny": lambda n: tensors({str(m): tensor("U8", [1], m, m + 1) for m in range(n // 60)}, b"a" * (n // 60)),
-            "overlapping": lambda n: tensors({str(m): tensor("U8", [n], 0, n) for m in range(999)}, b"a" * n),
-            "huge": lambda _: tensors({"a": tensor("F32", [1 << 62, 4], 0, 16)}, b"a" * 16),
-            "huge and empty": lambda _: tensors({"a": tensor("F32", [1 << 62, 0], 0, 0)}),
-            "many axes": lambda n: tensors({"a": tensor("F32", [1] * (n // 3), 0, 4)}, b"aaaa"),
-            "negative": lambda _: tensors({"a": tensor("F32", [-1], 0, -4)}, b"aaaa"),
-            "unknown type": lambda _: tensors({"a": tensor("F6_E2M3", [8], 0, 6)}, b"aaaaaa"),
+            "header length": lambda n: safetensors_file(b"{}", b"a" * n, 1 << 63),
+            "header length past the end": lambda n: safetensors_file(b"{}", b"a" * n, 99_999_999),
+            "deep": lambda n: safetensors_file(b'{"a":' * (n // 5)),
+            "metadata": lambda n: safetensors_file({"__metadata__": {"format": FORMAT, "x": "a" * n}}),
+            "empty": lambda n: safetensors_file({str(m): tensor("F32", [0], 0, 0) for m in range(n // 60)}),
+            "tiny": lambda n: safetensors_file(
+                {str(m): tensor("U8", [1], m, m + 1) for m in range(n // 60)}, b"a" * (n // 60)
+            ),
+            "overlapping": lambda n: safetensors_file({str(m): tensor("U8", [n], 0, n) for m in range(999)}, b"a" * n),
+            "huge": lambda _: safetensors_file({"a": tensor("F32", [1 << 62, 4], 0, 16)}, b"a" * 16),
+            "huge and empty": lambda _: safetensors_file({"a": tensor("F32", [1 << 62, 0], 0, 0)}),
+            "many axes": lambda n: safetensors_file({"a": tensor("F32", [1] * (n // 3), 0, 4)}, b"aaaa"),
+            "negative": lambda _: safetensors_file({"a": tensor("F32", [-1], 0, -4)}, b"aaaa"),
+            "unknown type": lambda _: safetensors_file({"a": tensor("F6_E2M3", [8], 0, 6)}, b"aaaaaa"),
         },
     ),
     "candidates": (
-        under(candidates.FILE, lambda folder: candidates.read(folder, 5, 10, 10)),
+        folder_reader(candidates.FILE, lambda folder: candidates.read(folder, 5, 10, 10)),
         {
-            "no numbers": lambda _: table(INTEGERS / 0, INTEGERS[0]),
-            "before the first": lambda n: table(INTEGERS, -INTEGERS[0] * (n % 2**30)),
-            "past the last": lambda n: table(INTEGERS * (n % 2**30), INTEGERS[0]),
-            "complex": lambda _: table(INTEGERS * 1j, INTEGERS[0]),
+            "infinite": lambda _: candidate_file(INTEGERS / 0, INTEGERS[0]),
+            "before the first": lambda n: candidate_file(INTEGERS, -INTEGERS[0] * (n % 2**30)),
+            "past the last": lambda n: candidate_file(INTEGERS * (n % 2**30), INTEGERS[0]),
+            "complex": lambda _: candidate_file(INTEGERS * 1j, INTEGERS[0]),
         },
     ),
     "training": (
-        under(TRAINING, training_facts),
+        folder_reader(TRAINING, training_facts),
         {
             "deep": lambda n: b"[" * n,
             "digits": lambda n: b"1" * n,
@@ -375,7 +377,7 @@ BOMBS: dict[str, tuple[Read, dict[str, Make]]] = {
         },
     ),
     "scores": (
-        under(SCORES, lambda folder: measured(folder, "x")),
+        folder_reader(SCORES, lambda folder: measured(folder, "x")),
         {"deep": lambda n: b"[" * n, "rows": lambda n: b"[" + b'{"weights":0},' * (n // 14) + b'{"weights":"x"}]'},
     ),
     "run": (
@@ -383,7 +385,7 @@ BOMBS: dict[str, tuple[Read, dict[str, Make]]] = {
         {
             "long key.toml": lambda n: b"a." * (n // 2) + b"a=1",
             "long quoted key.toml": lambda n: b'"\\"" . ' * (n // 7) + b"a=1",
-            "long head.toml": lambda n: b"[" + b"a." * (n // 2) + b"a]\n",
+            "long table header.toml": lambda n: b"[" + b"a." * (n // 2) + b"a]\n",
             "keys in tables.toml": lambda n: b"a=" + (b"{" + b"a." * 30 + b"a=") * (n // 64),
             "tables in tables.toml": lambda _: b"a=" + b"{a=" * 150 + b"1" + b"}" * 150,
             "deep tables.toml": lambda _: b"a=" + (b"{" + b"a." * 30 + b"a=") * 90 + b"1" + b"}" * 90,
@@ -395,7 +397,7 @@ BOMBS: dict[str, tuple[Read, dict[str, Make]]] = {
         },
     ),
     "page": (
-        page,
+        fetch_from_index,
         {
             "open tags.html": lambda n: b"<a " * (n // 3),
             "attributes.html": lambda n: b"<a " + b"x=1 " * (n // 4) + b">",
@@ -404,62 +406,66 @@ BOMBS: dict[str, tuple[Read, dict[str, Make]]] = {
             "openers.html": lambda n: b"<" * n,
             "deep.html": lambda n: b"<b>" * (n // 3),
             "links.html": lambda n: b"<a href=x>" * (n // 10),
-            "up.html": lambda n: b"<a href='" + b"../" * (n // 3) + b"'>",
-            "no address.html": lambda _: b"<a href='http://[x'>",
+            "parent folders.html": lambda n: b"<a href='" + b"../" * (n // 3) + b"'>",
+            "invalid address.html": lambda _: b"<a href='http://[x'>",
             "script.html": lambda n: b"<script>" + b"</" * (n // 2),
             "endless.html": lambda n: b"a" * 64 * n,
             "deep.json": lambda n: b"[" * n,
             "no files.json": lambda n: b"{}" + b" " * n,
-            "other files.json": lambda n: b'{"files":[' + b"0," * (n // 2) + b"0]}",
+            "invalid files.json": lambda n: b'{"files":[' + b"0," * (n // 2) + b"0]}",
         },
     ),
 }
 
 
-def apart(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What is found in a child of this process, which leaves no memory behind."""
-    receiving, sending = os.pipe()
+def in_child(function: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return the function's result, computed in a forked child so that its memory is released."""
+    read_end, write_end = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # libraries have threads, which the child does not need
         child = os.fork()
     if child == 0:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        os.write(sending, json.dumps(work()).encode())
+        os.write(write_end, json.dumps(function()).encode())
         os._exit(0)
-    os.close(sending)
-    with os.fdopen(receiving, "rb") as file:
-        told = file.read()
+    os.close(write_end)
+    with os.fdopen(read_end, "rb") as file:
+        result = file.read()
     _, status = os.waitpid(child, 0)
-    return json.loads(told) if told else {"fault": f"killed by signal {-os.waitstatus_to_exitcode(status)}"}
+    return json.loads(result) if result else {"failure": f"killed by signal {-os.waitstatus_to_exitcode(status)}"}
 
 
-def tried(read: Read, path: Path) -> dict[str, Any]:
-    """What is wrong with the reading of a file, if anything, and the processor time and memory that it takes."""
-    allowed = FIXED + EACH * path.stat().st_size
-    most = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + 4 * allowed
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
-    wrong, before, began = "", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+def measure(read: Read, path: Path) -> dict[str, Any]:
+    """Read a file in this process; return the failure, or "", the CPU seconds and the bytes of memory."""
+    memory_limit = BASE_MEMORY_BYTES + MEMORY_BYTES_PER_BYTE * path.stat().st_size
+    current_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    # Address space is limited more generously, so that most excesses are measured rather than end in a MemoryError.
+    address_space_limit = current_bytes + 4 * memory_limit
+    resource.setrlimit(resource.RLIMIT_CPU, (MAX_CPU_SECONDS, MAX_CPU_SECONDS))
+    resource.setrlimit(resource.RLIMIT_AS, (address_space_limit, address_space_limit))
+    failure = ""
+    peak_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    start = time.process_time()
     try:
         read(path)
     except RnnsearchError as error:
-        sentences = error.faults if isinstance(error, ConfigError) else [str(error)]
-        wrong = next((f"no sentence: {one[:99]!r}" for one in sentences if not short(one)), "")
+        messages = error.faults if isinstance(error, ConfigError) else [str(error)]
+        failure = next((f"not a short line: {text[:99]!r}" for text in messages if not is_short_line(text)), "")
     except BaseException as error:
-        wrong = repr(error)[:200]
-    seconds = time.process_time() - began
-    memory = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-    if memory > allowed:
-        wrong = wrong or f"{memory >> 20:,} MiB of memory, more than {allowed >> 20:,}"
-    return {"fault": wrong, "seconds": seconds, "memory": memory}
+        failure = repr(error)[:200]
+    seconds = time.process_time() - start
+    memory = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak_before)
+    if memory > memory_limit:
+        failure = failure or f"{memory >> 20:,} MiB of memory, more than {memory_limit >> 20:,}"
+    return {"failure": failure, "seconds": seconds, "memory": memory}
 
 
-def short(sentence: str) -> bool:
-    return 0 < len(sentence) <= LONGEST_SENTENCE and "\n" not in sentence
+def is_short_line(message: str) -> bool:
+    return 0 < len(message) <= MAX_MESSAGE_CHARACTERS and "\n" not in message
 
 
-def fault(read: Read, make: Make, name: str, size: int) -> tuple[str, str]:
-    """What is wrong with the reading of a bomb, if anything, and what it took."""
+def run_bomb(read: Read, make: Make, name: str, size: int) -> tuple[str, str]:
+    """Read a bomb at two sizes; return the failure, or "", and the time and memory as text."""
     with tempfile.TemporaryDirectory() as folder:
         small_file, large_file = (Path(folder) / part / name for part in ("small", "large"))
 
@@ -469,37 +475,39 @@ def fault(read: Read, make: Make, name: str, size: int) -> tuple[str, str]:
                 path.write_bytes(make(bytes_))
             return {}
 
-        took = ""
-        for _ in range(4):  # another process may have had the caches
-            apart(write)
-            small, large = (apart(partial(tried, read, path)) for path in (small_file, large_file))
-            if wrong := small["fault"] or large["fault"]:
-                return wrong, took
-            took = f"{small['seconds']:.2f} s, then {large['seconds']:.2f} s and {large['memory'] >> 20} MiB"
-            if large["seconds"] <= MOST * max(small["seconds"], LEAST):
-                return "", took
-        return "twice the size takes too much time", took
+        usage = ""
+        for _ in range(4):  # other processes disturb the measurement
+            in_child(write)
+            small, large = (in_child(partial(measure, read, path)) for path in (small_file, large_file))
+            if failure := small["failure"] or large["failure"]:
+                return failure, usage
+            usage = f"{small['seconds']:.2f} s, then {large['seconds']:.2f} s and {large['memory'] >> 20} MiB"
+            if large["seconds"] <= MAX_SLOWDOWN * max(small["seconds"], MIN_MEASURABLE_SECONDS):
+                return "", usage
+        return "doubling the size takes too much time", usage
 
 
-def main(given: list[str] | None = None) -> int:
-    """Try all; returns the exit status."""
+def main(arguments: list[str] | None = None) -> int:
+    """Run the bombs and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", type=int, default=4 << 20)
-    parser.add_argument("--only", default="")
-    parser.add_argument("--verbose", action="store_true")
-    chosen = parser.parse_args(given)
-    bombs = [(read, make, kind, name) for kind, (read, makes) in BOMBS.items() for name, make in makes.items()]
-    bombs = [bomb for bomb in bombs if chosen.only in f"{bomb[2]}: {bomb[3]}"]
-    faults = 0
-    gc.freeze()  # children need not look through what is there
-    for read, make, kind, name in bombs:
-        wrong, took = fault(read, make, name, chosen.size)
-        faults += bool(wrong)
-        if wrong or chosen.verbose:
-            sys.stdout.write(f"{kind}: {name}: {took} {wrong}\n")
-            sys.stdout.flush()
-    sys.stdout.write(f"{len(bombs)} bombs, {faults} faults\n")
-    return 1 if faults else 0
+    parser.add_argument("--size", type=int, default=4 << 20, help="bytes of the smaller file [default: %(default)s]")
+    parser.add_argument("--only", default="", help="run the bombs whose name contains this")
+    parser.add_argument("--verbose", action="store_true", help="print time and memory of each bomb")
+    options = parser.parse_args(arguments)
+    num_bombs = failures = 0
+    gc.freeze()  # children then do not scan the objects of this process
+    for reader, (read, makers) in BOMBS.items():
+        for name, make in makers.items():
+            if options.only not in f"{reader}: {name}":
+                continue
+            failure, usage = run_bomb(read, make, name, options.size)
+            num_bombs += 1
+            failures += bool(failure)
+            if failure or options.verbose:
+                sys.stdout.write(f"{reader}: {name}: {usage} {failure}\n")
+                sys.stdout.flush()
+    sys.stdout.write(f"{num_bombs} bombs, {failures} failures\n")
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,92 @@
+"""Damaged model folders: each must load or be rejected with an error message.
+
+`python -m tests.stress.folders --count 100000` damages that many copies of two small models: bytes are changed, files
+truncated, exchanged, emptied, removed or replaced by folders or links, and values of the config replaced by unusual
+ones.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+os.environ.setdefault("RNNSEARCH_NATIVE", "0")  # do not build or time native code
+
+import tomli_w
+
+from rnnsearch.errors import RnnsearchError
+from rnnsearch.loading import load
+from rnnsearch.systems.card import origin
+from tests.stress import mutants
+from tests.stress.run_files import garble, mutate
+from tests.untrained import BAHDANAU, RNNENCDEC, write_model
+
+
+def damage(folder: Path, rng: random.Random) -> None:
+    """Damage a model folder in one way."""
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    file = rng.choice(files)
+    damage_type = rng.randrange(8)
+    if damage_type <= 1:
+        file.write_bytes(garble(file.read_bytes(), rng))
+    elif damage_type == 2:
+        file.write_bytes(file.read_bytes()[: rng.randrange(file.stat().st_size + 1)])
+    elif damage_type == 3:
+        shutil.copy(rng.choice(files), folder / "other")
+        (folder / "other").replace(file)
+    elif damage_type == 4:
+        file.unlink()
+        if rng.random() < 0.5:
+            file.mkdir()
+    elif damage_type == 5:
+        file.unlink()
+        file.symlink_to(rng.choice([file, Path("/dev/null"), Path("/nowhere"), folder]))
+    else:
+        config = folder / "config.toml"
+        try:
+            config.write_text(tomli_w.dumps(mutate(tomllib.loads(config.read_text()), rng)))
+        except (TypeError, ValueError, RecursionError, UnicodeError):  # not representable in TOML
+            config.write_bytes(b"")
+
+
+def loads(folder: Path) -> bool:
+    """Return True if the model loads and translates, False if it is rejected. Any other exception is a failure."""
+    try:
+        translator = load(folder)
+        translator.translate("the dog sees the cat.")
+        origin(folder)
+    except RnnsearchError as error:
+        if not str(error).strip():
+            raise AssertionError("the error has no message") from error
+        return False
+    return True
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Damage many folders and return the exit status."""
+    options = mutants.parse_options(__doc__, 100_000, arguments)
+    with tempfile.TemporaryDirectory() as temporary:
+        intact_folders = [
+            write_model(Path(temporary) / "bpe", BAHDANAU, "bpe"),
+            write_model(Path(temporary) / "words", RNNENCDEC, "words", ("de", "en")),
+        ]
+        for intact in intact_folders:
+            (intact / "training.json").write_text('{"data": {"sha256": "0"}, "updates": 1}')
+        copy = Path(temporary) / "copy"
+
+        def accepts(rng: random.Random) -> bool:
+            shutil.rmtree(copy, ignore_errors=True)
+            shutil.copytree(rng.choice(intact_folders), copy, symlinks=True)
+            damage(copy, rng)
+            return loads(copy)
+
+        return mutants.run(options, "folders", accepts)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
