@@ -1,24 +1,26 @@
-"""How well attention aligns: the error rate of each kind of attention and each prior, beside an aligner of PyPI.
+"""Measure how well attention aligns words: error rates of every attention mechanism and prior, compared with eflomal.
 
-    python reproduce/alignment.py                                   all systems, each trained to its end
-    python reproduce/alignment.py --systems additive symmetry       some of them (--list names all)
-    python reproduce/alignment.py --epochs 6 --corpus bible-hbo-en  what is learned early: six epochs each
+    python reproduce/alignment.py                                   all systems, each trained until convergence
+    python reproduce/alignment.py --systems additive symmetry       some of them (--list prints all names)
+    python reproduce/alignment.py --epochs 6 --corpus bible-hbo-en  early learning: six epochs each
 
-Every system is trained on the corpus's training verses; its attention to the REFERENCES of the test verses (forced
-decoding) is then compared with the alignments made by hand (Och & Ney 2003). Three ways from weights to links:
+Each system is trained on the training verses of the corpus. Its attention to the REFERENCES of the test verses (forced
+decoding) is then compared with manual alignments (Och & Ney 2003). Weights become links in several ways:
 
-    argmax     what `rnnsearch align --by attention` makes: each target word to the source word attended to most
-    tuned      every link with at least a weight t, where t has the lowest error on the dev verses
-    posterior  the same of some systems (--posterior), with weights given the target word itself, as
-               `rnnsearch align --by posterior` makes them
-    both       of systems with two directions: t again, over the mean of the two directions' weights
+    argmax         the links of `rnnsearch align --by attention`: each target word and the source word with the highest
+                   weight
+    tuned          all links with a weight of at least t, where t minimises the error on the dev verses
+    posterior      the same with weights conditioned on the target word itself, as in `rnnsearch align --by posterior`;
+                   for the systems of --posterior
+    bidirectional  for systems with two directions: tuned, on the mean of both directions' weights
 
-`eflomal` (pip install eflomal; Ostling & Tiedemann 2016) aligns train, dev and test verses together, for it needs no
-labels; its two directions are shown alone and combined. Systems called supervised-* learn from the TRAINING verses'
-manual links; all others see no link. Each is trained until its dev score no longer gets better, or for --epochs, and is
-the best of its own run by that score: likelihood, or alignment error where it is supervised. Results go into --output:
-table.md, alignment.json and attention.png, heat maps of one verse under every system.
-Interrupted, it goes on where it stopped; a system with a result is not trained again.
+eflomal (pip install eflomal; Östling & Tiedemann 2016) aligns the train, dev and test verses together; the table has
+both of its directions and their symmetrisations. Systems named supervised-* learn from the manual alignments of the
+TRAINING verses; no other system sees any. Training ends when the dev score stops improving, or after --epochs, and the
+weights with the best dev score are evaluated: likelihood, or alignment error for supervised systems.
+
+Output: table.md, alignment.json, and attention.png, the heat maps of one verse under every system. An interrupted run
+resumes where it stopped; systems with a stored result are not trained again.
 """
 
 from __future__ import annotations
@@ -31,23 +33,33 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import add_aligned, add_run, eflomal, kept, lines, listed, prepared_once, resolved, trained
+from common import (
+    add_aligned_corpus_option,
+    add_run_options,
+    cached,
+    catalog_data,
+    eflomal_links,
+    prepare_once,
+    read_lines,
+    resolve_config,
+    train_or_resume,
+)
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from rnnsearch import config as run_config
 from rnnsearch.config import RunConfig
-from rnnsearch.data.catalog import CORPORA, get
+from rnnsearch.data.corpora.catalog import CORPORA, get
 from rnnsearch.data.prepared import Prepared
-from rnnsearch.files import write_json, write_text
-from rnnsearch.loading import load
 from rnnsearch.metrics.alignment_error import AlignmentScores, alignment_error
-from rnnsearch.plots.figures import save
+from rnnsearch.metrics.plots.figures import save
 from rnnsearch.systems.card import training_facts
 from rnnsearch.text.alignments import Link, Links, read_pharaoh
-from rnnsearch.text.columns import as_markdown
 from rnnsearch.training.tasks import reverse_folder
-from rnnsearch.translate import Translator
+from rnnsearch.translator.loading import load
+from rnnsearch.translator.translator import Translator
+from rnnsearch.utils.files import write_json, write_text
+from rnnsearch.utils.tables import as_markdown
 
 Weights = NDArray[np.float32]
 ALIGNER = "eflomal"
@@ -55,35 +67,36 @@ THRESHOLDS = tuple(np.round(np.arange(0.02, 1.0, 0.02), 2).tolist())
 
 
 def attention(score: str = "additive", **options: Any) -> dict[str, Any]:
-    """`[model.attention]` whole, for no option of another score may stay."""
+    """Return the complete `[model.attention]` table; options of another score must not remain."""
     return {"model": {"attention": {"score": score, **options}}}
 
 
 def objective(**options: Any) -> dict[str, Any]:
-    """`[objective]`."""
+    """Return the `[objective]` table."""
     return {"objective": options}
 
 
 def features(*names: str, **options: Any) -> dict[str, Any]:
-    """Additive attention with features."""
+    """Return the tables of additive attention with features."""
     return attention(size=256, features=list(names), **options)
 
 
-TO_THE_END = {"max_epochs": 60}
-"""And as `rnnsearch-small` has it: the rate is halved where the dev score does not get better, three times without a
-better one are the end."""
-FALLING = {
+# As in `rnnsearch-small`: the learning rate is halved when the dev score does not improve, and training ends after
+# three evaluations without improvement.
+UNTIL_CONVERGENCE = {"max_epochs": 60}
+LINEAR_DECAY = {
     "schedule": {"type": "linear", "warmup": 50, "patience": "unset", "factor": "unset"},
     "patience": "unset",
 }
 SUPERVISED = {"type": "cross-entropy", "weight": 2.0}
-READ = {**SUPERVISED, "word": "read"}
+READ_WORD = {**SUPERVISED, "word": "read"}
+# The conditional GRU attends after it has read the previous word, as supervision of the read word requires.
 CONDITIONAL = {"model": {"decoder": {"type": "cgru", "cell": "gru", "size": 256, "readout": 128}}}
-"""Its attention has read the word before, as links of read words need."""
-BY_ERROR = {"training": {"metric": "aer"}}
-BIASES = features("position", "markov", "fertility-local", neighbours=1)
-"""Those of Cohn et al. (2016) inside the score."""
+BY_ALIGNMENT_ERROR = {"training": {"metric": "aer"}}
+BIASES = features("position", "markov", "fertility-local", neighbours=1)  # in the score, Cohn et al. (2016)
 HARD = {"reinforce": {"baseline": "average", "decay": 0.9, "entropy": 0.01}}
+# Tables merged into the base config (additive attention), one after the other. Each system changes only what its name
+# says.
 SYSTEMS: dict[str, list[dict[str, Any]]] = {
     "additive": [attention(size=256)],
     "dot": [attention("dot")],
@@ -105,250 +118,280 @@ SYSTEMS: dict[str, list[dict[str, Any]]] = {
     "fertility-local": [features("fertility-local", neighbours=1)],
     "fertility-global": [objective(fertility={"size": 128})],
     "doubly-stochastic": [objective(doubly_stochastic=0.5)],
-    "fertility-global-after": [attention(size=256), objective(fertility={"size": 128})],
+    "fertility-global-finetuned": [attention(size=256), objective(fertility={"size": 128})],
     "cohn": [BIASES],
-    "cohn-again": [BIASES],
+    "cohn-continued": [BIASES],
     "cohn-fertility": [BIASES, objective(fertility={"size": 128})],
-    "cohn-fertility-after": [BIASES, objective(fertility={"size": 128})],
+    "cohn-fertility-finetuned": [BIASES, objective(fertility={"size": 128})],
     "symmetry": [objective(symmetry=1.0)],
     "cohn-symmetry": [BIASES, objective(symmetry=1.0)],
-    "supervised-cross-entropy": [objective(supervision=SUPERVISED), BY_ERROR],
-    "supervised-squared-error": [objective(supervision={"type": "squared-error", "weight": 4.0}), BY_ERROR],
+    "supervised-cross-entropy": [objective(supervision=SUPERVISED), BY_ALIGNMENT_ERROR],
+    "supervised-squared-error": [
+        objective(supervision={"type": "squared-error", "weight": 4.0}),
+        BY_ALIGNMENT_ERROR,
+    ],
     "cgru": [CONDITIONAL],
-    "cgru-supervised": [CONDITIONAL, objective(supervision=SUPERVISED), BY_ERROR],
-    "cgru-supervised-read": [CONDITIONAL, objective(supervision=READ), BY_ERROR],
-    "cgru-supervised-read-symmetry": [CONDITIONAL, objective(supervision=READ, symmetry=1.0), BY_ERROR],
-    "supervised-end": [objective(supervision={**SUPERVISED, "unaligned": "end"}), BY_ERROR],
-    "supervised-symmetry": [objective(supervision=SUPERVISED, symmetry=1.0), BY_ERROR],
-    "supervised-cohn-symmetry": [BIASES, objective(supervision=SUPERVISED, symmetry=1.0), BY_ERROR],
+    "cgru-supervised": [CONDITIONAL, objective(supervision=SUPERVISED), BY_ALIGNMENT_ERROR],
+    "cgru-supervised-read": [CONDITIONAL, objective(supervision=READ_WORD), BY_ALIGNMENT_ERROR],
+    "cgru-supervised-read-symmetry": [
+        CONDITIONAL,
+        objective(supervision=READ_WORD, symmetry=1.0),
+        BY_ALIGNMENT_ERROR,
+    ],
+    "supervised-end": [objective(supervision={**SUPERVISED, "unaligned": "end"}), BY_ALIGNMENT_ERROR],
+    "supervised-symmetry": [objective(supervision=SUPERVISED, symmetry=1.0), BY_ALIGNMENT_ERROR],
+    "supervised-cohn-symmetry": [BIASES, objective(supervision=SUPERVISED, symmetry=1.0), BY_ALIGNMENT_ERROR],
 }
-"""Tables laid one after the other on the base, additive attention; each system changes only what it is named after."""
-BEGINS = {"fertility-global-after": "additive", "cohn-again": "cohn", "cohn-fertility-after": "cohn"}
-"""The system that one begins from, trained to its end: global fertility is for a model that aligns already. `again` is
-the same without it, to tell what beginning anew does."""
+# Converged systems from whose weights others are fine-tuned: global fertility needs a model that already aligns.
+# `cohn-continued` is the control without the penalty, which shows the effect of restarting the optimiser.
+INITIAL_SYSTEMS = {
+    "fertility-global-finetuned": "additive",
+    "cohn-continued": "cohn",
+    "cohn-fertility-finetuned": "cohn",
+}
 
 
 @dataclass(frozen=True)
 class Result:
-    """What one system, or one way from its weights to links, scores on the test verses."""
+    """Alignment scores on the test verses, for one system and one method of extracting links."""
 
     system: str
     links: str
-    """How the links were made."""
+    """Method of extracting links."""
     aer: float
     precision: float
     recall: float
     proposed: int
+    """Number of predicted links."""
     epochs: float | None
-    """Of training; the aligner has none."""
+    """Training epochs; None for eflomal."""
 
 
-def arguments() -> argparse.Namespace:
-    """The command line."""
+def parse_arguments() -> argparse.Namespace:
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_aligned(parser)
+    add_aligned_corpus_option(parser)
     parser.add_argument(
         "--systems", nargs="+", default=[ALIGNER, *SYSTEMS], choices=[ALIGNER, *SYSTEMS], metavar="NAME"
     )
-    parser.add_argument("--list", action="store_true", help="name the systems")
-    parser.add_argument("--epochs", type=float, help="train for so many, the rate falling to 0, not to the end")
+    parser.add_argument("--list", action="store_true", help="print the names of the systems and exit")
+    parser.add_argument("--epochs", type=float, help="train for so many epochs with linear decay of the learning rate")
     parser.add_argument(
         "--posterior",
         nargs="*",
         default=["additive", "symmetry", "supervised-cross-entropy"],
         choices=list(SYSTEMS),
         metavar="NAME",
-        help="systems scored with posterior weights too",
+        help="systems that are also scored with posterior weights",
     )
-    parser.add_argument("--verse", type=int, default=48, help="number of the test verse in the heat maps, from 0")
-    add_run(parser, output="runs/reproduce-alignment")
+    parser.add_argument("--verse", type=int, default=48, help="index of the test verse in the heat maps, from 0")
+    add_run_options(parser, output="runs/reproduce-alignment")
     return parser.parse_args()
 
 
 def system_config(args: argparse.Namespace, system: str, epochs: float | None = None) -> RunConfig:
-    """One system's resolved config: the small RNNsearch on subwords, with what the system changes, trained for epochs
-    or, without, to its end."""
-    data = {**listed(args.corpus), "cleaning": {"max_ratio": 9.0}}
+    """Return the resolved config of a system: a small RNNsearch on subwords with the system's changes.
+
+    Args:
+        epochs: Number of training epochs; None trains until convergence.
+    """
+    data = {**catalog_data(args.corpus), "cleaning": {"max_ratio": 9.0}}
     training = {
         "batch": {"tokens": 1200},
         "optimiser": {"type": "adam", "learning_rate": 2e-3},
-        # A penalty's gradient beside the likelihood's: a low limit on the norm of both would slow down both.
+        # Penalties add to the gradient of the likelihood; a low limit on the norm of the sum would slow down both.
         "clip_norm": 5.0,
         "max_length": 80,
         "dev_bleu": False,
-        **({"begin_from": str(args.output / BEGINS[system])} if system in BEGINS else {}),
-        **(TO_THE_END if epochs is None else FALLING | {"max_epochs": epochs}),
+        **(UNTIL_CONVERGENCE if epochs is None else LINEAR_DECAY | {"max_epochs": epochs}),
     }
+    if system in INITIAL_SYSTEMS:
+        training["begin_from"] = str(args.output / INITIAL_SYSTEMS[system])
     base = {
         "data": data,
         "text": {"type": "bpe", "vocabulary": 5000},
-        # As many decoder units as numbers in an annotation, so that every score can be had.
+        # Decoder states are as large as annotations, which the dot score requires.
         "model": {"embedding": 128, "encoder": {"size": 128}, "decoder": {"size": 256, "maxout": 128}},
         "training": training,
     }
     tables = run_config.merge(run_config.preset("rnnsearch-small"), base)
-    for over in SYSTEMS[system]:
-        tables = run_config.merge(tables, over)
-        for part in over.get("model", {}):  # as a whole: another score or decoder has other options
-            tables["model"][part] = over["model"][part]
-    return resolved(system, tables, args.set)
+    for changes in SYSTEMS[system]:
+        tables = run_config.merge(tables, changes)
+        for component in changes.get("model", {}):  # replaced as a whole: another score or decoder has other options
+            tables["model"][component] = changes["model"][component]
+    return resolve_config(system, tables, args.set)
 
 
 def word_weights(translator: Translator, pairs: Sequence[tuple[str, str]], posterior: bool) -> list[Weights]:
-    """Attention over words [target words, source words] of each pair, forced."""
-    scored = translator.score([s for s, _ in pairs], [t for _, t in pairs], "posterior" if posterior else "attention")
-    return [t.word_attention for t in scored if t.word_attention is not None]
+    """Return the attention weights [target words, source words] of each pair under forced decoding."""
+    sources = [source for source, _ in pairs]
+    targets = [target for _, target in pairs]
+    scored = translator.score(sources, targets, "posterior" if posterior else "attention")
+    return [translation.word_attention for translation in scored if translation.word_attention is not None]
 
 
-def above(weights: Weights, threshold: float) -> set[Link]:
-    """Links of at least a weight."""
+def links_above(weights: Weights, threshold: float) -> set[Link]:
+    """Return the links whose weight is at least the threshold."""
     return {(int(i), int(j)) for j, i in zip(*np.nonzero(weights >= threshold), strict=True)}
 
 
-def tuned(dev: Sequence[Weights], gold: Sequence[Links]) -> float:
-    """The threshold of lowest error on the dev verses."""
-    return min(THRESHOLDS, key=lambda t: alignment_error([above(w, t) for w in dev], gold).aer)
+def best_threshold(dev: Sequence[Weights], gold: Sequence[Links]) -> float:
+    """Return the threshold with the lowest alignment error on the dev verses."""
+
+    def error(threshold: float) -> float:
+        return alignment_error([links_above(weights, threshold) for weights in dev], gold).aer
+
+    return min(THRESHOLDS, key=error)
 
 
 Parts = dict[str, tuple[list[tuple[str, str]], list[Links]]]
-"""Texts and manual links of dev and test."""
+"""Sentence pairs and manual links of dev and test."""
 
 
-def ways(folder: Path, parts: Parts, posterior: bool) -> dict[str, AlignmentScores]:
-    """The test scores of each way from a system's weights to links."""
-    reverse, kind = reverse_folder(folder), "posterior " if posterior else ""
+def alignment_scores(folder: Path, parts: Parts, posterior: bool) -> dict[str, AlignmentScores]:
+    """Return a system's test scores by method of extracting links."""
+    prefix = "posterior " if posterior else ""
     forward = load(folder)
     weights = {part: word_weights(forward, pairs, posterior) for part, (pairs, _) in parts.items()}
     sources, targets = zip(*parts["test"][0], strict=True)
     argmax = map(set, forward.align(sources, targets, by="posterior" if posterior else "attention"))
-    scores = {f"{kind}argmax": alignment_error(list(argmax), parts["test"][1])}
-    _add_tuned(scores, f"{kind}tuned", weights, parts)
+    scores = {f"{prefix}argmax": alignment_error(list(argmax), parts["test"][1])}
+    scores |= tuned_score(f"{prefix}tuned", weights, parts)
+    reverse = reverse_folder(folder)
     if reverse.is_dir():
-        backward, mean = load(reverse), dict[str, list[Weights]]()
+        backward = load(reverse)
+        mean = dict[str, list[Weights]]()
         for part, (pairs, _) in parts.items():
-            back = word_weights(backward, [(t, s) for s, t in pairs], posterior)
-            mean[part] = [(w + b.T) / 2 for w, b in zip(weights[part], back, strict=True)]
-        _add_tuned(scores, f"{kind}both", mean, parts)
+            backward_weights = word_weights(backward, [(target, source) for source, target in pairs], posterior)
+            mean[part] = [(f + b.T) / 2 for f, b in zip(weights[part], backward_weights, strict=True)]
+        scores |= tuned_score(f"{prefix}bidirectional", mean, parts)
     return scores
 
 
-def _add_tuned(scores: dict[str, AlignmentScores], name: str, of: dict[str, list[Weights]], parts: Parts) -> None:
-    """The score of all links above the threshold that is best on the dev verses."""
-    threshold = tuned(of["dev"], parts["dev"][1])
-    links = [above(w, threshold) for w in of["test"]]
-    scores[f"{name}, t = {threshold:g}"] = alignment_error(links, parts["test"][1])
+def tuned_score(name: str, weights: dict[str, list[Weights]], parts: Parts) -> dict[str, AlignmentScores]:
+    """Return the test score of all links above the threshold that is best on the dev verses."""
+    threshold = best_threshold(weights["dev"], parts["dev"][1])
+    links = [links_above(w, threshold) for w in weights["test"]]
+    return {f"{name}, t = {threshold:g}": alignment_error(links, parts["test"][1])}
 
 
-def learned(args: argparse.Namespace, system: str, prepared: Prepared, epochs: float | None = None) -> Path:
-    """The folder of a system, trained, after what it begins from."""
-    if system in BEGINS:
-        learned(args, BEGINS[system], prepared, epochs)
+def train_system(args: argparse.Namespace, system: str, prepared: Prepared, epochs: float | None = None) -> Path:
+    """Train a system, after the system that it is fine-tuned from, and return its folder."""
+    if system in INITIAL_SYSTEMS:
+        train_system(args, INITIAL_SYSTEMS[system], prepared, epochs)
     folder = args.output / system
-    trained(system_config(args, system, epochs), prepared, folder, system)
+    train_or_resume(system_config(args, system, epochs), prepared, folder, system)
     return folder
 
 
 def run_system(args: argparse.Namespace, system: str) -> list[Result]:
-    """Train (or go on with) one system and align the test verses."""
-    config, folder = system_config(args, system, args.epochs), args.output / system
+    """Train a system, or resume its training, and align the test verses."""
+    config = system_config(args, system, args.epochs)
+    folder = args.output / system
 
-    def found(posterior: bool) -> list[dict[str, Any]]:
-        prepared = prepared_once(config, args.output)
-        learned(args, system, prepared, args.epochs)
+    def compute(posterior: bool) -> list[dict[str, Any]]:
+        prepared = prepare_once(config, args.output)
+        train_system(args, system, prepared, args.epochs)
         parts: Parts = {
             "dev": ([(p.source, p.target) for p in prepared.dev], prepared.links("dev") or []),
             "test": ([(p.source, p.target) for p in prepared.test], prepared.links("test") or []),
         }
         epochs = training_facts(folder)["epochs"]
-        return [_row(system, *way, epochs) for way in ways(folder, parts, posterior).items()]
+        scores = alignment_scores(folder, parts, posterior)
+        return [result_fields(system, method, score, epochs) for method, score in scores.items()]
 
-    rows = kept(folder / "alignment.json", lambda: found(posterior=False))
+    rows = cached(folder / "alignment.json", lambda: compute(posterior=False))
     if system in args.posterior:
-        rows += kept(folder / "posterior.json", lambda: found(posterior=True))
+        rows += cached(folder / "posterior.json", lambda: compute(posterior=True))
     return [Result(**row) for row in rows]
 
 
-def _row(system: str, how: str, score: AlignmentScores, epochs: float | None) -> dict[str, Any]:
-    return asdict(Result(system, how, score.aer, score.precision, score.recall, score.links, epochs))
+def result_fields(system: str, method: str, score: AlignmentScores, epochs: float | None) -> dict[str, Any]:
+    """Return a result as a dictionary."""
+    return asdict(Result(system, method, score.aer, score.precision, score.recall, score.links, epochs))
 
 
-def run_aligner(args: argparse.Namespace) -> list[Result]:
-    """eflomal on train, dev and test verses together, scored on the test verses."""
+def run_eflomal(args: argparse.Namespace) -> list[Result]:
+    """Align the train, dev and test verses with eflomal and score the test verses."""
     folder = args.output / ALIGNER
-    return [Result(**row) for row in kept(folder / "alignment.json", lambda: _aligner(args.corpus, folder))]
+    rows = cached(folder / "alignment.json", lambda: eflomal_results(args.corpus, folder))
+    return [Result(**row) for row in rows]
 
 
-def _aligner(name: str, folder: Path) -> list[dict[str, Any]]:
-    place, corpus = get(name), CORPORA[name]
-    sides = [
-        [line for part in ("train", "dev", "test") for line in lines(place / f"{part}.{language}")]
-        for language in (corpus.source, corpus.target)
-    ]
-    gold = read_pharaoh(place / "test.align")
-    links = eflomal(sides[0], sides[1], folder, last=len(gold))
-    return [_row(ALIGNER, method, alignment_error(found, gold), None) for method, found in links.items()]
+def eflomal_results(name: str, folder: Path) -> list[dict[str, Any]]:
+    """Return eflomal's scores by direction and symmetrisation method."""
+    corpus_folder = get(name)
+    texts = []
+    for language in (CORPORA[name].source, CORPORA[name].target):
+        parts = [read_lines(corpus_folder / f"{part}.{language}") for part in ("train", "dev", "test")]
+        texts.append([line for part in parts for line in part])
+    gold = read_pharaoh(corpus_folder / "test.align")
+    results = eflomal_links(texts[0], texts[1], folder, last=len(gold))
+    return [result_fields(ALIGNER, method, alignment_error(links, gold), None) for method, links in results.items()]
 
 
 def table(results: Sequence[Result]) -> list[list[str]]:
-    """One row a system and way, the baseline's difference beside each neural system's argmax."""
+    """Return a header and one row per result; argmax rows have the difference from the baseline."""
     base = next((r.aer for r in results if r.system == "additive" and r.links == "argmax"), None)
-    rows = [["System", "Links", "AER", "against additive", "Precision", "Recall", "Links proposed", "Epochs"]]
+    rows = [["System", "Links", "AER", "vs. additive", "Precision", "Recall", "Predicted links", "Epochs"]]
     for r in results:
-        compared = base is not None and r.links == "argmax" and r.system not in ("additive", ALIGNER)
-        difference = f"{100 * (r.aer - base):+.1f}" if compared and base is not None else ""
-        shares = [f"{100 * share:.1f}" for share in (r.precision, r.recall)]
+        difference = ""
+        if base is not None and r.links == "argmax" and r.system not in ("additive", ALIGNER):
+            difference = f"{100 * (r.aer - base):+.1f}"
+        percentages = [f"{100 * value:.1f}" for value in (r.precision, r.recall)]
         epochs = "" if r.epochs is None else f"{r.epochs:.0f}"
-        rows.append([r.system, r.links, f"{100 * r.aer:.1f}", difference, *shares, f"{r.proposed:,}", epochs])
+        rows.append([r.system, r.links, f"{100 * r.aer:.1f}", difference, *percentages, f"{r.proposed:,}", epochs])
     return rows
 
 
 def heat_maps(args: argparse.Namespace, systems: Sequence[str]) -> Figure:
-    """One verse under every system, side by side; the target's words stand left of each row, the source's above."""
-    place, corpus = get(args.corpus), CORPORA[args.corpus]
+    """Return the heat maps of one verse under every system, with source words above and target words on the left."""
+    folder = get(args.corpus)
+    corpus = CORPORA[args.corpus]
     source, target = (
-        (place / f"test.{language}").read_text(encoding="utf-8").split("\n")[args.verse].split()
+        (folder / f"test.{language}").read_text(encoding="utf-8").split("\n")[args.verse].split()
         for language in (corpus.source, corpus.target)
     )
     pair = [(" ".join(source), " ".join(target))]
-    panels = [
-        (f"{name}, posterior" if posterior else name, word_weights(load(args.output / name), pair, posterior)[0])
-        for name in systems
-        for posterior in ((False, True) if name in args.posterior else (False,))
-    ]
+    panels = []
+    for name in systems:
+        for posterior in (False, True) if name in args.posterior else (False,):
+            title = f"{name}, posterior" if posterior else name
+            panels.append((title, word_weights(load(args.output / name), pair, posterior)[0]))
     columns = 5
     rows = -(-len(panels) // columns)
-    cell = 0.19
+    cell = 0.19  # inches
     size = (1.0 + columns * (len(source) * cell + 0.25), rows * (len(target) * cell + 0.4) + 1.0)
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False)
-    for number, axes in enumerate(grid.flat):
-        if number >= len(panels):
+    for index, axes in enumerate(grid.flat):
+        if index >= len(panels):
             axes.axis("off")
             continue
-        title, weights = panels[number]
+        title, weights = panels[index]
         axes.imshow(weights, cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest", aspect="auto")
         axes.set_title(title, fontsize=8)
         axes.tick_params(length=0, labelsize=7)
-        axes.set_xticks(range(len(source)), source if number < columns else [], rotation=60, ha="left")
-        axes.set_yticks(range(len(target)), target if number % columns == 0 else [])
+        axes.set_xticks(range(len(source)), source if index < columns else [], rotation=60, ha="left")
+        axes.set_yticks(range(len(target)), target if index % columns == 0 else [])
         axes.xaxis.tick_top()
     return figure
 
 
 def main() -> None:
-    """Train, align and write; the table is written anew after each system."""
-    args = arguments()
+    """Train and align with all systems; the table is rewritten after each of them."""
+    args = parse_arguments()
     if args.list:
         sys.stdout.write("".join(f"{name}\n" for name in (ALIGNER, *SYSTEMS)))
         return
     results: list[Result] = []
-    networks = [system for system in args.systems if system != ALIGNER]
     for system in args.systems:
-        results += run_aligner(args) if system == ALIGNER else run_system(args, system)
+        results += run_eflomal(args) if system == ALIGNER else run_system(args, system)
         write_text(args.output / "table.md", as_markdown(table(results)))
         write_json(args.output / "alignment.json", [asdict(r) for r in results])
-    if networks:
-        save(heat_maps(args, networks), args.output / "attention.png")
+    models = [system for system in args.systems if system != ALIGNER]
+    if models:
+        save(heat_maps(args, models), args.output / "attention.png")
     sys.stdout.write(f"{as_markdown(table(results))}\n")
 
 

@@ -1,16 +1,18 @@
-"""What a small model learns from a large one (Kim & Rush 2016, table 1): a teacher, students, each trained to its end.
+"""Knowledge distillation (Kim & Rush 2016, table 1): a teacher and several students, each trained until convergence.
 
     python reproduce/distillation.py --train 'a.en|a.de' --dev 'd.en|d.de' --test 't.en|t.de' --source en --target de
     python reproduce/distillation.py ... --rows student sequence-level
     python reproduce/distillation.py ... --rows "sequence-level, more text" --more text.en
 
-The teacher is that of a preset (`--preset`); the students that of another (`--student`), with the teacher's tokenizers:
-alone, by the teacher's distributions over each word, by its translations, by those of its beam that are closest to the
-references, and by several of these together, as the paper has them; and by its translations of more text (`--more`, of
-the source language alone, without the lines of dev and test). Each searches greedily and with a beam. --output
-gets table.md (BLEU and chrF of the test set with 95% intervals, and each row's difference from the teacher with a beam
-with a paired bootstrap), distillation.json, and a model folder each. Interrupted, it goes on where it stopped; a system
-with a result is not trained again.
+Teacher (`--preset`) and students (`--student`) are presets; the students use the teacher's tokenizers. A student
+learns from the references only; from the teacher's distribution over each word (word-level); from the teacher's
+translations (sequence-level); from those in the teacher's beam that are closest to the references (interpolation); or
+from several of these together, as in the paper. With `--more`, a student also learns from the teacher's translations
+of more source text, without the lines of dev and test. Every system translates greedily and with a beam.
+
+Output: table.md (test BLEU and chrF with 95% intervals, and the difference from the teacher with a beam with a paired
+bootstrap test), distillation.json, and one model folder per system. An interrupted run resumes where it stopped;
+systems with a stored result are not trained again.
 """
 
 from __future__ import annotations
@@ -21,188 +23,201 @@ from collections.abc import Iterator
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from common import (
-    add_data,
-    add_run,
-    data_tables,
-    lines,
-    prepared_once,
+    add_data_options,
+    add_run_options,
+    data_table,
+    prepare_once,
+    read_lines,
     require_known,
-    resolved,
-    sides,
-    trained,
+    resolve_config,
+    sources_and_references,
+    train_or_resume,
     training_text,
 )
-from compared import Compared, Translate, compared
+from comparison import System, Translate, compare_systems
 
 from rnnsearch.cli.app import app
 from rnnsearch.config import RunConfig
-from rnnsearch.files import write_text
-from rnnsearch.loading import load
+from rnnsearch.translator.loading import load
+from rnnsearch.utils.files import write_text
 
 TEACHER = "teacher"
-WIDE = 5
-"""The paper's beam."""
-RATE = 1e-3
-"""Adam's, of a student that goes on from another."""
+BEAM = 5  # as in the paper
+FINETUNING_RATE = 1e-3  # initial learning rate of Adam
+
+TargetText = Literal["references", "translated", "interpolated"]
+"""Target side of the training data: the references, the teacher's translations, or those in its beam that are closest
+to the references."""
 
 
-class Lesson(NamedTuple):
+class Student(NamedTuple):
     """What a student learns from."""
 
-    text: str = "references"
-    """What it reads: the references, the teacher's translations (taught), or the closest of its beam (closer)."""
-    by_word: bool = False
+    text: TargetText = "references"
+    word_level: bool = False
+    """True to learn from the teacher's distribution over each word."""
     begins: str | None = None
-    """The student that it was before."""
-    more: bool = False
-    """Whether the teacher's translations of more text are there, too."""
+    """Name of the student that it is fine-tuned from."""
+    more_text: bool = False
+    """True to learn from the teacher's translations of more source text too."""
 
     @property
-    def data(self) -> str:
-        """The folder of its prepared data."""
-        return f"data, {self.text}{', more text' if self.more else ''}"
+    def data_folder(self) -> str:
+        """Name of the folder with its prepared data."""
+        return f"data, {self.text}{', more text' if self.more_text else ''}"
 
 
-ROWS: dict[str, Lesson] = {
-    "student": Lesson(),
-    "word-level": Lesson(by_word=True),
-    "interpolation": Lesson("closer", begins="student"),
-    "sequence-level": Lesson("taught"),
-    "sequence-level, more text": Lesson("taught", more=True),
-    "sequence-level, interpolation": Lesson("closer", begins="sequence-level"),
-    "word- and sequence-level": Lesson("taught", by_word=True),
-    "all three": Lesson("closer", by_word=True, begins="word- and sequence-level"),
+STUDENTS: dict[str, Student] = {
+    "student": Student(),
+    "word-level": Student(word_level=True),
+    "interpolation": Student("interpolated", begins="student"),
+    "sequence-level": Student("translated"),
+    "sequence-level, more text": Student("translated", more_text=True),
+    "sequence-level, interpolation": Student("interpolated", begins="sequence-level"),
+    "word- and sequence-level": Student("translated", word_level=True),
+    "all three": Student("interpolated", word_level=True, begins="word- and sequence-level"),
 }
 
 
-def arguments() -> argparse.Namespace:
-    """The command line."""
+def parse_arguments() -> argparse.Namespace:
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_data(parser, corpus="tatoeba-en-de")
-    parser.add_argument("--preset", default="small", help="the teacher's")
-    parser.add_argument("--student", default="student-small", help="the students' preset")
-    parser.add_argument("--rows", nargs="+", default=list(ROWS), metavar="ROW", help="; ".join(ROWS))
-    parser.add_argument("--beam", type=int, default=35, help="the beam of whose translations the closest are taken")
-    parser.add_argument("--student-set", nargs="*", default=[], metavar="KEY=VALUE", help="as --set, of the students")
-    parser.add_argument("--more", type=Path, help="text of the source language, one sentence a line")
-    add_run(parser, output="runs/reproduce-distillation")
+    add_data_options(parser, corpus="tatoeba-en-de")
+    parser.add_argument("--preset", default="small", help="preset of the teacher")
+    parser.add_argument("--student", default="student-small", help="preset of the students")
+    parser.add_argument("--rows", nargs="+", default=list(STUDENTS), metavar="ROW", help="; ".join(STUDENTS))
+    parser.add_argument("--beam", type=int, default=35, help="beam size of the teacher for interpolation")
+    parser.add_argument("--student-set", nargs="*", default=[], metavar="KEY=VALUE", help="as --set, for the students")
+    parser.add_argument("--more", type=Path, help="more text of the source language, one sentence per line")
+    add_run_options(parser, output="runs/reproduce-distillation")
     args = parser.parse_args()
-    require_known(parser, "row", args.rows, ROWS)
+    require_known(parser, "row", args.rows, STUDENTS)
     if args.more is None:
-        args.rows = [name for name in args.rows if not ROWS[name].more]
+        args.rows = [name for name in args.rows if not STUDENTS[name].more_text]
     return args
 
 
-def searched(beam: int) -> Translate:
-    """With this beam."""
+def translate_with_beam(beam: int) -> Translate:
+    """Return a function that translates with this beam size."""
 
     def translate(folder: Path, sources: list[str]) -> list[str]:
         translator = load(folder)
-        return [own[0].text for own in translator.n_best(sources, translator.options(beam))]
+        return [candidates[0].text for candidates in translator.n_best(sources, translator.options(beam))]
 
     return translate
 
 
-class School:
-    """The teacher, and its students."""
+class Experiment:
+    """A teacher and its students, with the data that they learn from."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        self.args, self.output = args, Path(args.output)
-        self.config = resolved(TEACHER, {"preset": args.preset, "data": data_tables(args)}, args.set)
-        self.prepared = prepared_once(self.config, self.output / f"data, {TEACHER}")
+        self.args = args
+        self.output = Path(args.output)
+        self.config = resolve_config(TEACHER, {"preset": args.preset, "data": data_table(args)}, args.set)
+        self.prepared = prepare_once(self.config, self.output / f"data, {TEACHER}")
 
-    def teacher(self) -> Iterator[Compared]:
-        """With a beam, which the others are compared with, and without."""
-        yield Compared(f"{TEACHER}, beam {WIDE}", self.config, self.prepared, searched(WIDE), TEACHER)
-        yield Compared(f"{TEACHER}, greedy", self.config, self.prepared, searched(1), TEACHER)
+    def teacher(self) -> Iterator[System]:
+        """Yield the teacher with a beam, which is the baseline, and with greedy search."""
+        yield System(f"{TEACHER}, beam {BEAM}", self.config, self.prepared, translate_with_beam(BEAM), TEACHER)
+        yield System(f"{TEACHER}, greedy", self.config, self.prepared, translate_with_beam(1), TEACHER)
 
-    def student(self, name: str) -> Iterator[Compared]:
-        """The same."""
+    def student(self, name: str) -> Iterator[System]:
+        """Yield a student with greedy search and with a beam."""
         config = self._config(name)
-        prepared = prepared_once(config, self.output / ROWS[name].data)
-        before = ROWS[name].begins
-        if before is not None:
-            whole = self._config(before)
-            own = Compared(before, whole, prepared_once(whole, self.output / ROWS[before].data))
-            trained(own.config, own.prepared, self.output / own.folder, before)
-        yield Compared(name, config, prepared, searched(1), name)
-        yield Compared(f"{name}, beam {WIDE}", config, prepared, searched(WIDE), name)
+        prepared = prepare_once(config, self.output / STUDENTS[name].data_folder)
+        initial = STUDENTS[name].begins
+        if initial is not None:
+            initial_config = self._config(initial)
+            initial_data = prepare_once(initial_config, self.output / STUDENTS[initial].data_folder)
+            system = System(initial, initial_config, initial_data)
+            train_or_resume(system.config, system.prepared, self.output / system.folder, initial)
+        yield System(name, config, prepared, translate_with_beam(1), name)
+        yield System(f"{name}, beam {BEAM}", config, prepared, translate_with_beam(BEAM), name)
 
     def _config(self, name: str) -> RunConfig:
-        text, by_word, begins, more = ROWS[name]
+        student = STUDENTS[name]
         files = self._files
+        train = [f"{files['train'][0]}|{self._target_file(student.text)}"]
+        if student.more_text:
+            train.append(self._more_text)
         tables: dict[str, Any] = {
             "preset": self.args.student,
             "data": {
-                "source": self.config.data.one_source,
+                "source": self.config.data.single_source,
                 "target": self.config.data.target,
-                "train": [f"{files['train'][0]}|{self._taught(text)}", *([self._more] if more else [])],
+                "train": train,
                 **{part: "|".join(map(str, files[part])) for part in ("dev", "test")},
-                # What the teacher learned from was cleaned, and its empty translations go as empty lines do.
+                # The teacher's data was cleaned already; its empty translations are dropped like empty lines.
                 "cleaning": {"drop_duplicates": False, "drop_identical": False, "max_ratio": 1000.0, "max_words": 1000},
             },
             "text": {"tokenizers": str(self._teacher), "joint": "unset"},
         }
-        if by_word:
+        if student.word_level:
             tables["objective"] = {"teacher": {"folder": str(self._teacher), "weight": 0.5}}
-        if begins is not None:
-            before = self.output / begins.replace(" ", "-")
-            tables["training"] = {"begin_from": str(before), "optimiser": {"learning_rate": RATE}}
-        return resolved(name, tables, self.args.student_set)
+        if student.begins is not None:
+            initial = self.output / student.begins.replace(" ", "-")
+            tables["training"] = {"begin_from": str(initial), "optimiser": {"learning_rate": FINETUNING_RATE}}
+        return resolve_config(name, tables, self.args.student_set)
 
     @cached_property
     def _teacher(self) -> Path:
-        trained(self.config, self.prepared, self.output / TEACHER, TEACHER)
-        return self.output / TEACHER
+        """Train the teacher and return its folder."""
+        folder = self.output / TEACHER
+        train_or_resume(self.config, self.prepared, folder, TEACHER)
+        return folder
 
     @cached_property
     def _files(self) -> dict[str, tuple[Path, Path]]:
-        """Source and target text of each part, as the teacher has read it."""
+        """Source and target file of each part, with the text that the teacher was trained on."""
         train = list(training_text(self.prepared))
-        rows = {"train": ([pair[0] for pair in train], [pair[1] for pair in train])}
-        rows |= {"dev": sides(self.prepared.dev), "test": sides(self.prepared.test)}
-        languages, found = (self.config.data.one_source, self.config.data.target), dict[str, tuple[Path, Path]]()
-        for part, columns in rows.items():
-            found[part] = self.output / f"{part}.{languages[0]}", self.output / f"{part}.{languages[1]}"
-            for path, column in zip(found[part], columns, strict=True):
-                write_text(path, "".join(f"{line}\n" for line in column))
-        return found
+        columns = {"train": ([pair[0] for pair in train], [pair[1] for pair in train])}
+        columns |= {part: sources_and_references(getattr(self.prepared, part)) for part in ("dev", "test")}
+        languages = (self.config.data.single_source, self.config.data.target)
+        files = dict[str, tuple[Path, Path]]()
+        for part, texts in columns.items():
+            files[part] = self.output / f"{part}.{languages[0]}", self.output / f"{part}.{languages[1]}"
+            for path, text in zip(files[part], texts, strict=True):
+                write_text(path, "".join(f"{line}\n" for line in text))
+        return files
 
-    def _taught(self, text: str) -> Path:
-        """The target side of the training text, by its name."""
-        source, target = self._files["train"]
+    def _target_file(self, text: TargetText) -> Path:
+        """Return the file with the target side of the training data, translating it if needed."""
+        source, references = self._files["train"]
         if text == "references":
-            return target
-        made = target.with_name(f"{text}.{self.config.data.target}")
-        if not made.is_file():
-            closer = ["--interpolate", str(target), "--beam", str(self.args.beam)]
-            self._distil(source, made, closer if text == "closer" else ["--beam", str(WIDE)])
-        return made
+            return references
+        translations = references.with_name(f"{text}.{self.config.data.target}")
+        if not translations.is_file():
+            options = ["--beam", str(BEAM)]
+            if text == "interpolated":
+                options = ["--interpolate", str(references), "--beam", str(self.args.beam)]
+            self._distil(source, translations, options)
+        return translations
 
     @cached_property
-    def _more(self) -> str:
-        """More text and the teacher's translations of it."""
-        source, taught = (self.output / f"more.{side}" for side in (self.config.data.one_source, "taught"))
-        if not taught.is_file():
-            known = {line for files in self._files.values() for line in lines(files[0])}
-            new = [line for line in dict.fromkeys(lines(self.args.more)) if line not in known]
+    def _more_text(self) -> str:
+        """Spec of the additional source text and the teacher's translations of it."""
+        source = self.output / f"more.{self.config.data.single_source}"
+        translations = self.output / "more.translated"
+        if not translations.is_file():
+            known = {line for files in self._files.values() for line in read_lines(files[0])}
+            new = [line for line in dict.fromkeys(read_lines(self.args.more)) if line not in known]
             write_text(source, "".join(f"{line}\n" for line in new))
-            self._distil(source, taught, ["--beam", str(WIDE)])
-        return f"{source}|{taught}"
+            self._distil(source, translations, ["--beam", str(BEAM)])
+        return f"{source}|{translations}"
 
-    def _distil(self, source: Path, made: Path, options: list[str]) -> None:
-        app(["distil", str(self._teacher), str(source), "-o", str(made), *options], standalone_mode=False)
+    def _distil(self, source: Path, output: Path, options: list[str]) -> None:
+        app(["distil", str(self._teacher), str(source), "-o", str(output), *options], standalone_mode=False)
 
 
 def main() -> None:
-    """Train the teacher, have it translate, train the students, score and write."""
-    args = arguments()
-    school = School(args)
-    students = (row for name in args.rows for row in school.student(name))
-    sys.stdout.write(f"{compared(chain(school.teacher(), students), args.output, 'distillation')}\n")
+    """Train the teacher, translate with it, train the students, score them and write the table."""
+    args = parse_arguments()
+    experiment = Experiment(args)
+    students = (system for name in args.rows for system in experiment.student(name))
+    sys.stdout.write(f"{compare_systems(chain(experiment.teacher(), students), args.output, 'distillation')}\n")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
-"""Which system should a user take? The families side by side on the same pairs, each trained to its end.
+"""Compare the architectures on the same parallel data, each trained until its dev score stops improving.
 
     python reproduce/systems.py --train 'a.en|a.de' --dev 'd.en|d.de' --test 't.en|t.de' --source en --target de
     python reproduce/systems.py ... --pairs 10000 --systems RNNsearch low-resource    a part of the training text
 
-Every system is of laptop size, is trained as its own run file says, and stops when its dev score no longer falls. The
-text is cut as that run file says, so NLL is compared a sentence. --output gets table.md (BLEU and chrF of the test set
-with 95% intervals, and each system's difference from the first one with a paired bootstrap), systems.json, and a model
-folder each. Interrupted, it goes on where it stopped; a system with a result is not trained again.
+All systems are small enough to train on a laptop. They share the recipe of the preset `small`, except those with a
+preset of their own. Since segmentation may differ between systems, NLL is reported per sentence.
+
+Output: table.md (test BLEU and chrF with 95% intervals, and the difference from the first system with a paired
+bootstrap test), systems.json, and one model folder per system. An interrupted run resumes where it stopped; systems
+with a stored result are not trained again.
 """
 
 from __future__ import annotations
@@ -16,14 +18,23 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from common import add_data, add_run, data_tables, first_pairs, prepared_once, require_known, resolved
-from compared import Compared, compared
+from common import (
+    add_data_options,
+    add_run_options,
+    data_table,
+    first_pairs,
+    prepare_once,
+    require_known,
+    resolve_config,
+)
+from comparison import System, compare_systems
 
 from rnnsearch.config import RunConfig
 
 GRU = {"cell": "gru", "size": 512}
 STACKED = {"type": "stacked", "size": 256, "layers": 2, "direction": "both"}
 LSTMS = {"type": "luong-input-feeding", "cell": "lstm", "size": 512, "layers": 2}
+# Settings of each system that differ from the preset `small`, or another preset.
 SYSTEMS: dict[str, dict[str, Any]] = {
     "RNNsearch": {},
     "cGRU": {"model": {"tie": "none", "decoder": {"type": "cgru", **GRU, "maxout": "unset", "readout": 256}}},
@@ -46,16 +57,15 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "RNMT+": {"preset": "rnmt-plus-small"},
     "low-resource": {"preset": "low-resource-small"},
 }
-"""What each has in the place of the preset `small`'s."""
 
 
-def arguments() -> argparse.Namespace:
-    """The command line."""
+def parse_arguments() -> argparse.Namespace:
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_data(parser, corpus="tatoeba-en-de")
-    parser.add_argument("--pairs", type=int, help="take so many training pairs alone, from the first on")
+    add_data_options(parser, corpus="tatoeba-en-de")
+    parser.add_argument("--pairs", type=int, help="use only the first so many training pairs")
     parser.add_argument("--systems", nargs="+", default=list(SYSTEMS), metavar="SYSTEM", help=", ".join(SYSTEMS))
-    add_run(parser, output="runs/reproduce-systems")
+    add_run_options(parser, output="runs/reproduce-systems")
     args = parser.parse_args()
     require_known(parser, "system", args.systems, SYSTEMS)
     if args.pairs is not None and args.train is None:
@@ -64,23 +74,23 @@ def arguments() -> argparse.Namespace:
 
 
 def system_config(args: argparse.Namespace, name: str, data: dict[str, Any]) -> RunConfig:
-    """One system's resolved config."""
-    return resolved(name, {"preset": "small", "data": data, **SYSTEMS[name]}, args.set)
+    """Return the resolved config of a system."""
+    return resolve_config(name, {"preset": "small", "data": data, **SYSTEMS[name]}, args.set)
 
 
 def main() -> None:
-    """Train, score and write."""
-    args = arguments()
-    data = data_tables(args) if args.pairs is None else first_pairs(args, args.pairs)[0]
+    """Train and score all systems and write the table."""
+    args = parse_arguments()
+    data = data_table(args) if args.pairs is None else first_pairs(args, args.pairs)[0]
 
-    def systems() -> Iterator[Compared]:
+    def systems() -> Iterator[System]:
         for name in args.systems:
             config = system_config(args, name, data)
-            # The corpus, once for all systems that cut text alike.
+            # Systems with the same segmentation share the prepared corpus.
             folder = args.output / "-".join(map(str, config.text.model_dump().values()))
-            yield Compared(name, config, prepared_once(config, folder))
+            yield System(name, config, prepare_once(config, folder))
 
-    sys.stdout.write(f"{compared(systems(), args.output, 'systems')}\n")
+    sys.stdout.write(f"{compare_systems(systems(), args.output, 'systems')}\n")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
-"""A glossary's terms: forced by constrained search, and read inline by a model that has learned to (Dinu et al. 2019).
+"""Compare two ways to enforce terminology: constrained search, and inline terms (Dinu et al. 2019).
 
     python reproduce/terms.py --train 'a.en|a.de' --dev 'd.en|d.de' --test 't.en|t.de' --source en --target de
 
-Two models of the preset `small`, one of them with `text.inline_terms`, trained to their ends. The terms of a test
-sentence are drawn from a dictionary that was learned from the training text: up to two that stand in it and in its
-reference (`as they are`); or whose translation stands there in another form (`inflected`), where a good translation has
-the reference's form and not the glossary's. --output gets table.md and terms.json. Interrupted, it goes on where it
-stopped.
+Two models of the preset `small` are trained until convergence, one of them with `text.inline_terms`. The terms of a
+test sentence, at most two, are sampled from a dictionary learned from the training text: terms whose translation is in
+the reference (`exact`), or whose translation is in the reference in another form (`inflected`), where a good
+translation has the form of the reference and not that of the dictionary.
+
+Output: table.md, terms.json, and the two model folders. An interrupted run resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -19,139 +20,167 @@ from dataclasses import asdict, dataclass
 from random import Random
 from typing import Any, NamedTuple
 
-from common import add_data, add_run, data_tables, dictionary, prepared_once, resolved, sides, trained, with_intervals
+from common import (
+    add_data_options,
+    add_run_options,
+    data_table,
+    learn_dictionary,
+    prepare_once,
+    resolve_config,
+    scores_with_intervals,
+    sources_and_references,
+    train_or_resume,
+)
 
-from rnnsearch.files import write_json, write_text
-from rnnsearch.loading import load
 from rnnsearch.metrics.significance import paired_bootstrap
 from rnnsearch.search.unknown_words import read_entries
-from rnnsearch.text.columns import as_markdown
-from rnnsearch.text.glossary import Place, Terms, words_of
-from rnnsearch.text.inline_terms import inlined, stands_in
-from rnnsearch.text.spans import words
-from rnnsearch.translate import Translator
+from rnnsearch.text.alignments import words
+from rnnsearch.text.terms import Place, Terms, inlined, stands_in, words_of
+from rnnsearch.translator.loading import load
+from rnnsearch.translator.translator import Translator
+from rnnsearch.utils.files import write_json, write_text
+from rnnsearch.utils.tables import as_markdown
 
-SETS = ("as they are", "inflected")
-MOST, SHORTEST, BEAM, SEED = 2, 4, 10, 1
-"""Terms a sentence; letters of a source term; the beam that forces terms; of the drawing."""
+TERM_SETS = ("exact", "inflected")
+MAX_TERMS_PER_SENTENCE = 2
+MIN_TERM_LENGTH = 4  # characters of the source term
+CONSTRAINED_BEAM = 10
+SEED = 1
 
 
 class Term(NamedTuple):
-    """A term of a test sentence: where, what the glossary has, and what the reference has."""
+    """A term of a test sentence, with its translation in the dictionary and in the reference."""
 
     place: Place[str]
-    wanted: str
+    reference: str
 
 
 @dataclass(frozen=True)
 class Result:
-    """Of one way and one set of terms."""
+    """Test translations by one method with one set of terms."""
 
     terms: str
-    way: str
+    method: str
     count: int
+    """Number of terms."""
     glossary: float
-    """The share that came out as the glossary has them."""
+    """Fraction of the terms translated as in the dictionary."""
     reference: float
-    """The share that came out as the reference has them."""
-    words_a_second: float
-    """Source words."""
+    """Fraction of the terms translated as in the reference."""
+    words_per_second: float
+    """Source words translated per second."""
     translations: tuple[str, ...]
 
 
-def candidates(source: str, reference: str, entries: Terms[list[str]], inflected: bool) -> list[Term]:
-    """The terms that a sentence pair has of one set."""
-    found, there = [], words_of(reference)
-    for place in entries.places(source):
-        if place.end - place.start < SHORTEST:
+def candidate_terms(source: str, reference: str, dictionary: Terms[list[str]], inflected: bool) -> list[Term]:
+    """Return the terms of a sentence pair that belong to a set."""
+    terms = []
+    reference_words = words_of(reference)
+    for place in dictionary.places(source):
+        if place.end - place.start < MIN_TERM_LENGTH:
             continue
-        exact = [text for text in place.entry if stands_in(words_of(text), there, exactly=True)]
+        exact = [text for text in place.entry if stands_in(words_of(text), reference_words, exactly=True)]
         if exact and not inflected:
-            found.append(Term(Place(place.start, place.end, exact[0]), exact[0]))
+            terms.append(Term(Place(place.start, place.end, exact[0]), exact[0]))
         if exact or not inflected:
             continue
-        one = [text for text in place.entry if len(words_of(text)) == 1 and stands_in(words_of(text), there)]
-        if one:
-            wanted = next(word for word in there if stands_in(words_of(one[0]), (word,)))
-            found.append(Term(Place(place.start, place.end, one[0]), wanted))
-    return found
+        single_words = [text for text in place.entry if len(words_of(text)) == 1]
+        other_forms = [text for text in single_words if stands_in(words_of(text), reference_words)]
+        if other_forms:
+            form = next(word for word in reference_words if stands_in(words_of(other_forms[0]), (word,)))
+            terms.append(Term(Place(place.start, place.end, other_forms[0]), form))
+    return terms
 
 
-def draw(sources: Sequence[str], references: Sequence[str], entries: Terms[list[str]], name: str) -> list[list[Term]]:
-    """Each sentence's terms of a set."""
-    drawn = []
-    for number, pair in enumerate(zip(sources, references, strict=True)):
-        own = candidates(*pair, entries, name == "inflected")
-        random = Random(f"{SEED} {number} {name}")
-        drawn.append(sorted(random.sample(own, min(MOST, len(own))), key=lambda term: term.place.start))
-    return drawn
+def sample_terms(
+    sources: Sequence[str], references: Sequence[str], dictionary: Terms[list[str]], term_set: str
+) -> list[list[Term]]:
+    """Return the sampled terms of each sentence, from left to right."""
+    sampled = []
+    for index, pair in enumerate(zip(sources, references, strict=True)):
+        candidates = candidate_terms(*pair, dictionary, term_set == "inflected")
+        # The seed includes the former name of the set `exact`, so that the terms are those of published results.
+        random = Random(f"{SEED} {index} {'inflected' if term_set == 'inflected' else 'as they are'}")
+        terms = random.sample(candidates, min(MAX_TERMS_PER_SENTENCE, len(candidates)))
+        sampled.append(sorted(terms, key=lambda term: term.place.start))
+    return sampled
 
 
-def ways(
-    plain: Translator, reading: Translator, sources: list[str], terms: list[list[Term]]
+def translation_methods(
+    baseline: Translator, inline: Translator, sources: list[str], terms: list[list[Term]]
 ) -> dict[str, Callable[[], Any]]:
-    """Each way to translate the sources under their terms."""
-    forced = [tuple(dict.fromkeys(term.place.entry for term in own)) for own in terms]
-    told = [inlined(source, [term.place for term in own]) for source, own in zip(sources, terms, strict=True)]
+    """Return functions that translate the sources with their terms, by name of the method."""
+    constraints = [tuple(dict.fromkeys(term.place.entry for term in sentence)) for sentence in terms]
+    inline_sources = []
+    for source, sentence in zip(sources, terms, strict=True):
+        inline_sources.append(inlined(source, [term.place for term in sentence]))
     return {
-        "without": lambda: plain.n_best(sources),
-        "forced": lambda: plain.n_best(sources, plain.options(beam=BEAM), terms=forced),
-        "reads terms, without": lambda: reading.n_best(sources),
-        "reads terms, inline": lambda: reading.n_best(told),
-        "reads terms, inline, greedy": lambda: reading.n_best(told, reading.options(beam=1)),
+        "no terms": lambda: baseline.n_best(sources),
+        "constrained": lambda: baseline.n_best(sources, baseline.options(beam=CONSTRAINED_BEAM), terms=constraints),
+        "inline model, no terms": lambda: inline.n_best(sources),
+        "inline model": lambda: inline.n_best(inline_sources),
+        "inline model, greedy": lambda: inline.n_best(inline_sources, inline.options(beam=1)),
     }
 
 
-def measured(name: str, way: str, run: Callable[[], Any], sources: list[str], terms: list[list[Term]]) -> Result:
-    """What comes of it."""
-    begin = time.perf_counter()
-    found = [best[0].text for best in run()]
-    seconds = time.perf_counter() - begin
+def measure(
+    term_set: str, method: str, translate: Callable[[], Any], sources: list[str], terms: list[list[Term]]
+) -> Result:
+    """Translate by one method and count the terms in the translations."""
+    start = time.perf_counter()
+    translations = [candidates[0].text for candidates in translate()]
+    seconds = time.perf_counter() - start
+    in_glossary_form = in_reference_form = 0
+    for translation, sentence in zip(translations, terms, strict=True):
+        translated = words_of(translation)
+        for term in sentence:
+            in_glossary_form += stands_in(words_of(term.place.entry), translated, exactly=True)
+            in_reference_form += stands_in(words_of(term.reference), translated, exactly=True)
     count = sum(map(len, terms))
-    met = {"glossary": 0, "reference": 0}
-    for text, own in zip(found, terms, strict=True):
-        there = words_of(text)
-        met["glossary"] += sum(stands_in(words_of(term.place.entry), there, exactly=True) for term in own)
-        met["reference"] += sum(stands_in(words_of(term.wanted), there, exactly=True) for term in own)
-    shares = {form: number / max(count, 1) for form, number in met.items()}
-    speed = sum(len(words(source)) for source in sources) / seconds
-    return Result(name, way, count, **shares, words_a_second=speed, translations=tuple(found))
+    return Result(
+        terms=term_set,
+        method=method,
+        count=count,
+        glossary=in_glossary_form / max(count, 1),
+        reference=in_reference_form / max(count, 1),
+        words_per_second=sum(len(words(source)) for source in sources) / seconds,
+        translations=tuple(translations),
+    )
 
 
 def table(results: Sequence[Result], references: Sequence[str], language: str) -> list[list[str]]:
-    """One row a way and set."""
-    rows = [
-        ["terms", "", "how many", "as the glossary has them", "as the reference has them", "words/s", "BLEU", "chrF"]
-    ]
+    """Return a header and one row per set of terms and method."""
+    rows = [["Terms", "Method", "Count", "Glossary form", "Reference form", "Words/s", "BLEU", "chrF"]]
     for r in results:
-        base = next(other for other in results if other.terms == r.terms)
-        scores = paired_bootstrap(r.translations, base.translations, references, language=language)
-        shares = f"{r.glossary:.1%}", f"{r.reference:.1%}"
-        rows.append([r.terms, r.way, f"{r.count:,}", *shares, f"{r.words_a_second:,.0f}", *with_intervals(scores)])
+        baseline = next(other for other in results if other.terms == r.terms)
+        scores = paired_bootstrap(r.translations, baseline.translations, references, language=language)
+        fractions = [f"{r.glossary:.1%}", f"{r.reference:.1%}"]
+        speed = f"{r.words_per_second:,.0f}"
+        rows.append([r.terms, r.method, f"{r.count:,}", *fractions, speed, *scores_with_intervals(scores)])
     return rows
 
 
 def main() -> None:
-    """Train, translate and write."""
+    """Train both models, translate by all methods and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_data(parser, corpus="tatoeba-en-de")
-    add_run(parser, output="runs/reproduce-terms")
+    add_data_options(parser, corpus="tatoeba-en-de")
+    add_run_options(parser, output="runs/reproduce-terms")
     args = parser.parse_args()
-    learned = args.output / "learned.tsv"
-    plain = {"data": data_tables(args), "preset": "small"}
-    inline = plain | {"text": {"inline_terms": {"dictionary": str(learned.absolute())}}}
-    prepared = prepared_once(resolved("plain", plain, args.set), args.output / "data")
-    dictionary(prepared, learned, most=3)
-    models = {"reads-terms": inline, "plain": plain}
-    for name, tables in models.items():
-        trained(resolved(name, tables, args.set), prepared, args.output / name, name)
-    both = load(args.output / "plain"), load(args.output / "reads-terms")
-    sources, references = sides(prepared.test)
-    entries, results = Terms(read_entries(learned)), list[Result]()
-    for name in SETS:
-        terms = draw(sources, references, entries, name)
-        for way, run in ways(*both, sources, terms).items():
-            results.append(measured(name, way, run, sources, terms))
+    dictionary_file = args.output / "learned.tsv"
+    baseline = {"data": data_table(args), "preset": "small"}
+    inline = baseline | {"text": {"inline_terms": {"dictionary": str(dictionary_file.absolute())}}}
+    prepared = prepare_once(resolve_config("baseline", baseline, args.set), args.output / "data")
+    learn_dictionary(prepared, dictionary_file, max_words=3)
+    for name, tables in {"inline": inline, "baseline": baseline}.items():
+        train_or_resume(resolve_config(name, tables, args.set), prepared, args.output / name, name)
+    translators = load(args.output / "baseline"), load(args.output / "inline")
+    sources, references = sources_and_references(prepared.test)
+    dictionary = Terms(read_entries(dictionary_file))
+    results = list[Result]()
+    for term_set in TERM_SETS:
+        terms = sample_terms(sources, references, dictionary, term_set)
+        for method, translate in translation_methods(*translators, sources, terms).items():
+            results.append(measure(term_set, method, translate, sources, terms))
     text = as_markdown(table(results, references, prepared.direction.target))
     write_text(args.output / "table.md", text)
     write_json(args.output / "terms.json", [asdict(r) for r in results])

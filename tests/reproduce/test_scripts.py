@@ -1,4 +1,4 @@
-"""The scripts of reproduce/ at toy size: they train, score and write what they promise."""
+"""The scripts of reproduce/ at toy size: they train, score and write the documented files."""
 
 from __future__ import annotations
 
@@ -12,43 +12,60 @@ from pathlib import Path
 import pytest
 import torch
 
-from rnnsearch.data import catalog
+from rnnsearch.data.corpora import catalog
 
 SCRIPTS = Path(__file__).parents[2] / "reproduce"
 WORDS = {"cat": "Katze", "dog": "Hund", "bird": "Vogel", "tree": "Baum", "house": "Haus", "sees": "sieht"}
-TINY = [
+FAST_TRAINING = [
     *("training.max_updates=2", "training.threads=1", "training.dev_bleu=false", "training.precision=fp32"),
-    *("model.embedding=6", "model.encoder.size=4", "model.decoder.size=8", "search.beam=1"),
 ]
+TINY = [*FAST_TRAINING, "model.embedding=6", "model.encoder.size=4", "model.decoder.size=8", "search.beam=1"]
+TINY_PRESET = [*TINY, "model.decoder.maxout=6", "model.attention.size=5", "training.average=0"]
+FILES = [
+    *("--train", "own/train.en|own/train.de", "--dev", "own/dev.en|own/dev.de", "--test", "own/test.en|own/test.de"),
+    *("--source", "en", "--target", "de"),
+]
+TEST_SENTENCES = 12
 Script = Callable[..., None]
 
 
-def pairs(count: int) -> list[tuple[str, str]]:
-    """Sentences of some words, each word translated by itself."""
-    draw = random.Random(count)
-    chosen = [draw.choices(list(WORDS), k=draw.randint(2, 7)) for _ in range(count)]
-    return [(" ".join(words), " ".join(WORDS[word] for word in words)) for words in chosen]
+def random_pairs(count: int) -> list[tuple[str, str]]:
+    """Return sentences of random words with their word-by-word translations."""
+    rng = random.Random(count)
+    sentences = [rng.choices(list(WORDS), k=rng.randint(2, 7)) for _ in range(count)]
+    return [(" ".join(words), " ".join(WORDS[word] for word in words)) for words in sentences]
 
 
-def write_parts(folder: Path, languages: tuple[str, str]) -> None:
-    """train, dev and test, and the alignment of each, word by word."""
+def write_corpus(folder: Path, languages: tuple[str, str]) -> None:
+    """Write train, dev and test files with monotone word alignments."""
     folder.mkdir(parents=True)
-    for part, count in (("train", 80), ("dev", 6), ("test", 12)):
-        some = pairs(count)
-        for side, language in enumerate(languages):
-            write_lines(folder / f"{part}.{language}", [pair[side] for pair in some])
-        write_lines(folder / f"{part}.align", [" ".join(f"{n}-{n}" for n in range(s.count(" ") + 1)) for s, _ in some])
+    for part, count in (("train", 80), ("dev", 6), ("test", TEST_SENTENCES)):
+        pairs = random_pairs(count)
+        for column, language in enumerate(languages):
+            write_lines(folder / f"{part}.{language}", [pair[column] for pair in pairs])
+        lengths = [len(source.split()) for source, _ in pairs]
+        write_lines(folder / f"{part}.align", [" ".join(f"{n}-{n}" for n in range(length)) for length in lengths])
 
 
 def write_lines(path: Path, lines: list[str]) -> None:
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
+def read_json(path: Path):
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    """Return the folder that scripts write to."""
+    return tmp_path / "out"
+
+
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
-    """Runs a script by name with these arguments, in a folder with a corpus of its own."""
+    """Return a function that runs a script with arguments in a folder with a small corpus."""
     torch.set_num_threads(1)
-    write_parts(tmp_path / "own", ("en", "de"))
+    write_corpus(tmp_path / "own", ("en", "de"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(SCRIPTS))
 
@@ -59,79 +76,12 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
     return run
 
 
-OWN = [
-    *("--train", "own/train.en|own/train.de", "--dev", "own/dev.en|own/dev.de", "--test", "own/test.en|own/test.de"),
-    *("--source", "en", "--target", "de"),
-]
-
-
-def test_bahdanau(script: Script, tmp_path: Path) -> None:
-    script("bahdanau", *OWN, "--lengths", "5", "--set", *TINY, "model.decoder.maxout=4")
-    out = tmp_path / "out"
-    assert [row["name"] for row in json.loads((out / "scores.json").read_text())] == ["RNNencdec-5", "RNNsearch-5"]
-    assert {"table.md", "statistics.md", "bleu-by-length.png"} <= {file.name for file in out.iterdir()}
-    assert (out / "RNNsearch-5" / "evaluation" / "report.html").is_file()
-
-
-def test_bahdanau_by_paragraphs(script, tmp_path, capsys):
-    """12 lines of the test set, 6 paragraphs of two and 4 of three."""
-    tiny = ["--lengths", "9", "--set", *TINY, "model.decoder.maxout=4"]
-    script("bahdanau", *OWN, "--join", "3", *tiny)
-    english, german = ((tmp_path / "out" / f"test.{n}.txt").read_text().splitlines() for n in (0, 1))
-    lines = (tmp_path / "own" / "test.en").read_text().splitlines()
-    assert english[:12] == lines and english[12] == f"{lines[0]} {lines[1]}" and len(english) == len(german) == 22
-    assert english[-1] == " ".join(lines[-3:])
-    with pytest.raises(SystemExit):
-        script("bahdanau", "--join", "3", *tiny)
-    assert "--join needs --train, --dev and --test" in capsys.readouterr().err
-
-
-def test_luong_goes_on_where_it_stopped(script: Script, tmp_path: Path) -> None:
-    steps = ("base", "+ local-p attention (general)", "+ UNK replacement")
-    settings = [*TINY, "model.encoder.size=8", "text.vocabulary=20"]
-    script("luong", *OWN, "--steps", *steps[:1], "--set", *settings)
-    kept = tmp_path / "out" / "base" / "luong.json"
-    before = kept.stat().st_mtime_ns
-    script("luong", *OWN, "--steps", *steps, "--set", *settings)
-    results = json.loads((tmp_path / "out" / "luong.json").read_text())
-    assert [row["name"] for row in results] == list(steps)
-    assert kept.stat().st_mtime_ns == before
-    assert results[1]["parameters"] > results[0]["parameters"]
-    assert {"table.md", "learning-curves.png", "bleu-by-length.png"} <= {f.name for f in (tmp_path / "out").iterdir()}
-
-
-def test_luongs_attention_architectures(script, tmp_path):
-    """The two that are steps of the ladder are those models; unknown words are replaced in the second column alone."""
-    settings = [*TINY, "model.encoder.size=8", "text.vocabulary=8"]
-    script("luong", *OWN, "--steps", "+ local-p attention (general)", "--set", *settings)
-    model = tmp_path / "out" / "local" / "model.safetensors"
-    before = model.stat().st_mtime_ns
-    script("luong_attention", *OWN, "--systems", "global (dot)", "local-p (general)", "--set", *settings)
-    assert model.stat().st_mtime_ns == before
-    dot, local, both = json.loads((tmp_path / "out" / "luong-attention.json").read_text())
-    assert (dot["name"], local["name"], dot["aer"], dot["paper"]) == ("global (dot)", "local-p (general)", None, "18.6")
-    assert both["name"] == "ensemble of these 2" and both["perplexity"] not in (dot["perplexity"], local["perplexity"])
-    assert len((tmp_path / "out" / "table-4.md").read_text().splitlines()) == 5
-    with pytest.raises(SystemExit):
-        script("luong_attention", *OWN, "--systems", "global (dots)")
-
-
-@pytest.mark.usefixtures("greek")
-def test_luongs_attention_is_held_to_links(script, tmp_path):
-    settings = [*TINY, "model.encoder.size=8", "text.vocabulary=300"]
-    systems = ["global (dot)", "local-m (general)"]
-    script("luong_attention", "--corpus", "bible-grc-en", "--systems", *systems, "--set", *settings)
-    rows = json.loads((tmp_path / "out" / "luong-attention.json").read_text())
-    assert [[0.0 <= aer <= 1.0 for aer in row["aer"]] for row in rows] == [[True] * 2, [True] * 2, [True]]
-    assert "AER, word read" in (tmp_path / "out" / "table-4.md").read_text()
-
-
 @pytest.fixture
 def greek(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small corpus by the name of a listed one with links."""
+    """Put a small corpus in the cache in place of a listed corpus with word alignments."""
     corpus = catalog.find("bible-grc-en")
     folder = tmp_path / "cache" / "corpora" / corpus.name
-    write_parts(folder, (corpus.source, corpus.target))
+    write_corpus(folder, (corpus.source, corpus.target))
     files = {file.name: file.stat().st_size for file in folder.iterdir()}
     archive = {"sha256": corpus.archive.sha256}
     facts = {"format": catalog.FORMAT, "name": corpus.name, "archive": archive, "files": files}
@@ -139,175 +89,252 @@ def greek(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RNNSEARCH_CACHE", str(tmp_path / "cache"))
 
 
+def test_bahdanau_writes_tables_figure_and_reports(script: Script, output: Path) -> None:
+    script("bahdanau", *FILES, "--lengths", "5", "--set", *TINY, "model.decoder.maxout=4")
+    assert [row["name"] for row in read_json(output / "scores.json")] == ["RNNencdec-5", "RNNsearch-5"]
+    assert {"table.md", "statistics.md", "bleu-by-length.png"} <= {file.name for file in output.iterdir()}
+    assert (output / "RNNsearch-5" / "evaluation" / "report.html").is_file()
+
+
+def test_bahdanau_joins_lines_to_paragraphs(script, output, tmp_path, capsys):
+    tiny = ["--lengths", "9", "--set", *TINY, "model.decoder.maxout=4"]
+    script("bahdanau", *FILES, "--join", "3", *tiny)
+    english, german = ((output / f"test.{n}.txt").read_text().splitlines() for n in (0, 1))
+    lines = (tmp_path / "own" / "test.en").read_text().splitlines()
+    assert english[:12] == lines
+    assert english[12] == f"{lines[0]} {lines[1]}"
+    assert english[-1] == " ".join(lines[-3:])
+    assert len(english) == len(german) == 12 + 6 + 4  # lines, paragraphs of two, paragraphs of three
+    with pytest.raises(SystemExit):
+        script("bahdanau", "--join", "3", *tiny)
+    assert "--join needs --train, --dev and --test" in capsys.readouterr().err
+
+
+def test_luong_resumes_where_it_stopped(script: Script, output: Path) -> None:
+    steps = ("base", "+ local-p attention (general)", "+ UNK replacement")
+    settings = [*TINY, "model.encoder.size=8", "text.vocabulary=20"]
+    script("luong", *FILES, "--steps", *steps[:1], "--set", *settings)
+    stored = output / "base" / "luong.json"
+    before = stored.stat().st_mtime_ns
+    script("luong", *FILES, "--steps", *steps, "--set", *settings)
+    results = read_json(output / "luong.json")
+    assert [row["name"] for row in results] == list(steps)
+    assert stored.stat().st_mtime_ns == before
+    assert results[1]["parameters"] > results[0]["parameters"]
+    assert {"table.md", "learning-curves.png", "bleu-by-length.png"} <= {file.name for file in output.iterdir()}
+
+
+def test_luong_attention_reuses_models_of_luong(script, output):
+    settings = [*TINY, "model.encoder.size=8", "text.vocabulary=8"]
+    script("luong", *FILES, "--steps", "+ local-p attention (general)", "--set", *settings)
+    model = output / "local" / "model.safetensors"
+    before = model.stat().st_mtime_ns
+    script("luong_attention", *FILES, "--systems", "global (dot)", "local-p (general)", "--set", *settings)
+    assert model.stat().st_mtime_ns == before
+    dot, local, ensemble = read_json(output / "luong-attention.json")
+    assert (dot["name"], dot["aer"], dot["paper"]) == ("global (dot)", None, "18.6")
+    assert (local["name"], ensemble["name"]) == ("local-p (general)", "ensemble of all 2")
+    assert ensemble["perplexity"] not in (dot["perplexity"], local["perplexity"])
+    assert len((output / "table-4.md").read_text().splitlines()) == 5
+    with pytest.raises(SystemExit):
+        script("luong_attention", *FILES, "--systems", "global (dots)")
+
+
 @pytest.mark.usefixtures("greek")
-def test_alignment(script: Script, tmp_path: Path) -> None:
+def test_luong_attention_reports_alignment_error(script, output):
+    settings = [*TINY, "model.encoder.size=8", "text.vocabulary=300"]
+    systems = ["global (dot)", "local-m (general)"]
+    script("luong_attention", "--corpus", "bible-grc-en", "--systems", *systems, "--set", *settings)
+    error_rates = [row["aer"] for row in read_json(output / "luong-attention.json")]
+    assert list(map(len, error_rates)) == [2, 2, 1]
+    assert all(0.0 <= rate <= 1.0 for rates in error_rates for rate in rates)
+    assert "AER, next step" in (output / "table-4.md").read_text()
+
+
+@pytest.mark.usefixtures("greek")
+def test_alignment_scores_each_method(script: Script, output: Path) -> None:
     systems = ["local-p", "symmetry"]
     arguments = ["--systems", *systems, "--posterior", "symmetry", "--verse", "0", "--epochs", "1"]
     script("alignment", *arguments, "--set", *TINY, "model.attention.size=4", "text.vocabulary=300")
-    results = json.loads((tmp_path / "out" / "alignment.json").read_text())
-    ways = [(row["system"], row["links"].partition(",")[0]) for row in results]
-    symmetry = [("symmetry", f"{kind}{way}") for kind in ("", "posterior ") for way in ("argmax", "tuned", "both")]
-    assert ways == [("local-p", "argmax"), ("local-p", "tuned"), *symmetry]
+    results = read_json(output / "alignment.json")
+    methods = [(row["system"], row["links"].partition(",")[0]) for row in results]
+    assert methods == [
+        ("local-p", "argmax"),
+        ("local-p", "tuned"),
+        ("symmetry", "argmax"),
+        ("symmetry", "tuned"),
+        ("symmetry", "bidirectional"),
+        ("symmetry", "posterior argmax"),
+        ("symmetry", "posterior tuned"),
+        ("symmetry", "posterior bidirectional"),
+    ]
     assert all(0.0 <= row["aer"] <= 1.0 for row in results)
-    assert (tmp_path / "out" / "attention.png").is_file()
+    assert (output / "attention.png").is_file()
 
 
 @pytest.mark.usefixtures("greek")
-def test_priors_and_penalties(script, tmp_path):
-    systems = ["additive", "coverage-embedding", "fertility-global-after"]
-    small = ["model.attention.size=4", "text.vocabulary=300"]
-    script("priors", "--systems", *systems, "--set", *TINY, *small)
-    results = json.loads((tmp_path / "out" / "priors.json").read_text())
+def test_priors_reports_bleu_and_alignment_error(script, output):
+    systems = ["additive", "coverage-embedding", "fertility-global-finetuned"]
+    settings = [*TINY, "model.attention.size=4", "text.vocabulary=300"]
+    script("priors", "--systems", *systems, "--set", *settings)
+    results = read_json(output / "priors.json")
     assert [row["system"] for row in results] == systems
     for row in results:
-        assert len(row["argmax"]) == len(row["posterior"]) == len(row["translations"]) == 12
-        assert all(of_sure <= of_possible <= proposed for proposed, _, of_sure, of_possible in row["argmax"])
-    table = (tmp_path / "out" / "table.md").read_text()
+        assert len(row["argmax"]) == len(row["posterior"]) == len(row["translations"]) == TEST_SENTENCES
+        for predicted, _, predicted_sure, predicted_possible in row["argmax"]:
+            assert predicted_sure <= predicted_possible <= predicted
+    assert "coverage-embedding" in (output / "table.md").read_text()
+
+
+@pytest.mark.usefixtures("script")
+def test_priors_bootstrap_of_alignment_error():
     module = runpy.run_path(str(SCRIPTS / "priors.py"))
-    counts = [[(3, 2, 2, 3)] * 20, [(3, 2, 1, 1)] * 20]
-    better, worse = (module["np"].array(own) for own in counts)
-    assert module["error"](better) == pytest.approx(1 - 5 / 5)
-    assert module["error"](worse) == pytest.approx(1 - 2 / 5)
-    assert module["chance"](better, worse) < 0.01 < module["chance"](better, better) == 1.0
-    assert "coverage-embedding" in table
+    better = module["np"].array([(3, 2, 2, 3)] * 20)
+    worse = module["np"].array([(3, 2, 1, 1)] * 20)
+    assert module["alignment_error_rate"](better) == pytest.approx(1 - 5 / 5)
+    assert module["alignment_error_rate"](worse) == pytest.approx(1 - 2 / 5)
+    assert module["bootstrap_p_value"](better, worse) < 0.01
+    assert module["bootstrap_p_value"](better, better) == 1.0
 
 
-def test_systems_side_by_side(script, tmp_path):
-    own = [f"own/{part}.en|own/{part}.de" for part in ("train", "dev", "test")]
-    files = ["--train", own[0], "--dev", own[1], "--test", own[2], "--source", "en", "--target", "de", "--pairs", "50"]
-    sizes = [setting for setting in TINY if not setting.startswith("model.")]
-    script("systems", *files, "--systems", "RNNsearch", "cGRU", "--set", *sizes, "text.vocabulary=300")
-    out = tmp_path / "out"
-    assert len((out / "train.de").read_text(encoding="utf-8").splitlines()) == 50
-    head, _, first, second = (out / "table.md").read_text(encoding="utf-8").splitlines()
-    assert head.startswith("| System") and first.startswith("| RNNsearch") and second.startswith("| cGRU")
-    found = json.loads((out / "systems.json").read_text(encoding="utf-8"))
-    assert [(row["name"], row["translations"]) for row in found] == [("RNNsearch", 12), ("cGRU", 12)]
-    written = (out / "table.md").stat().st_mtime_ns
-    script("systems", *files, "--systems", "RNNsearch", "cGRU", "--set", *sizes, "text.vocabulary=300")
-    assert (out / "table.md").stat().st_mtime_ns > written, "written anew, from what is kept"
+def test_systems_compares_and_reuses_results(script, output):
+    settings = [*FAST_TRAINING, "search.beam=1", "text.vocabulary=300"]
+    arguments = [*FILES, "--pairs", "50", "--systems", "RNNsearch", "cGRU", "--set", *settings]
+    script("systems", *arguments)
+    assert len((output / "train.de").read_text(encoding="utf-8").splitlines()) == 50
+    header, _, first, second = (output / "table.md").read_text(encoding="utf-8").splitlines()
+    assert header.startswith("| System") and first.startswith("| RNNsearch") and second.startswith("| cGRU")
+    results = read_json(output / "systems.json")
+    assert [(row["name"], row["translations"]) for row in results] == [("RNNsearch", 12), ("cGRU", 12)]
+    written = (output / "table.md").stat().st_mtime_ns
+    models = {path: path.stat().st_mtime_ns for path in output.glob("*/model.safetensors")}
+    script("systems", *arguments)
+    assert (output / "table.md").stat().st_mtime_ns > written
+    assert models == {path: path.stat().st_mtime_ns for path in output.glob("*/model.safetensors")}
 
 
 @pytest.mark.parametrize("name", ["BiDeep", "deep LSTM", "RNMT+", "low-resource"])
 @pytest.mark.usefixtures("script")
-def test_every_system_is_one(name):
+def test_systems_configs_are_valid(name):
     module = runpy.run_path(str(SCRIPTS / "systems.py"))
     data = {"source": "en", "target": "de", "train": ["own/train.en|own/train.de"]}
     args = module["argparse"].Namespace(set=[])
     assert module["system_config"](args, name, data).model.decoder.type != "bahdanau"
 
 
-def test_terms_forced_and_read(script, tmp_path):
-    sizes = [*TINY, "model.decoder.maxout=6", "model.attention.size=5", "training.average=0"]
-    script("terms", *OWN, "--set", *sizes, "text.vocabulary=300")
-    found = json.loads((tmp_path / "out" / "terms.json").read_text(encoding="utf-8"))
-    assert {(row["terms"], row["count"]) for row in found} == {("as they are", 23), ("inflected", 0)}
-    forced = next(row for row in found if row["way"] == "forced")
-    assert forced["glossary"] == forced["reference"] == 1.0 and len(forced["translations"]) == 12
-    assert (tmp_path / "out" / "table.md").read_text(encoding="utf-8").count("\n| ") >= 10
+def test_terms_are_constrained_and_inline(script, output):
+    script("terms", *FILES, "--set", *TINY_PRESET, "text.vocabulary=300")
+    results = read_json(output / "terms.json")
+    assert {(row["terms"], row["count"]) for row in results} == {("exact", 23), ("inflected", 0)}
+    constrained = next(row for row in results if row["method"] == "constrained")
+    assert constrained["glossary"] == constrained["reference"] == 1.0
+    assert len(constrained["translations"]) == TEST_SENTENCES
+    assert (output / "table.md").read_text(encoding="utf-8").count("\n| ") >= 10
 
 
-def test_searches_and_ensembles(script, tmp_path):
-    sizes = [*TINY, "model.decoder.maxout=6", "model.attention.size=5", "training.average=0", "search.max_extra=2"]
+def test_search_compares_strategies_and_ensembles(script, output):
+    settings = [*TINY_PRESET, "search.max_extra=2", "text.vocabulary=300"]
     for members in ("1", "3"):
-        script("search", *OWN, "--members", members, "--set", *sizes, "text.vocabulary=300")
-    out = tmp_path / "out"
-    found = {row["name"]: row for row in json.loads((out / "search.json").read_text(encoding="utf-8"))}
-    assert [name for name in found if "model" in name] == [
+        script("search", *FILES, "--members", members, "--set", *settings)
+    results = {row["name"]: row for row in read_json(output / "search.json")}
+    assert [name for name in results if "model" in name] == [
         *("1 model", "2 models, geometric", "2 models, arithmetic", "3 models, geometric", "3 models, arithmetic")
     ]
-    assert found["beam 100"]["nll"] <= found["greedy"]["nll"] < found["sampling, 1 chain"]["nll"]
-    assert found["sampling, 50 chains"]["nll"] < found["sampling, 1 chain"]["nll"]
+    assert results["beam 100"]["nll"] <= results["greedy"]["nll"] < results["1 sample"]["nll"]
+    assert results["best of 50 samples"]["nll"] < results["1 sample"]["nll"]
     with pytest.raises(SystemExit):
-        script("search", *OWN, "--ways", "beem 5")
+        script("search", *FILES, "--strategies", "beem 5")
     for name, rows in (("decoding.md", 22), ("ensembles.md", 5)):
-        assert (out / name).read_text(encoding="utf-8").count("\n| ") == rows + 1
+        assert (output / name).read_text(encoding="utf-8").count("\n| ") == rows + 1
 
 
-def test_rare_words_side_by_side(script, tmp_path):
-    sizes = [*TINY, "model.decoder.maxout=6", "model.attention.size=5", "training.average=0"]
-    rows = ["words", "+ copied", "+ dictionary", "hybrid"]
-    subwords = ["BPE", "characters out"]
-    script("open_vocabulary", *OWN, "--rows", *subwords, "--set", *sizes, "text.vocabulary=300")
-    assert len(list((tmp_path / "out").glob("text-bpe*"))) == 2
-    script("open_vocabulary", *OWN, "--rows", *rows, "--set", *sizes, "text.vocabulary=9")
-    out = tmp_path / "out"
-    found = json.loads((out / "open-vocabulary.json").read_text(encoding="utf-8"))
-    assert [row["name"] for row in found] == rows and all(row["pairs_a_second"] > 0 for row in found)
-    assert (out / "table.md").read_text(encoding="utf-8").count("\n| ") >= 4
-    assert "words of the references" in (out / "rare-words.md").read_text(encoding="utf-8")
-    assert "cat\tKatze\n" in (out / "dictionary.tsv").read_text(encoding="utf-8")
-    names = [f"{name.replace(' ', '-')}.json" for name in rows]
-    copied, spelled = (json.loads((out / names[place]).read_text())["translations"] for place in (1, 3))
-    assert not any("<unk>" in line for line in [*copied, *spelled])
+def test_open_vocabulary_replaces_unknown_words(script, output):
+    rows = ["words", "words + copy", "words + dictionary", "hybrid"]
+    subwords = ["BPE", "target characters"]
+    script("open_vocabulary", *FILES, "--rows", *subwords, "--set", *TINY_PRESET, "text.vocabulary=300")
+    assert len(list(output.glob("text-bpe*"))) == 2
+    script("open_vocabulary", *FILES, "--rows", *rows, "--set", *TINY_PRESET, "text.vocabulary=9")
+    results = read_json(output / "open-vocabulary.json")
+    assert [row["name"] for row in results] == rows
+    assert all(row["pairs_per_second"] > 0 for row in results)
+    assert (output / "table.md").read_text(encoding="utf-8").count("\n| ") >= 4
+    assert "reference words" in (output / "rare-words.md").read_text(encoding="utf-8")
+    assert "cat\tKatze\n" in (output / "dictionary.tsv").read_text(encoding="utf-8")
+    for name in ("words-+-copy", "hybrid"):
+        assert not any("<unk>" in line for line in read_json(output / f"{name}.json")["translations"])
 
 
-def test_text_of_the_target_language_alone(script, tmp_path):
-    sizes = [*TINY, "model.decoder.maxout=6", "model.attention.size=5", "training.average=0", "text.vocabulary=300"]
-    small = ["model.embedding=6", "model.network.size=6", "training.max_updates=2", "training.precision=fp32"]
-    rest = ["--set", *sizes, "--lm-set", *small, "training.threads=1"]
-    rows = ["back-translated, sampled, tagged", "pairs alone, as many updates", "copied", "no source, a half of it"]
-    beside = ["shallow fusion", "deep fusion", "cold fusion", "reranked, both", "reranked, reverse model"]
-    script("monolingual", *OWN, "--pairs", "50", "--sentences", "20", "--rows", *rows, *beside, *rest)
-    out = tmp_path / "out"
-    found = json.loads((out / "monolingual.json").read_text(encoding="utf-8"))
-    assert [(row["name"], row["translations"]) for row in found] == [
-        (name, 12) for name in ["pairs alone", *rows, *beside]
+def test_monolingual_rows(script, output, tmp_path):
+    settings = [*TINY_PRESET, "text.vocabulary=300"]
+    lm_settings = [
+        *("model.embedding=6", "model.network.size=6", "training.max_updates=2"),
+        *("training.precision=fp32", "training.threads=1"),
     ]
-    sizes_of = {row["name"]: row["parameters"] for row in found}
-    assert sizes_of["pairs alone"] == sizes_of["reranked, both"] < sizes_of["deep fusion"] < sizes_of["cold fusion"]
-    assert {file.stem for file in out.glob("*.md")} == {"table", "shallow fusion", *beside[3:]}
-    train, alone, made = (
+    trained = [
+        *("back-translated, sampled, tagged", "parallel data only, equal updates"),
+        *("copied", "no source, half of the text"),
+    ]
+    with_models = ["shallow fusion", "deep fusion", "cold fusion", "reranked, both", "reranked, reverse model"]
+    arguments = ["--pairs", "50", "--sentences", "20", "--rows", *trained, *with_models]
+    script("monolingual", *FILES, *arguments, "--set", *settings, "--lm-set", *lm_settings)
+    results = read_json(output / "monolingual.json")
+    names = ["parallel data only", *trained, *with_models]
+    assert [(row["name"], row["translations"]) for row in results] == [(name, TEST_SENTENCES) for name in names]
+    parameters = {row["name"]: row["parameters"] for row in results}
+    assert parameters["parallel data only"] == parameters["reranked, both"]
+    assert parameters["reranked, both"] < parameters["deep fusion"] < parameters["cold fusion"]
+    assert {file.stem for file in output.glob("*.md")} == {"table", "shallow fusion", *with_models[3:]}
+    train, monolingual, back_translated = (
         (tmp_path / file).read_text(encoding="utf-8").removesuffix("\n").split("\n")
         for file in ("own/train.de", "out/rest.de", "out/back-translated,-sampled,-tagged.en")
     )
-    assert alone == train[50:70]
-    assert len(made) == 20 and all(line == "" or line.startswith("<bt> ") for line in made)
+    assert monolingual == train[50:70]
+    assert len(back_translated) == 20
+    assert all(line == "" or line.startswith("<bt> ") for line in back_translated)
 
 
-def test_pruned_step_by_step_and_trained_on(script, tmp_path):
-    sizes = [*TINY, "model.decoder.maxout=6", "model.attention.size=5", "training.average=0", "text.vocabulary=300"]
-    way, shares = "class-blind, step by step", ["0.5", "0.9"]
-    script("compression", *OWN, "--ways", way, "--shares", *shares, "--set", *sizes)
-    out = tmp_path / "out"
-    found = json.loads((out / "compression.json").read_text(encoding="utf-8"))
-    assert [(row["way"], row["share"]) for row in found] == [(way, 0.5), (way, 0.9)]
-    assert all(row["classes"]["all"] == pytest.approx(row["share"], abs=0.001) for row in found)
-    assert {"target_embedding, output", "decoder.attention"} <= found[0]["classes"].keys()
-    assert all(len(row["before"]) == len(row["after"]) == 4 for row in found)
-    assert (out / "table.md").read_text(encoding="utf-8").count("\n| ") == 4
-    assert (out / "classes.md").is_file() and (out / "bleu-by-share.png").is_file()
-    for faulty in (["--shares", "0.9", "0.5"], ["--ways", "blind"]):
+def test_compression_prunes_iteratively(script, output):
+    scheme = "class-blind, iterative"
+    settings = [*TINY_PRESET, "text.vocabulary=300"]
+    script("compression", *FILES, "--schemes", scheme, "--sparsities", "0.5", "0.9", "--set", *settings)
+    results = read_json(output / "compression.json")
+    assert [(row["scheme"], row["sparsity"]) for row in results] == [(scheme, 0.5), (scheme, 0.9)]
+    assert all(row["classes"]["all"] == pytest.approx(row["sparsity"], abs=0.001) for row in results)
+    assert {"target_embedding, output", "decoder.attention"} <= results[0]["classes"].keys()
+    assert all(len(row["pruned"]) == len(row["retrained"]) == 4 for row in results)
+    assert (output / "table.md").read_text(encoding="utf-8").count("\n| ") == 4
+    assert (output / "classes.md").is_file() and (output / "bleu-by-sparsity.png").is_file()
+    for invalid in (["--sparsities", "0.9", "0.5"], ["--schemes", "blind"]):
         with pytest.raises(SystemExit):
-            script("compression", *OWN, *faulty)
+            script("compression", *FILES, *invalid)
 
 
-def test_pruned_and_trained_on_at_some_shares_alone(script, tmp_path):
-    sizes = [*TINY, "model.decoder.maxout=6", "model.attention.size=5", "training.average=0", "text.vocabulary=300"]
-    script("compression", *OWN, "--ways", "class-blind", "--shares", "0.5", "0.9", "--retrain", "0.9", "--set", *sizes)
-    found = json.loads((tmp_path / "out" / "compression.json").read_text(encoding="utf-8"))
-    assert [(row["share"], row["after"] is None) for row in found] == [(0.5, True), (0.9, False)]
-    assert not (tmp_path / "out" / "class-blind-0.5").exists()
+def test_compression_retrains_at_requested_sparsities(script, output):
+    settings = [*TINY_PRESET, "text.vocabulary=300"]
+    arguments = ["--schemes", "class-blind", "--sparsities", "0.5", "0.9", "--retrain", "0.9"]
+    script("compression", *FILES, *arguments, "--set", *settings)
+    results = read_json(output / "compression.json")
+    assert [(row["sparsity"], row["retrained"] is None) for row in results] == [(0.5, True), (0.9, False)]
+    assert not (output / "class-blind-0.5").exists()
     with pytest.raises(SystemExit):
-        script("compression", *OWN, "--shares", "0.5", "--retrain", "0.4")
+        script("compression", *FILES, "--sparsities", "0.5", "--retrain", "0.4")
 
 
-def test_students_learn_from_their_teacher(script, tmp_path):
-    sizes = [*TINY, "model.decoder.maxout=6", "model.attention.size=5", "training.average=0"]
+def test_distillation_trains_students(script, output, tmp_path):
     rows = ["student", "sequence-level, interpolation", "word- and sequence-level", "sequence-level, more text"]
-    rest = ["--set", *sizes, "text.vocabulary=300", "--student-set", *sizes]
     more = tmp_path / "more.en"
     more.write_text("a new line\na new line\nanother\n", encoding="utf-8")
-    script("distillation", *OWN, "--rows", *rows, "--beam", "3", "--more", str(more), *rest)
-    out = tmp_path / "out"
-    found = json.loads((out / "distillation.json").read_text(encoding="utf-8"))
-    names = [name for row in rows for name in (row, f"{row}, beam 5")]
-    assert [row["name"] for row in found] == ["teacher, beam 5", "teacher, greedy", *names]
-    assert all(row["translations"] == 12 for row in found)
-    references, taught, closer = (
-        (out / f"{name}.de").read_text(encoding="utf-8").count("\n") for name in ("train", "taught", "closer")
-    )
-    assert references == taught == closer
-    assert (out / "more.en").read_text(encoding="utf-8") == "a new line\nanother\n"
-    assert (out / "more.taught").read_text(encoding="utf-8").count("\n") == 2
-    assert (out / "sequence-level" / "model.safetensors").is_file()  # what interpolation goes on from
+    settings = ["--set", *TINY_PRESET, "text.vocabulary=300", "--student-set", *TINY_PRESET]
+    script("distillation", *FILES, "--rows", *rows, "--beam", "3", "--more", str(more), *settings)
+    results = read_json(output / "distillation.json")
+    students = [name for row in rows for name in (row, f"{row}, beam 5")]
+    assert [row["name"] for row in results] == ["teacher, beam 5", "teacher, greedy", *students]
+    assert all(row["translations"] == TEST_SENTENCES for row in results)
+    num_lines = {
+        (output / f"{name}.de").read_text(encoding="utf-8").count("\n")
+        for name in ("train", "translated", "interpolated")
+    }
+    assert len(num_lines) == 1
+    assert (output / "more.en").read_text(encoding="utf-8") == "a new line\nanother\n"
+    assert (output / "more.translated").read_text(encoding="utf-8").count("\n") == 2
+    assert (output / "sequence-level" / "model.safetensors").is_file()  # interpolation is fine-tuned from it
